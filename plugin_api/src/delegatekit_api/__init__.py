@@ -1,0 +1,67 @@
+"""What a backend plugin and the DelegateKit core say to each other.
+
+A plugin is a module (or object) named by a `delegatekit.backends` entry point whose functions are marked
+with `hookimpl`; the hooks are listed in `BackendSpec`. Importing this package never imports torch.
+"""
+
+from __future__ import annotations
+
+from ._backend import BackendDescription
+from ._errors import (
+    DelegateKitError,
+    ExecutionError,
+    FormatError,
+    LoweringError,
+    OptionError,
+    PluginError,
+    RuntimeUnavailableError,
+    UnsupportedError,
+)
+from ._hooks import PROJECT, BackendSpec, ObserverSpec, StageEvent, hookimpl
+from ._options import BackendOptions, option
+from ._partition import CompileSpec, NamedData, PartitionProgram, PreprocessResult
+from ._program import ProgramView, describe_node, operator_name
+from ._quantizer import QuantizationScheme
+from ._runtime import Availability, DelegatePayload, DelegateRuntime, TensorSpec
+from ._support import Constraint, OperatorSupport, Partitioner, SupportTable, TablePartitioner, Verdict
+from ._version import API_VERSION, ApiVersion, incompatibility
+
+__all__ = [
+    "API_VERSION",
+    "PROJECT",
+    "ApiVersion",
+    "Availability",
+    "BackendDescription",
+    "BackendOptions",
+    "BackendSpec",
+    "CompileSpec",
+    "Constraint",
+    "DelegateKitError",
+    "DelegatePayload",
+    "DelegateRuntime",
+    "ExecutionError",
+    "FormatError",
+    "LoweringError",
+    "NamedData",
+    "ObserverSpec",
+    "OperatorSupport",
+    "OptionError",
+    "PartitionProgram",
+    "Partitioner",
+    "PluginError",
+    "PreprocessResult",
+    "ProgramView",
+    "QuantizationScheme",
+    "RuntimeUnavailableError",
+    "StageEvent",
+    "SupportTable",
+    "TablePartitioner",
+    "TensorSpec",
+    "UnsupportedError",
+    "Verdict",
+    "describe_node",
+    "hookimpl",
+    "incompatibility",
+    "operator_name",
+    "option",
+]

@@ -1,0 +1,34 @@
+"""How a backend introduces itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ._options import BackendOptions
+from ._version import API_VERSION, ApiVersion
+
+
+@dataclass(frozen=True)
+class BackendDescription:
+    """The facts about a backend that do not depend on a program.
+
+    Core compares `name` with the entry point's name and `api_version` with its own before it calls anything else.
+    """
+
+    #: The name that users choose the backend by; equal to the entry point's name.
+    name: str
+    #: The delegate id written into the .pte: what the runtime on the device registers.
+    delegate_id: str
+    #: The distribution that ships the plugin ("delegatekit-xnnpack") and its version.
+    distribution: str
+    version: str
+    #: One line for listings.
+    summary: str
+    #: The API version that the plugin was written for: a literal, not this package's `API_VERSION`.
+    api_version: ApiVersion = API_VERSION
+    #: The typed options of the backend.
+    options: type[BackendOptions] = BackendOptions
+    #: Lowest precision that the backend computes float32 graphs in; tolerances of the conformance suite follow from it.
+    compute_precision: str = "float32"
+    #: Whether delegates accept inputs whose sizes change from call to call within the exported bounds.
+    supports_dynamic_shapes: bool = False

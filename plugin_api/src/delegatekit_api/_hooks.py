@@ -1,0 +1,79 @@
+"""Hook specifications (pluggy). Backend hooks are called on the one chosen plugin, observer hooks on all observers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pluggy
+
+if TYPE_CHECKING:
+    from ._backend import BackendDescription
+    from ._options import BackendOptions
+    from ._partition import PartitionProgram, PreprocessResult
+    from ._quantizer import QuantizationScheme
+    from ._runtime import DelegateRuntime
+    from ._support import Partitioner
+
+#: pluggy's project name; also the prefix of the entry-point groups `delegatekit.backends` and `delegatekit.observers`.
+PROJECT: Final = "delegatekit"
+
+_hookspec: Final = pluggy.HookspecMarker(PROJECT)
+#: Marks a plugin's implementation of a hook.
+hookimpl: Final = pluggy.HookimplMarker(PROJECT)
+
+
+class BackendSpec:
+    """The hooks of a backend. Only `describe_backend` is required; what has no hook the backend cannot do."""
+
+    @_hookspec(firstresult=True)
+    def describe_backend(self) -> BackendDescription:  # type: ignore[empty-body]
+        """Who the backend is. Called first; must not need torch or the vendor's tool."""
+
+    @_hookspec(firstresult=True)
+    def create_partitioner(self, options: BackendOptions) -> Partitioner:  # type: ignore[empty-body]
+        """A partitioner for one lowering."""
+
+    @_hookspec(firstresult=True)
+    def preprocess(self, partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:  # type: ignore[empty-body]
+        """Compile one partition. The same partition and options must give the same bytes."""
+
+    @_hookspec(firstresult=True)
+    def quantization_schemes(self) -> Sequence[QuantizationScheme]:  # type: ignore[empty-body]
+        """The schemes that the backend's compiler understands."""
+
+    @_hookspec(firstresult=True)
+    def create_quantizer(self, scheme: str, options: BackendOptions) -> Any:
+        """A torchao PT2E Quantizer of the backend's own, for schemes that a declaration cannot express."""
+
+    @_hookspec(firstresult=True)
+    def create_runtime(self) -> DelegateRuntime:  # type: ignore[empty-body]
+        """The runtime that executes this backend's blobs in this process."""
+
+
+@dataclass(frozen=True)
+class StageEvent:
+    """Something that happened on the way: a stage began, moved on, or ended."""
+
+    #: "export", "edge", "partition", "lower", "emit", "write".
+    stage: str
+    #: "start", "progress" or "finish".
+    kind: str
+    method: str = "forward"
+    done: int = 0
+    total: int = 0
+    #: CPU seconds of the stage, at "finish".
+    cpu_seconds: float = 0.0
+
+
+class ObserverSpec:
+    """Hooks that every observer plugin hears. A failing observer is reported and ignored."""
+
+    @_hookspec
+    def on_stage(self, event: StageEvent) -> None:
+        """A stage of lowering began, moved on or ended."""
+
+    @_hookspec
+    def conformance_cases(self, backend: str) -> Sequence[Any]:  # type: ignore[empty-body]
+        """Further conformance cases for a backend."""

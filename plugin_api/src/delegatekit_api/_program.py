@@ -1,0 +1,96 @@
+"""A read-only view of a program's graph: what backends ask while they check and lower nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+    from torch.fx import Graph, Node
+
+
+def operator_name(node: Node) -> str:
+    """The name of a call_function node's operator: "aten.add.Tensor", "getitem"; for other nodes the node kind."""
+    if node.op != "call_function":
+        return node.op
+    target: Any = node.target
+    # An OpOverload's str is its qualified name; a Python function has only __name__.
+    return str(target) if hasattr(target, "_schema") else str(getattr(target, "__name__", target))
+
+
+@dataclass(frozen=True)
+class ProgramView:
+    """A graph in the edge dialect and where its inputs come from.
+
+    The graph is functional: views are `*_copy`, nothing mutates, and each node's `meta["val"]` is a FakeTensor (or a
+    number, or a tuple of these) of which only sizes and dtype count: every value is dense and contiguous.
+    """
+
+    graph: Graph
+    #: Placeholders whose value is known at lowering time (parameters, buffers that nobody writes, lifted constants).
+    constants: Mapping[Node, torch.Tensor]
+    #: Placeholders that the caller fills, in calling order.
+    inputs: tuple[Node, ...]
+    #: The nodes returned, in order; None for an output that is not a node.
+    outputs: tuple[Node | None, ...]
+    #: Name of the method that the graph belongs to.
+    method: str = "forward"
+    _users_outside: frozenset[Node] = field(default=frozenset(), repr=False)
+
+    @classmethod
+    def of(cls, program: ExportedProgram, method: str = "forward") -> ProgramView:
+        """The view of an ExportedProgram whose parameters, buffers and constants are lifted to placeholders."""
+        from torch.export.graph_signature import InputKind
+
+        constants: dict[Node, torch.Tensor] = {}
+        inputs: list[Node] = []
+        mutated = set(program.graph_signature.buffers_to_mutate.values())
+        placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+        for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
+            target = spec.target
+            if spec.kind == InputKind.USER_INPUT:
+                inputs.append(node)
+            elif target is not None and target not in mutated:
+                state: Mapping[str, Any] = program.state_dict
+                value = state[target] if target in state else program.constants[target]
+                constants[node] = value
+        output = next(node for node in reversed(program.graph.nodes) if node.op == "output")
+        outputs = tuple(item if hasattr(item, "op") else None for item in output.args[0])  # type: ignore[union-attr]
+        return cls(program.graph, constants, tuple(inputs), outputs, method)  # type: ignore[arg-type]
+
+    def constant(self, node: Any) -> torch.Tensor | None:
+        """The value of a constant placeholder (its own storage, not a copy); None for everything else."""
+        return self.constants.get(node)
+
+    def is_constant(self, node: Any) -> bool:
+        """Whether the node is a placeholder with a value known at lowering time."""
+        return node in self.constants
+
+
+def describe_node(node: Node) -> str:
+    """ "aten.add.Tensor (add_3) in layers.0.mlp at model.py:12: `x = a + b`", as far as the export recorded it."""
+    text = f"{operator_name(node)} ({node.name})"
+    stack = node.meta.get("nn_module_stack")
+    if stack:
+        path = str(next(reversed(stack.values()))[0])
+        text += f" in {path or 'the top module'}"
+    location = source_line(node)
+    return text if location is None else f"{text} at {location}"
+
+
+def source_line(node: Node) -> str | None:
+    """The user's innermost source line, "file.py:12: `code`", from the trace that torch.export recorded."""
+    trace = node.meta.get("stack_trace") or node.stack_trace
+    if not trace:
+        return None
+    lines = [line.strip() for line in str(trace).strip().splitlines()]
+    for index in range(len(lines) - 1, -1, -1):
+        if lines[index].startswith('File "'):
+            path, _, rest = lines[index][len('File "') :].partition('"')
+            number = rest.partition("line ")[2].partition(",")[0]
+            code = lines[index + 1] if index + 1 < len(lines) else ""
+            return f"{path}:{number}" + (f": `{code}`" if code else "")
+    return None

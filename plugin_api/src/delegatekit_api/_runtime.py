@@ -1,0 +1,66 @@
+"""How a delegate's blob is run in this process: the Runtime protocol and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ._partition import CompileSpec
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether a runtime can work here, and if not, why and what to install."""
+
+    available: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape and dtype of one argument of a delegate call. `dtype` is torch's name: "float32"."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    #: Whether sizes may be smaller than `shape` at run time.
+    dynamic: bool = False
+
+
+@dataclass(frozen=True)
+class DelegatePayload:
+    """One delegate of a loaded program, as its runtime receives it. The buffers stay valid until `destroy`."""
+
+    delegate_id: str
+    blob: memoryview
+    compile_specs: tuple[CompileSpec, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    #: Named data of the file, by key.
+    named_data: Mapping[str, memoryview]
+    #: The delegate alone as a complete .pte with one method "forward", for runtimes that only take whole files.
+    #: Inputs and outputs are not memory-planned: the runtime points at the caller's tensors.
+    as_program: Callable[[], bytes]
+
+
+class DelegateRuntime(Protocol):
+    """Executes a backend's blobs. One handle belongs to one thread at a time."""
+
+    def is_available(self) -> Availability:
+        """Whether blobs can be executed in this process. Must not raise."""
+        ...
+
+    def init(self, payload: DelegatePayload) -> Any:
+        """Prepare a blob and return a handle. Raises FormatError for a blob that it cannot take."""
+        ...
+
+    def execute(self, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Run once. Inputs are contiguous; results are written into `outputs`. Raises ExecutionError."""
+        ...
+
+    def destroy(self, handle: Any) -> None:
+        """Release a handle. Destroying it twice is harmless."""
+        ...

@@ -1,0 +1,136 @@
+"""Declared operator support: a table of operators and constraints that answers "mine" or "no, because ..."."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from ._program import ProgramView, operator_name
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+
+@final
+@dataclass(frozen=True)
+class Verdict:
+    """A backend's answer about one node.
+
+    A refusal always has a reason in words. A `passenger` is taken only in the company of a node that is not one: a
+    reshape alone is not worth a delegate call. `group` names further nodes that stand or fall with this one (the
+    quantize and dequantize around an operator).
+    """
+
+    supported: bool
+    reason: str = ""
+    passenger: bool = False
+    group: tuple[Node, ...] = ()
+
+    @classmethod
+    def yes(cls, *, passenger: bool = False, group: Iterable[Node] = ()) -> Verdict:
+        """The backend takes the node."""
+        return cls(True, passenger=passenger, group=tuple(group))
+
+    @classmethod
+    def no(cls, reason: str) -> Verdict:
+        """The backend leaves the node, because of `reason` (not empty)."""
+        if not reason:
+            raise ValueError("a refusal needs a reason")
+        return cls(False, reason)
+
+
+#: A constraint returns why it refuses the node, or None. The first line of its docstring documents it in the tables.
+Constraint = Callable[["Node", ProgramView], "str | None"]
+
+
+@dataclass(frozen=True)
+class OperatorSupport:
+    """One row of a support table.
+
+    `operator` is the overload's name, "aten.add.Tensor". `keep` asks core not to decompose it.
+    """
+
+    operator: str
+    constraints: tuple[Constraint, ...] = ()
+    keep: bool = False
+    passenger: bool = False
+
+
+class SupportTable(Mapping[str, OperatorSupport]):
+    """Operator name -> row, with constraints that hold for all of them.
+
+    Raises ValueError if two rows name the same operator.
+    """
+
+    def __init__(self, rows: Iterable[OperatorSupport], *, common: Sequence[Constraint] = ()) -> None:
+        self._rows: Final[dict[str, OperatorSupport]] = {}
+        self.common: Final = tuple(common)
+        for row in rows:
+            if row.operator in self._rows:
+                raise ValueError(f"{row.operator} stands twice in the support table")
+            self._rows[row.operator] = row
+
+    def __getitem__(self, operator: str) -> OperatorSupport:
+        return self._rows[operator]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def check(self, node: Node, program: ProgramView) -> Verdict:
+        """The verdict of the row of the node's operator and of the common constraints; the first refusal counts."""
+        name = operator_name(node)
+        row = self._rows.get(name)
+        if row is None:
+            return Verdict.no(f"{name} is not in the backend's operator table")
+        for constraint in (*self.common, *row.constraints):
+            reason = constraint(node, program)
+            if reason:
+                return Verdict.no(reason)
+        return Verdict.yes(passenger=row.passenger)
+
+
+class Partitioner(Protocol):
+    """Answers about nodes; core forms the partitions."""
+
+    def keep_operators(self) -> Collection[str]:
+        """Names of operators ("aten.gelu.default") that core should not decompose."""
+        ...
+
+    def check(self, node: Node, program: ProgramView) -> Verdict:
+        """Whether the backend takes `node`, a call_function node of the edge program. Must not change anything."""
+        ...
+
+    def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
+        """Partitions of the backend's own choice, which core checks; None leaves the grouping to core."""
+        ...
+
+
+class TablePartitioner:
+    """A `Partitioner` that is nothing but a support table, less the operators that the user leaves out."""
+
+    def __init__(self, table: SupportTable, *, leave_out: Collection[str] = ()) -> None:
+        self._table: Final = table
+        self._left_out: Final = frozenset(leave_out)
+
+    def keep_operators(self) -> Collection[str]:
+        """The table's rows with `keep`, less those left out."""
+        return {name for name, row in self._table.items() if row.keep and not self._is_left_out(name)}
+
+    def check(self, node: Node, program: ProgramView) -> Verdict:
+        """The table's verdict."""
+        if self._is_left_out(operator_name(node)):
+            return Verdict.no("left out by the option leave_out")
+        return self._table.check(node, program)
+
+    def propose(self, program: ProgramView) -> None:
+        """Core groups."""
+        return
+
+    def _is_left_out(self, name: str) -> bool:
+        # "aten.add.Tensor" can be left out by its full name, as "aten.add" or as "add".
+        packet = name.rpartition(".")[0]
+        return bool(self._left_out & {name, packet, packet.partition(".")[2]})
