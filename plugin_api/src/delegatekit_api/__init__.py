@@ -20,7 +20,7 @@ from ._errors import (
 from ._hooks import PROJECT, BackendSpec, ObserverSpec, StageEvent, hookimpl
 from ._options import BackendOptions, option
 from ._partition import CompileSpec, NamedData, PartitionProgram, PreprocessResult
-from ._program import ProgramView, describe_node, operator_name
+from ._program import ProgramView, describe_node, operator_name, source_line
 from ._quantizer import QuantizationScheme
 from ._runtime import Availability, DelegatePayload, DelegateRuntime, TensorSpec
 from ._support import Constraint, OperatorSupport, Partitioner, SupportTable, TablePartitioner, Verdict
@@ -64,4 +64,5 @@ __all__ = [
     "incompatibility",
     "operator_name",
     "option",
+    "source_line",
 ]

@@ -32,3 +32,5 @@ class BackendDescription:
     compute_precision: str = "float32"
     #: Whether delegates accept inputs whose sizes change from call to call within the exported bounds.
     supports_dynamic_shapes: bool = False
+    #: How many bytes the runtime may read past the end of a tensor: core pads the arena by as many.
+    overread_bytes: int = 0

@@ -1,0 +1,62 @@
+"""DelegateKit lowers PyTorch programs to hardware backends that are installed as plugins.
+
+    program = delegatekit.lower(model, inputs, backends=["NAME"])
+    program.save("model.pte")
+    output = delegatekit.load("model.pte")["forward"](*inputs)
+
+Importing this package imports neither a plugin nor torch; each name below is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .version import __version__
+
+if TYPE_CHECKING:
+    from .discovery import backends
+    from .engine import LoadedProgram, load
+    from .explanation import Explanation
+    from .inspection import Inspection, inspect
+    from .pipeline import LoweredProgram, explain, lower
+    from .report import Report
+
+_HOMES = {
+    "Explanation": "explanation",
+    "Inspection": "inspection",
+    "LoadedProgram": "engine",
+    "LoweredProgram": "pipeline",
+    "Report": "report",
+    "backends": "discovery",
+    "explain": "pipeline",
+    "inspect": "inspection",
+    "load": "engine",
+    "lower": "pipeline",
+}
+
+__all__ = [
+    "Explanation",
+    "Inspection",
+    "LoadedProgram",
+    "LoweredProgram",
+    "Report",
+    "__version__",
+    "backends",
+    "explain",
+    "inspect",
+    "load",
+    "lower",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

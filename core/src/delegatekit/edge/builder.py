@@ -1,0 +1,275 @@
+"""Builds the edge graph node by node: rules first, then decompositions, merging equal nodes and folding constants."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from delegatekit_api import UnsupportedError, describe_node
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import Graph, Node
+
+#: What an operator call yields: a node, a tuple of these (several results), or a literal.
+Value: TypeAlias = Any
+#: A rewrite rule: gets the builder, positional and keyword arguments and the known fake value (or None);
+#: returns the result, or NotImplemented to let the operator pass.
+Rule: TypeAlias = Callable[["Builder", tuple[Any, ...], dict[str, Any], Any], Value]
+
+#: A folded constant may be this much larger than what it is computed from (a mask from an arange, say).
+FOLD_LIMIT_BYTES = 4 << 20
+
+aten = torch.ops.aten
+
+
+class Builder:
+    """The edge graph under construction.
+
+    `rules` rewrite an operator call, `expand` decomposes one that no rule took; `keep` names the operators that are
+    left whole because a backend asked. `origin` is the exported node that is being translated.
+    """
+
+    def __init__(
+        self,
+        fake_mode: FakeTensorMode | None,
+        rules: Mapping[OpOverload, Rule],
+        expand: Callable[[Builder, OpOverload, tuple[Any, ...], dict[str, Any]], Value],
+        keep: frozenset[OpOverload],
+    ) -> None:
+        self.graph = Graph()
+        self.constants: dict[Node, torch.Tensor] = {}
+        self.keep = keep
+        self.origin: Node | None = None
+        self._fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
+        self._rules = rules
+        self._expand = expand
+        self._merged: dict[Any, Node] = {}
+        self._literal_constants: dict[Any, Node] = {}
+        self._values: dict[Any, Any] = {}
+        self._last_placeholder: Node | None = None
+        self._handle = 0
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def call(self, target: Any, *args: Any, value: Any = None, **kwargs: Any) -> Value:
+        """Translate one operator call. `value` is the fake result if it is known already."""
+        if target is operator.getitem:
+            return args[0][args[1]] if isinstance(args[0], tuple | list) else self.emit(target, args, {}, value)
+        if not isinstance(target, OpOverload):
+            self.refuse(f"{getattr(target, '__name__', target)} is not an ATen operator")
+        if target in self.keep:
+            return self.emit(target, args, kwargs, value)
+        return self.decompose(target, args, kwargs, value)
+
+    def decompose(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+        """Translate a call by rule or decomposition, even if a backend asked to keep the operator."""
+        rule = self._rules.get(target)
+        if rule is not None:
+            result = rule(self, args, kwargs, value)
+            if result is not NotImplemented:
+                return result
+        expanded = self._expand(self, target, args, kwargs)
+        return self.emit(target, args, kwargs, value) if expanded is NotImplemented else expanded
+
+    def emit(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None, value: Any = None) -> Node:
+        """Append the call as it is (merged with an equal one, folded if all its inputs are constants)."""
+        args, kwargs = tuple(args), kwargs or {}
+        pure = not (isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags)
+        key = (target, _hashable(args), _hashable(kwargs)) if pure else None
+        if key is not None:
+            known = self._merged.get(key)
+            if known is not None:
+                return known
+            node = self._fold(target, args, kwargs)
+            if node is not None:
+                self._merged[key] = node
+                return node
+        if value is None:
+            value = self._propagate(target, args, kwargs)
+        node = self.graph.create_node("call_function", target, args, kwargs)
+        self._annotate(node, value)
+        if key is not None:
+            self._merged[key] = node
+        return node
+
+    def constant(self, tensor: torch.Tensor, name: str = "_constant") -> Node:
+        """A placeholder for a tensor known now. Small equal constants share one placeholder."""
+        tensor = tensor.detach()
+        key = None
+        if tensor.numel() <= 64:
+            key = (tensor.dtype, tuple(tensor.shape), tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            known = self._literal_constants.get(key)
+            if known is not None:
+                return known
+        node = self.placeholder(name, self.fake_like(tensor))
+        self.constants[node] = tensor
+        if key is not None:
+            self._literal_constants[key] = node
+        return node
+
+    def placeholder(self, name: str, value: Any) -> Node:
+        """A placeholder behind the existing ones, before all operators."""
+        first = next(iter(self.graph.nodes), None) if self._last_placeholder is None else None
+        if self._last_placeholder is not None:
+            position: Any = self.graph.inserting_after(self._last_placeholder)
+        elif first is not None:
+            position = self.graph.inserting_before(first)
+        else:
+            position = self.graph.inserting_after(None)
+        with position:
+            node = self.graph.placeholder(name)
+        node.meta["val"] = value
+        self._last_placeholder = node
+        return node
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def fake_like(self, tensor: torch.Tensor) -> FakeTensor:
+        """A fake tensor of the same shape and dtype, contiguous; equal requests share one."""
+        return self.fake(tuple(tensor.shape), tensor.dtype)
+
+    def fake(self, shape: tuple[int, ...], dtype: torch.dtype) -> FakeTensor:
+        """A contiguous fake CPU tensor."""
+        key = (shape, dtype)
+        known = self._values.get(key)
+        if known is None:
+            with self._fake_mode:
+                known = self._values[key] = torch.empty(shape, dtype=dtype, device="cpu")
+        return known  # type: ignore[no-any-return]
+
+    def shape(self, value: Any) -> tuple[int, ...]:
+        """Sizes of a tensor value."""
+        return tuple(value.meta["val"].shape)
+
+    def dtype(self, value: Any) -> torch.dtype:
+        """Dtype of a tensor value."""
+        return value.meta["val"].dtype  # type: ignore[no-any-return]
+
+    def refuse(self, reason: str, hint: str | None = None) -> None:
+        """Raise UnsupportedError about the node that is being translated."""
+        where = describe_node(self.origin) if self.origin is not None else None
+        raise UnsupportedError(reason, where=where, hint=hint)
+
+    def start(self, node: Node, handle: int) -> None:
+        """From now on, new nodes come from the exported node `node`, whose debug handle is `handle`."""
+        self.origin, self._handle = node, handle
+
+    def fakes(self, argument: Any) -> Any:
+        """The argument with nodes replaced by their fake values."""
+        if isinstance(argument, Node):
+            return argument.meta["val"]
+        if isinstance(argument, list | tuple):
+            return type(argument)(self.fakes(item) for item in argument)
+        if isinstance(argument, dict):
+            return {key: self.fakes(item) for key, item in argument.items()}
+        return argument
+
+    def signature(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """What the fake result of a call depends on: shapes and dtypes instead of nodes."""
+        return (target, _abstract(args), _abstract(kwargs))
+
+    @property
+    def fake_mode(self) -> FakeTensorMode:
+        """The mode that all fake values belong to."""
+        return self._fake_mode
+
+    def _propagate(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is operator.getitem:
+            return args[0].meta["val"][args[1]]
+        key = self.signature(target, args, kwargs)
+        known = self._values.get(key)
+        if known is None:
+            with self._fake_mode:
+                known = self._values[key] = target(*self.fakes(args), **self.fakes(kwargs))
+        return known
+
+    def _annotate(self, node: Node, value: Any) -> None:
+        origin = self.origin
+        node.meta["val"] = value
+        node.meta["debug_handle"] = self._handle
+        if origin is not None:
+            for key in ("stack_trace", "nn_module_stack"):
+                if key in origin.meta:
+                    node.meta[key] = origin.meta[key]
+
+    def _fold(self, target: Any, args: Any, kwargs: Any) -> Node | None:
+        """The call's result as a constant, if all its inputs are constants and the result is small enough."""
+        inputs = _nodes(args) + _nodes(kwargs)
+        if not isinstance(target, OpOverload) or any(node not in self.constants for node in inputs):
+            return None
+        value = self._propagate(target, args, kwargs)
+        if not isinstance(value, torch.Tensor):
+            return None
+        budget = FOLD_LIMIT_BYTES + sum(_bytes(self.constants[node]) for node in inputs)
+        if _bytes(value) > budget:
+            return None
+        view = _VIEWS.get(target)
+        with torch.no_grad():
+            # A view of a weight stays a view: no second copy of it in memory.
+            result = (view or target)(*_reals(args, self.constants), **_reals(kwargs, self.constants))
+        return self.constant(result, "_folded")
+
+
+#: Copying views and the views that compute the same without a copy (where strides always allow it).
+_VIEWS: dict[OpOverload, OpOverload] = {
+    aten.permute_copy.default: aten.permute.default,
+    aten.slice_copy.Tensor: aten.slice.Tensor,
+    aten.select_copy.int: aten.select.int,
+    aten.squeeze_copy.dims: aten.squeeze.dims,
+    aten.unsqueeze_copy.default: aten.unsqueeze.default,
+    aten.view_copy.default: aten.reshape.default,
+}
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _nodes(argument: Any) -> list[Node]:
+    if isinstance(argument, Node):
+        return [argument]
+    if isinstance(argument, list | tuple):
+        return [node for item in argument for node in _nodes(item)]
+    if isinstance(argument, dict):
+        return [node for item in argument.values() for node in _nodes(item)]
+    return []
+
+
+def _reals(argument: Any, constants: Mapping[Node, torch.Tensor]) -> Any:
+    if isinstance(argument, Node):
+        return constants[argument]
+    if isinstance(argument, list | tuple):
+        return type(argument)(_reals(item, constants) for item in argument)
+    if isinstance(argument, dict):
+        return {key: _reals(item, constants) for key, item in argument.items()}
+    return argument
+
+
+def _hashable(argument: Any) -> Any:
+    if isinstance(argument, list | tuple):
+        return tuple(_hashable(item) for item in argument)
+    if isinstance(argument, dict):
+        return tuple((key, _hashable(argument[key])) for key in sorted(argument))
+    if isinstance(argument, bool | int | float):
+        # 1, 1.0 and True are equal but not the same argument; the text tells 0.0 from -0.0 and equates NaNs.
+        return (type(argument), repr(argument))
+    return argument
+
+
+def _abstract(argument: Any) -> Any:
+    if isinstance(argument, Node):
+        value = argument.meta["val"]
+        if isinstance(value, torch.Tensor):
+            return (tuple(value.shape), tuple(value.stride()), value.dtype)
+        return _abstract(value)
+    if isinstance(argument, torch.Tensor):
+        return (tuple(argument.shape), tuple(argument.stride()), argument.dtype)
+    if isinstance(argument, list | tuple):
+        return tuple(_abstract(item) for item in argument)
+    if isinstance(argument, dict):
+        return tuple((key, _abstract(argument[key])) for key in sorted(argument))
+    if isinstance(argument, bool | int | float):
+        return (type(argument), repr(argument))
+    return argument

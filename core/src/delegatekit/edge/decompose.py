@@ -1,0 +1,136 @@
+"""Decomposes an operator that is not core ATen: traced once for its shapes, replayed wherever it occurs again."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Graph, Node
+
+from .builder import Builder, Value
+
+aten = torch.ops.aten
+
+#: Not core ATen, but the runtime has a kernel that beats the decomposition.
+_WHOLE: frozenset[OpOverload] = frozenset(
+    {
+        aten.linear.default,
+        aten.upsample_bilinear2d.vec,
+        aten.upsample_nearest2d.vec,
+        aten._upsample_bilinear2d_aa.default,
+        aten.pixel_shuffle.default,
+        aten.pixel_unshuffle.default,
+        aten.embedding.default,
+        aten.glu.default,
+    }
+)
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """A traced decomposition: a graph whose placeholders stand for the tensor arguments in order."""
+
+    graph: Graph
+
+
+class Decomposer:
+    """Expands operators by PyTorch's core ATen decompositions, each distinct signature traced once."""
+
+    def __init__(self) -> None:
+        self._recipes: dict[Any, _Recipe | None] = {}
+
+    def __call__(self, builder: Builder, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+        """The decomposed result, or NotImplemented if the operator stays as it is."""
+        if target in _WHOLE or not _is_decomposable(target):
+            return NotImplemented
+        # Which arguments are the same node matters, too: x * x is traced with one input.
+        tensors = _tensor_arguments(args, kwargs)
+        pattern = _substitute((args, kwargs), {node: index for index, node in enumerate(tensors)})
+        key = (builder.signature(target, args, kwargs), repr(pattern))
+        if key not in self._recipes:
+            self._recipes[key] = self._trace(builder, target, args, kwargs)
+        recipe = self._recipes[key]
+        return NotImplemented if recipe is None else _replay(builder, recipe, args, kwargs)
+
+    def _trace(self, builder: Builder, target: OpOverload, args: Any, kwargs: Any) -> _Recipe | None:
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        table = {op: rule for op, rule in _decompositions().items() if op not in builder.keep and op not in _WHOLE}
+        tensors = _tensor_arguments(args, kwargs)
+
+        def call(*values: torch.Tensor) -> Any:
+            real_args, real_kwargs = _substitute((args, kwargs), dict(zip(tensors, values, strict=True)))
+            return target(*real_args, **real_kwargs)
+
+        with builder.fake_mode, torch.no_grad():
+            # make_fx knows its inputs by identity: nodes that share a fake value need one each.
+            fakes = [torch.empty_like(node.meta["val"]) for node in tensors]
+            traced = make_fx(torch.func.functionalize(call, remove="mutations_and_views"), decomposition_table=table)
+            graph = traced(*fakes).graph
+        calls = [node for node in graph.nodes if node.op == "call_function"]
+        if any(node.op == "get_attr" for node in graph.nodes):
+            return None
+        # An operator that decomposes into itself has no decomposition for these arguments.
+        return None if len(calls) == 1 and calls[0].target is target else _Recipe(graph)
+
+
+def _replay(builder: Builder, recipe: _Recipe, args: Any, kwargs: Any) -> Value:
+    values: dict[Node, Any] = {}
+    tensors = iter(_tensor_arguments(args, kwargs))
+    for node in recipe.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = next(tensors)
+        elif node.op == "call_function":
+            real_args, real_kwargs = _substitute((node.args, node.kwargs), values)
+            if node.target is operator.getitem or isinstance(node.target, OpOverload):
+                values[node] = builder.call(node.target, *real_args, value=node.meta.get("val"), **real_kwargs)
+            else:
+                builder.refuse(f"its decomposition calls {node.target}, which is not an ATen operator")
+        elif node.op == "output":
+            return _substitute(node.args[0], values)
+    raise AssertionError("a traced graph has an output")
+
+
+def _tensor_arguments(args: Any, kwargs: Any) -> list[Node]:
+    """Distinct nodes among the arguments, in order."""
+    found: dict[Node, None] = {}
+
+    def visit(argument: Any) -> None:
+        if isinstance(argument, Node):
+            found[argument] = None
+        elif isinstance(argument, list | tuple):
+            for item in argument:
+                visit(item)
+        elif isinstance(argument, dict):
+            for item in argument.values():
+                visit(item)
+
+    visit(args)
+    visit(kwargs)
+    return list(found)
+
+
+def _substitute(argument: Any, values: dict[Node, Any]) -> Any:
+    if isinstance(argument, Node):
+        return values[argument]
+    if isinstance(argument, list | tuple):
+        return type(argument)(_substitute(item, values) for item in argument)
+    if isinstance(argument, dict):
+        return {key: _substitute(item, values) for key, item in argument.items()}
+    return argument
+
+
+@cache
+def _decompositions() -> dict[Any, Any]:
+    return dict(torch.export.default_decompositions().items())
+
+
+@cache
+def _is_decomposable(target: OpOverload) -> bool:
+    if torch.Tag.core in target.tags and not any(result.alias_info for result in target._schema.returns):
+        return False
+    return target in _decompositions() or target._can_decompose()

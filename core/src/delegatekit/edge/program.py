@@ -1,0 +1,72 @@
+"""The edge program of one method: the plain data type that every later stage reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from delegatekit_api import LoweringError, ProgramView, describe_node
+from torch.fx import Graph, Node
+
+
+@dataclass(frozen=True)
+class MutableBuffer:
+    """A buffer that the method writes: its name in the module, its initial value and the node of its new value."""
+
+    name: str
+    initial: torch.Tensor
+    updated: Node
+
+
+@dataclass(frozen=True)
+class EdgeMethod:
+    """One method in the edge dialect.
+
+    Values are dense and contiguous; nothing aliases or mutates. Weights are references to the exported program's
+    own tensors. Node metadata: "val" (fake value), "stack_trace", "nn_module_stack", "debug_handle" (position of the
+    exported node it came from, counted from 1).
+    """
+
+    name: str
+    graph: Graph
+    #: Placeholder -> value known at lowering time.
+    constants: dict[Node, torch.Tensor]
+    #: Placeholder -> buffer that the method updates.
+    buffers: dict[Node, MutableBuffer]
+    #: Placeholders of the caller's inputs, in calling order.
+    inputs: tuple[Node, ...]
+    #: What the method returns, in order: nodes or literals (int, float, bool, str, None).
+    outputs: tuple[Any, ...]
+    #: Structure of inputs and outputs as pytree JSON; empty when it cannot be written.
+    input_structure: str = ""
+    output_structure: str = ""
+
+    @cached_property
+    def view(self) -> ProgramView:
+        """What backends see of the method."""
+        outputs = tuple(item if isinstance(item, Node) else None for item in self.outputs)
+        return ProgramView(self.graph, self.constants, self.inputs, outputs, self.name)
+
+    def verify(self) -> None:
+        """Check what later stages rely on; raises LoweringError naming the node and the rule it broke."""
+        seen: set[Node] = set()
+        for node in self.graph.nodes:
+            for argument in node.all_input_nodes:
+                if argument not in seen:
+                    raise LoweringError(f"uses {argument.name} before it is defined", where=describe_node(node))
+            seen.add(node)
+            if node.op == "output":
+                continue
+            if "val" not in node.meta:
+                raise LoweringError("has no value metadata", where=describe_node(node))
+            if node.op == "placeholder":
+                if node not in self.constants and node not in self.buffers and node not in self.inputs:
+                    raise LoweringError("is neither input, constant nor buffer", where=describe_node(node))
+            elif node.op != "call_function":
+                raise LoweringError(f"is a {node.op}, not an operator call", where=describe_node(node))
+            elif isinstance(node.target, torch._ops.OpOverload):
+                schema = node.target._schema
+                if schema.is_mutable or any(result.alias_info is not None for result in schema.returns):
+                    raise LoweringError("mutates or returns an alias", where=describe_node(node))

@@ -1,0 +1,431 @@
+"""The canonical form of operators, one small rule each: one spelling per meaning, no no-ops, no aliases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from .builder import Builder, Rule, Value
+
+aten = torch.ops.aten
+
+RULES: dict[OpOverload, Rule] = {}
+
+
+def rule(*targets: OpOverload) -> Callable[[Rule], Rule]:
+    """Register a rewrite rule for operators."""
+
+    def register(function: Rule) -> Rule:
+        for target in targets:
+            RULES[target] = function
+        return function
+
+    return register
+
+
+# -- what vanishes ---------------------------------------------------------------------------------------------------
+
+
+@rule(
+    aten.alias.default,
+    aten.alias_copy.default,
+    aten.clone.default,
+    aten.contiguous.default,
+    aten.detach.default,
+    aten.detach_copy.default,
+    aten.lift_fresh.default,
+    aten.lift_fresh_copy.default,
+    aten.lift.default,
+    aten.resolve_conj.default,
+    aten.resolve_neg.default,
+)
+def _identity(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    # Every value is dense and contiguous, and nothing mutates: a copy is the thing itself.
+    return args[0]
+
+
+@rule(
+    aten.dropout.default,
+    aten.feature_dropout.default,
+    aten.alpha_dropout.default,
+    aten.feature_alpha_dropout.default,
+)
+def _dropout(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    probability, train = args[1], args[2]
+    if train and probability > 0:
+        b.refuse("dropout in training mode is random", hint="call model.eval() before torch.export")
+    return args[0]
+
+
+@rule(
+    aten._assert_tensor_metadata.default,
+    aten._assert_async.msg,
+    aten._assert_async.default,
+    aten._assert_scalar.default,
+    aten.sym_constrain_range.default,
+    aten.sym_constrain_range_for_size.default,
+)
+def _assertion(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return None
+
+
+@rule(aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other, aten._to_copy.default, aten.type_as.default)
+def _convert(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    if value is None:
+        return NotImplemented
+    if value.device.type not in ("cpu", "meta"):
+        b.refuse(f"moves a tensor to device {value.device}", hint="export the model on the CPU")
+    if b.dtype(args[0]) == value.dtype:
+        return args[0]
+    return b.emit(aten._to_copy.default, (args[0],), {"dtype": value.dtype}, value)
+
+
+# -- views -----------------------------------------------------------------------------------------------------------
+
+
+def view(b: Builder, x: Node, shape: Sequence[int]) -> Node:
+    """`x` with another shape of as many elements; chains collapse, and no change gives `x` itself."""
+    shape = tuple(shape)
+    if b.shape(x) == shape:
+        return x
+    if x.target is aten.view_copy.default:
+        return view(b, x.args[0], shape)  # type: ignore[arg-type]
+    return b.emit(aten.view_copy.default, (x, list(shape)), {}, b.fake(shape, b.dtype(x)))
+
+
+def permute(b: Builder, x: Node, order: Sequence[int]) -> Node:
+    """`x` with its dimensions in another order; chains collapse, and the identity gives `x` itself."""
+    rank = len(b.shape(x))
+    order = [axis % rank for axis in order]
+    if x.target is aten.permute_copy.default:
+        inner: Any = x.args[1]
+        return permute(b, x.args[0], [inner[axis] for axis in order])  # type: ignore[arg-type]
+    if order == list(range(rank)):
+        return x
+    shape = b.shape(x)
+    value = b.fake(tuple(shape[axis] for axis in order), b.dtype(x))
+    return b.emit(aten.permute_copy.default, (x, order), {}, value)
+
+
+@rule(
+    aten.view.default,
+    aten.view_copy.default,
+    aten.reshape.default,
+    aten._unsafe_view.default,
+    aten._reshape_copy.default,
+    aten._reshape_alias.default,
+)
+def _view(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    shape = list(args[1])
+    if -1 in shape:
+        known = -math.prod(shape)
+        total = math.prod(b.shape(args[0]))
+        shape[shape.index(-1)] = total // known if known else 0
+    return view(b, args[0], shape)
+
+
+@rule(aten.flatten.using_ints, aten.unflatten.int, aten.view_as.default, aten.reshape_as.default)
+def _reshape_to_result(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return NotImplemented if value is None else view(b, args[0], tuple(value.shape))
+
+
+@rule(aten.permute.default, aten.permute_copy.default)
+def _permute(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return permute(b, args[0], args[1])
+
+
+@rule(aten.transpose.int, aten.transpose_copy.int, aten.swapaxes.default, aten.swapdims.default)
+def _transpose(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return swap(b, args[0], args[1], args[2])
+
+
+@rule(aten.t.default, aten.t_copy.default, aten.numpy_T.default)
+def _t(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return permute(b, args[0], list(range(len(b.shape(args[0]))))[::-1])
+
+
+@rule(aten.mT.default, aten.adjoint.default)
+def _matrix_transpose(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return swap(b, args[0], -1, -2)
+
+
+def swap(b: Builder, x: Node, first: int, second: int) -> Node:
+    """`x` with two dimensions exchanged."""
+    order = list(range(len(b.shape(x))))
+    if order:
+        order[first], order[second] = order[second], order[first]
+    return permute(b, x, order)
+
+
+@rule(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.squeeze_copy.default)
+@rule(aten.squeeze_copy.dim, aten.squeeze_copy.dims)
+def _squeeze(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, shape = args[0], b.shape(args[0])
+    rank = len(shape)
+    given = range(rank) if len(args) < 2 else args[1] if isinstance(args[1], list | tuple) else [args[1]]
+    dims = sorted({axis % rank for axis in given if shape[axis] == 1}) if rank else []
+    if not dims:
+        return x
+    result = tuple(size for axis, size in enumerate(shape) if axis not in dims)
+    return b.emit(aten.squeeze_copy.dims, (x, dims), {}, b.fake(result, b.dtype(x)))
+
+
+@rule(aten.unsqueeze.default, aten.unsqueeze_copy.default)
+def _unsqueeze(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, axis = args[0], args[1]
+    shape = list(b.shape(x))
+    axis %= len(shape) + 1
+    shape.insert(axis, 1)
+    return b.emit(aten.unsqueeze_copy.default, (x, axis), {}, b.fake(tuple(shape), b.dtype(x)))
+
+
+@rule(aten.expand.default, aten.expand_copy.default, aten.broadcast_to.default, aten.expand_as.default)
+def _expand(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, shape = args[0], b.shape(args[0])
+    wanted = b.shape(args[1]) if isinstance(args[1], Node) else args[1]
+    lead = len(wanted) - len(shape)
+    sizes = [shape[axis - lead] if size == -1 else size for axis, size in enumerate(wanted)]
+    if tuple(sizes) == shape:
+        return x
+    return b.emit(aten.expand_copy.default, (x, sizes), {}, b.fake(tuple(sizes), b.dtype(x)))
+
+
+def slice_dim(b: Builder, x: Node, dim: int, start: int, stop: int, step: int = 1) -> Node:
+    """`x[..., start:stop:step, ...]` along `dim`, bounds already within the size; the whole gives `x` itself."""
+    shape = list(b.shape(x))
+    dim %= len(shape)
+    if start == 0 and stop == shape[dim] and step == 1:
+        return x
+    shape[dim] = max(0, -(-(stop - start) // step))
+    value = b.fake(tuple(shape), b.dtype(x))
+    return b.emit(aten.slice_copy.Tensor, (x, dim, start, stop, step), {}, value)
+
+
+@rule(aten.slice.Tensor, aten.slice_copy.Tensor)
+def _slice(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, dim, start, stop, step = (*args, *(0, None, None, 1)[len(args) - 1 :])
+    start, stop, step = slice(start, stop, step).indices(b.shape(x)[dim])
+    return slice_dim(b, x, dim, start, max(start, stop), step)
+
+
+@rule(aten.narrow.default, aten.narrow_copy.default)
+def _narrow(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, dim, start, length = args
+    start = start % b.shape(x)[dim] if start < 0 else start
+    return slice_dim(b, x, dim, start, start + length)
+
+
+@rule(aten.select.int, aten.select_copy.int)
+def _select(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, dim, index = args
+    shape = list(b.shape(x))
+    dim %= len(shape)
+    index %= shape[dim]
+    del shape[dim]
+    return b.emit(aten.select_copy.int, (x, dim, index), {}, b.fake(tuple(shape), b.dtype(x)))
+
+
+def _pieces(b: Builder, x: Node, sizes: Sequence[int], dim: int) -> tuple[Node, ...]:
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
+    return tuple(slice_dim(b, x, dim, start, start + size) for start, size in zip(starts, sizes, strict=True))
+
+
+@rule(aten.split.Tensor, aten.split_copy.Tensor)
+def _split(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, size, dim = (*args, *(0,)[len(args) - 2 :])
+    total = b.shape(x)[dim]
+    return _pieces(b, x, [min(size, total - start) for start in range(0, total, size)] or [0], dim)
+
+
+@rule(aten.split_with_sizes.default, aten.split_with_sizes_copy.default, aten.split.sizes)
+def _split_with_sizes(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, sizes, dim = (*args, *(0,)[len(args) - 2 :])
+    return _pieces(b, x, sizes, dim)
+
+
+@rule(aten.chunk.default)
+def _chunk(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, chunks, dim = (*args, *(0,)[len(args) - 2 :])
+    total = b.shape(x)[dim]
+    size = max(1, -(-total // chunks))
+    return _pieces(b, x, [min(size, total - start) for start in range(0, total, size)] or [0], dim)
+
+
+@rule(aten.unbind.int, aten.unbind_copy.int)
+def _unbind(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, dim = (*args, *(0,)[len(args) - 1 :])
+    return tuple(_select(b, (x, dim, index), {}, None) for index in range(b.shape(x)[dim]))
+
+
+# -- numbers as operands ---------------------------------------------------------------------------------------------
+
+
+def _with_scalar_form(scalar_form: OpOverload) -> Rule:
+    """The rule of an operator whose second operand may be a number: then its Scalar overload says so."""
+
+    def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+        if isinstance(args[1], Node):
+            return NotImplemented
+        return b.emit(scalar_form, args, kwargs, value)
+
+    return apply
+
+
+for _name in ("mul", "div", "eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod", "bitwise_and", "bitwise_or"):
+    _packet = getattr(aten, _name)
+    RULES[_packet.Tensor] = _with_scalar_form(_packet.Scalar)
+RULES[aten.div.Tensor_mode] = _with_scalar_form(aten.div.Scalar_mode)
+
+
+def _with_alpha(tensor_form: OpOverload, scalar_form: OpOverload) -> Rule:
+    """The rule of add and sub: a number operand absorbs alpha."""
+
+    def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+        alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+        if isinstance(args[1], Node):
+            return b.emit(tensor_form, args[:2], {} if alpha == 1 else {"alpha": alpha}, value)
+        return b.emit(scalar_form, (args[0], args[1] * alpha), {}, value)
+
+    return apply
+
+
+RULES[aten.add.Tensor] = RULES[aten.add.Scalar] = _with_alpha(aten.add.Tensor, aten.add.Scalar)
+RULES[aten.sub.Tensor] = RULES[aten.sub.Scalar] = _with_alpha(aten.sub.Tensor, aten.sub.Scalar)
+
+
+def _clamp_side(position: int) -> Rule:
+    def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+        bounds: list[Any] = [None, None]
+        bounds[position] = args[1]
+        return b.emit(aten.clamp.default, (args[0], *bounds), {}, value)
+
+    return apply
+
+
+RULES[aten.clamp_min.default] = _clamp_side(0)
+RULES[aten.clamp_max.default] = _clamp_side(1)
+
+
+@rule(aten.relu6.default)
+def _relu6(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return b.emit(aten.hardtanh.default, (args[0], 0.0, 6.0), {}, value)
+
+
+# -- tensors that depend on no input ---------------------------------------------------------------------------------
+
+
+def _filled(fill: float | None) -> Rule:
+    """The rule of *_like and new_*: only shape and dtype of the operand count."""
+
+    def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+        if value is None:
+            return NotImplemented
+        number = fill
+        if number is None:
+            number = args[2] if isinstance(args[1], list | tuple) else args[1]
+        if isinstance(number, Node):
+            return NotImplemented
+        return b.emit(aten.full.default, (list(value.shape), number), {"dtype": value.dtype}, b.fake_like(value))
+
+    return apply
+
+
+for _target in (aten.zeros_like.default, aten.new_zeros.default, aten.zeros.default):
+    RULES[_target] = _filled(0)
+for _target in (aten.ones_like.default, aten.new_ones.default, aten.ones.default):
+    RULES[_target] = _filled(1)
+for _target in (aten.full_like.default, aten.new_full.default):
+    RULES[_target] = _filled(None)
+
+
+# -- composites with one obvious spelling ----------------------------------------------------------------------------
+
+
+@rule(aten.softmax.int, aten._softmax.default)
+def _softmax(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return _softmax_like(b, aten._softmax.default, args, kwargs, value)
+
+
+@rule(aten.log_softmax.int, aten._log_softmax.default)
+def _log_softmax(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return _softmax_like(b, aten._log_softmax.default, args, kwargs, value)
+
+
+def _softmax_like(b: Builder, target: OpOverload, args: Any, kwargs: Any, value: Any) -> Value:
+    x, dim = args[0], args[1]
+    dtype = kwargs.get("dtype", args[2] if len(args) > 2 else None)
+    if isinstance(dtype, torch.dtype) and dtype != b.dtype(x):
+        x = b.call(aten._to_copy.default, x, dtype=dtype, value=b.fake(b.shape(x), dtype))
+    return b.emit(target, (x, dim, False), {}, b.fake(b.shape(x), b.dtype(x)))
+
+
+@rule(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
+def _convolution(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return _emit_convolution(b, args, kwargs, value, transposed=False)
+
+
+@rule(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
+def _transposed_convolution(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return _emit_convolution(b, args, kwargs, value, transposed=True)
+
+
+def _emit_convolution(b: Builder, args: Any, kwargs: Any, value: Any, *, transposed: bool) -> Value:
+    spatial = len(b.shape(args[1])) - 2
+    if len(b.shape(args[0])) != spatial + 2:
+        return NotImplemented  # no batch dimension: the decomposition adds and removes one
+
+    def per_dim(setting: Any) -> list[int]:
+        setting = [setting] if isinstance(setting, int) else list(setting)
+        return setting * spatial if len(setting) == 1 else setting
+
+    if transposed:
+        names, defaults = ("bias", "stride", "padding", "output_padding", "groups", "dilation"), (None, 1, 0, 0, 1, 1)
+    else:
+        names, defaults = ("bias", "stride", "padding", "dilation", "groups"), (None, 1, 0, 1, 1)
+    given = dict(zip(names, defaults, strict=True)) | dict(zip(names, args[2:], strict=False)) | kwargs
+    settings = [per_dim(given[name]) for name in ("stride", "padding", "dilation")]
+    output_padding = per_dim(given.get("output_padding", 0))
+    full = (args[0], args[1], given["bias"], *settings, transposed, output_padding, given["groups"])
+    return b.call(aten.convolution.default, *full, value=value)
+
+
+@rule(aten.pad.default)
+def _pad(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    mode = kwargs.get("mode", args[2] if len(args) > 2 else "constant")
+    fill = kwargs.get("value", args[3] if len(args) > 3 else None)
+    if mode != "constant":
+        return NotImplemented
+    return _constant_pad(b, (args[0], args[1], 0.0 if fill is None else fill), {}, value)
+
+
+@rule(aten.constant_pad_nd.default)
+def _constant_pad(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    if not any(args[1]):
+        return args[0]
+    fill = args[2] if len(args) > 2 else 0
+    return b.emit(aten.constant_pad_nd.default, (args[0], args[1], fill), {}, value)
+
+
+@rule(aten.mean.default)
+def _mean(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return b.emit(aten.mean.dim, (args[0], list(range(len(b.shape(args[0])))), False), kwargs, value)
+
+
+@rule(aten.sum.default)
+def _sum(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return b.emit(aten.sum.dim_IntList, (args[0], list(range(len(b.shape(args[0])))), False), kwargs, value)
+
+
+@rule(aten.adaptive_avg_pool2d.default, aten._adaptive_avg_pool2d.default)
+def _adaptive_average(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, size = args[0], list(args[1])
+    if size == list(b.shape(x)[-2:]):
+        return x
+    if size == [1, 1]:
+        return b.emit(aten.mean.dim, (x, [-1, -2], True), {}, value)
+    return b.emit(aten._adaptive_avg_pool2d.default, (x, size), {}, value)

@@ -1,0 +1,9 @@
+"""From lowered methods to the image of a .pte file: out-variants, memory plan, values and instructions."""
+
+from __future__ import annotations
+
+from .emit import emit
+from .memory import MemoryPlan, Request, plan_memory
+from .variants import OutVariant, out_variant
+
+__all__ = ["MemoryPlan", "OutVariant", "Request", "emit", "out_variant", "plan_memory"]

@@ -1,0 +1,206 @@
+"""The whole road: model -> exported program -> edge -> partition -> lower -> image of a .pte file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias, Union
+
+import torch
+from delegatekit_api import DelegateKitError, LoweringError, Partitioner, StageEvent
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from . import discovery
+from .edge import EdgeMethod, build_edge, decompose_nodes
+from .emit import emit, out_variant
+from .explanation import Explanation, explain_plan
+from .lowering import ChosenBackend, LoweredMethod, lower_partitions
+from .partition import PartitionPlan, partition
+from .pte import PteImage, to_bytes, write
+from .report import Report, make_report
+from .version import __version__
+
+#: A module with its example inputs, or what torch.export made of it.
+Model: TypeAlias = Union["torch.nn.Module", ExportedProgram]
+
+
+class LoweredProgram:
+    """A program lowered for its backends, ready to be written as a .pte file.
+
+    `methods` maps method names to lowered methods; `stages` gives the CPU seconds of each stage.
+    """
+
+    def __init__(self, methods: Mapping[str, LoweredMethod], image: PteImage, stages: Mapping[str, float]) -> None:
+        self.methods = dict(methods)
+        self.stages = dict(stages)
+        self._image = image
+
+    @property
+    def buffer(self) -> bytes:
+        """The .pte file as bytes. For large models `save` is better: it never holds the file in memory."""
+        return to_bytes(self._image)
+
+    def save(self, path: str | Path) -> None:
+        """Write the .pte file. The file appears whole or not at all."""
+        write(self._image, Path(path))
+
+    def report(self) -> Report:
+        """What was delegated, what was not, and what the file will need."""
+        return make_report(self.methods, self._image, self.stages)
+
+
+def lower(
+    model: Model | Mapping[str, Model],
+    inputs: Sequence[Any] | None = None,
+    *,
+    backends: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> LoweredProgram:
+    """Lower a model to backends, in priority order; what none of them takes runs on the runtime's own operators.
+
+    `model` is a module in eval mode with example `inputs` (and `kwargs`), an ExportedProgram, or a mapping of method
+    names to ExportedPrograms. `options` maps a backend's name to its options. Raises PluginError for an unknown
+    backend, OptionError for a wrong option, and UnsupportedError, with the user's source line, for what nobody runs.
+    """
+    clock = _Clock()
+    chosen = _choose(backends, options or {})
+    programs = _programs(model, inputs, kwargs, clock)
+    lowered: dict[str, LoweredMethod] = {}
+    for name, program in programs.items():
+        edge, plan = _partitioned(program, name, chosen, clock)
+        with clock.stage("lower", name) as progress:
+            lowered[name] = lower_partitions(edge, plan, chosen, progress)
+    with clock.stage("emit", next(iter(programs))):
+        image = emit(lowered, f"delegatekit {__version__}")
+    return LoweredProgram(lowered, image, clock.seconds)
+
+
+def explain(
+    model: Model | Mapping[str, Model],
+    inputs: Sequence[Any] | None = None,
+    *,
+    backends: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Explanation:
+    """Tell for every node who would run it, and why each backend that does not take it leaves it. Compiles nothing."""
+    clock = _Clock()
+    chosen = _choose(backends, options or {})
+    plans = {
+        name: _partitioned(program, name, chosen, clock, ask_all=True)
+        for name, program in _programs(model, inputs, kwargs, clock).items()
+    }
+    return explain_plan(plans, tuple(chosen))
+
+
+def _choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, ChosenBackend]:
+    if isinstance(names, str):
+        raise LoweringError(f"backends = {names!r} is a string", hint=f"pass a list: backends=[{names!r}]")
+    strangers = set(options) - set(names)
+    if strangers:
+        raise LoweringError(
+            f"options for {', '.join(sorted(strangers))}, which is not among the backends {list(names)}",
+            hint="add it to backends or drop its options",
+        )
+    chosen: dict[str, ChosenBackend] = {}
+    for name in names:
+        backend = discovery.get_backend(name)
+        chosen[name] = ChosenBackend(backend, backend.make_options(options.get(name, {})))
+    return chosen
+
+
+def _programs(
+    model: Model | Mapping[str, Model], inputs: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, clock: _Clock
+) -> dict[str, ExportedProgram]:
+    if isinstance(model, Mapping):
+        if not model:
+            raise LoweringError("no methods to lower", hint="pass {'forward': exported_program}")
+        for name, program in model.items():
+            if not isinstance(program, ExportedProgram):
+                raise LoweringError(
+                    f"method {name!r} is a {type(program).__name__}, not an ExportedProgram",
+                    hint="export each method with torch.export.export first",
+                )
+        return dict(model)  # type: ignore[arg-type]
+    if isinstance(model, ExportedProgram):
+        if inputs is not None or kwargs is not None:
+            raise LoweringError("an ExportedProgram has its inputs already", hint="drop inputs and kwargs")
+        return {"forward": model}
+    if not isinstance(model, torch.nn.Module):
+        raise LoweringError(
+            f"cannot lower a {type(model).__name__}", hint="pass a torch.nn.Module, an ExportedProgram or a dict of them"
+        )
+    if inputs is None and kwargs is None:
+        raise LoweringError("a module needs example inputs", hint="lower(model, (torch.randn(...),), backends=[...])")
+    if isinstance(inputs, torch.Tensor):
+        raise LoweringError("inputs is a tensor", hint="pass a tuple of inputs: (tensor,)")
+    return {"forward": _export(model, tuple(inputs or ()), dict(kwargs or {}), clock)}
+
+
+def _export(model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any], clock: _Clock) -> ExportedProgram:
+    with clock.stage("export", "forward"), torch.no_grad():
+        try:
+            return torch.export.export(model, inputs, kwargs, strict=False)
+        except Exception as error:
+            summary = str(error).strip().splitlines()
+            raise LoweringError(
+                f"torch.export refused the model: {type(error).__name__}: {summary[0] if summary else ''}",
+                where=type(model).__name__,
+                hint="torch.export.export(model, inputs) shows the whole story",
+            ) from error
+
+
+def _partitioned(
+    program: ExportedProgram, name: str, chosen: Mapping[str, ChosenBackend], clock: _Clock, *, ask_all: bool = False
+) -> tuple[EdgeMethod, PartitionPlan]:
+    partitioners: dict[str, Partitioner] = {
+        backend: choice.backend.create_partitioner(choice.options) for backend, choice in chosen.items()
+    }
+    keep = frozenset(operator for partitioner in partitioners.values() for operator in partitioner.keep_operators())
+    with clock.stage("edge", name):
+        edge = build_edge(program, keep=keep, method=name)
+    with clock.stage("partition", name):
+        plan = partition(edge, partitioners, ask_all=ask_all)
+    while True:
+        # An operator was kept whole for a backend that then did not take it, and the runtime has no kernel for it.
+        stranded = {node for node in plan.fallback if str(node.target) in keep and _has_no_kernel(node)}
+        if not stranded:
+            return edge, plan
+        with clock.stage("edge", name):
+            edge, decomposed = decompose_nodes(edge, stranded, keep=keep)
+        if not decomposed:
+            return edge, plan
+        with clock.stage("partition", name):
+            plan = partition(edge, partitioners, ask_all=ask_all)
+
+
+def _has_no_kernel(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and out_variant(node.target) is None
+
+
+class _Clock:
+    """CPU seconds of each stage, and the events that observers hear."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str, method: str) -> Iterator[Any]:
+        start = time.process_time()
+        discovery.notify(StageEvent(name, "start", method))
+
+        def progress(done: int, total: int) -> None:
+            discovery.notify(StageEvent(name, "progress", method, done, total))
+
+        try:
+            yield progress
+        except DelegateKitError:
+            raise
+        finally:
+            spent = time.process_time() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+            discovery.notify(StageEvent(name, "finish", method, cpu_seconds=spent))

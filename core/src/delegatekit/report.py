@@ -1,0 +1,106 @@
+"""Sums up a lowering: delegates, fallback operators, memory and constants of each method."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .lowering import LoweredMethod
+from .pte import PteImage, schema
+
+
+@dataclass(frozen=True)
+class DelegateReport:
+    """One delegate: its backend, the nodes it took and the size of its blob in bytes."""
+
+    backend: str
+    nodes: int
+    blob_size: int
+
+
+@dataclass(frozen=True)
+class MethodReport:
+    """One method: what was delegated, what the runtime's own operators do, and the arena in bytes."""
+
+    name: str
+    delegates: tuple[DelegateReport, ...]
+    #: Kernel name -> number of calls.
+    fallback: Mapping[str, int]
+    arena_size: int
+
+    @property
+    def delegated_nodes(self) -> int:
+        """Nodes of the edge program that delegates compute."""
+        return sum(delegate.nodes for delegate in self.delegates)
+
+    @property
+    def fallback_calls(self) -> int:
+        """Kernel calls outside delegates."""
+        return sum(self.fallback.values())
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a lowering did. `stages` are CPU seconds, `constant_size` bytes (before identical ones are merged)."""
+
+    methods: tuple[MethodReport, ...]
+    constant_size: int
+    named_data_size: int
+    stages: Mapping[str, float]
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for method in self.methods:
+            total = method.delegated_nodes + method.fallback_calls
+            share = 100.0 * method.delegated_nodes / total if total else 0.0
+            lines.append(
+                f"method {method.name}: {len(method.delegates)} delegates run {method.delegated_nodes} of {total} "
+                f"operators ({share:.1f} %), arena {_size(method.arena_size)}"
+            )
+            for index, delegate in enumerate(method.delegates):
+                lines.append(
+                    f"  delegate {index}: {delegate.backend}, {delegate.nodes} operators, blob {_size(delegate.blob_size)}"
+                )
+            if method.fallback:
+                calls = ", ".join(f"{name} x{count}" for name, count in method.fallback.items())
+                lines.append(f"  runtime operators: {calls}")
+        lines.append(f"constants {_size(self.constant_size)}, named data of backends {_size(self.named_data_size)}")
+        lines.append("CPU seconds: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in self.stages.items()))
+        return "\n".join(lines)
+
+
+def make_report(methods: Mapping[str, LoweredMethod], image: PteImage, stages: Mapping[str, float]) -> Report:
+    """Summarise lowered methods and the image that was emitted for them."""
+    reports = []
+    for (name, method), plan in zip(methods.items(), image.plans, strict=True):
+        delegates = tuple(
+            DelegateReport(delegate.chosen.backend.name, len(delegate.partition.nodes), delegate.blob_size)
+            for delegate in method.delegates
+        )
+        reports.append(MethodReport(name, delegates, _kernel_calls(plan), sum(plan.non_const_buffer_sizes or ())))
+    named = {data.key: _length(data.data) for data in image.named_data}
+    return Report(tuple(reports), sum(map(_length, image.constants)), sum(named.values()), dict(stages))
+
+
+def _kernel_calls(plan: schema.ExecutionPlan) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for chain in plan.chains or ():
+        for instruction in chain.instructions or ():
+            call = instruction.instr_args
+            if isinstance(call, schema.KernelCall):
+                kernel = (plan.operators or [])[call.op_index]
+                counts[f"{kernel.name}.{kernel.overload}" if kernel.overload else str(kernel.name)] += 1
+    return dict(counts.most_common())
+
+
+def _length(data: object) -> int:
+    nbytes = getattr(data, "nbytes", None)  # tensors and memoryviews
+    return int(nbytes) if nbytes is not None else len(data)  # type: ignore[arg-type]
+
+
+def _size(size: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} B"
