@@ -6,8 +6,9 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from delegatekit_api import operator_name, source_line
 from torch._ops import OpOverload
+
+from delegatekit_api import operator_name, source_line
 
 from .edge import EdgeMethod
 from .emit import out_variant
@@ -61,9 +62,7 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain_plan(
-    plans: Mapping[str, tuple[EdgeMethod, PartitionPlan]], backends: tuple[str, ...]
-) -> Explanation:
+def explain_plan(plans: Mapping[str, tuple[EdgeMethod, PartitionPlan]], backends: tuple[str, ...]) -> Explanation:
     """Make the explanation of partition plans that asked every backend about every node."""
     rows: list[ExplainRow] = []
     for name, (method, plan) in plans.items():

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.fx import Graph, Node
+from torch.utils._pytree import tree_structure
+
 from delegatekit_api import (
     BackendOptions,
     CompileSpec,
@@ -19,20 +31,12 @@ from delegatekit_api import (
     ProgramView,
     describe_node,
 )
-from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    OutputKind,
-    OutputSpec,
-    TensorArgument,
-)
-from torch.fx import Graph, Node
 
-from .discovery import LoadedBackend
 from .edge import EdgeMethod
 from .partition import Partition, PartitionPlan
+
+if TYPE_CHECKING:
+    from .discovery import LoadedBackend
 
 
 @dataclass(frozen=True)
@@ -118,9 +122,7 @@ def partition_program(method: EdgeMethod, partition: Partition, index: int = 0) 
         copies[node] = copy
     outputs = tuple(copies[node] for node in partition.outputs)
     graph.output(outputs)
-    tensors = {
-        copy.name: method.constants[node] for copy, node in zip(constants, partition.constants, strict=True)
-    }
+    tensors = {copy.name: method.constants[node] for copy, node in zip(constants, partition.constants, strict=True)}
     signature = ExportGraphSignature(
         [
             *(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), node.name) for node in constants),
@@ -129,12 +131,25 @@ def partition_program(method: EdgeMethod, partition: Partition, index: int = 0) 
         [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in outputs],
     )
     program = ExportedProgram(
-        torch.nn.Module(), graph, signature, state_dict={}, range_constraints={}, module_call_graph=[], constants=tensors
+        torch.nn.Module(),
+        graph,
+        signature,
+        state_dict={},
+        range_constraints={},
+        module_call_graph=[_call_entry(len(inputs), len(outputs))],
+        constants=tensors,
     )
     view = ProgramView(
         program.graph, {node: tensors[node.name] for node in constants}, tuple(inputs), outputs, method.name
     )
     return PartitionProgram(program, view, index)
+
+
+def _call_entry(inputs: int, outputs: int) -> ModuleCallEntry:
+    """The calling convention: positional inputs, a tuple of outputs."""
+    in_spec = tree_structure((tuple(range(inputs)), {}))
+    out_spec = tree_structure(tuple(range(outputs)))
+    return ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
 
 
 def _preprocess(partition: Partition, program: PartitionProgram, chosen: ChosenBackend) -> Delegate:
@@ -158,7 +173,4 @@ def _preprocess(partition: Partition, program: PartitionProgram, chosen: ChosenB
     parts = (blob,) if isinstance(blob, bytes | bytearray | memoryview) else tuple(blob)
     if not any(len(part) for part in parts):
         raise PluginError("preprocess returned an empty blob", where=where)
-    return Delegate(
-        partition, chosen, parts, result.compile_specs, result.named_data, dict(result.debug_handle_map)
-    )
-
+    return Delegate(partition, chosen, parts, result.compile_specs, result.named_data, dict(result.debug_handle_map))

@@ -16,8 +16,9 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from delegatekit_api import LoweringError, Partitioner, PluginError, Verdict, describe_node
 from torch.fx import Node
+
+from delegatekit_api import LoweringError, Partitioner, PluginError, Verdict, describe_node
 
 from .edge import EdgeMethod
 
@@ -62,9 +63,7 @@ class PartitionPlan:
         return tuple(step for step in self.steps if isinstance(step, Node))
 
 
-def partition(
-    method: EdgeMethod, partitioners: Mapping[str, Partitioner], *, ask_all: bool = False
-) -> PartitionPlan:
+def partition(method: EdgeMethod, partitioners: Mapping[str, Partitioner], *, ask_all: bool = False) -> PartitionPlan:
     """Partition a method among backends, given in priority order.
 
     With `ask_all` every backend is asked about every node (for explanations), which changes no assignment.
@@ -72,9 +71,11 @@ def partition(
     """
     nodes = [node for node in method.graph.nodes if node.op == "call_function"]
     verdicts = {node: _ask(node, method, partitioners, ask_all) for node in nodes}
-    taker = {
-        node: backend for node, answers in verdicts.items() for backend, answer in answers.items() if answer.supported
-    } if not ask_all else _first_takers(verdicts)
+    taker = (
+        {node: backend for node, answers in verdicts.items() for backend, answer in answers.items() if answer.supported}
+        if not ask_all
+        else _first_takers(verdicts)
+    )
     clusters = _Clusters(nodes)
     fixed = _proposals(method, partitioners, verdicts, taker, clusters)
     _join_groups(verdicts, taker, clusters)
@@ -84,9 +85,7 @@ def partition(
     return _plan(method, nodes, verdicts, taker, chosen)
 
 
-def _ask(
-    node: Node, method: EdgeMethod, partitioners: Mapping[str, Partitioner], ask_all: bool
-) -> dict[str, Verdict]:
+def _ask(node: Node, method: EdgeMethod, partitioners: Mapping[str, Partitioner], ask_all: bool) -> dict[str, Verdict]:
     answers: dict[str, Verdict] = {}
     if node.target is operator.getitem:
         return answers  # belongs to the operator whose result it picks
@@ -169,13 +168,13 @@ def _proposals(
     return fixed
 
 
-def _join_groups(
-    verdicts: Mapping[Node, Mapping[str, Verdict]], taker: dict[Node, str], clusters: _Clusters
-) -> None:
+def _join_groups(verdicts: Mapping[Node, Mapping[str, Verdict]], taker: dict[Node, str], clusters: _Clusters) -> None:
     for node, backend in list(taker.items()):
         for other in verdicts[node][backend].group:
             if other not in clusters.position:
-                raise PluginError(f"backend {backend} groups a node that is not in the graph", where=describe_node(node))
+                raise PluginError(
+                    f"backend {backend} groups a node that is not in the graph", where=describe_node(node)
+                )
             taker[other] = backend
             clusters.join(node, other)
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TypeAlias, Union
 
 import torch
-from delegatekit_api import DelegateKitError, LoweringError, Partitioner, StageEvent
 from torch.export import ExportedProgram
 from torch.fx import Node
+
+from delegatekit_api import DelegateKitError, LoweringError, Partitioner, StageEvent
 
 from . import discovery
 from .edge import EdgeMethod, build_edge, decompose_nodes
@@ -132,7 +133,8 @@ def _programs(
         return {"forward": model}
     if not isinstance(model, torch.nn.Module):
         raise LoweringError(
-            f"cannot lower a {type(model).__name__}", hint="pass a torch.nn.Module, an ExportedProgram or a dict of them"
+            f"cannot lower a {type(model).__name__}",
+            hint="pass a torch.nn.Module, an ExportedProgram or a dict of them",
         )
     if inputs is None and kwargs is None:
         raise LoweringError("a module needs example inputs", hint="lower(model, (torch.randn(...),), backends=[...])")

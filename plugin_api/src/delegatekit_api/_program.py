@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -82,15 +83,14 @@ def describe_node(node: Node) -> str:
 
 
 def source_line(node: Node) -> str | None:
-    """The user's innermost source line, "file.py:12: `code`", from the trace that torch.export recorded."""
+    """The user's innermost source line, "file.py:12: `code`", from the trace that torch.export recorded.
+
+    Frames inside torch itself (nn.Linear.forward) and in generated code are passed over if there is any other.
+    """
     trace = node.meta.get("stack_trace") or node.stack_trace
-    if not trace:
+    frames = re.findall(r'^\s*File "(.*?)", line (\d+).*\n?(.*)$', str(trace or ""), re.MULTILINE)
+    if not frames:
         return None
-    lines = [line.strip() for line in str(trace).strip().splitlines()]
-    for index in range(len(lines) - 1, -1, -1):
-        if lines[index].startswith('File "'):
-            path, _, rest = lines[index][len('File "') :].partition('"')
-            number = rest.partition("line ")[2].partition(",")[0]
-            code = lines[index + 1] if index + 1 < len(lines) else ""
-            return f"{path}:{number}" + (f": `{code}`" if code else "")
-    return None
+    users = [frame for frame in frames if "/torch/" not in frame[0] and not frame[0].startswith("<")]
+    path, line, code = (users or frames)[-1]
+    return f"{path}:{line}" + (f": `{code.strip()}`" if code.strip() else "")

@@ -7,12 +7,13 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
-from delegatekit_api import LoweringError, UnsupportedError, describe_node
 from torch._guards import detect_fake_mode
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import Node
+
+from delegatekit_api import LoweringError, UnsupportedError, describe_node
 
 from . import attention, normalization  # noqa: F401  (they register their rules)
 from .builder import Builder
@@ -107,6 +108,8 @@ class _Sweep:
             self.values[self.aliases.get(node, node)] = self._call(node)
         elif node.op == "output":
             self.results = tuple(self._get(item) for item in node.args[0])  # type: ignore[union-attr]
+        elif node.op == "get_attr":
+            self.values[node] = None  # a branch of control flow, which its user refuses by name
         else:
             raise UnsupportedError(f"{node.op} nodes are not supported", where=describe_node(node))
 
@@ -185,7 +188,9 @@ def _refuse_unsupported(program: ExportedProgram) -> None:
     for node in program.graph.nodes:
         value = node.meta.get("val")
         symbolic = isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
-        if symbolic or (isinstance(value, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in value.shape)):
+        if symbolic or (
+            isinstance(value, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in value.shape)
+        ):
             raise UnsupportedError(
                 f"has a size that changes from call to call: {value if symbolic else tuple(value.shape)}",
                 where=describe_node(node),

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from delegatekit_api import UnsupportedError, describe_node
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
+
+from delegatekit_api import UnsupportedError, describe_node
 
 #: What an operator call yields: a node, a tuple of these (several results), or a literal.
 Value: TypeAlias = Any
@@ -99,7 +100,11 @@ class Builder:
         tensor = tensor.detach()
         key = None
         if tensor.numel() <= 64:
-            key = (tensor.dtype, tuple(tensor.shape), tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            key = (
+                tensor.dtype,
+                tuple(tensor.shape),
+                tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes(),
+            )
             known = self._literal_constants.get(key)
             if known is not None:
                 return known

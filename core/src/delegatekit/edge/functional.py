@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from delegatekit_api import UnsupportedError, describe_node
 from torch._ops import OpOverload
 from torch.fx import Graph, Node
+
+from delegatekit_api import UnsupportedError, describe_node
 
 aten = torch.ops.aten
 
@@ -15,12 +16,37 @@ aten = torch.ops.aten
 #: so in the schema (dropout in eval mode).
 _FRESH: frozenset[str] = frozenset(
     f"aten::{name}"
-    for name in (
-        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d batch_norm conv1d conv2d conv3d conv_transpose1d "
-        "conv_transpose2d conv_transpose3d gelu group_norm hardswish instance_norm layer_norm linear log_softmax matmul "
-        "max_pool1d max_pool2d prelu relu6 rms_norm scaled_dot_product_attention silu softmax square upsample_bilinear2d "
-        "upsample_nearest2d"
-    ).split()
+    for name in [
+        "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d",
+        "adaptive_max_pool2d",
+        "batch_norm",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_transpose3d",
+        "gelu",
+        "group_norm",
+        "hardswish",
+        "instance_norm",
+        "layer_norm",
+        "linear",
+        "log_softmax",
+        "matmul",
+        "max_pool1d",
+        "max_pool2d",
+        "prelu",
+        "relu6",
+        "rms_norm",
+        "scaled_dot_product_attention",
+        "silu",
+        "softmax",
+        "square",
+        "upsample_bilinear2d",
+        "upsample_nearest2d",
+    ]
 )
 
 

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from delegatekit_api import LoweringError, ProgramView, describe_node
 from torch.fx import Graph, Node
+
+from delegatekit_api import LoweringError, ProgramView, describe_node
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from delegatekit_api import LoweringError, NamedData, UnsupportedError, describe_node
 from torch.fx import Node
+
+from delegatekit_api import LoweringError, NamedData, UnsupportedError, describe_node
 
 from ..lowering import Delegate, LoweredMethod
 from ..pte import PteImage, schema
@@ -276,7 +277,9 @@ class _MethodEmitter:
             return self._literal_value(float(value) if "float" in text else value)
         if isinstance(value, list | tuple):
             return self._sequence(node, argument, list(value))
-        raise UnsupportedError(f"argument {argument.name} = {value!r} has no form in the file", where=describe_node(node))
+        raise UnsupportedError(
+            f"argument {argument.name} = {value!r} has no form in the file", where=describe_node(node)
+        )
 
     def _sequence(self, node: Node, argument: Any, items: list[Any]) -> int:
         text = str(argument.type)

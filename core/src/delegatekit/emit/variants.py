@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-import torch
-from delegatekit_api import UnsupportedError, describe_node
 from torch._ops import OpOverload
 from torch.fx import Node
+
+from delegatekit_api import UnsupportedError, describe_node
 
 from ..pte import runtime_operators
 
@@ -62,4 +62,3 @@ def require_out_variant(node: Node) -> OutVariant:
             hint="`delegatekit explain` shows why each backend leaves it; add a backend that takes it, or rewrite it",
         )
     return variant
-
