@@ -1,0 +1,193 @@
+"""Lowering, side by side: stock ExecuTorch against DelegateKit on the same exported program.
+
+    python benchmarks/lowering.py                       # all models
+    python benchmarks/lowering.py --models vit-base
+    python benchmarks/lowering.py --chains 100 1000 10000
+
+Each measurement runs in a process of its own, one thread, one after the other. CPU seconds cover everything between
+the exported program and the written file; imports and the export are not counted. Memory is the peak of the process
+above what it held before lowering (imports, weights, exported program).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ENGINES = ("stock", "ours")
+PATTERNS = ("all", "alternate")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", help="model names (default: all, unless --chains is given)")
+    parser.add_argument("--chains", nargs="*", type=int, help="lengths of synthetic chains")
+    parser.add_argument("--stock-chain-limit", type=int, default=300, help="longest alternating chain given to stock")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--measure", nargs=2, metavar=("ENGINE", "SUBJECT"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        print(json.dumps(measure(*arguments.measure)))
+        return
+    rows = []
+    if arguments.models is not None or arguments.chains is None:
+        from delegatekit_conformance.models import MODELS
+
+        rows += table("model", arguments.models or list(MODELS), limit=None)
+    for pattern in PATTERNS if arguments.chains is not None else ():
+        lengths = arguments.chains or [100, 300, 1000, 3000, 10000]
+        # Stock is quadratic in the number of delegates: its long alternating chains take hours.
+        limit = arguments.stock_chain_limit if pattern == "alternate" else 3000
+        rows += table(f"chain, {pattern} delegated", [f"chain:{pattern}:{length}" for length in lengths], limit)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1))
+
+
+def table(title: str, subjects: list[str], limit: int | None) -> list[dict[str, Any]]:
+    """Measure subjects with both engines and print a row each, as Markdown."""
+    print(f"\n| {title} | lower, CPU s: stock | ours | ratio | peak MiB above start: stock | ours | file KiB: stock | ours "
+          "| delegates: stock | ours | fallback calls: stock | ours |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    rows = []
+    for subject in subjects:
+        found: dict[str, Any] = {}
+        for engine in ENGINES:
+            too_long = limit is not None and int(subject.rpartition(":")[2]) > limit
+            found[engine] = None if engine == "stock" and too_long else run(engine, subject)
+        rows.append({"subject": subject, **found})
+        print(row(subject, found["stock"], found["ours"]), flush=True)
+    return rows
+
+
+def row(subject: str, stock: Any, ours: Any) -> str:
+    def both(key: str, form: str = "{}") -> list[str]:
+        return [form.format(side[key]) if side else "-" for side in (stock, ours)]
+
+    ratio = f"1/{stock['cpu'] / ours['cpu']:.0f}" if stock and ours else "-"
+    cells = [subject.replace("chain:", "").replace(":", " "), *both("cpu", "{:.2f}"), ratio, *both("peak_mib")]
+    return "| " + " | ".join([*cells, *both("file_kib"), *both("delegates"), *both("fallback")]) + " |"
+
+
+def run(engine: str, subject: str) -> dict[str, Any] | None:
+    """One measurement in a fresh process; None, with the reason on stderr, if it fails."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, __file__, "--measure", engine, subject]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode:
+        print(f"{engine} {subject} failed:\n{result.stderr[-2000:]}", file=sys.stderr)
+        return None
+    answer: dict[str, Any] = json.loads(result.stdout.strip().splitlines()[-1])
+    return answer
+
+
+def measure(engine: str, subject: str) -> dict[str, Any]:
+    """Export the subject, lower it with one engine, write it, and say what that took."""
+    import logging
+
+    import torch
+
+    logging.disable(logging.WARNING)
+    sys.setrecursionlimit(200_000)
+    torch.set_num_threads(1)
+    module, inputs = build(subject)
+    with torch.no_grad():
+        program = torch.export.export(module, inputs, strict=False)
+    lower = {"stock": lower_stock, "ours": lower_ours}[engine]
+    lower_warm = prepare(engine)
+    del lower_warm
+    path = Path(tempfile.mkdtemp()) / "model.pte"
+    before = resident()
+    start = time.process_time()
+    lower(program, path)
+    spent = time.process_time() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    from delegatekit import inspect
+
+    found = inspect(path)
+    method = found.methods[0]
+    fallback = sum(count for name, count in Counter(method.operators).items())
+    answer = {
+        "cpu": round(spent, 3),
+        "peak_mib": max(0, peak - before) >> 20,
+        "file_kib": path.stat().st_size >> 10,
+        "delegates": len(method.delegates),
+        "fallback": fallback,
+    }
+    path.unlink()
+    path.parent.rmdir()
+    return answer
+
+
+def prepare(engine: str) -> None:
+    """Import what the engine needs, so that imports are not counted."""
+    if engine == "stock":
+        import executorch.backends.xnnpack.partition.xnnpack_partitioner
+        import executorch.exir  # noqa: F401
+    else:
+        import delegatekit
+        import delegatekit.pipeline
+
+        delegatekit.backends()
+
+
+def build(subject: str) -> tuple[Any, tuple[Any, ...]]:
+    import torch
+
+    if not subject.startswith("chain:"):
+        from delegatekit_conformance.models import build_model
+
+        case = build_model(subject)
+        return case.module, case.inputs
+    _, pattern, length = subject.split(":")
+
+    class Chain(torch.nn.Module):
+        """Elementwise operators; "alternate": every other one (atan) is in neither XNNPACK partitioner's table."""
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            a, b = x, y
+            for index in range(int(length)):
+                if pattern == "alternate" and index % 2:
+                    c = torch.atan(a)
+                else:
+                    c = a + b if index % 4 else a * b
+                a, b = c, (a if index % 5 else b)
+            return a
+
+    return Chain(), (torch.randn(4), torch.randn(4))
+
+
+def lower_stock(program: Any, path: Path) -> None:
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+
+    edge = to_edge_transform_and_lower(
+        program, partitioner=[XnnpackPartitioner()], compile_config=EdgeCompileConfig(_check_ir_validity=True)
+    )
+    with path.open("wb") as file:
+        edge.to_executorch().write_to_file(file)
+
+
+def lower_ours(program: Any, path: Path) -> None:
+    import delegatekit
+
+    delegatekit.lower(program, backends=["xnnpack"]).save(path)
+
+
+def resident() -> int:
+    """Resident bytes now; the process's peak so far must not be above it, or it would hide the peak of lowering."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,383 @@
+"""A table-driven flatbuffers codec: schemas are dataclasses whose fields carry their flatbuffer type.
+
+    class Segment(Table):
+        offset: int = u64()
+        size: int = u64()
+
+The order of the fields is the order of the vtable slots (a union takes two). `serialize` writes a table with the
+`flatbuffers` package's Builder; `parse` reads one back and checks every offset and length before it trusts it, so
+that hostile bytes give a FormatError and nothing else. Format: the flatbuffers binary format (internals document).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import flatbuffers
+
+from ._errors import FormatError
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:  # only type checkers need it
+
+    def dataclass_transform(**_: Any) -> Any:
+        return lambda table: table
+
+_TableT = TypeVar("_TableT", bound="Table")
+
+#: Scalar name -> (size in bytes, struct code).
+_SCALARS: Final[dict[str, tuple[int, str]]] = {
+    "bool": (1, "?"),
+    "i8": (1, "b"),
+    "u8": (1, "B"),
+    "i16": (2, "h"),
+    "i32": (4, "i"),
+    "u32": (4, "I"),
+    "i64": (8, "q"),
+    "u64": (8, "Q"),
+    "f32": (4, "f"),
+    "f64": (8, "d"),
+}
+_PREPEND: Final = {
+    "bool": "PrependBoolSlot",
+    "i8": "PrependInt8Slot",
+    "u8": "PrependUint8Slot",
+    "i16": "PrependInt16Slot",
+    "i32": "PrependInt32Slot",
+    "u32": "PrependUint32Slot",
+    "i64": "PrependInt64Slot",
+    "u64": "PrependUint64Slot",
+    "f32": "PrependFloat32Slot",
+    "f64": "PrependFloat64Slot",
+}
+#: Tables nest this deep at most.
+_MAX_DEPTH: Final = 64
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """The flatbuffer type of a field."""
+
+    form: str  # "scalar", "string", "vector", "ref", "tables", "union", "deprecated"
+    scalar: str = ""
+    align: int = 1
+    default: Any = None
+    tables: Callable[[], Any] | None = None
+
+
+def _field(kind: _Kind, default: Any = None) -> Any:
+    return field(default=default, metadata={"flatbuffer": kind})
+
+
+def _scalar(name: str) -> Callable[..., Any]:
+    def declare(default: Any = False if name == "bool" else 0) -> Any:
+        return _field(_Kind("scalar", scalar=name, default=default), default)
+
+    declare.__doc__ = f"A {name} scalar; `default` is the schema's default, which is not written."
+    return declare
+
+
+bool_, i8, u8, i16, i32, u32, i64, u64, f32, f64 = (_scalar(name) for name in _SCALARS)
+
+
+def string() -> Any:
+    """A UTF-8 string, or None if absent."""
+    return _field(_Kind("string"))
+
+
+def vector(scalar: str, *, align: int = 1) -> Any:
+    """A vector of scalars, or None if absent. Vectors of u8 are bytes. `align` raises the data's alignment."""
+    return _field(_Kind("vector", scalar=scalar, align=max(align, _SCALARS[scalar][0])))
+
+
+def ref(table: Callable[[], type[Table]]) -> Any:
+    """A table, or None if absent."""
+    return _field(_Kind("ref", tables=table))
+
+
+def tables(table: Callable[[], type[Table]]) -> Any:
+    """A vector of tables, or None if absent."""
+    return _field(_Kind("tables", tables=table))
+
+
+def union(members: Callable[[], Sequence[type[Table]]]) -> Any:
+    """One of several tables, or None; the code in the file is the position among `members`, counted from 1."""
+    return _field(_Kind("union", tables=members))
+
+
+def deprecated() -> Any:
+    """A slot that is neither written nor read."""
+    return _field(_Kind("deprecated"))
+
+
+@dataclass_transform(field_specifiers=(field, bool_, i8, u8, i16, i32, u32, i64, u64, f32, f64, string, vector, ref))
+class Table:
+    """Base of all schema tables: subclasses become dataclasses."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(cls)
+
+
+@dataclass(frozen=True)
+class _Slot:
+    name: str
+    slot: int
+    kind: _Kind
+
+
+@cache
+def _slots(table: type[Table]) -> tuple[tuple[_Slot, ...], int]:
+    """The fields of a table with their vtable slots, and the number of slots."""
+    found: list[_Slot] = []
+    number = 0
+    for item in fields(table):  # type: ignore[arg-type]
+        kind: _Kind = item.metadata["flatbuffer"]
+        assert item.default is not MISSING
+        if kind.form != "deprecated":
+            found.append(_Slot(item.name, number, kind))
+        number += 2 if kind.form == "union" else 1
+    return tuple(found), number
+
+
+@cache
+def _members(kind: _Kind) -> Any:
+    """What a kind refers to: a table, or the tuple of a union's members."""
+    assert kind.tables is not None
+    return kind.tables()
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def serialize(root: Table, identifier: bytes) -> bytes:
+    """The finished flatbuffer with `root` as its root table and a 4-byte file identifier.
+
+    Equal strings and equal vectors of numbers are stored once. Raises FormatError for a value that its field cannot
+    hold, with the field's name.
+    """
+    writer = _Writer()
+    writer.builder.Finish(writer.table(root), file_identifier=identifier)
+    return bytes(writer.builder.Output())
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.builder = flatbuffers.Builder(4096)
+        self.shared: dict[Any, int] = {}
+
+    def table(self, value: Table) -> int:
+        slots, count = _slots(type(value))
+        filled: list[tuple[int, str, Any, Any]] = []
+        for slot in slots:
+            content = getattr(value, slot.name)
+            if content is None:
+                continue
+            try:
+                self._child(slot, content, filled)
+            except (struct.error, TypeError, ValueError, KeyError, OverflowError) as error:
+                name = f"{type(value).__name__}.{slot.name}"
+                raise FormatError(f"cannot hold {content!r:.80}: {error}", where=name) from error
+        builder = self.builder
+        builder.StartObject(count)
+        # Wide fields first: less padding.
+        for number, prepend, content, default in sorted(filled, key=_width, reverse=True):
+            try:
+                getattr(builder, prepend)(number, content, default)
+            except (TypeError, ValueError, struct.error) as error:
+                raise FormatError(f"cannot hold {content!r:.80}: {error}", where=type(value).__name__) from error
+        offset: int = builder.EndObject()
+        return offset
+
+    def _child(self, slot: _Slot, content: Any, filled: list[tuple[int, str, Any, Any]]) -> None:
+        """Write what the field points to and note what goes into the table itself."""
+        kind = slot.kind
+        if kind.form == "scalar":
+            filled.append((slot.slot, _PREPEND[kind.scalar], content, kind.default))
+            return
+        number = slot.slot
+        if kind.form == "union":
+            code = _members(kind).index(type(content)) + 1
+            filled.append((number, _PREPEND["u8"], code, 0))
+            number += 1
+        filled.append((number, "PrependUOffsetTRelativeSlot", self._offset(kind, content), 0))
+
+    def _offset(self, kind: _Kind, content: Any) -> int:
+        if kind.form in ("ref", "union"):
+            return self.table(content)
+        if kind.form == "tables":
+            offsets = [self.table(item) for item in content]
+            self.builder.StartVector(4, len(offsets), 4)
+            for offset in reversed(offsets):
+                self.builder.PrependUOffsetTRelative(offset)
+            end: int = self.builder.EndVector()
+            return end
+        if kind.form == "string":
+            return self._vector(("string",), content.encode(), 1, 1, terminated=True)
+        size, code = _SCALARS[kind.scalar]
+        data = bytes(content) if kind.scalar == "u8" else struct.pack(f"<{len(content)}{code}", *content)
+        return self._vector((kind.scalar, kind.align), data, size, kind.align)
+
+    def _vector(self, kind: Any, data: bytes, size: int, align: int, *, terminated: bool = False) -> int:
+        key = (kind, data)
+        known = self.shared.get(key)
+        if known is not None:
+            return known
+        builder = self.builder
+        count = len(data) // size
+        if terminated:
+            data += b"\0"
+            builder.StartVector(1, len(data), 1)
+        else:
+            builder.StartVector(size, count, align)
+        builder.head = builder.Head() - len(data)
+        builder.Bytes[builder.Head() : builder.Head() + len(data)] = data
+        if terminated:
+            builder.vectorNumElems = count  # the terminating zero is not counted
+        self.shared[key] = end = builder.EndVector()
+        return int(end)
+
+
+_WIDTHS: Final = {_PREPEND[name]: size for name, (size, _) in _SCALARS.items()}
+
+
+def _width(item: tuple[int, str, Any, Any]) -> int:
+    return _WIDTHS.get(item[1], 4)
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def parse(table: type[_TableT], buffer: bytes | bytearray | memoryview, identifiers: Sequence[bytes] = ()) -> _TableT:
+    """Read the root table of a flatbuffer, everything checked.
+
+    `identifiers` are the file identifiers allowed (none: not looked at). Raises FormatError with table, field and
+    offset. Work and memory stay within a small multiple of the buffer's size, whatever the offsets say.
+    """
+    view = memoryview(buffer).cast("B")
+    if len(view) < 8:
+        raise FormatError(f"{len(view)} bytes are too few for a flatbuffer", where="offset 0")
+    if identifiers and bytes(view[4:8]) not in identifiers:
+        wanted = " or ".join(repr(item.decode("latin-1")) for item in identifiers)
+        raise FormatError(f"file identifier is {bytes(view[4:8])!r}, not {wanted}", where="offset 4")
+    reader = _Reader(view)
+    result = reader.table(table, reader.follow(0, table.__name__), table.__name__, 0)
+    assert isinstance(result, table)
+    return result
+
+
+class _Reader:
+    def __init__(self, view: memoryview) -> None:
+        self.view = view
+        self.size = len(view)
+        # Tables may be shared, but a file that unfolds to much more than it holds is an attack.
+        self.budget = 4 * len(view) + 4096
+
+    def fail(self, what: str, where: str, offset: int) -> FormatError:
+        return FormatError(what, where=f"{where} at offset {offset}")
+
+    def spend(self, amount: int, where: str, offset: int) -> None:
+        self.budget -= amount
+        if self.budget < 0:
+            raise self.fail("the file unfolds to far more data than it holds", where, offset)
+
+    def follow(self, position: int, where: str) -> int:
+        """The target of the offset stored at `position`."""
+        if position < 0 or position + 4 > self.size:
+            raise self.fail("an offset lies outside the file", where, position)
+        (step,) = struct.unpack_from("<I", self.view, position)
+        target = position + int(step)
+        if step == 0 or target + 4 > self.size:
+            raise self.fail("an offset points outside the file", where, position)
+        return target
+
+    def table(self, table: type[Table], position: int, where: str, depth: int) -> Table:
+        if depth > _MAX_DEPTH:
+            raise self.fail("tables are nested too deeply", where, position)
+        (back,) = struct.unpack_from("<i", self.view, position)
+        vtable = position - back
+        if vtable < 0 or vtable + 4 > self.size:
+            raise self.fail("the table's vtable lies outside the file", where, position)
+        length, extent = struct.unpack_from("<HH", self.view, vtable)
+        if length < 4 or length % 2 or vtable + length > self.size or position + extent > self.size:
+            raise self.fail("the table's vtable is malformed", where, position)
+        self.spend(8, where, position)
+        slots, _ = _slots(table)
+        entries = struct.unpack_from(f"<{length // 2 - 2}H", self.view, vtable + 4)
+        values: dict[str, Any] = {}
+        for slot in slots:
+            entry = entries[slot.slot] if slot.slot < len(entries) else 0
+            if slot.kind.form == "union":
+                offset = entries[slot.slot + 1] if slot.slot + 1 < len(entries) else 0
+                values[slot.name] = self.union(slot, position, (entry, offset), extent, where, depth)
+            elif entry:
+                values[slot.name] = self.value(slot, position, entry, extent, where, depth)
+        return table(**values)
+
+    def value(self, slot: _Slot, position: int, entry: int, extent: int, where: str, depth: int) -> Any:
+        kind, place = slot.kind, position + entry
+        if kind.form == "scalar":
+            size, code = _SCALARS[kind.scalar]
+            if entry < 4 or entry + size > extent:
+                raise self.fail("a field lies outside its table", f"{where}.{slot.name}", place)
+            return struct.unpack_from("<" + code, self.view, place)[0]
+        where = f"{where}.{slot.name}"
+        if entry < 4 or entry + 4 > extent:
+            raise self.fail("a field lies outside its table", where, place)
+        target = self.follow(place, where)
+        if kind.form == "ref":
+            return self.table(_members(kind), target, where, depth + 1)
+        if kind.form == "tables":
+            return self.vector_of_tables(_members(kind), target, where, depth)
+        return self.vector(kind, target, where)
+
+    def vector_of_tables(self, table: type[Table], position: int, where: str, depth: int) -> list[Table]:
+        start, count = self.extent(position, 4, where)
+        return [
+            self.table(table, self.follow(start + 4 * index, where), f"{where}[{index}]", depth + 1)
+            for index in range(count)
+        ]
+
+    def vector(self, kind: _Kind, position: int, where: str) -> Any:
+        size, code = _SCALARS[kind.scalar] if kind.form == "vector" else (1, "B")
+        start, count = self.extent(position, size, where)
+        if kind.form == "string":
+            try:
+                return bytes(self.view[start : start + count]).decode()
+            except UnicodeDecodeError as error:
+                raise self.fail("a string is not UTF-8", where, position) from error
+        if kind.scalar == "u8":
+            return bytes(self.view[start : start + count])
+        return list(struct.unpack_from(f"<{count}{code}", self.view, start))
+
+    def extent(self, position: int, size: int, where: str) -> tuple[int, int]:
+        """Start and length of the vector at `position`, whose elements have `size` bytes."""
+        (count,) = struct.unpack_from("<I", self.view, position)
+        if position + 4 + int(count) * size > self.size:
+            raise self.fail(f"a vector of {count} elements reaches beyond the file", where, position)
+        self.spend(4 + int(count) * size, where, position)
+        return position + 4, int(count)
+
+    def union(
+        self, slot: _Slot, position: int, entries: tuple[int, int], extent: int, where: str, depth: int
+    ) -> Table | None:
+        where = f"{where}.{slot.name}"
+        entry, offset = entries
+        if not entry:
+            return None
+        if entry < 4 or entry + 1 > extent or (offset and (offset < 4 or offset + 4 > extent)):
+            raise self.fail("a field lies outside its table", where, position + entry)
+        code = self.view[position + entry]
+        members = _members(slot.kind)
+        if code == 0:
+            return None
+        if code > len(members):
+            raise self.fail(f"union code {code} is unknown (known: 1 to {len(members)})", where, position + entry)
+        if not offset:
+            raise self.fail("a union has a code but no value", where, position + entry)
+        target = self.follow(position + offset, where)
+        return self.table(members[code - 1], target, where, depth + 1)
