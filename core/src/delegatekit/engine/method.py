@@ -1,0 +1,419 @@
+"""One method, ready to run: values bound to their memory once, and a flat list of prepared calls."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from delegatekit_api import ExecutionError, FormatError, TensorSpec
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten, treespec_loads
+
+from ..pte import PteFile, schema
+from ..pte.dtypes import torch_dtype
+from ..pte.validate import allocation_offset, operator_name, tensor_size
+from . import kernels
+from .delegate import DelegateInstance
+
+#: Arenas start at multiples of this many bytes, as kernels like it.
+_ARENA_ALIGNMENT = 64
+
+#: A chain that jumps back is stopped after so many instructions, as the runtime does.
+_INSTRUCTION_LIMIT = 10_000_000
+
+#: A prepared instruction: returns the number of the next instruction, or None for the one behind.
+_Step = Callable[[], "int | None"]
+
+
+class Method:
+    """A method of a loaded program. Call it with the module's own inputs.
+
+    It holds one arena and one instance of each delegate: use it from one thread at a time.
+    """
+
+    def __init__(self, file: PteFile, plan: schema.ExecutionPlan) -> None:
+        self.name = str(plan.name)
+        self._file = file
+        self._plan = plan
+        self._delegates: list[DelegateInstance] = []
+        self._checked = False
+        self._arenas = [_arena(size) for size in plan.non_const_buffer_sizes or ()]
+        self._values: list[Any] = [None] * len(plan.values or ())
+        for index, value in enumerate(plan.values or ()):
+            self._values[index] = self._materialise(value.val)
+        for index, value in enumerate(plan.values or ()):
+            if isinstance(value.val, schema.IntList | schema.TensorList | schema.OptionalTensorList):
+                items = [None if item < 0 else self._values[item] for item in value.val.items or ()]
+                self._values[index] = items
+        self._changing = self._changing_values()
+        try:
+            self._steps = self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- calling -------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, clone_outputs: bool = True, **kwargs: Any) -> Any:
+        """Run once and return the outputs in the structure that the module returns them.
+
+        `clone_outputs=False` returns views of the arena, which the next call overwrites. Raises ExecutionError for
+        inputs of another count, dtype or shape than the method was lowered for.
+        """
+        flat = self._flatten(args, kwargs)
+        results = self.run(flat)
+        if clone_outputs:
+            results = [result.clone() if isinstance(result, torch.Tensor) else result for result in results]
+        structure = self._output_structure
+        if structure is not None:
+            return tree_unflatten(results, structure)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """Run once on flat inputs; returns flat outputs, tensors among them as views of the arena."""
+        with torch.no_grad():
+            self._set_inputs(inputs)
+            self._execute()
+        return [self._values[index] for index in self._plan.outputs or ()]
+
+    def close(self) -> None:
+        """Release the delegates. The method cannot be called afterwards."""
+        for delegate in self._delegates:
+            delegate.destroy()
+        self._delegates.clear()
+        self._steps = []
+
+    @cached_property
+    def inputs(self) -> tuple[TensorSpec | None, ...]:
+        """Specs of the flat inputs; None for an input that is no tensor."""
+        return tuple(self._spec(index) for index in self._plan.inputs or ())
+
+    @cached_property
+    def outputs(self) -> tuple[TensorSpec | None, ...]:
+        """Specs of the flat outputs; None for an output that is no tensor."""
+        return tuple(self._spec(index) for index in self._plan.outputs or ())
+
+    @property
+    def arena_size(self) -> int:
+        """Bytes of planned memory."""
+        return sum(self._plan.non_const_buffer_sizes or ())
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def _spec(self, index: int) -> TensorSpec | None:
+        return tensor_spec((self._plan.values or [])[index].val)
+
+    def _materialise(self, value: Any) -> Any:
+        if isinstance(value, schema.Tensor):
+            return self._tensor(value)
+        if isinstance(value, schema.Int):
+            return value.int_val
+        if isinstance(value, schema.Bool):
+            return value.bool_val
+        if isinstance(value, schema.Double):
+            return value.double_val
+        if isinstance(value, schema.String):
+            return value.string_val
+        if isinstance(value, schema.DoubleList | schema.BoolList):
+            return list(value.items or ())
+        return None
+
+    def _tensor(self, table: schema.Tensor) -> torch.Tensor:
+        size, dtype = tensor_size(table), torch_dtype(table.scalar_type)
+        if table.allocation_info is not None:
+            offset = allocation_offset(table.allocation_info)
+            data = self._arenas[table.allocation_info.memory_id][offset : offset + size]
+            if table.data_buffer_idx:
+                data.copy_(_borrowed(self._file.mutable_state(table.data_buffer_idx, size)))
+        elif table.extra_tensor_info is not None and table.extra_tensor_info.location:
+            raise FormatError(
+                f"tensor {table.extra_tensor_info.fully_qualified_name} is outside the file", where=f"method {self.name}"
+            )
+        elif table.data_buffer_idx:
+            data = _borrowed(self._file.constant(table.data_buffer_idx, size))
+        else:
+            data = torch.zeros(size, dtype=torch.uint8)
+        return _shaped(data, dtype, table)
+
+    def _changing_values(self) -> set[int]:
+        """Values that instructions replace, so that calls must look them up each time."""
+        changing: set[int] = set()
+        for call in self._calls():
+            if isinstance(call, schema.MoveCall):
+                changing.add(call.move_to)
+            elif isinstance(call, schema.KernelCall):
+                name = self._operator(call)
+                scalar_result = name in ("aten::sym_size.int", "aten::sym_numel", "aten::_local_scalar_dense")
+                if scalar_result or (name.startswith("executorch_prim::") and "et_" not in name):
+                    changing.add((call.args or [])[-1])
+        lists = (schema.IntList, schema.TensorList, schema.OptionalTensorList)
+        for index, value in enumerate(self._plan.values or ()):
+            if isinstance(value.val, lists) and changing.intersection(value.val.items or ()):
+                changing.add(index)
+        return changing
+
+    def _current(self, index: int) -> Any:
+        """A value as it is now; lists are put together anew."""
+        value = (self._plan.values or [])[index].val
+        if isinstance(value, schema.IntList | schema.TensorList | schema.OptionalTensorList):
+            return [None if item < 0 else self._values[item] for item in value.items or ()]
+        return self._values[index]
+
+    # -- instructions --------------------------------------------------------------------------------------------
+
+    def _calls(self) -> list[Any]:
+        return [
+            instruction.instr_args for chain in self._plan.chains or () for instruction in chain.instructions or ()
+        ]
+
+    def _operator(self, call: schema.KernelCall) -> str:
+        return operator_name((self._plan.operators or [])[call.op_index])
+
+    def _prepare(self) -> list[_Step]:
+        defined = set(self._plan.inputs or ())
+        steps: list[_Step] = []
+        for call in self._calls():
+            if isinstance(call, schema.KernelCall):
+                steps.append(self._kernel(call))
+                defined.update(call.args or ())
+            elif isinstance(call, schema.DelegateCall):
+                steps.append(self._delegate(call, defined))
+                defined.update(call.args or ())
+            elif isinstance(call, schema.MoveCall):
+                steps.append(self._move(call))
+            elif isinstance(call, schema.JumpFalseCall):
+                steps.append(self._jump(call))
+            else:
+                steps.append(lambda: None)  # freeing is for memory that this engine does not allocate
+        return steps
+
+    def _kernel(self, call: schema.KernelCall) -> _Step:
+        name, indices = self._operator(call), call.args or []
+        if name.startswith("executorch_prim::"):
+            return self._primitive(name.partition("::")[2], indices)
+        if name in ("aten::sym_size.int", "aten::sym_numel", "aten::_local_scalar_dense"):
+            return self._scalar_result(name, indices)
+        if self._changing.intersection(indices):
+
+            def late() -> None:
+                kernels.bind(name, [self._current(index) for index in indices])()
+
+            return late
+        step = kernels.bind(name, [self._values[index] for index in indices])
+
+        def run() -> None:
+            step()
+
+        return run
+
+    def _primitive(self, name: str, indices: Sequence[int]) -> _Step:
+        if name == "et_view.default":
+            source, _, target = indices
+
+            def view() -> None:
+                self._values[target].copy_(self._values[source].reshape(self._values[target].shape))
+
+            return view
+        function = kernels.SCALAR_OPERATORS.get(name)
+        if function is None:
+            raise FormatError(f"the Python engine has no operator executorch_prim::{name}", where=f"method {self.name}")
+        *arguments, result = indices
+
+        def compute() -> None:
+            self._values[result] = function(*(self._values[index] for index in arguments))
+
+        return compute
+
+    def _scalar_result(self, name: str, indices: Sequence[int]) -> _Step:
+        source, result = indices[0], indices[-1]
+
+        def compute() -> None:
+            tensor = self._values[source]
+            if name == "aten::sym_size.int":
+                self._values[result] = tensor.shape[self._values[indices[1]]]
+            else:
+                self._values[result] = tensor.numel() if name == "aten::sym_numel" else tensor.item()
+
+        return compute
+
+    def _move(self, call: schema.MoveCall) -> _Step:
+        def move() -> None:
+            self._values[call.move_to] = self._values[call.move_from]
+
+        return move
+
+    def _jump(self, call: schema.JumpFalseCall) -> _Step:
+        def jump() -> int | None:
+            condition = self._values[call.cond_value_index]
+            true = bool(condition.all()) if isinstance(condition, torch.Tensor) else bool(condition)
+            return None if true else call.destination_instruction
+
+        return jump
+
+    def _delegate(self, call: schema.DelegateCall, defined: set[int]) -> _Step:
+        table = (self._plan.delegates or [])[call.delegate_index]
+        values = self._plan.values or []
+        # The file does not say which arguments are outputs: they are those that nothing has computed yet.
+        reads = [index for index in call.args or () if index in defined or values[index].val.data_buffer_idx]  # type: ignore[union-attr]
+        writes = [index for index in call.args or () if index not in reads]
+        if [*reads, *writes] != list(call.args or ()):
+            raise FormatError("inputs and outputs of a delegate call are mixed up", where=f"method {self.name}")
+        tables = [[values[index].val for index in indices] for indices in (reads, writes)]
+        instance = DelegateInstance(self._file, table, *tables, where=f"method {self.name}, delegate {table.id}")  # type: ignore[arg-type]
+        self._delegates.append(instance)
+        inputs = [self._values[index] for index in reads]
+        outputs = [self._values[index] for index in writes]
+
+        def run() -> None:
+            instance.execute(inputs, outputs)
+
+        if self._changing.isdisjoint(reads):
+            return run
+
+        def late() -> None:
+            instance.execute([self._values[index] for index in reads], outputs)
+
+        return late
+
+    def _execute(self) -> None:
+        if not self._steps and self._calls():
+            raise ExecutionError("was closed", where=f"method {self.name}")
+        steps = self._steps
+        if not self._checked:
+            self._first_run()
+            return
+        if not self._jumps:
+            for step in steps:
+                step()
+            return
+        position, count = 0, 0
+        while position < len(steps):
+            target = steps[position]()
+            position = position + 1 if target is None else target
+            count += 1
+            if count > _INSTRUCTION_LIMIT:
+                raise ExecutionError(f"ran {_INSTRUCTION_LIMIT} instructions without an end", where=f"method {self.name}")
+
+    def _first_run(self) -> None:
+        """Run with a check that kernels wrote where the plan says: PyTorch resizes an output of the wrong shape."""
+        shapes = [(value, value.shape) for value in self._values if isinstance(value, torch.Tensor)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            self._checked = True
+            try:
+                self._execute()
+            except UserWarning as warning:
+                self._checked = False
+                raise ExecutionError(f"a kernel does not fit its output: {warning}", where=f"method {self.name}") from None
+            except BaseException:
+                self._checked = False
+                raise
+        if any(tensor.shape != shape for tensor, shape in shapes):
+            self._checked = False
+            raise ExecutionError("a kernel resized its output", where=f"method {self.name}")
+
+    @cached_property
+    def _jumps(self) -> bool:
+        return any(isinstance(call, schema.JumpFalseCall) for call in self._calls())
+
+    # -- inputs and outputs --------------------------------------------------------------------------------------
+
+    def _set_inputs(self, inputs: Sequence[Any]) -> None:
+        indices = self._plan.inputs or []
+        if len(inputs) != len(indices):
+            raise ExecutionError(f"takes {len(indices)} inputs, got {len(inputs)}", where=f"method {self.name}")
+        for position, (index, given) in enumerate(zip(indices, inputs, strict=True)):
+            bound = self._values[index]
+            if not isinstance(bound, torch.Tensor):
+                if type(given) is not type(bound) or given != bound:
+                    self._refuse_input(position, f"was lowered for the value {bound!r}, got {given!r}")
+            elif not isinstance(given, torch.Tensor):
+                self._refuse_input(position, f"is a {type(given).__name__}, not a tensor")
+            elif given.dtype != bound.dtype:
+                self._refuse_input(position, f"has dtype {given.dtype}, not {bound.dtype}")
+            elif given.shape != bound.shape:
+                self._refuse_input(position, f"has shape {tuple(given.shape)}, not {tuple(bound.shape)}")
+            else:
+                bound.copy_(given)
+
+    def _refuse_input(self, position: int, what: str) -> None:
+        raise ExecutionError(what, where=f"method {self.name}, input {position}")
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        structure = self._input_structure
+        if structure is None:
+            if kwargs:
+                raise ExecutionError("takes positional inputs only", where=f"method {self.name}")
+            return list(args)
+        flat, given = tree_flatten((args, kwargs))
+        if given != structure:
+            ordered = self._reordered(kwargs, structure)
+            flat, given = tree_flatten((args, ordered))
+        if given != structure:
+            raise ExecutionError(
+                f"got inputs of structure {given}, not {structure}", where=f"method {self.name}"
+            )
+        return flat
+
+    @staticmethod
+    def _reordered(kwargs: dict[str, Any], structure: TreeSpec) -> dict[str, Any]:
+        """Keyword arguments in the order in which the module was exported."""
+        names = structure.children()[1].context or []
+        return {name: kwargs[name] for name in names if name in kwargs} | kwargs
+
+    @cached_property
+    def _input_structure(self) -> TreeSpec | None:
+        container = self._plan.container_meta_type
+        return _structure(container.encoded_inp_str if container is not None else None)
+
+    @cached_property
+    def _output_structure(self) -> TreeSpec | None:
+        container = self._plan.container_meta_type
+        structure = _structure(container.encoded_out_str if container is not None else None)
+        # Some writers put the structure of one output where the method returns several: trust only what fits.
+        fits = structure is not None and structure.num_leaves == len(self._plan.outputs or ())
+        return structure if fits else None
+
+
+def tensor_spec(value: Any) -> TensorSpec | None:
+    """The spec of a tensor table; None for any other value."""
+    if not isinstance(value, schema.Tensor):
+        return None
+    dtype = str(torch_dtype(value.scalar_type)).removeprefix("torch.")
+    return TensorSpec(dtype, tuple(value.sizes or ()), dynamic=bool(value.shape_dynamism))
+
+
+def _structure(text: str | None) -> TreeSpec | None:
+    if not text:
+        return None
+    try:
+        return treespec_loads(text)
+    except Exception:
+        # Files of other writers may hold a structure of types unknown here; their inputs and outputs stay flat.
+        return None
+
+
+def _arena(size: int) -> torch.Tensor:
+    memory = torch.zeros(size + _ARENA_ALIGNMENT, dtype=torch.uint8)
+    start = -memory.data_ptr() % _ARENA_ALIGNMENT
+    return memory[start : start + size]
+
+
+def _borrowed(data: memoryview) -> torch.Tensor:
+    """The bytes as a tensor that points at them."""
+    if not len(data):
+        return torch.empty(0, dtype=torch.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the file is mapped read-only, and constants are only read
+        return torch.frombuffer(data, dtype=torch.uint8)
+
+
+def _shaped(data: torch.Tensor, dtype: torch.dtype, table: schema.Tensor) -> torch.Tensor:
+    """Bytes as a tensor of the table's sizes, in its dim order."""
+    sizes, order = table.sizes or [], list(table.dim_order or ())
+    if data.data_ptr() % dtype.itemsize:
+        data = data.clone()  # constants of other writers may be unaligned, which only costs a copy
+    dense = data.view(dtype).reshape([sizes[axis] for axis in order])
+    return dense.permute([order.index(axis) for axis in range(len(order))])

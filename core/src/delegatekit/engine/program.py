@@ -1,0 +1,52 @@
+"""Opens a .pte for running: validated first, each method made ready when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from delegatekit_api import ExecutionError
+
+from ..pte import PteFile, read
+from ..pte.validate import validate
+from .method import Method
+
+
+class LoadedProgram(Mapping[str, Method]):
+    """The methods of a file by name: `program["forward"](x)`.
+
+    A method belongs to one thread at a time; `new_method` makes another instance, with its own arena and delegates,
+    that shares the file's constants.
+    """
+
+    def __init__(self, file: PteFile) -> None:
+        self._file = file
+        self._plans = {str(plan.name): plan for plan in file.program.execution_plan or ()}
+        self._methods: dict[str, Method] = {}
+
+    def __getitem__(self, name: str) -> Method:
+        if name not in self._methods:
+            self._methods[name] = self.new_method(name)
+        return self._methods[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._plans)
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def new_method(self, name: str) -> Method:
+        """A fresh instance of a method. Raises RuntimeUnavailableError if a delegate cannot run here."""
+        if name not in self._plans:
+            raise ExecutionError(f"there is no method {name!r} (methods: {', '.join(self._plans)})")
+        return Method(self._file, self._plans[name])
+
+
+def load(source: str | Path | bytes | bytearray | memoryview) -> LoadedProgram:
+    """Load a .pte from a path (mapped: constants stay in the file) or from bytes.
+
+    Everything is validated before anything runs: raises FormatError with the fault's place.
+    """
+    file = read(source)
+    validate(file)
+    return LoadedProgram(file)

@@ -1,0 +1,408 @@
+"""Checks that an opened .pte means something: what the runtime refuses, and what makes it crash or compute nonsense.
+
+`validate` goes through the file once and raises one FormatError at the first fault: what is wrong, where, what to do.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from delegatekit_api import FormatError
+
+from . import schema
+from .reader import PteFile
+
+#: Planned buffers above this are taken for corruption, not for a need.
+_LARGEST_BUFFER = 64 << 30
+_LARGEST_RANK = 16
+_DAMAGED = "the file is damaged, or was written by a faulty tool"
+
+_PRIMITIVES = (schema.Null, schema.Int, schema.Bool, schema.Double, schema.String)
+_LISTS = (schema.IntList, schema.DoubleList, schema.BoolList, schema.TensorList, schema.OptionalTensorList)
+
+
+def validate(file: PteFile) -> None:
+    """Check the whole file; raises FormatError. Reads tables only, no tensor data."""
+    program = file.program
+    if program.version != 0:
+        raise FormatError(
+            f"the program has version {program.version}, this reader knows 0", hint="upgrade delegatekit"
+        )
+    _require(program.execution_plan, "no methods", "program")
+    if program.constant_buffer and len(program.constant_buffer) > 1:
+        raise FormatError("constants are stored inline, which the runtime does not read any more", where="program")
+    for index, segment in enumerate(program.segments or ()):
+        if segment.size and not file.segments[index].nbytes:
+            raise FormatError("is empty, but should not be", where=f"segment {index}")
+    _ = file.named_data
+    names: set[str] = set()
+    for index, plan in enumerate(program.execution_plan or ()):
+        if not plan.name:
+            raise FormatError("has no name", where=f"method {index}", hint=_DAMAGED)
+        if plan.name in names:
+            raise FormatError("is there twice", where=f"method {plan.name}", hint=_DAMAGED)
+        names.add(plan.name)
+        _Plan(file, plan).check()
+
+
+def _require(value: Any, what: str, where: str) -> None:
+    if not value:
+        raise FormatError(what, where=where, hint=_DAMAGED)
+
+
+def tensor_size(tensor: schema.Tensor) -> int:
+    """Bytes of a tensor's (largest) content."""
+    return math.prod(tensor.sizes or ()) * schema.ELEMENT_SIZE[schema.ScalarType(tensor.scalar_type)]
+
+
+def allocation_offset(allocation: schema.AllocationDetails) -> int:
+    """Offset of a planned tensor in its buffer, in bytes."""
+    return allocation.memory_offset_low | allocation.memory_offset_high << 32
+
+
+class _Plan:
+    """The checks of one method."""
+
+    def __init__(self, file: PteFile, plan: schema.ExecutionPlan) -> None:
+        self.file = file
+        self.plan = plan
+        self.where = f"method {plan.name}"
+        self.values: Sequence[schema.EValue] = plan.values or []
+        self.buffers: Sequence[int] = plan.non_const_buffer_sizes or []
+
+    def check(self) -> None:
+        for name in ("values", "inputs", "outputs", "operators", "delegates", "chains", "non_const_buffer_sizes"):
+            if getattr(self.plan, name) is None:
+                self.fail(f"{name} are missing", self.where)
+        self.check_buffers()
+        for index, value in enumerate(self.values):
+            self.check_value(value.val, f"{self.where}, value {index}")
+        for index in (*(self.plan.inputs or ()), *(self.plan.outputs or ())):
+            if isinstance(self.value(index, f"{self.where}, inputs and outputs"), _LISTS):
+                self.fail(f"value {index} is a list and cannot be an input or output", self.where)
+        for number, delegate in enumerate(self.plan.delegates or ()):
+            self.check_delegate(delegate, f"{self.where}, delegate {number}")
+        for number, operator in enumerate(self.plan.operators or ()):
+            self.check_operator(operator, f"{self.where}, operator {number}")
+        _require(self.plan.chains, "has no instructions", self.where)
+        for number, chain in enumerate(self.plan.chains or ()):
+            if chain.instructions is None:
+                self.fail("has no instructions", f"{self.where}, chain {number}")
+            for step, instruction in enumerate(chain.instructions or ()):
+                self.check_instruction(instruction.instr_args, chain, f"{self.where}, instruction {step}")
+        for chain in self.plan.chains or ():
+            _MemoryCheck(self, chain).run()
+
+    def fail(self, what: str, where: str) -> None:
+        raise FormatError(what, where=where, hint=_DAMAGED)
+
+    def check_buffers(self) -> None:
+        _require(self.buffers, "planned buffer sizes are missing", self.where)
+        for index, size in enumerate(self.buffers):
+            if not 0 <= size <= _LARGEST_BUFFER:
+                self.fail(f"planned buffer {index} has {size} bytes", self.where)
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def value(self, index: int, where: str) -> Any:
+        if not 0 <= index < len(self.values):
+            self.fail(f"refers to value {index} of {len(self.values)}", where)
+        return self.values[index].val
+
+    def check_value(self, value: Any, where: str) -> None:
+        if value is None:
+            self.fail("is of no kind", where)
+        if isinstance(value, schema.Tensor):
+            self.check_tensor(value, where)
+        elif isinstance(value, _LISTS):
+            if value.items is None:
+                self.fail("is a list without items", where)
+            self.check_list(value, where)
+        elif isinstance(value, schema.String) and value.string_val is None:
+            self.fail("is a text without characters", where)
+
+    def check_list(self, value: Any, where: str) -> None:
+        wanted = {
+            schema.IntList: schema.Int,
+            schema.TensorList: schema.Tensor,
+            schema.OptionalTensorList: (schema.Tensor, schema.Null),
+        }.get(type(value))
+        if wanted is None:
+            return
+        for item in value.items:
+            if item == -1 and isinstance(value, schema.OptionalTensorList):
+                continue
+            if not isinstance(self.value(item, where), wanted):
+                self.fail(f"its item, value {item}, is of the wrong kind", where)
+
+    def check_tensor(self, tensor: schema.Tensor, where: str) -> None:
+        if tensor.scalar_type not in schema.ELEMENT_SIZE:
+            self.fail(f"element type {tensor.scalar_type} is unknown", where)
+        if tensor.sizes is None or tensor.dim_order is None:
+            self.fail("has no sizes or no dim order", where)
+        sizes, order = tensor.sizes or [], tensor.dim_order or b""
+        if len(sizes) > _LARGEST_RANK:
+            self.fail(f"has {len(sizes)} dimensions, more than {_LARGEST_RANK}", where)
+        if any(size < 0 for size in sizes):
+            self.fail(f"has a negative size: {sizes}", where)
+        if sorted(order) != list(range(len(sizes))):
+            self.fail(f"dim order {list(order)} is not a permutation of {len(sizes)} dimensions", where)
+        if tensor.storage_offset:
+            self.fail(f"has storage offset {tensor.storage_offset}; the runtime supports only 0", where)
+        if tensor.shape_dynamism not in (schema.TensorShapeDynamism.STATIC, schema.TensorShapeDynamism.DYNAMIC_BOUND):
+            self.fail(f"shape dynamism {tensor.shape_dynamism} has no upper bound or is unknown", where)
+        if tensor.layout:
+            self.fail(f"layout {tensor.layout} is not strided", where)
+        size = tensor_size(tensor)
+        extra = tensor.extra_tensor_info
+        if tensor.allocation_info is not None:
+            self.check_allocation(tensor.allocation_info, tensor, size, where)
+            if tensor.data_buffer_idx:
+                self.located(self.file.mutable_state, tensor, size, where)
+        elif extra is not None and extra.location == schema.TensorDataLocation.EXTERNAL:
+            if not extra.fully_qualified_name:
+                self.fail("lives outside the file, but has no name", where)
+        elif tensor.data_buffer_idx:
+            self.located(self.file.constant, tensor, size, where)
+
+    def located(self, find: Callable[[int, int], Any], tensor: schema.Tensor, size: int, where: str) -> None:
+        try:
+            find(tensor.data_buffer_idx, size)
+        except FormatError as error:
+            raise FormatError(f"its data: {error}", where=where, hint=_DAMAGED) from None
+
+    def check_allocation(
+        self, allocation: schema.AllocationDetails, tensor: schema.Tensor, size: int, where: str
+    ) -> None:
+        if not 0 < allocation.memory_id < len(self.buffers):
+            self.fail(f"is planned in buffer {allocation.memory_id} of {len(self.buffers) - 1} (counted from 1)", where)
+        offset, available = allocation_offset(allocation), self.buffers[allocation.memory_id]
+        if offset + size > available:
+            self.fail(f"is planned at bytes {offset} to {offset + size} of a buffer of {available}", where)
+        if offset % schema.ELEMENT_SIZE[schema.ScalarType(tensor.scalar_type)]:
+            self.fail(f"is planned at offset {offset}, which is not aligned for its elements", where)
+
+    # -- delegates and operators ---------------------------------------------------------------------------------
+
+    def check_delegate(self, delegate: schema.BackendDelegate, where: str) -> None:
+        if not delegate.id:
+            self.fail("has no backend id", where)
+        for spec in delegate.compile_specs or ():
+            if spec.key is None or spec.value is None:
+                self.fail("has a compile spec without key or value (the runtime would crash)", where)
+        try:
+            self.file.delegate_blob(delegate)
+        except FormatError as error:
+            raise FormatError(error.what, where=where, hint=_DAMAGED) from None
+
+    def check_operator(self, operator: schema.Operator, where: str) -> None:
+        if not operator.name or operator.overload is None:
+            self.fail("has no name", where)
+        from . import runtime_operators
+
+        name = operator_name(operator)
+        if name not in runtime_operators():
+            raise FormatError(
+                f"the runtime has no operator {name}", where=where, hint="lower the model again with this version"
+            )
+
+    # -- instructions --------------------------------------------------------------------------------------------
+
+    def check_instruction(self, call: Any, chain: schema.Chain, where: str) -> None:
+        if call is None:
+            self.fail("is of no kind", where)
+        if isinstance(call, schema.KernelCall):
+            operators = self.plan.operators or []
+            if not 0 <= call.op_index < len(operators):
+                self.fail(f"calls operator {call.op_index} of {len(operators)}", where)
+            self.check_arguments(operator_name(operators[call.op_index]), self.arguments(call, where), where)
+        elif isinstance(call, schema.DelegateCall):
+            delegates = self.plan.delegates or []
+            if not 0 <= call.delegate_index < len(delegates):
+                self.fail(f"calls delegate {call.delegate_index} of {len(delegates)}", where)
+            arguments = self.arguments(call, where)
+            if not arguments:
+                self.fail("calls a delegate without arguments", where)
+            if not all(isinstance(argument, schema.Tensor) for argument in arguments):
+                self.fail("passes something that is no tensor to a delegate", where)
+        elif isinstance(call, schema.MoveCall):
+            self.value(call.move_from, where)
+            self.value(call.move_to, where)
+        elif isinstance(call, schema.JumpFalseCall):
+            count = len(chain.instructions or ())
+            if not 0 <= call.destination_instruction <= count:
+                self.fail(f"jumps to instruction {call.destination_instruction} of {count}", where)
+            if not isinstance(self.value(call.cond_value_index, where), schema.Bool | schema.Tensor):
+                self.fail("jumps on a value that is neither bool nor tensor", where)
+        elif isinstance(call, schema.FreeCall):
+            self.value(call.value_index, where)
+
+    def arguments(self, call: schema.KernelCall | schema.DelegateCall, where: str) -> list[Any]:
+        if call.args is None:
+            self.fail("has no arguments", where)
+        return [self.value(index, where) for index in call.args or ()]
+
+    def check_arguments(self, name: str, arguments: Sequence[Any], where: str) -> None:
+        kinds = argument_kinds(name)
+        if kinds is None:
+            return
+        if len(arguments) != len(kinds):
+            self.fail(f"passes {len(arguments)} arguments to {name}, which takes {len(kinds)}", where)
+        for position, (argument, wanted) in enumerate(zip(arguments, kinds, strict=True)):
+            if not isinstance(argument, wanted):
+                given = type(argument).__name__
+                self.fail(f"passes {given} as argument {position} of {name}, which wants {_names(wanted)}", where)
+
+
+def operator_name(operator: schema.Operator) -> str:
+    """The registry name, "aten::add.out"."""
+    return f"{operator.name}.{operator.overload}" if operator.overload else str(operator.name)
+
+
+def _names(kinds: tuple[type, ...]) -> str:
+    return " or ".join(kind.__name__ for kind in kinds)
+
+
+@cache
+def argument_kinds(name: str) -> tuple[tuple[type, ...], ...] | None:
+    """The kinds of value that a kernel call passes: the schema's arguments, then what it returns.
+
+    None for operators that PyTorch does not know (the runtime's own).
+    """
+    arguments = operator_schema(name)
+    if arguments is None:
+        return None
+    kinds = [_kinds(str(argument.type)) for argument in arguments.arguments]
+    outs = sum(argument.is_out for argument in arguments.arguments)
+    if outs > 1:
+        kinds.append((schema.TensorList,))
+    elif len(arguments.returns) == 1 or not arguments.returns:
+        # `Tensor(a!)[] out` returns its list, `copy_` its own tensor.
+        kinds.append(kinds[-1] if outs else (schema.Tensor, *_PRIMITIVES) if arguments.returns else kinds[-1])
+    else:
+        kinds.append((schema.TensorList,))
+    return tuple(kinds)
+
+
+def operator_schema(name: str) -> Any:
+    """PyTorch's schema of an aten operator, or None."""
+    import torch
+
+    namespace, _, rest = name.partition("::")
+    if namespace != "aten":
+        return None
+    packet, _, overload = rest.partition(".")
+    target = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+    return None if target is None else target._schema
+
+
+def _kinds(text: str) -> tuple[type, ...]:
+    optional = text.startswith("Optional[")
+    inner = text[len("Optional[") : -1] if optional else text
+    kinds: tuple[type, ...]
+    if inner.startswith("List["):
+        item = inner[len("List[") : -1]
+        kinds = {
+            "Tensor": (schema.TensorList,),
+            "Optional[Tensor]": (schema.OptionalTensorList, schema.TensorList),
+            "bool": (schema.BoolList,),
+            "float": (schema.DoubleList,),
+            "number": (schema.DoubleList, schema.IntList),
+        }.get(item, (schema.IntList,))
+    else:
+        kinds = {
+            "Tensor": (schema.Tensor,),
+            "number": (schema.Int, schema.Double, schema.Bool),
+            "float": (schema.Double, schema.Int),
+            "bool": (schema.Bool,),
+            "str": (schema.String,),
+            "Device": (schema.Null, schema.Int),
+        }.get(inner, (schema.Int,))
+    # Generators, devices and defaulted settings may be left out as None.
+    if optional or inner in ("Device", "Generator"):
+        kinds = (*kinds, schema.Null)
+    return kinds
+
+
+class _MemoryCheck:
+    """Looks for planned values that overwrite each other while they are still read, in a chain without jumps."""
+
+    def __init__(self, plan: _Plan, chain: schema.Chain) -> None:
+        self.plan = plan
+        self.calls = [instruction.instr_args for instruction in chain.instructions or ()]
+        self.read_last: dict[int, int] = {}
+        self.written: list[list[int]] = []
+
+    def run(self) -> None:
+        if any(isinstance(call, schema.JumpFalseCall | schema.MoveCall) for call in self.calls):
+            return
+        self.find_uses()
+        # Per buffer: start offsets of the values that are still to be read, sorted, with (end, value, last read).
+        active: dict[int, tuple[list[int], list[tuple[int, int, int]]]] = {}
+        for value in self.plan.plan.inputs or ():
+            self.write(value, -1, active)
+        for step, values in enumerate(self.written):
+            for value in values:
+                self.write(value, step, active)
+
+    def find_uses(self) -> None:
+        defined = set(self.plan.plan.inputs or ())
+        for step, call in enumerate(self.calls):
+            writes: list[int] = []
+            if isinstance(call, schema.KernelCall):
+                name = operator_name((self.plan.plan.operators or [])[call.op_index])
+                found = operator_schema(name)
+                outs = [i for i, argument in enumerate(found.arguments) if argument.is_out] if found is not None else []
+                arguments = call.args or []
+                writes = [index for i in outs for index in self.tensors(arguments[i])]
+                reads = [index for i, arg in enumerate(arguments) if i not in outs for index in self.tensors(arg)]
+                reads = [index for index in reads if index not in writes]
+            elif isinstance(call, schema.DelegateCall):
+                reads = [index for index in call.args or () if index in defined or not self.planned(index)]
+                writes = [index for index in call.args or () if index not in reads]
+            else:
+                reads = []
+            defined.update(writes)
+            for index in reads:
+                self.read_last[index] = step
+            self.written.append(writes)
+        for index in self.plan.plan.outputs or ():
+            self.read_last[index] = len(self.calls)
+
+    def tensors(self, index: int) -> list[int]:
+        value = self.plan.values[index].val
+        if isinstance(value, schema.Tensor):
+            return [index]
+        if isinstance(value, schema.TensorList | schema.OptionalTensorList):
+            return [item for item in value.items or () if item >= 0]
+        return []
+
+    def planned(self, index: int) -> bool:
+        value = self.plan.values[index].val
+        # A value with initial state is there before anything runs.
+        return isinstance(value, schema.Tensor) and value.allocation_info is not None and not value.data_buffer_idx
+
+    def write(self, index: int, step: int, active: Any) -> None:
+        value = self.plan.values[index].val
+        if not isinstance(value, schema.Tensor) or value.allocation_info is None or not tensor_size(value):
+            return
+        start = allocation_offset(value.allocation_info)
+        end = start + tensor_size(value)
+        starts, spans = active.setdefault(value.allocation_info.memory_id, ([], []))
+        position = bisect.bisect_left(starts, start)
+        if position and spans[position - 1][0] > start:
+            position -= 1
+        while position < len(starts) and starts[position] < end:
+            other_end, other, last = spans[position]
+            if other != index and last > step and other_end > start:
+                self.plan.fail(
+                    f"value {index} overwrites value {other}, which is still read by instruction {last}",
+                    f"{self.plan.where}, instruction {step}",
+                )
+            del starts[position], spans[position]
+        starts.insert(position, start)
+        spans.insert(position, (end, index, self.read_last.get(index, step)))
