@@ -115,7 +115,7 @@ def deprecated() -> Any:
     return _field(_Kind("deprecated"))
 
 
-@dataclass_transform(field_specifiers=(field, bool_, i8, u8, i16, i32, u32, i64, u64, f32, f64, string, vector, ref))
+@dataclass_transform()
 class Table:
     """Base of all schema tables: subclasses become dataclasses."""
 

@@ -1,0 +1,74 @@
+"""Arguments of an operator call by the names of its schema, with defaults: what constraints and lowerings read."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_MISSING = object()
+
+
+def argument(node: Node, name: str) -> Any:
+    """The value of an argument: positional, by keyword, or the schema's default.
+
+    Raises KeyError if the operator has no argument of that name.
+    """
+    position, default = _parameters(node.target)[name]
+    if position is not None and position < len(node.args):
+        return node.args[position]
+    value = node.kwargs.get(name, default)
+    if value is _MISSING:
+        raise KeyError(f"{node.target} needs {name}")
+    return value
+
+
+@cache
+def _parameters(target: Any) -> dict[str, tuple[int | None, Any]]:
+    """Argument name -> position (None for keyword-only) and default."""
+    return {
+        parameter.name: (
+            None if parameter.kwarg_only else position,
+            parameter.default_value if parameter.has_default_value() else _MISSING,
+        )
+        for position, parameter in enumerate(target._schema.arguments)
+    }
+
+
+def shape_of(node: Node) -> tuple[int, ...]:
+    """Sizes of a node's (tensor) value."""
+    return tuple(node.meta["val"].shape)
+
+
+def rank_of(node: Node) -> int:
+    """Number of axes of a node's (tensor) value."""
+    return len(node.meta["val"].shape)
+
+
+def is_tensor(node: Node) -> bool:
+    """Whether the node's value is one tensor."""
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def axis_of(dim: int, rank: int) -> int:
+    """A dimension counted from the front."""
+    return dim + rank if dim < 0 else dim
+
+
+def axes_of(dims: Any, rank: int) -> tuple[int, ...]:
+    """Dimensions counted from the front, ascending; None, an empty list, and a single number are understood."""
+    if isinstance(dims, int):
+        dims = [dims]
+    return tuple(sorted({axis_of(dim, rank) for dim in dims})) if dims else tuple(range(rank))
+
+
+def per_axis(setting: Any, axes: int, default: int | None = None) -> tuple[int, ...]:
+    """A window setting for each spatial axis: PyTorch allows one number for all, and nothing for the default."""
+    values = [setting] if isinstance(setting, int) else list(setting)
+    if not values and default is not None:
+        values = [default]
+    return tuple(values * axes if len(values) == 1 else values)

@@ -1,0 +1,55 @@
+"""What a lowering function is given: the graph under construction and the tensors of the program's nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from delegatekit_api import LoweringError, ProgramView, describe_node
+
+from ..arguments import shape_of
+from ..builder import Builder
+from ..layout import Tensor
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+
+class ProgramBuilder(Builder):
+    """A `Builder` that knows the program it lowers."""
+
+    def __init__(self, view: ProgramView) -> None:
+        super().__init__()
+        self.view = view
+        self._tensors: dict[Node, Tensor] = {}
+
+    def tensor(self, node: Node) -> Tensor:
+        """The tensor of a node of the program: an input, an operator lowered before, or a constant."""
+        found = self._tensors.get(node)
+        if found is None:
+            data = self.view.constant(node)
+            if data is None:
+                raise LoweringError("is used before it is lowered", where=describe_node(node))
+            found = self._tensors[node] = Tensor.dense(self.constant(data.detach().to(torch.float32)))
+        return found
+
+    def operand(self, item: Node | float) -> Tensor:
+        """The tensor of a node, or a number as a constant of rank 0."""
+        return self.scalar(item) if isinstance(item, int | float) else self.tensor(item)
+
+    def define(self, node: Node, tensor: Tensor) -> None:
+        """Record what a node was lowered to. Raises LoweringError if the shape is not the node's."""
+        if tensor.shape != shape_of(node):
+            raise LoweringError(f"was lowered to shape {tensor.shape}, not {shape_of(node)}", where=describe_node(node))
+        self._tensors[node] = tensor
+
+    def weights(self, node: Any) -> torch.Tensor | None:
+        """The constant behind a node, its own storage; None if the node is no constant (or None)."""
+        data = self.view.constant(node)
+        return None if data is None else data.detach()
+
+
+#: Lowers one node of the program: adds what computes it and returns its tensor. Relies on the support table's checks.
+Lowering = Callable[[ProgramBuilder, "Node"], Tensor]

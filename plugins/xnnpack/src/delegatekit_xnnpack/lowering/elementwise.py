@@ -1,0 +1,257 @@
+"""Elementwise operators: arithmetic, functions, activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .. import operators as ops
+from ..arguments import argument, shape_of
+from ..layout import Tensor
+from ..operators import BinaryKind, UnaryKind
+from .context import Lowering, ProgramBuilder
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+
+def _unary(*kinds: UnaryKind) -> Lowering:
+    """Functions applied one after another."""
+
+    def lower(b: ProgramBuilder, node: Node) -> Tensor:
+        x = b.tensor(node.args[0])  # type: ignore[arg-type]
+        for kind in kinds:
+            x = b.unary(kind, x)
+        return x
+
+    return lower
+
+
+def _binary(kind: BinaryKind) -> Lowering:
+    """Two operands, each a tensor or a number."""
+
+    def lower(b: ProgramBuilder, node: Node) -> Tensor:
+        return b.binary(kind, b.operand(argument(node, "self")), b.operand(argument(node, "other")))
+
+    return lower
+
+
+def _with_alpha(kind: BinaryKind, *, reverse: bool = False) -> Lowering:
+    """`self` and `alpha * other`; or, reversed, `other` and `alpha * self`."""
+
+    def lower(b: ProgramBuilder, node: Node) -> Tensor:
+        first, second = argument(node, "self"), argument(node, "other")
+        if reverse:
+            first, second = second, first
+        return b.binary(kind, b.operand(first), _scaled_operand(b, second, argument(node, "alpha")))
+
+    return lower
+
+
+def _scaled_operand(b: ProgramBuilder, item: Node | float, factor: float) -> Tensor:
+    if isinstance(item, int | float):
+        return b.scalar(item * factor)
+    return b.tensor(item) if factor == 1 else b.binary(BinaryKind.MULTIPLY, b.tensor(item), b.scalar(factor))
+
+
+def reciprocal(b: ProgramBuilder, x: Tensor) -> Tensor:
+    """1 / x."""
+    return b.binary(BinaryKind.DIVIDE, b.scalar(1.0), x)
+
+
+def _reciprocal(b: ProgramBuilder, node: Node) -> Tensor:
+    return reciprocal(b, b.tensor(node.args[0]))  # type: ignore[arg-type]
+
+
+def _reciprocal_square_root(b: ProgramBuilder, node: Node) -> Tensor:
+    return _inverse_root(b, b.tensor(node.args[0]))  # type: ignore[arg-type]
+
+
+def _inverse_root(b: ProgramBuilder, x: Tensor) -> Tensor:
+    # XNNPACK's own ReciprocalSquareRoot makes a NaN of 0 where PyTorch says inf.
+    return reciprocal(b, b.unary(UnaryKind.SQUARE_ROOT, x))
+
+
+def _scaled(kind: UnaryKind, factor: float) -> Lowering:
+    """A function times a number."""
+
+    def lower(b: ProgramBuilder, node: Node) -> Tensor:
+        return b.binary(BinaryKind.MULTIPLY, b.unary(kind, b.tensor(node.args[0])), b.scalar(factor))  # type: ignore[arg-type]
+
+    return lower
+
+
+def _identity(b: ProgramBuilder, x: Tensor) -> Tensor:
+    return x
+
+
+def _cube(b: ProgramBuilder, x: Tensor) -> Tensor:
+    return b.binary(BinaryKind.MULTIPLY, b.unary(UnaryKind.SQUARE, x), x)
+
+
+def _square(b: ProgramBuilder, x: Tensor) -> Tensor:
+    return b.unary(UnaryKind.SQUARE, x)
+
+
+#: Exponent -> what computes the power as precisely as PyTorch does.
+POWERS: dict[float, Callable[[ProgramBuilder, Tensor], Tensor]] = {
+    -2.0: lambda b, x: reciprocal(b, _square(b, x)),
+    -1.0: reciprocal,
+    -0.5: _inverse_root,
+    0.5: lambda b, x: b.unary(UnaryKind.SQUARE_ROOT, x),
+    1.0: _identity,
+    2.0: _square,
+    3.0: _cube,
+    4.0: lambda b, x: _square(b, _square(b, x)),
+}
+
+
+def _power(b: ProgramBuilder, node: Node) -> Tensor:
+    return POWERS[float(argument(node, "exponent"))](b, b.tensor(argument(node, "self")))
+
+
+# -- activations -----------------------------------------------------------------------------------------------------
+
+
+def clamp_bounds(node: Node) -> tuple[float, float]:
+    """The interval of relu, hardtanh or clamp; infinite where there is no bound."""
+    name = str(node.target)
+    if name == "aten.relu.default":
+        return 0.0, math.inf
+    low, high = (
+        (argument(node, "min_val"), argument(node, "max_val"))
+        if name == "aten.hardtanh.default"
+        else (argument(node, "min"), argument(node, "max"))
+    )
+    return -math.inf if low is None else float(low), math.inf if high is None else float(high)
+
+
+def _clamp(b: ProgramBuilder, node: Node) -> Tensor:
+    return b.clamp(b.tensor(node.args[0]), *clamp_bounds(node))  # type: ignore[arg-type]
+
+
+def _hardsigmoid(b: ProgramBuilder, node: Node) -> Tensor:
+    shifted = b.binary(BinaryKind.ADD, b.tensor(node.args[0]), b.scalar(3.0))  # type: ignore[arg-type]
+    return b.binary(BinaryKind.DIVIDE, b.clamp(shifted, 0.0, 6.0), b.scalar(6.0))
+
+
+def _leaky_relu(b: ProgramBuilder, node: Node) -> Tensor:
+    slope = float(argument(node, "negative_slope"))
+    return b.map(ops.LeakyRelu(slope), b.tensor(argument(node, "self")))
+
+
+def _elu(b: ProgramBuilder, node: Node) -> Tensor:
+    result = b.map(ops.Elu(float(argument(node, "alpha"))), b.tensor(argument(node, "self")))
+    scale = argument(node, "scale")
+    return result if scale == 1 else b.binary(BinaryKind.MULTIPLY, result, b.scalar(scale))
+
+
+def _prelu(b: ProgramBuilder, node: Node) -> Tensor:
+    x, slope = b.tensor(argument(node, "self")), b.tensor(argument(node, "weight"))
+    if len(x.shape) > 1 and slope.value.size > 1:
+        slope = b.reshape(slope, (slope.value.size, *[1] * (len(x.shape) - 2)))
+    return b.binary(BinaryKind.PRELU, x, slope)
+
+
+def sigmoid_weighted(b: ProgramBuilder, x: Tensor, gate: Tensor) -> Tensor:
+    """x * sigmoid(gate)."""
+    return b.binary(BinaryKind.MULTIPLY, x, b.unary(UnaryKind.SIGMOID, gate))
+
+
+def _silu(b: ProgramBuilder, node: Node) -> Tensor:
+    x = b.tensor(node.args[0])  # type: ignore[arg-type]
+    return sigmoid_weighted(b, x, x)
+
+
+def _gelu(b: ProgramBuilder, node: Node) -> Tensor:
+    x = b.tensor(argument(node, "self"))
+    if argument(node, "approximate") == "none":
+        return b.unary(UnaryKind.GELU, x)
+    # x (1 + tanh u) / 2 = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3). Beyond +-100 the sigmoid is 0 or 1,
+    # and XNNPACK's overflows for arguments that a cube reaches.
+    twice = 2.0 * math.sqrt(2.0 / math.pi)
+    cubic = b.binary(BinaryKind.MULTIPLY, b.unary(UnaryKind.SQUARE, x), b.scalar(twice * 0.044715))
+    factor = b.binary(BinaryKind.ADD, cubic, b.scalar(twice))
+    return sigmoid_weighted(b, x, b.clamp(b.binary(BinaryKind.MULTIPLY, factor, x), -100.0, 100.0))
+
+
+def _glu(b: ProgramBuilder, node: Node) -> Tensor:
+    x = b.tensor(argument(node, "self"))
+    axis = argument(node, "dim") % len(x.shape)
+    half = shape_of(node)[axis]
+    return sigmoid_weighted(b, b.slice(x, axis, 0, half), b.slice(x, axis, half, half))
+
+
+def _expand(b: ProgramBuilder, node: Node) -> Tensor:
+    return expand(b, b.tensor(node.args[0]), shape_of(node))  # type: ignore[arg-type]
+
+
+def expand(b: ProgramBuilder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`x` repeated along axes of size 1: a product with ones, whose broadcasting does it."""
+    x = b.reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape)
+    repeats = tuple(1 if have == want else want for have, want in zip(x.shape, shape, strict=True))
+    return b.binary(BinaryKind.MULTIPLY, x, b.filled(repeats, 1.0))
+
+
+def _repeat(b: ProgramBuilder, node: Node) -> Tensor:
+    x = b.tensor(argument(node, "self"))
+    tiles, sizes = repeat_tiles(node), []
+    for tile, size in tiles:
+        sizes += [1, size] if tile > 1 else [size]
+    wanted: list[int] = []
+    for tile, size in tiles:
+        wanted += [tile, size] if tile > 1 else [size]
+    return b.reshape(expand(b, b.reshape(x, tuple(sizes)), tuple(wanted)), shape_of(node))
+
+
+def repeat_tiles(node: Node) -> list[tuple[int, int]]:
+    """For each axis of the result of `repeat`: how often, and the size that is repeated."""
+    repeats, shape = argument(node, "repeats"), shape_of(argument(node, "self"))
+    return list(zip(repeats, (1,) * (len(repeats) - len(shape)) + shape, strict=True))
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "aten.abs.default": _unary(UnaryKind.ABS),
+    "aten.ceil.default": _unary(UnaryKind.CEILING),
+    "aten.cos.default": _unary(UnaryKind.COS),
+    "aten.exp.default": _unary(UnaryKind.EXP),
+    "aten.floor.default": _unary(UnaryKind.FLOOR),
+    "aten.hardswish.default": _unary(UnaryKind.HARDSWISH),
+    "aten.log.default": _unary(UnaryKind.LOG),
+    "aten.log2.default": _scaled(UnaryKind.LOG, 1.0 / math.log(2.0)),
+    "aten.log10.default": _scaled(UnaryKind.LOG, 1.0 / math.log(10.0)),
+    "aten.neg.default": _unary(UnaryKind.NEGATE),
+    "aten.reciprocal.default": _reciprocal,
+    "aten.rsqrt.default": _reciprocal_square_root,
+    "aten.sigmoid.default": _unary(UnaryKind.SIGMOID),
+    "aten.sin.default": _unary(UnaryKind.SIN),
+    "aten.sqrt.default": _unary(UnaryKind.SQUARE_ROOT),
+    "aten.square.default": _unary(UnaryKind.SQUARE),
+    "aten.tanh.default": _unary(UnaryKind.TANH),
+    "aten.pow.Tensor_Scalar": _power,
+    "aten.add.Tensor": _with_alpha(BinaryKind.ADD),
+    "aten.add.Scalar": _with_alpha(BinaryKind.ADD),
+    "aten.sub.Tensor": _with_alpha(BinaryKind.SUBTRACT),
+    "aten.sub.Scalar": _with_alpha(BinaryKind.SUBTRACT),
+    "aten.rsub.Tensor": _with_alpha(BinaryKind.SUBTRACT, reverse=True),
+    "aten.rsub.Scalar": _with_alpha(BinaryKind.SUBTRACT, reverse=True),
+    "aten.mul.Tensor": _binary(BinaryKind.MULTIPLY),
+    "aten.mul.Scalar": _binary(BinaryKind.MULTIPLY),
+    "aten.div.Tensor": _binary(BinaryKind.DIVIDE),
+    "aten.div.Scalar": _binary(BinaryKind.DIVIDE),
+    "aten.maximum.default": _binary(BinaryKind.MAXIMUM),
+    "aten.minimum.default": _binary(BinaryKind.MINIMUM),
+    "aten.relu.default": _clamp,
+    "aten.hardtanh.default": _clamp,
+    "aten.clamp.default": _clamp,
+    "aten.hardsigmoid.default": _hardsigmoid,
+    "aten.leaky_relu.default": _leaky_relu,
+    "aten.elu.default": _elu,
+    "aten.prelu.default": _prelu,
+    "aten.silu.default": _silu,
+    "aten.gelu.default": _gelu,
+    "aten.glu.default": _glu,
+    "aten.expand_copy.default": _expand,
+    "aten.repeat.default": _repeat,
+}

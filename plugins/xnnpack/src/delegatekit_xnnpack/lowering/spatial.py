@@ -1,0 +1,222 @@
+"""Operators on feature maps: convolution, pooling, resizing. All work in NHWC; one-dimensional ones with height 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from .. import operators as ops
+from ..arguments import argument, per_axis, rank_of, shape_of
+from ..graph import Value
+from ..layout import Tensor
+from ..operators import ConvolutionKind, Padding, PoolKind
+from .context import Lowering, ProgramBuilder
+from .elementwise import expand
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+#: (height, width)
+Pair = tuple[int, int]
+
+
+def _as_pair(setting: Sequence[int], one: int) -> Pair:
+    """A setting of each spatial axis as (height, width); a one-dimensional operator has height `one`."""
+    return (one, setting[0]) if len(setting) == 1 else (setting[0], setting[1])
+
+
+def _as_feature_map(b: ProgramBuilder, x: Tensor, spatial: int) -> Tensor:
+    """x (N, C, spatial...) or (C, spatial...) as (N, C, H, W)."""
+    shape = x.shape if len(x.shape) == spatial + 2 else (1, *x.shape)
+    return b.reshape(x, shape if spatial == 2 else (*shape[:2], 1, shape[2]))
+
+
+# -- convolution -----------------------------------------------------------------------------------------------------
+
+
+def _convolution(b: ProgramBuilder, node: Node) -> Tensor:
+    source, filter_node = argument(node, "input"), argument(node, "weight")
+    weight = b.weights(filter_node)
+    assert weight is not None
+    if weight.dim() == 3:
+        weight = weight.unsqueeze(2)
+    groups, transposed = argument(node, "groups"), argument(node, "transposed")
+    kernel = (weight.shape[2], weight.shape[3])
+    inputs = shape_of(source)[1]
+    outputs = weight.shape[1] * groups if transposed else weight.shape[0]
+    kind = _convolution_kind(groups, inputs, transposed=transposed)
+    operator = ops.Convolution(
+        kind,
+        padding=_symmetric(_as_pair(argument(node, "padding"), 0)),
+        kernel=kernel,
+        stride=_as_pair(argument(node, "stride"), 1),
+        dilation=_as_pair(argument(node, "dilation"), 1),
+        groups=groups,
+        group_inputs=inputs // groups,
+        group_outputs=outputs // groups,
+        adjustment=_as_pair(argument(node, "output_padding"), 0) if transposed else (0, 0),
+    )
+    x = _as_feature_map(b, b.tensor(source), rank_of(source) - 2)
+    operands = [b.nhwc(x), _filter(b, weight, operator)]
+    bias = argument(node, "bias")
+    if bias is not None:
+        operands.append(b.dense(b.tensor(bias)))
+    return b.reshape(b.from_nhwc(b.emit(operator, *operands)), shape_of(node))
+
+
+def _convolution_kind(groups: int, inputs: int, *, transposed: bool) -> ConvolutionKind:
+    if transposed:
+        return ConvolutionKind.TRANSPOSED
+    return ConvolutionKind.DEPTHWISE if groups == inputs > 1 else ConvolutionKind.REGULAR
+
+
+def _filter(b: ProgramBuilder, weight: torch.Tensor, operator: ops.Convolution) -> Value:
+    """The weight in the layout that XNNPACK wants, as a view of it: the file writer makes it dense."""
+    height, width = operator.kernel
+    outputs = operator.groups * operator.group_outputs
+    if operator.kind is ConvolutionKind.DEPTHWISE:
+        return b.constant(weight.permute(1, 2, 3, 0), (1, height, width, outputs))
+    shape = (outputs, height, width, operator.group_inputs)
+    if operator.kind is ConvolutionKind.TRANSPOSED:
+        # (I, O/g, kh, kw), its inputs grouped, becomes (g, O/g, kh, kw, I/g).
+        weight = weight.reshape(operator.groups, operator.group_inputs, operator.group_outputs, height, width)
+        return b.constant(weight.permute(0, 2, 3, 4, 1), shape)
+    return b.constant(weight.permute(0, 2, 3, 1), shape)
+
+
+def _symmetric(padding: Pair) -> Padding:
+    return Padding(top=padding[0], right=padding[1], bottom=padding[0], left=padding[1])
+
+
+# -- pooling ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PoolWindow:
+    """The arguments of a pooling operator, each as (height, width)."""
+
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    #: Rows and columns beyond the padding that the last windows of ceil_mode reach into.
+    overhang: Pair
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether there is padding (overhang does not count)."""
+        return any(self.padding)
+
+
+def pool_window(node: Node, spatial: int) -> PoolWindow:
+    """The window of a max_pool or avg_pool call with `spatial` axes."""
+    kernel = _as_pair(per_axis(argument(node, "kernel_size"), spatial), 1)
+    strides = per_axis(argument(node, "stride"), spatial, default=0)
+    stride = _as_pair(strides, 1) if any(strides) else kernel
+    padding = _as_pair(per_axis(argument(node, "padding"), spatial), 0)
+    has_dilation = "max_pool" in str(node.target)
+    dilation = _as_pair(per_axis(argument(node, "dilation"), spatial), 1) if has_dilation else (1, 1)
+    size = _as_pair(shape_of(argument(node, "self"))[-spatial:], 1)
+    result = _as_pair(shape_of(node)[-spatial:], 1)
+    overhang = [
+        max(0, (result[i] - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 - size[i] - 2 * padding[i])
+        for i in (0, 1)
+    ]
+    return PoolWindow(kernel, stride, padding, dilation, (overhang[0], overhang[1]))
+
+
+def _max_pool(spatial: int) -> Lowering:
+    def lower(b: ProgramBuilder, node: Node) -> Tensor:
+        window = pool_window(node, spatial)
+        padding = _symmetric(window.padding) + Padding(bottom=window.overhang[0], right=window.overhang[1])
+        operator = ops.Pool(PoolKind.MAXIMUM, padding, window.kernel, window.stride, window.dilation)
+        x = _as_feature_map(b, b.tensor(argument(node, "self")), spatial)
+        return b.reshape(b.from_nhwc(b.emit(operator, b.nhwc(x))), shape_of(node))
+
+    return lower
+
+
+def _average_pool(spatial: int) -> Lowering:
+    def lower(b: ProgramBuilder, node: Node) -> Tensor:
+        window = pool_window(node, spatial)
+        x = _as_feature_map(b, b.tensor(argument(node, "self")), spatial)
+        padding = Padding(bottom=window.overhang[0], right=window.overhang[1])
+        if argument(node, "count_include_pad"):
+            # XNNPACK divides by the number of real elements; zeros that count must be real ones.
+            height, width = window.padding
+            x = b.pad(x, [(0, 0), (0, 0), (height, height), (width, width)], 0.0)
+        else:
+            padding += _symmetric(window.padding)
+        operator = ops.Pool(PoolKind.AVERAGE, padding, window.kernel, window.stride)
+        return b.reshape(b.from_nhwc(b.emit(operator, b.nhwc(x))), shape_of(node))
+
+    return lower
+
+
+def _adaptive_average_pool(spatial: int) -> Lowering:
+    def lower(b: ProgramBuilder, node: Node) -> Tensor:
+        x = _as_feature_map(b, b.tensor(argument(node, "self")), spatial)
+        height, width = _as_pair(shape_of(node)[-spatial:], 1)
+        kernel = (x.shape[2] // height, x.shape[3] // width)
+        operator = ops.Pool(PoolKind.AVERAGE, Padding(), kernel, kernel)
+        return b.reshape(b.from_nhwc(b.emit(operator, b.nhwc(x))), shape_of(node))
+
+    return lower
+
+
+# -- resizing --------------------------------------------------------------------------------------------------------
+
+
+def _upsample_bilinear(b: ProgramBuilder, node: Node) -> Tensor:
+    _, _, height, width = shape_of(node)
+    operator = ops.ResizeBilinear(height, width, bool(argument(node, "align_corners")))
+    return b.from_nhwc(b.emit(operator, b.nhwc(b.tensor(argument(node, "input")))))
+
+
+def _upsample_nearest(b: ProgramBuilder, node: Node) -> Tensor:
+    x = b.tensor(argument(node, "input"))
+    batch, channels, height, width = x.shape
+    _, _, tall, wide = shape_of(node)
+    cells = b.reshape(x, (batch, channels, height, 1, width, 1))
+    return b.reshape(expand(b, cells, (batch, channels, height, tall // height, width, wide // width)), shape_of(node))
+
+
+def resize_is_exact(node: Node) -> bool:
+    """Whether the sizes are in the very ratio by which PyTorch computes sample positions."""
+    factors = argument(node, "scale_factors")
+    if not factors or argument(node, "output_size") is not None:
+        return True
+    before, after = shape_of(argument(node, "input"))[2:], shape_of(node)[2:]
+    return all(old * factor == new for old, factor, new in zip(before, factors, after, strict=True))
+
+
+def nearest_repeats_evenly(node: Node) -> bool:
+    """Whether nearest-neighbour upsampling repeats every row and column equally often.
+
+    PyTorch computes source indices in single precision; for a few sizes they fall one short of the exact ones.
+    """
+    for old, new in zip(shape_of(argument(node, "input"))[2:], shape_of(node)[2:], strict=True):
+        if new % old:
+            return False
+        scale = torch.tensor(old / new, dtype=torch.float32)
+        source = (torch.arange(new, dtype=torch.float32) * scale).floor().clamp(max=old - 1)
+        if not torch.equal(source, (torch.arange(new) // math.floor(new / old)).float()):
+            return False
+    return True
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "aten.convolution.default": _convolution,
+    "aten.max_pool1d.default": _max_pool(1),
+    "aten.max_pool2d.default": _max_pool(2),
+    "aten.avg_pool1d.default": _average_pool(1),
+    "aten.avg_pool2d.default": _average_pool(2),
+    "aten.adaptive_avg_pool1d.default": _adaptive_average_pool(1),
+    "aten._adaptive_avg_pool2d.default": _adaptive_average_pool(2),
+    "aten.upsample_bilinear2d.vec": _upsample_bilinear,
+    "aten.upsample_nearest2d.vec": _upsample_nearest,
+}

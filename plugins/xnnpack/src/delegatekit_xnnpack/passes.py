@@ -1,0 +1,89 @@
+"""Clean-ups of the finished graph: fold clamps and paddings into their neighbours, drop what nobody reads.
+
+Each pass takes the graph, changes it in place, and is linear in its nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from . import operators as ops
+from .graph import Graph, Node, Value
+
+
+def optimise(graph: Graph) -> None:
+    """All passes, in the order in which they help each other."""
+    fold_pads(graph)
+    drop_unread(graph)
+    fold_clamps(graph)
+
+
+def fold_pads(graph: Graph) -> None:
+    """Let convolutions and poolings pad their input themselves: zeros for the former, -inf for maximum pooling."""
+    for node in graph.nodes:
+        operator = node.operator
+        if not isinstance(operator, ops.Convolution | ops.Pool):
+            continue
+        producer = node.inputs[0].producer
+        if producer is None or not isinstance(producer.operator, ops.ConstantPad):
+            continue
+        padding = _foldable(producer.operator, operator)
+        if padding is not None:
+            node.operator = replace(operator, padding=operator.padding + padding)
+            node.inputs = (producer.inputs[0], *node.inputs[1:])
+            node.debug_handles = producer.debug_handles + node.debug_handles
+
+
+def _foldable(pad: ops.ConstantPad, consumer: ops.Convolution | ops.Pool) -> ops.Padding | None:
+    """The rows and columns of `pad`, if the consumer's own padding means the same."""
+    if pad.before[0] or pad.after[0] or pad.before[3] or pad.after[3]:
+        return None
+    if isinstance(consumer, ops.Convolution):
+        neutral = consumer.kind is not ops.ConvolutionKind.TRANSPOSED and pad.fill == 0.0
+    else:
+        neutral = consumer.kind is ops.PoolKind.MAXIMUM and pad.fill == -math.inf
+    if not neutral:
+        return None
+    padding = ops.Padding(top=pad.before[1], right=pad.after[2], bottom=pad.after[1], left=pad.before[2])
+    if isinstance(consumer, ops.Pool) and not _has_real_elements(consumer, padding):
+        return None
+    return padding
+
+
+def _has_real_elements(pool: ops.Pool, padding: ops.Padding) -> bool:
+    """Whether no window can lie in the padding alone: its maximum would not be -inf but undefined."""
+    total = pool.padding + padding
+    return max(total.top, total.bottom) < pool.kernel[0] and max(total.left, total.right) < pool.kernel[1]
+
+
+def fold_clamps(graph: Graph) -> None:
+    """Let a node clamp its own result where the clamp is the only reader."""
+    readers = graph.users()
+    outputs = set(graph.outputs)
+    folded: set[Node] = set()
+    for node in graph.nodes:
+        producer = node.inputs[0].producer
+        if not isinstance(node.operator, ops.Clamp) or producer is None or node.clamp is None:
+            continue
+        if not (producer.operator.fuses_clamp or producer.operator.needs_clamp):
+            continue
+        if len(readers[node.inputs[0]]) > 1 or node.inputs[0] in outputs:
+            continue
+        producer.clamp = node.clamp if producer.clamp is None else producer.clamp.then(node.clamp)
+        producer.output = node.output
+        producer.debug_handles += node.debug_handles
+        node.output.producer = producer
+        folded.add(node)
+    graph.nodes = [node for node in graph.nodes if node not in folded]
+
+
+def drop_unread(graph: Graph) -> None:
+    """Remove nodes whose result is neither read nor returned."""
+    wanted: set[Value] = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.output in wanted:
+            wanted.update(node.inputs)
+            kept.append(node)
+    graph.nodes = kept[::-1]

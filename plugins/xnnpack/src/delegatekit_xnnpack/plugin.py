@@ -1,0 +1,75 @@
+"""The XNNPACK backend: its hooks, and nothing else. Entry point of the group `delegatekit.backends`."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, cast
+
+from delegatekit_api import (
+    ApiVersion,
+    BackendDescription,
+    BackendOptions,
+    DelegateRuntime,
+    Partitioner,
+    PartitionProgram,
+    PreprocessResult,
+    hookimpl,
+)
+
+from .options import XnnpackOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from delegatekit_api import QuantizationScheme
+
+_DISTRIBUTION = "delegatekit-xnnpack"
+
+
+@hookimpl
+def describe_backend() -> BackendDescription:
+    """Who the backend is."""
+    return BackendDescription(
+        name="xnnpack",
+        delegate_id="XnnpackBackend",
+        distribution=_DISTRIBUTION,
+        version=version(_DISTRIBUTION),
+        summary="CPU inference on Arm, x86, WebAssembly and RISC-V (float32)",
+        api_version=ApiVersion(1, 0),
+        options=XnnpackOptions,
+    )
+
+
+@hookimpl
+def create_partitioner(options: BackendOptions) -> Partitioner:
+    """The support table as a partitioner."""
+    from .support import XnnpackPartitioner
+
+    return XnnpackPartitioner(cast(XnnpackOptions, options))
+
+
+@hookimpl
+def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
+    """Lower a partition to XNNPACK's graph, clean it up, serialise it."""
+    from .blob import serialise
+    from .lowering import build_graph
+    from .passes import optimise
+
+    graph = build_graph(partition.view)
+    optimise(graph)
+    result = serialise(graph)
+    return PreprocessResult(result.blob, named_data=result.named_data, debug_handle_map=result.debug_handles)
+
+
+@hookimpl
+def quantization_schemes() -> Sequence[QuantizationScheme]:
+    """None yet: this release computes in float32."""
+    return ()
+
+
+@hookimpl
+def create_runtime() -> DelegateRuntime:
+    """XNNPACK itself, through the stock ExecuTorch library."""
+    from .runtime import XnnpackRuntime
+
+    return XnnpackRuntime()

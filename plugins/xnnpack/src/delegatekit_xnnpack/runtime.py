@@ -1,0 +1,104 @@
+"""Executes blobs in this process, each through the XNNPACK delegate inside the stock ExecuTorch library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from delegatekit_api import (
+    Availability,
+    DelegatePayload,
+    ExecutionError,
+    FormatError,
+    RuntimeUnavailableError,
+)
+
+from .blob import validate
+
+if TYPE_CHECKING:
+    import torch
+
+_DELEGATE_ID = "XnnpackBackend"
+_INSTALL = "pip install 'delegatekit-xnnpack[runtime]'"
+
+#: ExecuTorch's error codes, as far as a delegate raises them.
+_ERRORS = {
+    0x01: "internal error: XNNPACK refused a value, a node or a shape",
+    0x10: "not supported: the result's shape is not the declared one",
+    0x12: "invalid argument",
+    0x20: "not found: a constant is missing",
+    0x21: "out of memory",
+    0x23: "invalid program",
+    0x30: "incompatible delegate blob",
+    0x31: "out of memory in the delegate",
+}
+
+
+@dataclass
+class _Handle:
+    """A loaded delegate. ExecuTorch does not keep the program's bytes alive: we do, longer than the method."""
+
+    method: Any
+    program: Any
+    data: bytes
+
+
+class XnnpackRuntime:
+    """A `DelegateRuntime` on ExecuTorch's low-level binding (its Python layer would import the whole stock stack)."""
+
+    def is_available(self) -> Availability:
+        """Whether the stock library is installed and has the XNNPACK delegate."""
+        try:
+            binding = _binding()
+            registered = binding._get_registered_backend_names()
+        except (ImportError, OSError, AttributeError) as error:
+            return Availability(False, f"executorch cannot be imported ({error}): {_INSTALL}")
+        if _DELEGATE_ID not in registered:
+            return Availability(False, f"the installed executorch was built without {_DELEGATE_ID}")
+        return Availability(True)
+
+    def init(self, payload: DelegatePayload) -> _Handle:
+        """Validate the blob and load it. Raises FormatError, or RuntimeUnavailableError without executorch."""
+        validate(payload.blob, payload.named_data, len(payload.inputs) + len(payload.outputs))
+        available = self.is_available()
+        if not available.available:
+            raise RuntimeUnavailableError(available.reason, where=_DELEGATE_ID)
+        data = payload.as_program()
+        try:
+            program = _binding()._load_program_from_buffer(data)
+            return _Handle(program.load_method("forward"), program, data)
+        except RuntimeError as error:
+            raise FormatError(f"does not load: {_explain(error)}", where="XNNPACK blob") from error
+
+    def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Run once. Raises ExecutionError."""
+        if handle.method is None:
+            raise ExecutionError("was destroyed", where="XNNPACK delegate")
+        try:
+            results = handle.method(tuple(inputs), clone_outputs=False)
+        except RuntimeError as error:
+            raise ExecutionError(f"failed: {_explain(error)}", where="XNNPACK delegate") from error
+        for output, result in zip(outputs, results, strict=True):
+            output.copy_(result)
+
+    def destroy(self, handle: _Handle) -> None:
+        """Release the delegate; twice is harmless."""
+        handle.method = None
+        handle.program = None
+        handle.data = b""
+
+
+def _binding() -> Any:
+    import torch  # noqa: F401  (the binding links against its libraries)
+    from executorch.extension.pybindings import _C
+
+    return _C
+
+
+def _explain(error: RuntimeError) -> str:
+    """The binding's message with the meaning of its hexadecimal code."""
+    code = re.search(r"0x([0-9a-fA-F]+)", str(error))
+    meaning = _ERRORS.get(int(code[1], 16)) if code else None
+    return f"{error}" if meaning is None else f"{meaning} ({error})"
