@@ -34,8 +34,8 @@ from delegatekit_api import (
 if TYPE_CHECKING:
     from delegatekit_api import (
         DelegateRuntime,
-        PartitionProgram,
         Partitioner,
+        PartitionProgram,
         PreprocessResult,
         QuantizationScheme,
     )

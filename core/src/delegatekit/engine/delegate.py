@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import torch
+
 from delegatekit_api import (
     CompileSpec,
     DelegateKitError,

@@ -9,8 +9,9 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from delegatekit_api import FormatError
 from torch._ops import OpOverload
+
+from delegatekit_api import FormatError
 
 from ..pte.dtypes import torch_dtype
 

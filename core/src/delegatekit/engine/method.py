@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from delegatekit_api import ExecutionError, FormatError, TensorSpec
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten, treespec_loads
+
+from delegatekit_api import ExecutionError, FormatError, TensorSpec
 
 from ..pte import PteFile, schema
 from ..pte.dtypes import torch_dtype
@@ -129,7 +130,8 @@ class Method:
                 data.copy_(_borrowed(self._file.mutable_state(table.data_buffer_idx, size)))
         elif table.extra_tensor_info is not None and table.extra_tensor_info.location:
             raise FormatError(
-                f"tensor {table.extra_tensor_info.fully_qualified_name} is outside the file", where=f"method {self.name}"
+                f"tensor {table.extra_tensor_info.fully_qualified_name} is outside the file",
+                where=f"method {self.name}",
             )
         elif table.data_buffer_idx:
             data = _borrowed(self._file.constant(table.data_buffer_idx, size))
@@ -164,9 +166,7 @@ class Method:
     # -- instructions --------------------------------------------------------------------------------------------
 
     def _calls(self) -> list[Any]:
-        return [
-            instruction.instr_args for chain in self._plan.chains or () for instruction in chain.instructions or ()
-        ]
+        return [instruction.instr_args for chain in self._plan.chains or () for instruction in chain.instructions or ()]
 
     def _operator(self, call: schema.KernelCall) -> str:
         return operator_name((self._plan.operators or [])[call.op_index])
@@ -294,7 +294,9 @@ class Method:
             position = position + 1 if target is None else target
             count += 1
             if count > _INSTRUCTION_LIMIT:
-                raise ExecutionError(f"ran {_INSTRUCTION_LIMIT} instructions without an end", where=f"method {self.name}")
+                raise ExecutionError(
+                    f"ran {_INSTRUCTION_LIMIT} instructions without an end", where=f"method {self.name}"
+                )
 
     def _first_run(self) -> None:
         """Run with a check that kernels wrote where the plan says: PyTorch resizes an output of the wrong shape."""
@@ -306,7 +308,9 @@ class Method:
                 self._execute()
             except UserWarning as warning:
                 self._checked = False
-                raise ExecutionError(f"a kernel does not fit its output: {warning}", where=f"method {self.name}") from None
+                raise ExecutionError(
+                    f"a kernel does not fit its output: {warning}", where=f"method {self.name}"
+                ) from None
             except BaseException:
                 self._checked = False
                 raise
@@ -352,9 +356,7 @@ class Method:
             ordered = self._reordered(kwargs, structure)
             flat, given = tree_flatten((args, ordered))
         if given != structure:
-            raise ExecutionError(
-                f"got inputs of structure {given}, not {structure}", where=f"method {self.name}"
-            )
+            raise ExecutionError(f"got inputs of structure {given}, not {structure}", where=f"method {self.name}")
         return flat
 
     @staticmethod

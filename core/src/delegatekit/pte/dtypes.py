@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from delegatekit_api import UnsupportedError
 
 from .schema import ScalarType

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 #: Bytes, a tensor (written from its own storage), or pieces that are written one behind the other.
-Data: TypeAlias = Union[bytes, bytearray, memoryview, "torch.Tensor", Sequence[Union[bytes, bytearray, memoryview]]]
+Data: TypeAlias = Union[bytes, bytearray, memoryview, "torch.Tensor", Sequence[bytes | bytearray | memoryview]]
 
 
 @dataclass(frozen=True)

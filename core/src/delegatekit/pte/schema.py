@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from delegatekit_api.flatbuffer import (
     Table,
@@ -194,9 +194,9 @@ class OptionalTensorList(Table):
     items: list[int] | None = vector("i32")
 
 
-KernelTypes: TypeAlias = Union[
-    Null, Int, Bool, Double, Tensor, String, IntList, DoubleList, BoolList, TensorList, OptionalTensorList
-]
+KernelTypes: TypeAlias = (
+    Null | Int | Bool | Double | Tensor | String | IntList | DoubleList | BoolList | TensorList | OptionalTensorList
+)
 
 
 class EValue(Table):
@@ -248,7 +248,7 @@ class FreeCall(Table):
     value_index: int = i32()
 
 
-InstructionArguments: TypeAlias = Union[KernelCall, DelegateCall, MoveCall, JumpFalseCall, FreeCall]
+InstructionArguments: TypeAlias = KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall
 
 
 class Instruction(Table):

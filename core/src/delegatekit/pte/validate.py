@@ -29,9 +29,7 @@ def validate(file: PteFile) -> None:
     """Check the whole file; raises FormatError. Reads tables only, no tensor data."""
     program = file.program
     if program.version != 0:
-        raise FormatError(
-            f"the program has version {program.version}, this reader knows 0", hint="upgrade delegatekit"
-        )
+        raise FormatError(f"the program has version {program.version}, this reader knows 0", hint="upgrade delegatekit")
     _require(program.execution_plan, "no methods", "program")
     if program.constant_buffer and len(program.constant_buffer) > 1:
         raise FormatError("constants are stored inline, which the runtime does not read any more", where="program")

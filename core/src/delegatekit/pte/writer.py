@@ -204,7 +204,11 @@ def _renumbered(
         if place is not None and place.location == schema.DataLocation.SEGMENT:
             place = schema.BackendDelegateDataReference(place.location, blobs[place.index])
         delegates.append(replace(delegate, processed=place))
-    return replace(plan, values=values, delegates=delegates)
+    return replace(
+        plan,
+        values=None if plan.values is None else values,
+        delegates=None if plan.delegates is None else delegates,
+    )
 
 
 class _Contents:

@@ -1,0 +1,171 @@
+"""What we write, the stock runtime runs; what stock writes, we read; nothing is held in memory twice."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from delegatekit.pte import PteImage, read, schema, to_bytes, write
+from delegatekit.pte.validate import validate
+from delegatekit_api import FormatError, LoweringError, NamedData
+
+_C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
+
+_spec = importlib.util.spec_from_file_location("pte_programs", Path(__file__).with_name("programs.py"))
+assert _spec is not None and _spec.loader is not None
+programs: Any = importlib.util.module_from_spec(_spec)
+sys.modules["pte_programs"] = programs
+_spec.loader.exec_module(programs)
+
+
+def run_stock(data: bytes, *inputs: Any) -> Any:
+    program = _C._load_program_from_buffer(data)
+    return program.load_method("forward")(inputs)
+
+
+def test_a_hand_built_program_runs_in_the_stock_runtime() -> None:
+    result = run_stock(programs.add_program(), torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert result[0].tolist() == [11.0, 22.0, 33.0, 44.0, 55.0]
+
+
+def test_mutable_state_starts_at_its_initial_value_and_persists_in_the_stock_runtime() -> None:
+    state = programs.tensor([5], 64, constant=1)
+    values = [
+        programs.tensor([5], 0),
+        state,
+        schema.EValue(schema.Int(1)),
+        schema.EValue(schema.Bool(False)),
+        programs.tensor([5], 128),
+    ]
+    calls = [schema.KernelCall(0, [1, 0, 2, 4, 4]), schema.KernelCall(1, [1, 4, 3, 1])]
+    names = [schema.Operator("aten::add", "out"), schema.Operator("aten::copy_", "")]
+    plan = programs.plan(values, [0], [4], calls, operators=names, non_const_buffer_sizes=[0, 192])
+    data = to_bytes(PteImage((plan,), mutable_state=(torch.full((5,), 100.0),)))
+    validate(read(data))
+    method = _C._load_program_from_buffer(data).load_method("forward")
+    assert [method((torch.ones(5),))[0][0].item() for _ in range(3)] == [101.0, 102.0, 103.0]
+
+
+@pytest.fixture(scope="module")
+def stock_file() -> Iterator[bytes]:
+    """A file written by ExecuTorch's own lowering, without delegates."""
+    script = (
+        "import sys, torch, logging; logging.disable(logging.WARNING)\n"
+        "from executorch.exir import to_edge\n"
+        "torch.manual_seed(0)\n"
+        "module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)).eval()\n"
+        "program = torch.export.export(module, (torch.ones(2, 4),))\n"
+        "sys.stdout.buffer.write(to_edge(program).to_executorch().buffer)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    yield result.stdout
+
+
+def test_a_file_of_the_stock_writer_reads_and_runs_equal_after_rewriting(stock_file: bytes) -> None:
+    file = read(stock_file)
+    validate(file)
+    plan = file.program.execution_plan[0]  # type: ignore[index]
+    tensors = [value.val for value in plan.values or () if isinstance(value.val, schema.Tensor)]
+    from delegatekit.pte.validate import tensor_size
+
+    sizes = {t.data_buffer_idx: tensor_size(t) for t in tensors if t.data_buffer_idx}
+    constants = tuple(file.constant(index, sizes[index]) for index in sorted(sizes))
+    rewritten = to_bytes(PteImage((plan,), constants=constants))
+    x = torch.randn(2, 4)
+    assert torch.equal(run_stock(rewritten, x)[0], run_stock(stock_file, x)[0])
+
+
+def test_the_python_engine_runs_a_file_of_the_stock_writer(stock_file: bytes) -> None:
+    import delegatekit
+
+    x = torch.randn(2, 4)
+    result = delegatekit.load(stock_file)["forward"](x)
+    torch.testing.assert_close(result, run_stock(stock_file, x)[0])
+
+
+def test_equal_content_is_stored_once() -> None:
+    plan = programs.plan([programs.tensor([1024], constant=i + 1) for i in range(3)], [], [0], [])
+    first, second = torch.ones(1024), torch.ones(1024)
+    one = to_bytes(PteImage((plan,), constants=(first, first, second)))
+    assert len(one) < 2 * 4096 + 1024
+    assert [len(segment) for segment in read(one).segments] == [4096]
+
+
+def test_named_data_of_one_key_must_be_one_content() -> None:
+    plan = programs.plan([], [], [], [])
+    named = (NamedData("key", b"one"), NamedData("key", b"two"))
+    with pytest.raises(LoweringError, match="named data key"):
+        to_bytes(PteImage((plan,), named_data=named))
+
+
+def test_named_data_is_aligned_as_asked() -> None:
+    plan = programs.plan([], [], [], [])
+    named = (NamedData("a", b"x" * 5), NamedData("b", b"y" * 5, alignment=4096))
+    file = read(to_bytes(PteImage((plan,), named_data=named)))
+    offsets = {data.key: file.program.segments[data.segment_index].offset for data in file.program.named_data or ()}  # type: ignore[index]
+    assert offsets["b"] % 4096 == 0
+    assert bytes(file.named_data["a"]) == b"xxxxx"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool, torch.int64, torch.uint8])
+def test_constants_of_any_dtype_and_stride_keep_their_values(dtype: torch.dtype) -> None:
+    tensor = torch.arange(12).reshape(3, 4).to(dtype).t()
+    plan = programs.plan([programs.tensor([1], constant=1)], [], [0], [])
+    file = read(to_bytes(PteImage((plan,), constants=(tensor,))))
+    size = tensor.numel() * tensor.element_size()
+    assert bytes(file.constant(1, size)) == bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+
+
+def test_writing_is_deterministic(tmp_path: Path) -> None:
+    write(programs.add_image(), tmp_path / "a.pte")
+    assert (tmp_path / "a.pte").read_bytes() == programs.add_program()
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "model.pte"
+    path.write_bytes(b"old")
+
+    class Failing(bytes):
+        def __len__(self) -> int:
+            raise RuntimeError("disk on fire")
+
+    plan = programs.plan([programs.tensor([1], constant=1)], [], [0], [])
+    with pytest.raises(RuntimeError, match="disk on fire"):
+        write(PteImage((plan,), constants=(Failing(),)), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="folder does not exist"):
+        write(programs.add_image(), tmp_path / "none" / "a.pte")
+
+
+@pytest.mark.parametrize("mebibytes", [512, pytest.param(2560, marks=pytest.mark.slow)])
+def test_a_large_model_is_written_without_a_second_copy(mebibytes: int, tmp_path: Path) -> None:
+    script = (
+        "import resource, sys, torch\n"
+        "from delegatekit.pte import PteImage, schema, write\n"
+        "count, path = int(sys.argv[1]), sys.argv[2]\n"
+        "tensors = [torch.full((1 << 22,), float(i)) for i in range(count // 16)]\n"
+        "values = [schema.EValue(schema.Tensor(scalar_type=6, sizes=[1 << 22], dim_order=b'\\0', data_buffer_idx=i + 1)) for i in range(len(tensors))]\n"
+        "plan = schema.ExecutionPlan(name='forward', values=values, inputs=[], outputs=[], chains=[], operators=[], delegates=[], non_const_buffer_sizes=[0])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "write(PteImage((plan,), constants=tuple(tensors)), path)\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)\n"
+    )
+    path = tmp_path / "large.pte"
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(mebibytes), str(path)], capture_output=True, check=True, text=True
+    )
+    assert path.stat().st_size > mebibytes << 20
+    assert int(result.stdout) < 64
+    os.truncate(path, 0)
