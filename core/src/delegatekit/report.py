@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .lowering import LoweredMethod
 from .pte import PteImage, schema
+from .text import human_size
 
 
 @dataclass(frozen=True)
@@ -56,16 +57,16 @@ class Report:
             share = 100.0 * method.delegated_nodes / total if total else 0.0
             lines.append(
                 f"method {method.name}: {len(method.delegates)} delegates run {method.delegated_nodes} of {total} "
-                f"operators ({share:.1f} %), arena {_size(method.arena_size)}"
+                f"operators ({share:.1f} %), arena {human_size(method.arena_size)}"
             )
             for index, delegate in enumerate(method.delegates):
                 lines.append(
-                    f"  delegate {index}: {delegate.backend}, {delegate.nodes} operators, blob {_size(delegate.blob_size)}"
+                    f"  delegate {index}: {delegate.backend}, {delegate.nodes} operators, blob {human_size(delegate.blob_size)}"
                 )
             if method.fallback:
                 calls = ", ".join(f"{name} x{count}" for name, count in method.fallback.items())
                 lines.append(f"  runtime operators: {calls}")
-        lines.append(f"constants {_size(self.constant_size)}, named data of backends {_size(self.named_data_size)}")
+        lines.append(f"constants {human_size(self.constant_size)}, named data of backends {human_size(self.named_data_size)}")
         lines.append("CPU seconds: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in self.stages.items()))
         return "\n".join(lines)
 
@@ -98,9 +99,3 @@ def _length(data: object) -> int:
     nbytes = getattr(data, "nbytes", None)  # tensors and memoryviews
     return int(nbytes) if nbytes is not None else len(data)  # type: ignore[arg-type]
 
-
-def _size(size: int) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= scale:
-            return f"{size / scale:.1f} {unit}"
-    return f"{size} B"

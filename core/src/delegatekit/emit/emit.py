@@ -13,6 +13,7 @@ from torch.fx import Node
 
 from delegatekit_api import LoweringError, NamedData, UnsupportedError, describe_node
 
+from ..inspection import MANIFEST_KEY
 from ..lowering import Delegate, LoweredMethod
 from ..pte import PteImage, schema
 from ..pte.dtypes import scalar_type
@@ -20,9 +21,6 @@ from .memory import Request, plan_memory
 from .variants import require_out_variant
 
 aten = torch.ops.aten
-
-#: Key of the named data that tells who made the file and its delegates.
-MANIFEST_KEY = "delegatekit.manifest"
 
 #: Views of a contiguous value that are the same bytes under other sizes.
 _SAME_BYTES = frozenset({aten.view_copy.default, aten.squeeze_copy.dims, aten.unsqueeze_copy.default})

@@ -1,0 +1,367 @@
+"""The command line: `delegatekit backends | lower | explain | inspect | run`, and what other distributions add.
+
+Exit codes: 0 ok, 1 failed, 2 wrong usage. Nothing heavy is imported before a command needs it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from delegatekit_api import DelegateKitError, StageEvent, hookimpl
+
+if TYPE_CHECKING:
+    from .inspection import Inspection
+
+#: Entry points of further commands: functions for typer.
+COMMAND_GROUP = "delegatekit.commands"
+
+out = Console()
+err = Console(stderr=True)
+app = typer.Typer(
+    name="delegatekit",
+    help="Lower PyTorch programs to hardware backends, and inspect, explain and run the .pte files.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(help="A .pt2 file, or package.module:callable that returns (module, inputs) or an ExportedProgram."),
+]
+BackendOption = Annotated[
+    list[str], typer.Option("--backend", "-b", help="Backend, in priority order; repeat for more than one.")
+]
+SettingOption = Annotated[
+    list[str], typer.Option("--option", "-o", help="Backend option: NAME.KEY=VALUE (or KEY=VALUE with one backend).")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+FileArgument = Annotated[Path, typer.Argument(help="A .pte file.")]
+
+
+def main() -> None:
+    """Entry point of the `delegatekit` command."""
+    _add_commands()
+    debug = "--debug" in sys.argv
+    if debug:
+        sys.argv.remove("--debug")
+    try:
+        app()
+    except DelegateKitError as error:
+        if debug:
+            raise
+        err.print(f"[bold red]error:[/] {_plain(str(error))}", soft_wrap=True)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+@app.command()
+def backends(as_json: JsonOption = False) -> None:
+    """List the installed backends: version, API version, and whether they can be used, or why not."""
+    from .discovery import backends as find
+    from .discovery import get_backend
+
+    found = find()
+    runtimes = {
+        name: get_backend(name).runtime_availability() if info.usable else None for name, info in found.items()
+    }
+    if as_json:
+        rows = {
+            name: dataclasses.asdict(info)
+            | {"runtime": None if (runtime := runtimes[name]) is None else dataclasses.asdict(runtime)}
+            for name, info in found.items()
+        }
+        print(json.dumps(rows, indent=1))
+        return
+    if not found:
+        out.print("no backends are installed: pip install delegatekit-NAME")
+        return
+    table = Table("backend", "distribution", "version", "API", "lowering", "runs here")
+    for name, info in found.items():
+        runtime = runtimes[name]
+        runs = "" if runtime is None else "yes" if runtime.available else f"no: {runtime.reason}"
+        status = "ready" if info.usable else f"{info.status}: {info.reason}"
+        table.add_row(name, info.distribution, info.version, info.api_version or "?", _plain(status), _plain(runs))
+    out.print(table)
+
+
+@app.command()
+def lower(
+    model: ModelArgument,
+    backend: BackendOption,
+    output: Annotated[Path, typer.Option("--output", "-O", help="The .pte file to write.")],
+    option: SettingOption = [],  # noqa: B006  (typer copies it)
+) -> None:
+    """Lower a model to backends and write a .pte file."""
+    from . import lower as lower_model
+
+    settings = _settings(option, backend)
+    with _progress():
+        program = lower_model(*_model(model), backends=backend, options=settings)
+        program.save(output)
+    out.print(_plain(str(program.report())))
+    out.print(f"wrote {output} ({output.stat().st_size:,} bytes)")
+
+
+@app.command()
+def explain(
+    model: ModelArgument,
+    backend: BackendOption,
+    option: SettingOption = [],  # noqa: B006
+    every: Annotated[bool, typer.Option("--all", help="Also list the operators that a backend takes.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell who would run each operator, and for each that no backend takes, every backend's reason."""
+    from . import explain as explain_model
+
+    with _progress():
+        explanation = explain_model(*_model(model), backends=backend, options=_settings(option, backend))
+    if as_json:
+        print(json.dumps([dataclasses.asdict(row) | {"reasons": dict(row.reasons)} for row in explanation.rows], indent=1))
+        return
+    shown = explanation.rows if every else tuple(row for row in explanation.rows if row.backend is None)
+    if shown:
+        text = str(dataclasses.replace(explanation, rows=shown))
+        out.print(text, markup=False, highlight=False, soft_wrap=True)
+    total = len(explanation.rows)
+    taken = sum(row.backend is not None for row in explanation.rows)
+    out.print(f"{taken} of {total} operators run on {', '.join(backend)}; {len(explanation.unsupported)} cannot run at all")
+
+
+@app.command()
+def inspect(file: FileArgument, as_json: JsonOption = False) -> None:
+    """Show what is in a .pte file: methods, delegates with their owners, operators, memory, segments."""
+    from . import inspect as inspect_file
+
+    found = inspect_file(file)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found), indent=1, default=dict))
+        return
+    _print_inspection(found)
+
+
+@app.command()
+def run(
+    file: FileArgument,
+    inputs: Annotated[list[str], typer.Argument(help="Inputs in order: .npy, .pt or image files.")] = [],  # noqa: B006
+    method: Annotated[str, typer.Option(help="The method to run.")] = "forward",
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs, used where no files are given.")] = 0,
+    repeat: Annotated[int, typer.Option(min=1, help="Run so many times and time all but the first.")] = 1,
+    save: Annotated[Path | None, typer.Option(help="Write the outputs to this .pt file.")] = None,
+) -> None:
+    """Run a method of a .pte file on the Python engine and print its outputs and timing."""
+    import torch
+
+    from . import load
+
+    program = load(file)
+    loaded = program[method]
+    values = _read_inputs(inputs, loaded) if inputs else _random_inputs(loaded, seed)
+    times = []
+    for _ in range(repeat):
+        start, cpu = time.perf_counter(), time.process_time()
+        results = loaded.run(values)
+        times.append((time.perf_counter() - start, time.process_time() - cpu))
+    for index, result in enumerate(results):
+        if isinstance(result, torch.Tensor):
+            numbers = result.double() if result.dtype != torch.bool else result.float()
+            summary = f"mean {numbers.mean():.6g}, min {numbers.min():.6g}, max {numbers.max():.6g}" if result.numel() else ""
+            dtype = str(result.dtype).removeprefix("torch.")
+            out.print(f"output {index}: {dtype}{list(result.shape)} {summary}", markup=False, highlight=False)
+            if result.dim() == 2 and result.shape[0] == 1 and result.shape[1] > 5 and result.is_floating_point():
+                top = result[0].topk(5)
+                pairs = ", ".join(f"{i} ({v:.4g})" for v, i in zip(top.values.tolist(), top.indices.tolist(), strict=True))
+                out.print(f"  largest: {pairs}", highlight=False)
+        else:
+            out.print(f"output {index}: {result!r}", markup=False)
+    wall, cpu = min(times[1:] or times)
+    out.print(f"{1e3 * wall:.2f} ms wall, {1e3 * cpu:.2f} ms CPU" + (f" (best of {repeat - 1})" if repeat > 1 else ""))
+    if save is not None:
+        torch.save([r.clone() if isinstance(r, torch.Tensor) else r for r in results], save)
+
+
+# -- parts of commands -----------------------------------------------------------------------------------------------
+
+
+def _usage(message: str) -> NoReturn:
+    err.print(f"[bold red]usage:[/] {_plain(message)}", soft_wrap=True)
+    raise typer.Exit(2)
+
+
+def _plain(text: str) -> str:
+    """Text without rich's markup meaning."""
+    return text.replace("[", r"\[")
+
+
+def _add_commands() -> None:
+    """Add the commands of other distributions; one that cannot be loaded is named and left out."""
+    for entry_point in metadata.entry_points(group=COMMAND_GROUP):
+        app.command(entry_point.name, help=None)(_lazy(entry_point))
+
+
+def _lazy(entry_point: metadata.EntryPoint) -> Callable[..., Any]:
+    try:
+        command: Callable[..., Any] = entry_point.load()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+
+        def broken() -> None:
+            err.print(f"the command {entry_point.name} of {entry_point.value} cannot be loaded: {reason}", markup=False)
+            raise typer.Exit(1)
+
+        return broken
+    return command
+
+
+def _model(text: str) -> tuple[Any, ...]:
+    """The arguments of `lower` for a MODEL argument: (program,) or (module, inputs)."""
+    if text.endswith(".pt2"):
+        return (_load_exported(Path(text)),)
+    module_name, colon, attribute = text.partition(":")
+    if not colon:
+        _usage(f"MODEL {text!r} is neither a .pt2 file nor package.module:callable")
+    sys.path.insert(0, os.getcwd())
+    try:
+        function: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            function = getattr(function, part)
+    except (ImportError, AttributeError) as error:
+        _usage(f"MODEL {text!r} cannot be imported: {error}")
+    from torch.export import ExportedProgram
+
+    result = function() if not isinstance(function, ExportedProgram) else function
+    if isinstance(result, ExportedProgram):
+        return (result,)
+    if isinstance(result, tuple) and len(result) == 2:
+        return result
+    _usage(f"{text} returned a {type(result).__name__}, not (module, inputs) or an ExportedProgram")
+
+
+def _load_exported(path: Path) -> Any:
+    import torch
+
+    if not path.is_file():
+        _usage(f"{path} does not exist")
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        raise DelegateKitError(f"is not a .pt2 file: {error}", where=str(path), hint="torch.export.save makes one") from error
+
+
+def _settings(options: Sequence[str], backends: Sequence[str]) -> dict[str, dict[str, str]]:
+    settings: dict[str, dict[str, str]] = {}
+    for text in options:
+        key, equals, value = text.partition("=")
+        backend, dot, name = key.rpartition(".")
+        if not equals or not name or (not dot and len(backends) != 1):
+            _usage(f"--option {text!r} is not of the form NAME.KEY=VALUE")
+        settings.setdefault(backend or backends[0], {})[name] = value
+    return settings
+
+
+@contextmanager
+def _progress() -> Iterator[None]:
+    """A progress line on stderr while lowering takes long."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from .discovery import add_observer
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task("starting", total=None)
+
+        class Shown:
+            """Shows each stage as it begins and moves on."""
+
+            @hookimpl
+            def on_stage(self, event: StageEvent) -> None:
+                count = f" {event.done}/{event.total}" if event.total else ""
+                progress.update(task, description=f"{event.stage} {event.method}{count}")
+
+        remove = add_observer(Shown())
+        try:
+            yield
+        finally:
+            remove()
+
+
+def _print_inspection(found: Inspection) -> None:
+    out.print(str(found), markup=False, highlight=False, soft_wrap=True)
+
+
+def _random_inputs(method: Any, seed: int) -> list[Any]:
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    values: list[Any] = []
+    for spec in method.inputs:
+        if spec is None:
+            raise DelegateKitError("the method takes inputs that are no tensors", hint="give them as .pt files")
+        dtype = getattr(torch, spec.dtype)
+        if dtype.is_floating_point:
+            values.append(torch.randn(spec.shape, generator=generator).to(dtype))
+        else:
+            values.append(torch.randint(0, 2, spec.shape, generator=generator).to(dtype))
+    return values
+
+
+def _read_inputs(paths: Sequence[str], method: Any) -> list[Any]:
+    if len(paths) != len(method.inputs):
+        _usage(f"the method takes {len(method.inputs)} inputs, {len(paths)} files are given")
+    return [_read_input(Path(path), spec) for path, spec in zip(paths, method.inputs, strict=True)]
+
+
+def _read_input(path: Path, spec: Any) -> Any:
+    import torch
+
+    if not path.is_file():
+        _usage(f"input {path} does not exist")
+    try:
+        if path.suffix == ".npy":
+            import numpy
+
+            return torch.from_numpy(numpy.load(path, allow_pickle=False))
+        if path.suffix == ".pt":
+            return torch.load(path, weights_only=True)
+    except Exception as error:
+        raise DelegateKitError(f"cannot be read: {error}", where=str(path)) from error
+    return _read_image(path, spec)
+
+
+def _read_image(path: Path, spec: Any) -> Any:
+    """An image as (1, 3, H, W) float32, resized, with the ImageNet mean and standard deviation taken out."""
+    import torch
+
+    if spec is None or len(spec.shape) != 4 or spec.shape[1] != 3:
+        raise DelegateKitError("an image fits only an input of shape [1, 3, H, W]", where=str(path))
+    try:
+        import numpy
+        from PIL import Image
+
+        with Image.open(path) as image:
+            pixels = numpy.asarray(image.convert("RGB").resize((spec.shape[3], spec.shape[2])), dtype="float32") / 255.0
+    except ImportError as error:
+        raise DelegateKitError("images need Pillow", hint="pip install pillow") from error
+    except OSError as error:
+        raise DelegateKitError(f"is no image: {error}", where=str(path), hint="inputs are .npy, .pt or images") from error
+    normal = (torch.from_numpy(pixels) - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
+    return normal.permute(2, 0, 1).unsqueeze(0).contiguous()
+
+
+if __name__ == "__main__":
+    main()
