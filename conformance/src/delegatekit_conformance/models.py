@@ -38,8 +38,9 @@ def build_model(name: str) -> ModelCase:
 
 def photo_batch(image: Any) -> torch.Tensor:
     """An (H, W, 3) uint8 photo as a (1, 3, 224, 224) batch with the ImageNet mean and standard deviation."""
-    from skimage.transform import resize
+    from skimage import transform
 
+    resize: Any = transform.resize
     pixels = torch.from_numpy(resize(image, (224, 224), anti_aliasing=True)).to(torch.float32)
     mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     return ((pixels - mean) / deviation).permute(2, 0, 1).unsqueeze(0).contiguous()
@@ -74,8 +75,9 @@ class SentenceEmbedding(nn.Module):
 
 
 def _photo() -> torch.Tensor:
-    from skimage.data import chelsea
+    from skimage import data
 
+    chelsea: Any = data.chelsea
     return photo_batch(chelsea())
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -77,9 +76,7 @@ def backends(as_json: JsonOption = False) -> None:
     from .discovery import get_backend
 
     found = find()
-    runtimes = {
-        name: get_backend(name).runtime_availability() if info.usable else None for name, info in found.items()
-    }
+    runtimes = {name: get_backend(name).runtime_availability() if info.usable else None for name, info in found.items()}
     if as_json:
         rows = {
             name: dataclasses.asdict(info)
@@ -132,7 +129,9 @@ def explain(
     with _progress():
         explanation = explain_model(*_model(model), backends=backend, options=_settings(option, backend))
     if as_json:
-        print(json.dumps([dataclasses.asdict(row) | {"reasons": dict(row.reasons)} for row in explanation.rows], indent=1))
+        print(
+            json.dumps([dataclasses.asdict(row) | {"reasons": dict(row.reasons)} for row in explanation.rows], indent=1)
+        )
         return
     shown = explanation.rows if every else tuple(row for row in explanation.rows if row.backend is None)
     if shown:
@@ -140,7 +139,9 @@ def explain(
         out.print(text, markup=False, highlight=False, soft_wrap=True)
     total = len(explanation.rows)
     taken = sum(row.backend is not None for row in explanation.rows)
-    out.print(f"{taken} of {total} operators run on {', '.join(backend)}; {len(explanation.unsupported)} cannot run at all")
+    out.print(
+        f"{taken} of {total} operators run on {', '.join(backend)}; {len(explanation.unsupported)} cannot run at all"
+    )
 
 
 @app.command()
@@ -180,12 +181,16 @@ def run(
     for index, result in enumerate(results):
         if isinstance(result, torch.Tensor):
             numbers = result.double() if result.dtype != torch.bool else result.float()
-            summary = f"mean {numbers.mean():.6g}, min {numbers.min():.6g}, max {numbers.max():.6g}" if result.numel() else ""
+            summary = (
+                f"mean {numbers.mean():.6g}, min {numbers.min():.6g}, max {numbers.max():.6g}" if result.numel() else ""
+            )
             dtype = str(result.dtype).removeprefix("torch.")
             out.print(f"output {index}: {dtype}{list(result.shape)} {summary}", markup=False, highlight=False)
             if result.dim() == 2 and result.shape[0] == 1 and result.shape[1] > 5 and result.is_floating_point():
                 top = result[0].topk(5)
-                pairs = ", ".join(f"{i} ({v:.4g})" for v, i in zip(top.values.tolist(), top.indices.tolist(), strict=True))
+                pairs = ", ".join(
+                    f"{i} ({v:.4g})" for v, i in zip(top.values.tolist(), top.indices.tolist(), strict=True)
+                )
                 out.print(f"  largest: {pairs}", highlight=False)
         else:
             out.print(f"output {index}: {result!r}", markup=False)
@@ -235,7 +240,7 @@ def _model(text: str) -> tuple[Any, ...]:
     module_name, colon, attribute = text.partition(":")
     if not colon:
         _usage(f"MODEL {text!r} is neither a .pt2 file nor package.module:callable")
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path.cwd()))
     try:
         function: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
@@ -260,7 +265,9 @@ def _load_exported(path: Path) -> Any:
     try:
         return torch.export.load(path)
     except Exception as error:
-        raise DelegateKitError(f"is not a .pt2 file: {error}", where=str(path), hint="torch.export.save makes one") from error
+        raise DelegateKitError(
+            f"is not a .pt2 file: {error}", where=str(path), hint="torch.export.save makes one"
+        ) from error
 
 
 def _settings(options: Sequence[str], backends: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -358,7 +365,9 @@ def _read_image(path: Path, spec: Any) -> Any:
     except ImportError as error:
         raise DelegateKitError("images need Pillow", hint="pip install pillow") from error
     except OSError as error:
-        raise DelegateKitError(f"is no image: {error}", where=str(path), hint="inputs are .npy, .pt or images") from error
+        raise DelegateKitError(
+            f"is no image: {error}", where=str(path), hint="inputs are .npy, .pt or images"
+        ) from error
     normal = (torch.from_numpy(pixels) - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
     return normal.permute(2, 0, 1).unsqueeze(0).contiguous()
 

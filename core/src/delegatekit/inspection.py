@@ -150,7 +150,9 @@ def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Mapping[str, An
 def _value(value: Any) -> ValueInfo:
     if isinstance(value, schema.Tensor):
         name = schema.ScalarType(value.scalar_type).name.lower()
-        name = {"float": "float32", "long": "int64", "int": "int32", "half": "float16", "double": "float64"}.get(name, name)
+        name = {"float": "float32", "long": "int64", "int": "int32", "half": "float16", "double": "float64"}.get(
+            name, name
+        )
         return ValueInfo(f"{name}{list(value.sizes or ())}", tensor_size(value))
     content = next(iter(vars(value).values()), None)
     return ValueInfo(f"{type(value).__name__}({content!r})", 0)

@@ -122,7 +122,9 @@ def partition_program(method: EdgeMethod, partition: Partition, index: int = 0) 
         copies[node] = copy
     outputs = tuple(copies[node] for node in partition.outputs)
     graph.output(outputs)
-    tensors = {copy.name: method.constants[node] for copy, node in zip(constants, partition.constants, strict=True)}
+    tensors: dict[str, Any] = {
+        copy.name: method.constants[node] for copy, node in zip(constants, partition.constants, strict=True)
+    }
     signature = ExportGraphSignature(
         [
             *(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), node.name) for node in constants),

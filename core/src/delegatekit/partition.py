@@ -250,7 +250,7 @@ class _ClusterGraph:
         return self.kind[first] != self.kind[second] or first in self.fixed or second in self.fixed
 
     def _wait(self, turn: list[int]) -> None:
-        """Move clusters to a later turn in which a user of the same kind runs, where no other user needs them before."""
+        """Move clusters to a later turn of a user of the same kind, where no other user needs them before."""
         for index in reversed(self.order):
             if not self.kind[index] or index in self.fixed or not self.users[index]:
                 continue

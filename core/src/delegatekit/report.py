@@ -60,13 +60,14 @@ class Report:
                 f"operators ({share:.1f} %), arena {human_size(method.arena_size)}"
             )
             for index, delegate in enumerate(method.delegates):
-                lines.append(
-                    f"  delegate {index}: {delegate.backend}, {delegate.nodes} operators, blob {human_size(delegate.blob_size)}"
-                )
+                blob = human_size(delegate.blob_size)
+                lines.append(f"  delegate {index}: {delegate.backend}, {delegate.nodes} operators, blob {blob}")
             if method.fallback:
                 calls = ", ".join(f"{name} x{count}" for name, count in method.fallback.items())
                 lines.append(f"  runtime operators: {calls}")
-        lines.append(f"constants {human_size(self.constant_size)}, named data of backends {human_size(self.named_data_size)}")
+        lines.append(
+            f"constants {human_size(self.constant_size)}, named data of backends {human_size(self.named_data_size)}"
+        )
         lines.append("CPU seconds: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in self.stages.items()))
         return "\n".join(lines)
 
@@ -98,4 +99,3 @@ def _kernel_calls(plan: schema.ExecutionPlan) -> dict[str, int]:
 def _length(data: object) -> int:
     nbytes = getattr(data, "nbytes", None)  # tensors and memoryviews
     return int(nbytes) if nbytes is not None else len(data)  # type: ignore[arg-type]
-

@@ -59,8 +59,8 @@ class ProgramView:
                 value = state[target] if target in state else program.constants[target]
                 constants[node] = value
         output = next(node for node in reversed(program.graph.nodes) if node.op == "output")
-        outputs = tuple(item if hasattr(item, "op") else None for item in output.args[0])  # type: ignore[union-attr]
-        return cls(program.graph, constants, tuple(inputs), outputs, method)  # type: ignore[arg-type]
+        outputs = tuple(item if hasattr(item, "op") else None for item in output.args[0])
+        return cls(program.graph, constants, tuple(inputs), outputs, method)
 
     def constant(self, node: Any) -> torch.Tensor | None:
         """The value of a constant placeholder (its own storage, not a copy); None for everything else."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import flatbuffers
@@ -23,10 +22,13 @@ from ._errors import FormatError
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
-else:  # only type checkers need it
 
-    def dataclass_transform(**_: Any) -> Any:
-        return lambda table: table
+    _schema_class = dataclass_transform()
+else:
+
+    def _schema_class(table: type) -> type:
+        return table  # the mark is for type checkers
+
 
 _TableT = TypeVar("_TableT", bound="Table")
 
@@ -115,7 +117,7 @@ def deprecated() -> Any:
     return _field(_Kind("deprecated"))
 
 
-@dataclass_transform()
+@_schema_class
 class Table:
     """Base of all schema tables: subclasses become dataclasses."""
 
@@ -130,9 +132,15 @@ class _Slot:
     kind: _Kind
 
 
-@cache
+#: Table class -> what `_slots` found.
+_SLOTS: Final[dict[type, tuple[tuple[_Slot, ...], int]]] = {}
+
+
 def _slots(table: type[Table]) -> tuple[tuple[_Slot, ...], int]:
     """The fields of a table with their vtable slots, and the number of slots."""
+    known = _SLOTS.get(table)
+    if known is not None:
+        return known
     found: list[_Slot] = []
     number = 0
     for item in fields(table):  # type: ignore[arg-type]
@@ -141,10 +149,10 @@ def _slots(table: type[Table]) -> tuple[tuple[_Slot, ...], int]:
         if kind.form != "deprecated":
             found.append(_Slot(item.name, number, kind))
         number += 2 if kind.form == "union" else 1
-    return tuple(found), number
+    _SLOTS[table] = tuple(found), number
+    return _SLOTS[table]
 
 
-@cache
 def _members(kind: _Kind) -> Any:
     """What a kind refers to: a table, or the tuple of a union's members."""
     assert kind.tables is not None

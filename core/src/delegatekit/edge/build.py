@@ -1,4 +1,4 @@
-"""Builds the edge program: one sweep over the exported graph, each node translated by rule, decomposition or as it is."""
+"""Builds the edge program: one sweep over the exported graph, each node by rule, by decomposition or as it is."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
 from delegatekit_api import UnsupportedError, describe_node
@@ -131,18 +131,18 @@ class Builder:
 
     # -- values --------------------------------------------------------------------------------------------------
 
-    def fake_like(self, tensor: torch.Tensor) -> FakeTensor:
+    def fake_like(self, tensor: torch.Tensor) -> Any:
         """A fake tensor of the same shape and dtype, contiguous; equal requests share one."""
         return self.fake(tuple(tensor.shape), tensor.dtype)
 
-    def fake(self, shape: tuple[int, ...], dtype: torch.dtype) -> FakeTensor:
+    def fake(self, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
         """A contiguous fake CPU tensor."""
         key = (shape, dtype)
         known = self._values.get(key)
         if known is None:
             with self._fake_mode:
                 known = self._values[key] = torch.empty(shape, dtype=dtype, device="cpu")
-        return known  # type: ignore[no-any-return]
+        return known
 
     def shape(self, value: Any) -> tuple[int, ...]:
         """Sizes of a tensor value."""

@@ -126,7 +126,8 @@ def _substitute(argument: Any, values: dict[Node, Any]) -> Any:
 
 @cache
 def _decompositions() -> dict[Any, Any]:
-    return dict(torch.export.default_decompositions().items())
+    table: Any = torch.export.default_decompositions()
+    return dict(table.items())
 
 
 @cache

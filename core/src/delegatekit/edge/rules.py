@@ -28,6 +28,11 @@ def rule(*targets: OpOverload) -> Callable[[Rule], Rule]:
     return register
 
 
+def _completed(args: tuple[Any, ...], required: int, defaults: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Positional arguments, with the defaults of those behind the `required` ones that were left out."""
+    return (*args, *defaults[len(args) - required :])
+
+
 # -- what vanishes ---------------------------------------------------------------------------------------------------
 
 
@@ -195,7 +200,7 @@ def _expand(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: An
     return b.emit(aten.expand_copy.default, (x, sizes), {}, b.fake(tuple(sizes), b.dtype(x)))
 
 
-def slice_dim(b: Builder, x: Node, dim: int, start: int, stop: int, step: int = 1) -> Node:
+def slice_dim(b: Builder, x: Node, dim: int, start: int, stop: int, *, step: int = 1) -> Node:
     """`x[..., start:stop:step, ...]` along `dim`, bounds already within the size; the whole gives `x` itself."""
     shape = list(b.shape(x))
     dim %= len(shape)
@@ -208,9 +213,9 @@ def slice_dim(b: Builder, x: Node, dim: int, start: int, stop: int, step: int = 
 
 @rule(aten.slice.Tensor, aten.slice_copy.Tensor)
 def _slice(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, dim, start, stop, step = (*args, *(0, None, None, 1)[len(args) - 1 :])
+    x, dim, start, stop, step = _completed(args, 1, (0, None, None, 1))
     start, stop, step = slice(start, stop, step).indices(b.shape(x)[dim])
-    return slice_dim(b, x, dim, start, max(start, stop), step)
+    return slice_dim(b, x, dim, start, max(start, stop), step=step)
 
 
 @rule(aten.narrow.default, aten.narrow_copy.default)
@@ -237,20 +242,20 @@ def _pieces(b: Builder, x: Node, sizes: Sequence[int], dim: int) -> tuple[Node, 
 
 @rule(aten.split.Tensor, aten.split_copy.Tensor)
 def _split(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, size, dim = (*args, *(0,)[len(args) - 2 :])
+    x, size, dim = _completed(args, 2, (0,))
     total = b.shape(x)[dim]
     return _pieces(b, x, [min(size, total - start) for start in range(0, total, size)] or [0], dim)
 
 
 @rule(aten.split_with_sizes.default, aten.split_with_sizes_copy.default, aten.split.sizes)
 def _split_with_sizes(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, sizes, dim = (*args, *(0,)[len(args) - 2 :])
+    x, sizes, dim = _completed(args, 2, (0,))
     return _pieces(b, x, sizes, dim)
 
 
 @rule(aten.chunk.default)
 def _chunk(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, chunks, dim = (*args, *(0,)[len(args) - 2 :])
+    x, chunks, dim = _completed(args, 2, (0,))
     total = b.shape(x)[dim]
     size = max(1, -(-total // chunks))
     return _pieces(b, x, [min(size, total - start) for start in range(0, total, size)] or [0], dim)
@@ -258,7 +263,7 @@ def _chunk(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
 
 @rule(aten.unbind.int, aten.unbind_copy.int)
 def _unbind(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, dim = (*args, *(0,)[len(args) - 1 :])
+    x, dim = _completed(args, 1, (0,))
     return tuple(_select(b, (x, dim, index), {}, None) for index in range(b.shape(x)[dim]))
 
 
@@ -380,16 +385,16 @@ def _emit_convolution(b: Builder, args: Any, kwargs: Any, value: Any, *, transpo
         return NotImplemented  # no batch dimension: the decomposition adds and removes one
 
     def per_dim(setting: Any) -> list[int]:
-        setting = [setting] if isinstance(setting, int) else list(setting)
-        return setting * spatial if len(setting) == 1 else setting
+        values: list[int] = [setting] if isinstance(setting, int) else list(setting)
+        return values * spatial if len(values) == 1 else values
 
-    if transposed:
-        names, defaults = ("bias", "stride", "padding", "output_padding", "groups", "dilation"), (None, 1, 0, 0, 1, 1)
-    else:
-        names, defaults = ("bias", "stride", "padding", "dilation", "groups"), (None, 1, 0, 1, 1)
-    given = dict(zip(names, defaults, strict=True)) | dict(zip(names, args[2:], strict=False)) | kwargs
+    names = (
+        "bias stride padding output_padding groups dilation" if transposed else "bias stride padding dilation groups"
+    )
+    defaults = {"bias": None, "stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
+    given = defaults | dict(zip(names.split(), args[2:], strict=False)) | kwargs
     settings = [per_dim(given[name]) for name in ("stride", "padding", "dilation")]
-    output_padding = per_dim(given.get("output_padding", 0))
+    output_padding = per_dim(given["output_padding"])
     full = (args[0], args[1], given["bias"], *settings, transposed, output_padding, given["groups"])
     return b.call(aten.convolution.default, *full, value=value)
 

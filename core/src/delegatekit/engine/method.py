@@ -260,8 +260,9 @@ class Method:
         writes = [index for index in call.args or () if index not in reads]
         if [*reads, *writes] != list(call.args or ()):
             raise FormatError("inputs and outputs of a delegate call are mixed up", where=f"method {self.name}")
-        tables = [[values[index].val for index in indices] for indices in (reads, writes)]
-        instance = DelegateInstance(self._file, table, *tables, where=f"method {self.name}, delegate {table.id}")  # type: ignore[arg-type]
+        tables: list[list[Any]] = [[values[index].val for index in indices] for indices in (reads, writes)]
+        where = f"method {self.name}, delegate {table.id}"
+        instance = DelegateInstance(self._file, table, tables[0], tables[1], where)
         self._delegates.append(instance)
         inputs = [self._values[index] for index in reads]
         outputs = [self._values[index] for index in writes]

@@ -21,8 +21,8 @@ Data: TypeAlias = Union[bytes, bytearray, memoryview, "torch.Tensor", Sequence[b
 class PteImage:
     """The content of a .pte file.
 
-    In `plans`, a tensor's data_buffer_idx i+1 means constants[i] (or mutable_state[i] for a tensor with allocation), and
-    a delegate's `processed` is (SEGMENT, index into delegate_blobs).
+    In `plans`, a tensor's data_buffer_idx i+1 means constants[i] (or mutable_state[i] for a tensor with allocation),
+    and a delegate's `processed` is (SEGMENT, index into delegate_blobs).
     """
 
     plans: tuple[schema.ExecutionPlan, ...]

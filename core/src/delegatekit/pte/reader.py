@@ -94,9 +94,7 @@ def read(source: str | Path | bytes | bytearray | memoryview) -> PteFile:
     """Open a file (mapped, not read) or bytes. Raises FormatError for anything that is not a whole .pte."""
     view = _view(source)
     if len(view) < _SMALLEST:
-        raise FormatError(
-            f"the file has {len(view)} bytes, too few for a .pte", hint="the file was cut off, or is none"
-        )
+        raise FormatError(f"the file has {len(view)} bytes, too few for a .pte", hint="it was cut off, or is none")
     if bytes(view[4:8]) != schema.PTE_IDENTIFIER:
         raise FormatError(f"the file starts with {bytes(view[4:8])!r}, not 'ET12'", where="offset 4", hint="not a .pte")
     header = _header(view)

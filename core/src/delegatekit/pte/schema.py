@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TypeAlias
 
 from delegatekit_api.flatbuffer import (
     Table,
@@ -194,17 +193,14 @@ class OptionalTensorList(Table):
     items: list[int] | None = vector("i32")
 
 
-KernelTypes: TypeAlias = (
-    Null | Int | Bool | Double | Tensor | String | IntList | DoubleList | BoolList | TensorList | OptionalTensorList
-)
+#: What a value can be; the order gives the codes in the file.
+KERNEL_TYPES = (Null, Int, Bool, Double, Tensor, String, IntList, DoubleList, BoolList, TensorList, OptionalTensorList)
 
 
 class EValue(Table):
     """One value of a method."""
 
-    val: KernelTypes | None = union(
-        lambda: (Null, Int, Bool, Double, Tensor, String, IntList, DoubleList, BoolList, TensorList, OptionalTensorList)
-    )
+    val: Table | None = union(lambda: KERNEL_TYPES)
 
 
 class Operator(Table):
@@ -248,15 +244,14 @@ class FreeCall(Table):
     value_index: int = i32()
 
 
-InstructionArguments: TypeAlias = KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall
+#: What an instruction can be; the order gives the codes in the file.
+INSTRUCTION_TYPES = (KernelCall, DelegateCall, MoveCall, JumpFalseCall, FreeCall)
 
 
 class Instruction(Table):
     """One step of a chain."""
 
-    instr_args: InstructionArguments | None = union(
-        lambda: (KernelCall, DelegateCall, MoveCall, JumpFalseCall, FreeCall)
-    )
+    instr_args: Table | None = union(lambda: INSTRUCTION_TYPES)
 
 
 class Frame(Table):

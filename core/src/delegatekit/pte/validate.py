@@ -124,11 +124,12 @@ class _Plan:
             self.fail("is a text without characters", where)
 
     def check_list(self, value: Any, where: str) -> None:
-        wanted = {
-            schema.IntList: schema.Int,
-            schema.TensorList: schema.Tensor,
+        kinds: dict[type, tuple[type, ...]] = {
+            schema.IntList: (schema.Int,),
+            schema.TensorList: (schema.Tensor,),
             schema.OptionalTensorList: (schema.Tensor, schema.Null),
-        }.get(type(value))
+        }
+        wanted = kinds.get(type(value))
         if wanted is None:
             return
         for item in value.items:

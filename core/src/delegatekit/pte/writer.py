@@ -12,16 +12,19 @@ import math
 import os
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard
 
 from delegatekit_api import FormatError, LoweringError
 from delegatekit_api.flatbuffer import serialize
 
 from . import schema
 from .image import Data, PteImage
+
+if TYPE_CHECKING:
+    import torch
 
 #: Segments start at multiples of this many bytes.
 SEGMENT_ALIGNMENT = 128
@@ -138,7 +141,8 @@ def _subsegment(
     items: Sequence[Data], segments: _Segments, store: _Contents | None
 ) -> tuple[schema.SubsegmentOffsets, list[int]]:
     """All items in one segment. Returns its table, and for each item its number, counted from 1."""
-    offsets, numbers = [0], []
+    offsets: list[int] = [0]
+    numbers: list[int] = []
     parts: list[tuple[int, Data]] = []
     known: dict[Any, int] = {}
     end = 0
@@ -191,13 +195,7 @@ def _renumbered(
     plan: schema.ExecutionPlan, constants: Sequence[int], states: Sequence[int], blobs: Sequence[int]
 ) -> schema.ExecutionPlan:
     """The plan with the numbers of the image replaced by those of the file; the plan itself is not changed."""
-    values = []
-    for value in plan.values or ():
-        tensor = value.val
-        if isinstance(tensor, schema.Tensor) and tensor.data_buffer_idx:
-            numbers = constants if tensor.allocation_info is None else states
-            value = schema.EValue(replace(tensor, data_buffer_idx=numbers[tensor.data_buffer_idx - 1]))
-        values.append(value)
+    values = [_renumbered_value(value, constants, states) for value in plan.values or ()]
     delegates = []
     for delegate in plan.delegates or ():
         place = delegate.processed
@@ -209,6 +207,14 @@ def _renumbered(
         values=None if plan.values is None else values,
         delegates=None if plan.delegates is None else delegates,
     )
+
+
+def _renumbered_value(value: schema.EValue, constants: Sequence[int], states: Sequence[int]) -> schema.EValue:
+    tensor = value.val
+    if not isinstance(tensor, schema.Tensor) or not tensor.data_buffer_idx:
+        return value
+    numbers = constants if tensor.allocation_info is None else states
+    return schema.EValue(replace(tensor, data_buffer_idx=numbers[tensor.data_buffer_idx - 1]))
 
 
 class _Contents:
@@ -231,38 +237,42 @@ class _Contents:
         return (size, self._digests[identity])
 
 
+def _is_tensor(data: Data) -> TypeGuard[torch.Tensor]:
+    return hasattr(data, "data_ptr")  # without importing torch for files that hold none
+
+
 def _identity(data: Data) -> Any:
-    if hasattr(data, "data_ptr"):
+    if _is_tensor(data):
         return (data.data_ptr(), data.dtype, tuple(data.shape), tuple(data.stride()))
     return id(data)
 
 
 def data_size(data: Data) -> int:
     """Number of bytes."""
-    if hasattr(data, "data_ptr"):
+    if _is_tensor(data):
         return int(data.numel() * data.element_size())
     if isinstance(data, bytes | bytearray):
         return len(data)
     if isinstance(data, memoryview):
         return data.nbytes
-    return sum(data_size(part) for part in data)  # type: ignore[union-attr]
+    return sum(data_size(part) for part in data)
 
 
 def _parts(data: Data) -> Iterator[memoryview]:
     """The bytes, without a copy where the data is contiguous already."""
-    if hasattr(data, "data_ptr"):
+    if _is_tensor(data):
         import torch
 
         # A strided view is made contiguous here, one tensor at a time, and let go of behind the write.
         flat = data.detach().contiguous().reshape(-1)
         if flat.numel():
-            yield memoryview(flat.view(torch.uint8).numpy()).cast("B")
+            array: Any = flat.view(torch.uint8).numpy()
+            yield memoryview(array)
     elif isinstance(data, bytes | bytearray | memoryview):
         if len(data):
             yield memoryview(data).cast("B")
     else:
-        parts: Iterable[Data] = data  # type: ignore[assignment]
-        for part in parts:
+        for part in data:
             yield from _parts(part)
 
 
