@@ -22,12 +22,11 @@ from ._errors import FormatError
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
-
-    _schema_class = dataclass_transform()
 else:
 
-    def _schema_class(table: type) -> type:
-        return table  # the mark is for type checkers
+    def dataclass_transform() -> Callable[[type], type]:
+        """A mark for type checkers, which Python 3.10 does not have."""
+        return lambda table: table
 
 
 _TableT = TypeVar("_TableT", bound="Table")
@@ -117,7 +116,7 @@ def deprecated() -> Any:
     return _field(_Kind("deprecated"))
 
 
-@_schema_class
+@dataclass_transform()
 class Table:
     """Base of all schema tables: subclasses become dataclasses."""
 
