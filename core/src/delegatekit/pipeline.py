@@ -168,14 +168,15 @@ def _partitioned(
     with clock.stage("partition", name):
         plan = partition(edge, partitioners, ask_all=ask_all)
     while True:
-        # An operator was kept whole for a backend that then did not take it, and the runtime has no kernel for it.
-        stranded = {node for node in plan.fallback if str(node.target) in keep and _has_no_kernel(node)}
+        # Nobody runs these whole: kept for a backend that then left them, or without a kernel in the runtime.
+        stranded = {node for node in plan.fallback if _has_no_kernel(node)}
         if not stranded:
             return edge, plan
         with clock.stage("edge", name):
-            edge, decomposed = decompose_nodes(edge, stranded, keep=keep)
+            rewritten, decomposed = decompose_nodes(edge, stranded, keep=keep)
         if not decomposed:
-            return edge, plan
+            return edge, plan  # emission refuses them, explanations show them
+        edge = rewritten
         with clock.stage("partition", name):
             plan = partition(edge, partitioners, ask_all=ask_all)
 

@@ -40,12 +40,13 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
 
 
 def decompose_nodes(method: EdgeMethod, nodes: Collection[Node], *, keep: Collection[str]) -> tuple[EdgeMethod, bool]:
-    """The method with some kept operators decomposed after all, because no backend took them; and whether any was.
+    """The method with some operators decomposed after all, because nobody runs them whole; and whether any was.
 
     Other nodes stay as they are, and operators inside the decompositions that `keep` names stay whole.
     """
     first = next(iter(method.graph.nodes))
-    builder = Builder(detect_fake_mode([first.meta.get("val")]), RULES, Decomposer(), _resolve(keep))
+    decomposer = Decomposer()
+    builder = Builder(detect_fake_mode([first.meta.get("val")]), RULES, decomposer, _resolve(keep))
     values: dict[Node, Any] = {}
     decomposed = False
     for node in method.graph.nodes:
@@ -63,7 +64,10 @@ def decompose_nodes(method: EdgeMethod, nodes: Collection[Node], *, keep: Collec
         value = node.meta["val"]
         if node in nodes:
             values[node] = builder.decompose(node.target, args, kwargs, value)
-            decomposed |= getattr(values[node], "target", None) is not node.target
+            if _is_still(values[node], node.target):
+                further = decomposer.last_resort(builder, node.target, args, kwargs)  # type: ignore[arg-type]
+                values[node] = values[node] if further is NotImplemented else further
+            decomposed |= not _is_still(values[node], node.target)
         elif node.target is operator.getitem and isinstance(args[0], tuple):
             values[node] = args[0][args[1]]
         else:
@@ -82,6 +86,10 @@ def decompose_nodes(method: EdgeMethod, nodes: Collection[Node], *, keep: Collec
     constants = _drop_dead(builder, keep={*inputs, *buffers})
     structures = (method.input_structure, method.output_structure)
     return EdgeMethod(method.name, builder.graph, constants, buffers, inputs, outputs, *structures), decomposed
+
+
+def _is_still(value: Any, target: Any) -> bool:
+    return isinstance(value, Node) and value.target is target
 
 
 class _Sweep:

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.fx import Graph, Node
 
@@ -47,6 +48,15 @@ class Decomposer:
         """The decomposed result, or NotImplemented if the operator stays as it is."""
         if target in _WHOLE or not _is_decomposable(target):
             return NotImplemented
+        return self._expand(builder, target, args, kwargs)
+
+    def last_resort(self, builder: Builder, target: OpOverload, args: Any, kwargs: Any) -> Value:
+        """The result by any decomposition that PyTorch knows, for an operator that nobody runs as it is."""
+        if target not in decomposition_table and not _is_decomposable(target):
+            return NotImplemented
+        return self._expand(builder, target, args, kwargs)
+
+    def _expand(self, builder: Builder, target: OpOverload, args: Any, kwargs: Any) -> Value:
         # Which arguments are the same node matters, too: x * x is traced with one input.
         tensors = _tensor_arguments(args, kwargs)
         pattern = _substitute((args, kwargs), {node: index for index, node in enumerate(tensors)})
@@ -60,6 +70,9 @@ class Decomposer:
         from torch.fx.experimental.proxy_tensor import make_fx
 
         table = {op: rule for op, rule in _decompositions().items() if op not in builder.keep and op not in _WHOLE}
+        rule = _decompositions().get(target) or (None if _is_decomposable(target) else decomposition_table.get(target))
+        if rule is not None:
+            table[target] = rule
         tensors = _tensor_arguments(args, kwargs)
 
         def call(*values: torch.Tensor) -> Any:

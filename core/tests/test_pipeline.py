@@ -1,0 +1,228 @@
+"""The road from a model to a file: what it accepts, what it refuses and how, and what it must not do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import delegatekit
+from delegatekit import discovery
+from delegatekit.pipeline import LoweredProgram
+from delegatekit_api import (
+    BackendDescription,
+    DelegateKitError,
+    LoweringError,
+    PluginError,
+    PreprocessResult,
+    UnsupportedError,
+    Verdict,
+    hookimpl,
+    operator_name,
+)
+
+_C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
+
+X = torch.randn(2, 3, 8, 8)
+
+
+class Takes:
+    """A backend plugin that takes some operators and compiles them to the list of their names."""
+
+    def __init__(self, name: str, operators: Collection[str], keep: Collection[str] = ()) -> None:
+        self.name, self.operators, self.keep = name, operators, keep
+        self.seen: list[list[str]] = []
+
+    @hookimpl
+    def describe_backend(self) -> BackendDescription:
+        return BackendDescription(self.name, f"{self.name}Backend", f"delegatekit-{self.name}", "0", "a test backend")
+
+    @hookimpl
+    def create_partitioner(self, options: Any) -> Any:
+        plugin = self
+
+        class Partitioner:
+            def keep_operators(self) -> Collection[str]:
+                return plugin.keep
+
+            def check(self, node: Any, program: Any) -> Verdict:
+                name = operator_name(node)
+                return Verdict.yes() if name in plugin.operators else Verdict.no(f"{name} is not for {plugin.name}")
+
+            def propose(self, program: Any) -> None:
+                return None
+
+        return Partitioner()
+
+    @hookimpl
+    def preprocess(self, partition: Any, options: Any) -> PreprocessResult:
+        nodes = [operator_name(node) for node in partition.view.graph.nodes if node.op == "call_function"]
+        self.seen.append(nodes)
+        return PreprocessResult(",".join(nodes).encode())
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Installs plugin objects in place of the entry points."""
+    plugins: dict[str, Any] = {}
+
+    def get_backend(name: str) -> Any:
+        info = discovery.BackendInfo(name, f"delegatekit-{name}", "0", status="broken")
+        return discovery._introduce(info, plugins[name])
+
+    def add(*items: Any) -> None:
+        plugins.update({item.name: item for item in items})
+        monkeypatch.setattr(discovery, "get_backend", get_backend)
+
+    return add
+
+
+def delegates(program: LoweredProgram, method: int = 0) -> list[tuple[str, int]]:
+    return [(item.backend, item.nodes) for item in program.report().methods[method].delegates]
+
+
+class Two(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x) * torch.cos(x) + 1
+
+
+def test_backends_share_a_program_by_priority(install: Any) -> None:
+    first, second = Takes("one", {"aten.sin.default"}), Takes("two", {"aten.sin.default", "aten.cos.default"})
+    install(first, second)
+    assert delegates(delegatekit.lower(Two(), (X,), backends=["one", "two"])) == [("one", 1), ("two", 1)]
+    assert delegates(delegatekit.lower(Two(), (X,), backends=["two", "one"])) == [("two", 2)]
+
+
+def test_an_operator_kept_for_a_backend_that_leaves_it_is_decomposed_after_all(install: Any) -> None:
+    install(Takes("one", {"aten.relu.default"}, keep={"aten.layer_norm.default", "aten.hardswish.default"}))
+    module = nn.Sequential(nn.LayerNorm(8), nn.ReLU(), nn.Hardswish())
+    program = delegatekit.lower(module, (X,), backends=["one"])
+    assert delegates(program) == [("one", 1)]
+    assert "aten::native_layer_norm.out" in program.report().methods[0].fallback
+
+
+def test_a_kept_operator_reaches_the_backend_whole(install: Any) -> None:
+    backend = Takes("one", {"aten.layer_norm.default"}, keep={"aten.layer_norm.default"})
+    install(backend)
+    delegatekit.lower(nn.LayerNorm(8), (X,), backends=["one"])
+    assert backend.seen == [["aten.layer_norm.default"]]
+
+
+def test_the_file_records_who_made_each_delegate(install: Any) -> None:
+    install(Takes("one", {"aten.sin.default"}))
+    found = delegatekit.inspect(delegatekit.lower(Two(), (X,), backends=["one"]).buffer)
+    (delegate,) = found.methods[0].delegates
+    assert (delegate.id, delegate.distribution, delegate.version, delegate.api_version) == (
+        "oneBackend",
+        "delegatekit-one",
+        "0",
+        "1.0",
+    )
+
+
+def test_several_methods_share_a_file_and_their_constants() -> None:
+    linear = nn.Linear(64, 64)
+    programs = {
+        "plain": torch.export.export(linear, (torch.randn(1, 64),)),
+        "wide": torch.export.export(linear, (torch.randn(5, 64),)),
+    }
+    program = delegatekit.lower(programs, backends=[])
+    x = torch.randn(5, 64)
+    loaded = delegatekit.load(program.buffer)
+    assert set(loaded) == {"plain", "wide"}
+    torch.testing.assert_close(loaded["wide"](x), linear(x))
+    torch.testing.assert_close(loaded["plain"](x[:1]), linear(x[:1]))
+    assert len(program.buffer) < 2 * 64 * 64 * 4
+
+
+def test_lowering_twice_gives_the_same_bytes_and_leaves_the_program_as_it_was() -> None:
+    program = torch.export.export(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval(), (X,), strict=False)
+    before = (str(program.graph), {name: tensor.clone() for name, tensor in program.state_dict.items()})
+    first = delegatekit.lower(program, backends=[]).buffer
+    assert delegatekit.lower(program, backends=[]).buffer == first
+    assert str(program.graph) == before[0]
+    assert all(torch.equal(before[1][name], tensor) for name, tensor in program.state_dict.items())
+
+
+def test_a_mutable_buffer_counts_in_the_stock_runtime_and_in_the_engine() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.full((1,), 10.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count.add_(1)
+            return x + self.count
+
+    data = delegatekit.lower(Counter(), (torch.zeros(1),), backends=[]).buffer
+    stock = _C._load_program_from_buffer(data).load_method("forward")
+    ours = delegatekit.load(data)["forward"]
+    assert [stock((torch.zeros(1),))[0].item() for _ in range(3)] == [11.0, 12.0, 13.0]
+    assert [ours(torch.zeros(1)).item() for _ in range(3)] == [11.0, 12.0, 13.0]
+
+
+def test_explain_names_operator_reason_and_source_line_of_what_nobody_runs(install: Any) -> None:
+    install(Takes("one", {"aten.sin.default"}))
+
+    class Odd(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.sin(x)
+            return torch.linalg.inv(y)
+
+    explanation = delegatekit.explain(Odd(), (torch.randn(3, 3),), backends=["one"])
+    (row,) = explanation.unsupported
+    assert row.operator == "aten.linalg_inv_ex.default"
+    assert row.reasons == {"one": "aten.linalg_inv_ex.default is not for one"}
+    assert "test_pipeline.py" in row.source
+    assert "torch.linalg.inv(y)" in row.source
+    assert "NOBODY" in str(explanation)
+    with pytest.raises(UnsupportedError, match=r"linalg_inv_ex.*test_pipeline\.py"):
+        delegatekit.lower(Odd(), (torch.randn(3, 3),), backends=["one"])
+
+
+REFUSED: dict[str, tuple[Any, type[DelegateKitError], str]] = {
+    "no inputs": (lambda: delegatekit.lower(Two(), backends=[]), LoweringError, "example inputs"),
+    "a bare tensor": (lambda: delegatekit.lower(Two(), X, backends=[]), LoweringError, "inputs is a tensor"),
+    "a string of backends": (lambda: delegatekit.lower(Two(), (X,), backends="one"), LoweringError, "is a string"),
+    "an unknown backend": (lambda: delegatekit.lower(Two(), (X,), backends=["no"]), PluginError, "no backend 'no'"),
+    "options of a stranger": (
+        lambda: delegatekit.lower(Two(), (X,), backends=[], options={"no": {}}),
+        LoweringError,
+        "not among the backends",
+    ),
+    "not a model": (lambda: delegatekit.lower(print, (X,), backends=[]), LoweringError, "cannot lower"),  # type: ignore[arg-type]
+    "no methods": (lambda: delegatekit.lower({}, backends=[]), LoweringError, "no methods"),
+    "a method that is no program": (
+        lambda: delegatekit.lower({"forward": Two()}, backends=[]),
+        LoweringError,
+        "not an ExportedProgram",
+    ),
+    "a model that cannot be exported": (
+        lambda: delegatekit.lower(_Branches(), (X,), backends=[]),
+        LoweringError,
+        "torch.export refused",
+    ),
+}
+
+
+class _Branches(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrong_requests_are_refused_in_words(name: str) -> None:
+    call, error, words = REFUSED[name]
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_a_backend_that_fails_to_compile_is_named_with_its_partition(install: Any) -> None:
+    backend = Takes("one", {"aten.sin.default"})
+    backend.preprocess = hookimpl(lambda partition, options: 1 / 0)  # type: ignore[method-assign]
+    install(backend)
+    with pytest.raises(LoweringError, match="partition 0 of method forward for backend one.*ZeroDivisionError"):
+        delegatekit.lower(Two(), (X,), backends=["one"])
