@@ -224,5 +224,5 @@ def test_a_backend_that_fails_to_compile_is_named_with_its_partition(install: An
     backend = Takes("one", {"aten.sin.default"})
     backend.preprocess = hookimpl(lambda partition, options: 1 / 0)  # type: ignore[method-assign]
     install(backend)
-    with pytest.raises(LoweringError, match="partition 0 of method forward for backend one.*ZeroDivisionError"):
+    with pytest.raises(LoweringError, match=r"partition 0 of method forward for backend one.*ZeroDivisionError"):
         delegatekit.lower(Two(), (X,), backends=["one"])

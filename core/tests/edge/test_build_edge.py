@@ -52,6 +52,13 @@ class Function(nn.Module):
 
 X = torch.randn(2, 3, 8, 6)
 
+
+def _write_through_view(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y[:, 0].zero_()
+    return y + 1
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "reshape of a permute": (lambda x: x.permute(0, 2, 3, 1).reshape(2, -1), (X,)),
     "transposes": (lambda x: x.transpose(1, -1).mT.swapaxes(0, 1), (X,)),
@@ -92,19 +99,13 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "layer norm": (lambda x: F.layer_norm(x, (8, 6)), (X,)),
     "group norm": (lambda x: F.group_norm(x, 3), (X,)),
     "in-place on a fresh value": (lambda x: torch.relu_(x * 2).add_(1), (X,)),
-    "in-place through an alias": (lambda x: _write_through_view(x), (X,)),
+    "in-place through an alias": (_write_through_view, (X,)),
     "ints and bools": (lambda x: ((x > 0) & (x < 1), (x * 10).to(torch.int32) // 3), (X,)),
     "where and masks": (lambda x: (torch.where(x > 0, x, -1.0), x.masked_fill(x < 0, 7.0)), (X,)),
     "factories": (lambda x: (torch.arange(6) + x, torch.zeros_like(x), x.new_ones(2), torch.full((2,), 3.0)), (X,)),
     "bilinear": (lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), (X,)),
     "constants and None returned": (lambda x: (x, 3, None, "text"), (X,)),
 }
-
-
-def _write_through_view(x: torch.Tensor) -> torch.Tensor:
-    y = x * 2
-    y[:, 0].zero_()
-    return y + 1
 
 
 @pytest.mark.parametrize("name", CASES)

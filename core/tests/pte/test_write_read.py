@@ -151,17 +151,23 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mebibytes", [512, pytest.param(2560, marks=pytest.mark.slow)])
 def test_a_large_model_is_written_without_a_second_copy(mebibytes: int, tmp_path: Path) -> None:
-    script = (
-        "import resource, sys, torch\n"
-        "from delegatekit.pte import PteImage, schema, write\n"
-        "count, path = int(sys.argv[1]), sys.argv[2]\n"
-        "tensors = [torch.full((1 << 22,), float(i)) for i in range(count // 16)]\n"
-        "values = [schema.EValue(schema.Tensor(scalar_type=6, sizes=[1 << 22], dim_order=b'\\0', data_buffer_idx=i + 1)) for i in range(len(tensors))]\n"
-        "plan = schema.ExecutionPlan(name='forward', values=values, inputs=[], outputs=[], chains=[], operators=[], delegates=[], non_const_buffer_sizes=[0])\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "write(PteImage((plan,), constants=tuple(tensors)), path)\n"
-        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)\n"
-    )
+    script = """
+import resource, sys, torch
+from delegatekit.pte import PteImage, schema, write
+
+def resident():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+tensors = [torch.full((1 << 22,), float(i)) for i in range(int(sys.argv[1]) // 16)]
+values = [
+    schema.EValue(schema.Tensor(scalar_type=6, sizes=[1 << 22], dim_order=bytes(1), data_buffer_idx=i + 1))
+    for i in range(len(tensors))
+]
+plan = schema.ExecutionPlan(name="forward", values=values, inputs=[], outputs=[], chains=[], non_const_buffer_sizes=[0])
+before = resident()
+write(PteImage((plan,), constants=tuple(tensors)), sys.argv[2])
+print((resident() - before) >> 10)
+"""
     path = tmp_path / "large.pte"
     result = subprocess.run(
         [sys.executable, "-c", script, str(mebibytes), str(path)], capture_output=True, check=True, text=True

@@ -65,7 +65,7 @@ def decompose_nodes(method: EdgeMethod, nodes: Collection[Node], *, keep: Collec
         if node in nodes:
             values[node] = builder.decompose(node.target, args, kwargs, value)
             if _is_still(values[node], node.target):
-                further = decomposer.last_resort(builder, node.target, args, kwargs)  # type: ignore[arg-type]
+                further = decomposer.last_resort(builder, node.target, args, kwargs)
                 values[node] = values[node] if further is NotImplemented else further
             decomposed |= not _is_still(values[node], node.target)
         elif node.target is operator.getitem and isinstance(args[0], tuple):

@@ -40,7 +40,7 @@ def _normalise(
     given = [node is not None for node in (weight, bias, mean, variance)]
     if known[2] is None or known[3] is None or any(g and k is None for g, k in zip(given, known, strict=True)):
         return NotImplemented
-    # In double precision: the factors are then as exact as the weights they scale.
+    # In double precision up to the factor itself: it is then as exact as the weights that it scales.
     factor = (known[3].double() + epsilon).rsqrt()
     if known[0] is not None:
         factor = factor * known[0].double()
@@ -80,12 +80,13 @@ def _fold(b: Builder, x: Node, factor: torch.Tensor, shift: torch.Tensor, value:
 
 def _scale_outputs(kernel: torch.Tensor, factor: torch.Tensor, *, transposed: bool, groups: int) -> torch.Tensor:
     """Scale the kernel's output channels: dimension 0, or (groups, dimension 1) of a transposed convolution."""
+    factor = factor.to(kernel.dtype)
     if not transposed:
-        return (kernel * factor.reshape(-1, *[1] * (kernel.dim() - 1))).to(kernel.dtype)
+        return kernel * factor.reshape(-1, *[1] * (kernel.dim() - 1))
     inputs, outputs = kernel.shape[0] // groups, kernel.shape[1]
     grouped = kernel.reshape(groups, inputs, outputs, *kernel.shape[2:])
     scale = factor.reshape(groups, 1, outputs, *[1] * (kernel.dim() - 2))
-    return (grouped * scale).to(kernel.dtype).reshape(kernel.shape)
+    return (grouped * scale).reshape(kernel.shape)
 
 
 def _argument(node: Node, position: int) -> Any:

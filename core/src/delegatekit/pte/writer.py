@@ -12,12 +12,13 @@ import math
 import os
 import struct
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard
 
-from delegatekit_api import FormatError, LoweringError
+from delegatekit_api import FormatError, LoweringError, NamedData
 from delegatekit_api.flatbuffer import serialize
 
 from . import schema
@@ -118,12 +119,14 @@ class _Segments:
 
 
 def _lay_out(image: PteImage) -> _Layout:
-    store = _Contents()
     segments = _Segments()
-    constants, constant_numbers = _subsegment(image.constants, segments, store)
-    states, state_numbers = _subsegment(image.mutable_state, segments, None) if image.mutable_state else (None, [])
-    blobs = _deduplicated(image.delegate_blobs, segments, store)
-    named = _named_segments(image, segments, store)
+    constants, constant_numbers = _subsegment(image.constants, segments, _contents(image.constants))
+    states, state_numbers = None, [0] * len(image.mutable_state)
+    if image.mutable_state:
+        # Buffers with equal initial values stay apart: each goes its own way.
+        states, state_numbers = _subsegment(image.mutable_state, segments, list(range(len(image.mutable_state))))
+    blobs = _separate(image.delegate_blobs, segments)
+    named = _named_segments(image.named_data, segments)
     program = schema.Program(
         version=0,
         execution_plan=[_renumbered(plan, constant_numbers, state_numbers, blobs) for plan in image.plans],
@@ -138,57 +141,52 @@ def _lay_out(image: PteImage) -> _Layout:
 
 
 def _subsegment(
-    items: Sequence[Data], segments: _Segments, store: _Contents | None
+    items: Sequence[Data], segments: _Segments, contents: Sequence[Any]
 ) -> tuple[schema.SubsegmentOffsets, list[int]]:
     """All items in one segment. Returns its table, and for each item its number, counted from 1."""
     offsets: list[int] = [0]
-    numbers: list[int] = []
     parts: list[tuple[int, Data]] = []
     known: dict[Any, int] = {}
     end = 0
-    for item in items:
-        key = store.key(item) if store is not None else len(numbers)
-        if key not in known:
+    for item, content in zip(items, contents, strict=True):
+        if content not in known:
             start = _up(end, CONSTANT_ALIGNMENT)
             parts.append((start, item))
             offsets.append(start)
             end = start + data_size(item)
-            known[key] = len(offsets) - 1
-        numbers.append(known[key])
+            known[content] = len(offsets) - 1
+    numbers = [known[content] for content in contents]
     return schema.SubsegmentOffsets(segments.add(parts, end), offsets), numbers
 
 
-def _deduplicated(items: Sequence[Data], segments: _Segments, store: _Contents) -> list[int]:
+def _separate(items: Sequence[Data], segments: _Segments) -> list[int]:
+    """A segment for each item, equal ones sharing one."""
     known: dict[Any, int] = {}
-    numbers = []
-    for item in items:
-        key = store.key(item)
-        if key not in known:
-            known[key] = segments.add([(0, item)], data_size(item))
-        numbers.append(known[key])
-    return numbers
+    contents = _contents(items)
+    for item, content in zip(items, contents, strict=True):
+        if content not in known:
+            known[content] = segments.add([(0, item)], data_size(item))
+    return [known[content] for content in contents]
 
 
-def _named_segments(image: PteImage, segments: _Segments, store: _Contents) -> list[schema.NamedData]:
-    found: dict[str, tuple[Any, int]] = {}
-    by_content: dict[Any, int] = {}
-    for named in image.named_data:
+def _named_segments(items: Sequence[NamedData], segments: _Segments) -> list[schema.NamedData]:
+    """A segment for each key. What a key stands for is compared only where it comes twice."""
+    by_key: dict[str, list[NamedData]] = {}
+    for named in items:
         if named.alignment < 1 or named.alignment & (named.alignment - 1):
             raise LoweringError(f"alignment {named.alignment} is not a power of two", where=f"named data {named.key}")
-        content = store.key(named.data)
-        if named.key in found:
-            if found[named.key][0] != content:
-                raise LoweringError(
-                    "two different pieces of data have this key",
-                    where=f"named data {named.key}",
-                    hint="the backend must make its keys from the content, or from unique names",
-                )
-            continue
-        if (content, named.alignment) not in by_content:
-            number = segments.add([(0, named.data)], data_size(named.data), named.alignment)
-            by_content[content, named.alignment] = number
-        found[named.key] = (content, by_content[content, named.alignment])
-    return [schema.NamedData(key, number) for key, (_, number) in found.items()]
+        by_key.setdefault(named.key, []).append(named)
+    tables = []
+    for key, found in by_key.items():
+        if len(set(_contents([named.data for named in found]))) > 1:
+            raise LoweringError(
+                "two different pieces of data have this key",
+                where=f"named data {key}",
+                hint="the backend must make its keys from the content, or from unique names",
+            )
+        data, alignment = found[0].data, max(named.alignment for named in found)
+        tables.append(schema.NamedData(key, segments.add([(0, data)], data_size(data), alignment)))
+    return tables
 
 
 def _renumbered(
@@ -217,24 +215,23 @@ def _renumbered_value(value: schema.EValue, constants: Sequence[int], states: Se
     return schema.EValue(replace(tensor, data_buffer_idx=numbers[tensor.data_buffer_idx - 1]))
 
 
-class _Contents:
-    """Tells whether two pieces of data hold the same bytes; hashes each storage once, and small data not at all."""
-
-    def __init__(self) -> None:
-        self._digests: dict[Any, bytes] = {}
-
-    def key(self, data: Data) -> Any:
-        """Equal for equal bytes."""
-        size = data_size(data)
-        if size <= 64:
-            return (size, b"".join(bytes(part) for part in _parts(data)))
-        identity = _identity(data)
-        if identity not in self._digests:
+def _contents(items: Sequence[Data]) -> list[Any]:
+    """A key for each item, equal where the bytes are equal. Only items that share their size are hashed, each once."""
+    sizes = Counter(data_size(item) for item in items)
+    digests: dict[Any, bytes] = {}
+    keys: list[Any] = []
+    for item in items:
+        size, identity = data_size(item), _identity(item)
+        if sizes[size] == 1:
+            keys.append(size)
+            continue
+        if identity not in digests:
             digest = hashlib.sha256()
-            for part in _parts(data):
+            for part in _parts(item):
                 digest.update(part)
-            self._digests[identity] = digest.digest()
-        return (size, self._digests[identity])
+            digests[identity] = digest.digest()
+        keys.append((size, digests[identity]))
+    return keys
 
 
 def _is_tensor(data: Data) -> TypeGuard[torch.Tensor]:
