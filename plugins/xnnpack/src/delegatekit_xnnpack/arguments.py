@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 if TYPE_CHECKING:
     from torch.fx import Node
 
@@ -47,11 +45,6 @@ def shape_of(node: Node) -> tuple[int, ...]:
 def rank_of(node: Node) -> int:
     """Number of axes of a node's (tensor) value."""
     return len(node.meta["val"].shape)
-
-
-def is_tensor(node: Node) -> bool:
-    """Whether the node's value is one tensor."""
-    return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def axis_of(dim: int, rank: int) -> int:

@@ -75,6 +75,8 @@ class Builder:
         node = self._merged.get(key)
         if node is None:
             node = self._merged[key] = self._append(operator, inputs, clamp)
+        elif self.debug_handle is not None and self.debug_handle not in node.debug_handles:
+            node.debug_handles += (self.debug_handle,)
         return node.output
 
     def _append(self, operator: ops.Operator, inputs: tuple[Value, ...], clamp: Bounds | None) -> Node:
@@ -102,6 +104,12 @@ class Builder:
         if producer is not None and isinstance(producer.operator, ops.Transpose):
             value, inner = producer.inputs[0], producer.operator.permutation
             permutation = tuple(inner[axis] for axis in permutation)
+        elif producer is not None and isinstance(producer.operator, ops.ConstantPad):
+            # Pad behind the transpose: there is less to transpose, and a convolution can take the pad over.
+            pad = producer.operator
+            before, after = (tuple(sizes[axis] for axis in permutation) for sizes in (pad.before, pad.after))
+            inner_value = self.transposed(producer.inputs[0], permutation)
+            return self.emit(ops.ConstantPad(before, after, pad.fill), inner_value)
         if not moves_elements(value.shape, permutation):
             return self.reshaped(value, tuple(value.shape[axis] for axis in permutation))
         return self.emit(ops.Transpose(permutation), value)

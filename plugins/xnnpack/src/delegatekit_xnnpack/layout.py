@@ -35,11 +35,6 @@ class Tensor:
         stored = self.value.shape
         return tuple(stored[axis] for axis in self.order)
 
-    @property
-    def is_dense(self) -> bool:
-        """Whether logical and stored axes are the same."""
-        return self.order == tuple(range(len(self.order)))
-
     def permuted(self, dims: Sequence[int]) -> Tensor:
         """Logical axis i of the result is logical axis dims[i] of this tensor."""
         return Tensor(self.value, tuple(self.order[dim] for dim in dims))
@@ -129,7 +124,7 @@ def _with_unit_axes(sequence: list[int], shape: Shape) -> list[int]:
     if not sequence:
         return list(range(len(shape)))
     first, last = min(sequence), max(sequence)
-    result = [axis for axis in range(first)]
+    result = list(range(first))
     for axis in sequence:
         before = axis
         while before > first and shape[before - 1] == 1:

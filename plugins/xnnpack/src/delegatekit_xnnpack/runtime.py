@@ -53,7 +53,7 @@ class XnnpackRuntime:
         try:
             binding = _binding()
             registered = binding._get_registered_backend_names()
-        except (ImportError, OSError, AttributeError) as error:
+        except Exception as error:  # whatever a broken installation raises: the caller wants an answer
             return Availability(False, f"executorch cannot be imported ({error}): {_INSTALL}")
         if _DELEGATE_ID not in registered:
             return Availability(False, f"the installed executorch was built without {_DELEGATE_ID}")
@@ -99,6 +99,6 @@ def _binding() -> Any:
 
 def _explain(error: RuntimeError) -> str:
     """The binding's message with the meaning of its hexadecimal code."""
-    code = re.search(r"0x([0-9a-fA-F]+)", str(error))
+    code = re.search(r"0x:?([0-9a-fA-F]+)", str(error))
     meaning = _ERRORS.get(int(code[1], 16)) if code else None
     return f"{error}" if meaning is None else f"{meaning} ({error})"

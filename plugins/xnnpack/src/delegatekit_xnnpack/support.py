@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from delegatekit_api import Constraint, OperatorSupport, ProgramView, SupportTable, TablePartitioner, Verdict
+from delegatekit_api import (
+    Constraint,
+    OperatorSupport,
+    OptionError,
+    ProgramView,
+    SupportTable,
+    TablePartitioner,
+    Verdict,
+)
 
 from .arguments import argument, per_axis, rank_of, shape_of
 from .graph import MAX_RANK
 from .lowering import elementwise, reduction, spatial
-from .lowering.shape import pad_amounts, slice_bounds
+from .lowering.shape import index_runs, pad_amounts, selected_indices, slice_bounds
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -35,13 +43,22 @@ def float32_tensors(node: Node, program: ProgramView) -> str | None:
             return f"{operand.name} is not one tensor"
         if value.dtype == torch.float32:
             continue
-        if program.is_constant(operand) and value.dim() == 0 and not value.is_complex():
+        if program.is_constant(operand) and (_is_number(value) or operand in _index_operands(node)):
             continue
         kind = str(value.dtype).removeprefix("torch.")
         return f"{operand.name} is {kind}: only float32 is taken" + (
             ", float16 and bfloat16 not yet" if kind in ("float16", "bfloat16") else ""
         )
     return None
+
+
+def _is_number(value: torch.Tensor) -> bool:
+    return value.dim() == 0 and not value.is_complex()
+
+
+def _index_operands(node: Node) -> tuple[Any, ...]:
+    """Integer operands that become part of the lowered nodes."""
+    return (argument(node, "index"),) if str(node.target) == "aten.index_select.default" else ()
 
 
 def static_sizes(node: Node, program: ProgramView) -> str | None:
@@ -105,20 +122,32 @@ def same_dtype(node: Node, program: ProgramView) -> str | None:
     return None if dtype in (None, torch.float32) else f"dtype = {dtype}: only float32 is taken"
 
 
-def finite_number(name: str) -> Constraint:
-    """Constraint: an argument is a finite real number."""
+def normal_number(name: str) -> Constraint:
+    """Constraint: an argument is 0 or a normal float32 number."""
 
     def check(node: Node, program: ProgramView) -> str | None:
         value = argument(node, name)
-        if isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _LARGEST:
+        if isinstance(value, int | float) and (value == 0 or _SMALLEST <= abs(value) <= _LARGEST):
             return None
-        return f"{name} = {value} is not a finite float32 number"
+        return f"{name} = {value} is not a normal float32 number"
 
-    check.__doc__ = f"{name} is a finite number."
+    check.__doc__ = f"{name} is 0 or a normal float32 number."
+    return check
+
+
+def float32_number(name: str) -> Constraint:
+    """Constraint: an argument is representable in float32, infinity and NaN included."""
+
+    def check(node: Node, program: ProgramView) -> str | None:
+        value = argument(node, name)
+        return f"{name} = {value} is not a float32 number" if _overflows(value) else None
+
+    check.__doc__ = f"{name} fits float32."
     return check
 
 
 _LARGEST = torch.finfo(torch.float32).max
+_SMALLEST = torch.finfo(torch.float32).tiny
 
 
 # -- arithmetic and activations --------------------------------------------------------------------------------------
@@ -159,7 +188,7 @@ def plain_elu(node: Node, program: ProgramView) -> str | None:
     if argument(node, "input_scale") != 1:
         return f"input_scale = {argument(node, 'input_scale')}: XNNPACK's ELU has none"
     alpha = argument(node, "alpha")
-    return None if 0 < alpha < math.inf else f"alpha = {alpha}: XNNPACK's ELU wants a positive number"
+    return None if _SMALLEST <= alpha <= _LARGEST else f"alpha = {alpha}: XNNPACK's ELU wants a positive number"
 
 
 def slope_per_channel(node: Node, program: ProgramView) -> str | None:
@@ -168,11 +197,6 @@ def slope_per_channel(node: Node, program: ProgramView) -> str | None:
     if slopes == 1 or (len(shape) > 1 and slopes == shape[1]):
         return None
     return f"{slopes} slopes for an input of shape {shape}"
-
-
-def expands_within_rank(node: Node, program: ProgramView) -> str | None:
-    """Rank 1 or more."""
-    return "a value of rank 0 is returned" if rank_of(node) == 0 else None
 
 
 # -- shapes ----------------------------------------------------------------------------------------------------------
@@ -187,10 +211,25 @@ def few_repeats(node: Node, program: ProgramView) -> str | None:
     return f"{len(tiles)} axes, {axes - len(tiles)} of them repeated, need {axes}: XNNPACK allows {MAX_RANK}"
 
 
-def unit_step(node: Node, program: ProgramView) -> str | None:
-    """The step of the slice is 1."""
+def sliceable(node: Node, program: ProgramView) -> str | None:
+    """The step is 1, or one axis more fits into 6."""
     _, _, step = slice_bounds(node)
-    return None if step == 1 else f"step {step}: XNNPACK slices with step 1"
+    if step == 1 or rank_of(node) < MAX_RANK:
+        return None
+    return f"step {step} along one of {MAX_RANK} axes: XNNPACK slices with step 1"
+
+
+def few_runs(node: Node, program: ProgramView) -> str | None:
+    """The indices are constants that form at most 25 runs of neighbours."""
+    indices = selected_indices(node, program)
+    if indices is None:
+        return "index is computed: XNNPACK has no gather"
+    runs = len(index_runs(indices))
+    return None if runs <= _RUN_LIMIT else f"{runs} separate runs of indices: XNNPACK has no gather"
+
+
+#: Slices that a selection may be cut into: two levels of concatenation.
+_RUN_LIMIT = 25
 
 
 def same_ranks(node: Node, program: ProgramView) -> str | None:
@@ -357,18 +396,19 @@ TABLE = SupportTable(
         *_row("pow.Tensor_Scalar", exact_power),
         *_row("relu.default"),
         *_row("hardtanh.default clamp.default", ordered_bounds, keep=True),
-        *_row("leaky_relu.default", finite_number("negative_slope"), keep=True),
-        *_row("elu.default", plain_elu, finite_number("scale"), keep=True),
+        *_row("leaky_relu.default", normal_number("negative_slope"), keep=True),
+        *_row("elu.default", plain_elu, normal_number("scale"), keep=True),
         *_row("prelu.default", slope_per_channel, keep=True),
         *_row("glu.default", not_scalar, keep=True),
         *_row("expand_copy.default", not_scalar, passenger=True),
         *_row("repeat.default", not_scalar, few_repeats, passenger=True),
         *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", not_scalar, passenger=True),
         *_row("permute_copy.default", passenger=True),
-        *_row("slice_copy.Tensor", unit_step, passenger=True),
+        *_row("slice_copy.Tensor", sliceable, passenger=True),
+        *_row("index_select.default", not_scalar, few_runs, passenger=True),
         *_row("select_copy.int", not_scalar, passenger=True),
         *_row("cat.default", not_scalar, same_ranks, passenger=True),
-        *_row("constant_pad_nd.default", pads_what_is_left, passenger=True),
+        *_row("constant_pad_nd.default", pads_what_is_left, float32_number("value"), passenger=True),
         *_row("pixel_shuffle.default", shuffles_a_batch, keep=True, passenger=True),
         *_row("linear.default", matrix_weight, keep=True),
         *_row("mm.default bmm.default"),
@@ -412,10 +452,23 @@ SPECIAL_VALUES = {
 }
 
 
+def _names(operator: str) -> tuple[str, str, str]:
+    """The names by which a user may leave an operator out."""
+    packet = operator.rpartition(".")[0]
+    return operator, packet, packet.partition(".")[2]
+
+
 class XnnpackPartitioner(TablePartitioner):
-    """The table, narrowed by the user's options."""
+    """The table, narrowed by the user's options. Raises OptionError for an unknown operator in `leave_out`."""
 
     def __init__(self, options: XnnpackOptions) -> None:
+        for name in sorted(options.leave_out):
+            if not any(name in names for names in map(_names, TABLE)):
+                raise OptionError(
+                    f"leave_out names {name!r}, which is no operator that the backend takes",
+                    where="option of backend xnnpack",
+                    hint="names look like aten.add.Tensor, aten.add or add",
+                )
         super().__init__(TABLE, leave_out=options.leave_out)
         self._options = options
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import torch
+
 from .. import operators as ops
 from ..arguments import argument, shape_of
 from ..layout import Tensor
@@ -124,7 +126,14 @@ def clamp_bounds(node: Node) -> tuple[float, float]:
         if name == "aten.hardtanh.default"
         else (argument(node, "min"), argument(node, "max"))
     )
-    return -math.inf if low is None else float(low), math.inf if high is None else float(high)
+    return _as_bound(low, -math.inf), _as_bound(high, math.inf)
+
+
+def _as_bound(number: float | None, absent: float) -> float:
+    """A bound in float32: numbers beyond its range are infinite."""
+    if number is None:
+        return absent
+    return math.copysign(math.inf, number) if abs(number) > torch.finfo(torch.float32).max else float(number)
 
 
 def _clamp(b: ProgramBuilder, node: Node) -> Tensor:

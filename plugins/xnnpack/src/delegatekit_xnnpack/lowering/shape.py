@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from delegatekit_api import ProgramView
 
 from .. import operators as ops
 from ..arguments import argument, axis_of, shape_of
@@ -34,8 +37,43 @@ def slice_bounds(node: Node) -> tuple[int, int, int]:
 
 
 def _slice(b: ProgramBuilder, node: Node) -> Tensor:
-    axis, start, _ = slice_bounds(node)
-    return b.slice(b.tensor(argument(node, "self")), axis, start, shape_of(node)[axis])
+    axis, start, step = slice_bounds(node)
+    x, count = b.tensor(argument(node, "self")), shape_of(node)[axis]
+    if step == 1:
+        return b.slice(x, axis, start, count)
+    # Every step-th element is the first column of rows as long as the step; the last row may need filling up.
+    length = min(count * step, x.shape[axis] - start)
+    block = b.slice(x, axis, start, length)
+    missing = [(0, 0)] * len(x.shape)
+    missing[axis] = (0, count * step - length)
+    block = b.pad(block, missing, 0.0)
+    rows = b.reshape(block, (*x.shape[:axis], count, step, *x.shape[axis + 1 :]))
+    return b.reshape(b.slice(rows, axis + 1, 0, 1), shape_of(node))
+
+
+def index_runs(indices: Sequence[int]) -> list[tuple[int, int]]:
+    """Consecutive ascending indices as (first, count): (3, 4, 0, 1) is (3, 2), (0, 2)."""
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        if runs and index == sum(runs[-1]):
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((index, 1))
+    return runs
+
+
+def selected_indices(node: Node, program: ProgramView) -> list[int] | None:
+    """The constant indices of `index_select`; None if they are computed."""
+    indices = program.constant(argument(node, "index"))
+    return None if indices is None else [int(index) for index in indices.reshape(-1).tolist()]
+
+
+def _index_select(b: ProgramBuilder, node: Node) -> Tensor:
+    x = b.tensor(argument(node, "self"))
+    axis = axis_of(argument(node, "dim"), len(x.shape))
+    indices = selected_indices(node, b.view)
+    assert indices is not None
+    return concatenated(b, [b.slice(x, axis, first, count) for first, count in index_runs(indices)], axis)
 
 
 def _select(b: ProgramBuilder, node: Node) -> Tensor:
@@ -47,12 +85,16 @@ def _select(b: ProgramBuilder, node: Node) -> Tensor:
 
 def _cat(b: ProgramBuilder, node: Node) -> Tensor:
     tensors = [b.tensor(item) for item in argument(node, "tensors")]
-    rank = len(tensors[0].shape)
-    order = b.common_order(tensors, rank)
-    operator = ops.Concatenate(order[axis_of(argument(node, "dim"), rank)])
+    return concatenated(b, tensors, axis_of(argument(node, "dim"), len(tensors[0].shape)))
+
+
+def concatenated(b: ProgramBuilder, tensors: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors of equal rank joined along a logical axis, in the storage order that most of them have."""
+    order = b.common_order(tensors, len(tensors[0].shape))
+    operator = ops.Concatenate(order[axis])
     values = [b.stored(tensor, order) for tensor in tensors]
     while len(values) > 1:
-        # Equal groups, so that no element is copied more often than the depth of the tree.
+        # In groups of five, the groups in groups of five: an element is copied as often as the tree is deep.
         groups = [values[at : at + _CONCATENATE_LIMIT] for at in range(0, len(values), _CONCATENATE_LIMIT)]
         values = [group[0] if len(group) == 1 else b.emit(operator, *group) for group in groups]
     return Tensor(values[0], order)
@@ -94,6 +136,7 @@ LOWERINGS: dict[str, Lowering] = {
     "aten.permute_copy.default": _permute,
     "aten.slice_copy.Tensor": _slice,
     "aten.select_copy.int": _select,
+    "aten.index_select.default": _index_select,
     "aten.cat.default": _cat,
     "aten.constant_pad_nd.default": _constant_pad,
     "aten.pixel_shuffle.default": _pixel_shuffle,

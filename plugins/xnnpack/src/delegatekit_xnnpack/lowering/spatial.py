@@ -106,11 +106,6 @@ class PoolWindow:
     #: Rows and columns beyond the padding that the last windows of ceil_mode reach into.
     overhang: Pair
 
-    @property
-    def is_padded(self) -> bool:
-        """Whether there is padding (overhang does not count)."""
-        return any(self.padding)
-
 
 def pool_window(node: Node, spatial: int) -> PoolWindow:
     """The window of a max_pool or avg_pool call with `spatial` axes."""
