@@ -1,4 +1,4 @@
-"""Whole models through the installed XNNPACK plugin: both engines agree with eager, on one delegate where it can be one."""
+"""Whole models through the installed XNNPACK plugin: both engines agree with eager, on few delegates."""
 
 from __future__ import annotations
 

@@ -202,11 +202,11 @@ def notify(event: StageEvent) -> None:
     """Tell all observers about a stage. An observer that fails is reported once and never called again."""
     manager = _observers()
     for implementation in list(manager.hook.on_stage.get_hookimpls()):
+        # An observer may leave out arguments that it does not need.
+        arguments = {"event": event} if "event" in implementation.argnames else {}
         try:
             with redirect_stdout(sys.stderr):
-                manager.subset_hook_caller(
-                    "on_stage", [p for p in manager.get_plugins() if p is not implementation.plugin]
-                )(event=event)
+                implementation.function(**arguments)
         except Exception as error:
             manager.unregister(implementation.plugin)
             warnings.warn(f"observer {implementation.plugin_name} failed and is ignored: {error!r}", stacklevel=2)
@@ -216,7 +216,12 @@ def add_observer(observer: object) -> Callable[[], None]:
     """Register an observer of this process; returns the function that removes it."""
     manager = _observers()
     manager.register(observer)
-    return lambda: manager.unregister(observer) and None
+
+    def remove() -> None:
+        if manager.is_registered(observer):
+            manager.unregister(observer)
+
+    return remove
 
 
 @cache

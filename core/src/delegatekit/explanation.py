@@ -6,12 +6,10 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch._ops import OpOverload
-
 from delegatekit_api import operator_name, source_line
 
 from .edge import EdgeMethod
-from .emit import out_variant
+from .emit import kernel_of
 from .partition import PartitionPlan
 
 
@@ -79,7 +77,7 @@ def explain_plan(plans: Mapping[str, tuple[EdgeMethod, PartitionPlan]], backends
                     for backend, answer in plan.verdicts[node].items()
                     if answer.supported
                 }
-            variant = out_variant(node.target) if isinstance(node.target, OpOverload) else None
+            variant = kernel_of(node)
             stack = node.meta.get("nn_module_stack")
             rows.append(
                 ExplainRow(

@@ -16,7 +16,7 @@ from delegatekit_api import DelegateKitError, LoweringError, Partitioner, StageE
 
 from . import discovery
 from .edge import EdgeMethod, build_edge, decompose_nodes
-from .emit import emit, out_variant
+from .emit import emit, kernel_of
 from .explanation import Explanation, explain_plan
 from .lowering import ChosenBackend, LoweredMethod, lower_partitions
 from .partition import PartitionPlan, partition
@@ -182,7 +182,7 @@ def _partitioned(
 
 
 def _has_no_kernel(node: Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and out_variant(node.target) is None
+    return isinstance(node.target, torch._ops.OpOverload) and kernel_of(node) is None
 
 
 class _Clock:

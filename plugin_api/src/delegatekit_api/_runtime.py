@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -41,9 +41,10 @@ class DelegatePayload:
     outputs: tuple[TensorSpec, ...]
     #: Named data of the file, by key.
     named_data: Mapping[str, memoryview]
-    #: The delegate alone as a complete .pte with one method "forward", for runtimes that only take whole files.
-    #: Inputs and outputs are not memory-planned: the runtime points at the caller's tensors.
-    as_program: Callable[[], bytes]
+    #: The delegate alone as a complete .pte with one method "forward", for runtimes that only take whole files; its
+    #: argument are the keys of the named data to put in. Inputs and outputs are not memory-planned: the runtime points
+    #: at the caller's tensors.
+    as_program: Callable[[Collection[str]], bytes]
 
 
 class DelegateRuntime(Protocol):

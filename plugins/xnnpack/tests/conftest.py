@@ -166,7 +166,7 @@ def _payload(graph: Graph) -> DelegatePayload:
         inputs=tuple(TensorSpec("float32", shape) for shape in shapes[0]),
         outputs=tuple(TensorSpec("float32", shape) for shape in shapes[1]),
         named_data=named,
-        as_program=lambda: _delegate_file(serialised, *shapes),
+        as_program=lambda keys: _delegate_file(serialised, *shapes),
     )
 
 

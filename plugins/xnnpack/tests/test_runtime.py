@@ -73,9 +73,9 @@ def test_what_only_the_library_refuses_is_a_format_error_too(payload_of):
 
     other = Builder()
     other.output(other.unary(ops.UnaryKind.EXP, other.input((7,))))
-    broken = payload_of(other.graph).as_program().replace(b"XnnpackBackend", b"XnnpackBackenD")
+    broken = payload_of(other.graph).as_program([]).replace(b"XnnpackBackend", b"XnnpackBackenD")
     with pytest.raises(FormatError, match="does not load: not found"):
-        XnnpackRuntime().init(replace(payload_of(_graph()), as_program=lambda: broken))
+        XnnpackRuntime().init(replace(payload_of(_graph()), as_program=lambda keys: broken))
 
 
 def test_without_the_library_the_reason_says_what_to_install(monkeypatch, payload_of):

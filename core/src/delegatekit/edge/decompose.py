@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 from torch._ops import OpOverload
-from torch.fx import Graph, Node
+from torch.fx import Graph, Interpreter, Node
 
 from .builder import Builder, Value
 
@@ -79,16 +80,28 @@ class Decomposer:
             real_args, real_kwargs = _substitute((args, kwargs), dict(zip(tensors, values, strict=True)))
             return target(*real_args, **real_kwargs)
 
-        with builder.fake_mode, torch.no_grad():
-            # make_fx knows its inputs by identity: nodes that share a fake value need one each.
+        # make_fx knows its inputs by identity: nodes that share a fake value need one each.
+        with builder.fake_mode:
             fakes = [torch.empty_like(node.meta["val"]) for node in tensors]
-            traced = make_fx(torch.func.functionalize(call, remove="mutations_and_views"), decomposition_table=table)
-            graph = traced(*fakes).graph
+        with warnings.catch_warnings(), builder.fake_mode, torch.no_grad():
+            warnings.simplefilter("ignore")  # about settings of the library that is turned off here
+            # PyTorch's recurrent layers have a shortcut to a library of this machine, which is no decomposition.
+            with torch.backends.mkldnn.flags(enabled=False):
+                traced = make_fx(call, decomposition_table=table)(*fakes)
+            if any(_is_mutable(node.target) for node in traced.graph.nodes):
+                # Only now, on plain operators, does functionalisation see what a decomposition writes in place.
+                functional = torch.func.functionalize(Interpreter(traced).run, remove="mutations_and_views")
+                traced = make_fx(functional)(*fakes)
+        graph = traced.graph
         calls = [node for node in graph.nodes if node.op == "call_function"]
         if any(node.op == "get_attr" for node in graph.nodes):
             return None
         # An operator that decomposes into itself has no decomposition for these arguments.
-        return None if len(calls) == 1 and calls[0].target is target else _Recipe(graph)
+        return None if any(node.target is target for node in calls) else _Recipe(graph)
+
+
+def _is_mutable(target: Any) -> bool:
+    return isinstance(target, OpOverload) and target._schema.is_mutable
 
 
 def _replay(builder: Builder, recipe: _Recipe, args: Any, kwargs: Any) -> Value:

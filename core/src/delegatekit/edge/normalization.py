@@ -26,6 +26,25 @@ def _native_batch_norm(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any]
     return NotImplemented if result is NotImplemented else (result, None, None)
 
 
+@rule(aten.instance_norm.default)
+def _instance_norm(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, weight, bias, mean, variance, use_input_stats, _, epsilon = args[:8]
+    if not use_input_stats:
+        return _normalise(b, x, weight, bias, mean, variance, epsilon, value)
+    rank = len(b.shape(x))
+    axes = list(range(2, rank))
+    centred = b.call(aten.sub.Tensor, x, b.call(aten.mean.dim, x, axes, True))
+    spread = b.call(aten.mean.dim, b.call(aten.mul.Tensor, centred, centred), axes, True)
+    factor = b.call(aten.rsqrt.default, b.call(aten.add.Scalar, spread, epsilon))
+    result = b.call(aten.mul.Tensor, centred, factor)
+    per_channel = (1, -1, *[1] * (rank - 2))
+    if weight is not None:
+        result = b.call(aten.mul.Tensor, result, b.call(aten.view.default, weight, per_channel))
+    if bias is not None:
+        result = b.call(aten.add.Tensor, result, b.call(aten.view.default, bias, per_channel))
+    return result
+
+
 def _normalise(
     b: Builder,
     x: Node,

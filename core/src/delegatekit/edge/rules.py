@@ -206,9 +206,28 @@ def slice_dim(b: Builder, x: Node, dim: int, start: int, stop: int, *, step: int
     dim %= len(shape)
     if start == 0 and stop == shape[dim] and step == 1:
         return x
+    written = _written_slice(b, x, dim)
+    if written is not None and step == 1:
+        source, first, last = written
+        if (first, last) == (start, stop):
+            return source  # what was just written there
+        if stop <= first or last <= start:
+            return slice_dim(b, x.args[0], dim, start, stop)  # type: ignore[arg-type]
     shape[dim] = max(0, -(-(stop - start) // step))
     value = b.fake(tuple(shape), b.dtype(x))
     return b.emit(aten.slice_copy.Tensor, (x, dim, start, stop, step), {}, value)
+
+
+def _written_slice(b: Builder, x: Node, dim: int) -> tuple[Node, int, int] | None:
+    """Source, start and end of the slice along `dim` that `x` is, if it is another value with a slice overwritten."""
+    if x.target is not aten.slice_scatter.default:
+        return None
+    _, source, axis, start, stop, step = _completed(x.args, 2, (0, None, None, 1))
+    size = b.shape(x)[dim]
+    if step != 1 or axis % len(b.shape(x)) != dim:
+        return None
+    start, stop, _ = slice(start, stop).indices(size)
+    return source, start, stop
 
 
 @rule(aten.slice.Tensor, aten.slice_copy.Tensor)
@@ -274,6 +293,8 @@ def _with_scalar_form(scalar_form: OpOverload) -> Rule:
     """The rule of an operator whose second operand may be a number: then its Scalar overload says so."""
 
     def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+        if not isinstance(args[0], Node) and scalar_form is aten.mul.Scalar:
+            return b.emit(scalar_form, (args[1], args[0]), kwargs, value)
         if isinstance(args[1], Node):
             return NotImplemented
         return b.emit(scalar_form, args, kwargs, value)
@@ -292,6 +313,13 @@ def _with_alpha(tensor_form: OpOverload, scalar_form: OpOverload) -> Rule:
 
     def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
         alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+        if not isinstance(args[0], Node):
+            # A number in front: 1 + x, 1 - x.
+            if tensor_form is aten.add.Tensor and alpha == 1:
+                return b.emit(scalar_form, (args[1], args[0]), {}, value)
+            if tensor_form is aten.sub.Tensor:
+                return b.emit(aten.rsub.Scalar, (args[1], args[0], *([alpha] if alpha != 1 else [])), {}, value)
+            return NotImplemented
         if isinstance(args[1], Node):
             return b.emit(tensor_form, args[:2], {} if alpha == 1 else {"alpha": alpha}, value)
         return b.emit(scalar_form, (args[0], args[1] * alpha), {}, value)
@@ -424,6 +452,17 @@ def _mean(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any)
 @rule(aten.sum.default)
 def _sum(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     return b.emit(aten.sum.dim_IntList, (args[0], list(range(len(b.shape(args[0])))), False), kwargs, value)
+
+
+@rule(aten.var.dim, aten.var.default)
+def _variance(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    # var(x, dims, unbiased, keepdim), or var(x, unbiased) over everything
+    if len(args) > 1 and not isinstance(args[1], bool):
+        x, dims, unbiased, keepdim = _completed(args, 2, (True, False))
+    else:
+        (x, unbiased), dims, keepdim = _completed(args, 1, (True,)), None, False
+    unbiased, keepdim = kwargs.get("unbiased", unbiased), kwargs.get("keepdim", keepdim)
+    return b.emit(aten.var.correction, (x, dims), {"correction": int(unbiased), "keepdim": keepdim}, value)
 
 
 @rule(aten.adaptive_avg_pool2d.default, aten._adaptive_avg_pool2d.default)

@@ -18,7 +18,7 @@ from ..lowering import Delegate, LoweredMethod
 from ..pte import PteImage, schema
 from ..pte.dtypes import scalar_type
 from .memory import Request, plan_memory
-from .variants import require_out_variant
+from .variants import require_kernel
 
 aten = torch.ops.aten
 
@@ -232,7 +232,7 @@ class _MethodEmitter:
             self._planned(node, node.meta["val"], shares=self.storage[base])
             self._value(base)
             return
-        variant = require_out_variant(node)
+        variant = require_kernel(node)
         schema_arguments = variant.target._schema.arguments
         given = dict(zip((argument.name for argument in node.target._schema.arguments), node.args, strict=False))  # type: ignore[union-attr]
         given.update(node.kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -52,13 +53,35 @@ def out_variant(target: OpOverload) -> OutVariant | None:
     return None
 
 
-def require_out_variant(node: Node) -> OutVariant:
-    """The node's out-variant; raises UnsupportedError, with the user's source line, if the runtime has none."""
+def kernel_of(node: Node) -> OutVariant | None:
+    """The kernel that runs a node outside delegates; None if the runtime has none, or none for this case."""
     variant = out_variant(node.target) if isinstance(node.target, OpOverload) else None
+    return None if variant is None or kernel_limit(node) is not None else variant
+
+
+def kernel_limit(node: Node) -> str | None:
+    """Why the runtime's kernel refuses this case of its operator, although its name is registered; None if it runs."""
+    limit = _LIMITS.get(str(node.target))
+    return limit(node) if limit is not None else None
+
+
+def require_kernel(node: Node) -> OutVariant:
+    """The node's kernel; raises UnsupportedError, with the user's source line, if the runtime cannot run it."""
+    variant = kernel_of(node)
     if variant is None:
+        lack = kernel_limit(node) or "the runtime has no kernel for it"
         raise UnsupportedError(
-            f"no chosen backend takes {node.target}, and the runtime has no kernel for it",
+            f"no chosen backend takes {node.target}, and {lack}",
             where=describe_node(node),
             hint="`delegatekit explain` shows why each backend leaves it; add a backend that takes it, or rewrite it",
         )
     return variant
+
+
+def _convolution_limit(node: Node) -> str | None:
+    spatial = node.meta["val"].dim() - 2
+    return None if spatial <= 2 else f"the runtime's convolution has no {spatial}-d form"
+
+
+#: Operator -> check of the cases that its kernel in ExecuTorch 1.5 refuses when it is run.
+_LIMITS: dict[str, Callable[[Node], str | None]] = {"aten.convolution.default": _convolution_limit}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -86,8 +86,9 @@ def _payload(
     specs = tuple(CompileSpec(str(spec.key), spec.value or b"") for spec in table.compile_specs or ())
     input_specs, output_specs = ([tensor_spec(tensor) for tensor in tensors] for tensors in (inputs, outputs))
 
-    def as_program() -> bytes:
-        return to_bytes(delegate_program(file, table, blob, [*inputs, *outputs], len(inputs)))
+    def as_program(keys: Collection[str]) -> bytes:
+        named = tuple(NamedData(key, file.named_data[key]) for key in keys)
+        return to_bytes(delegate_program(table, blob, named, inputs, outputs))
 
     return DelegatePayload(
         delegate_id=str(table.id),
@@ -101,7 +102,11 @@ def _payload(
 
 
 def delegate_program(
-    file: PteFile, table: schema.BackendDelegate, blob: memoryview, tensors: Sequence[schema.Tensor], inputs: int
+    table: schema.BackendDelegate,
+    blob: memoryview,
+    named_data: tuple[NamedData, ...],
+    inputs: Sequence[schema.Tensor],
+    outputs: Sequence[schema.Tensor],
 ) -> PteImage:
     """A file with one method that calls one delegate; its inputs and outputs are not memory-planned."""
     values = [
@@ -113,7 +118,7 @@ def delegate_program(
                 shape_dynamism=tensor.shape_dynamism,
             )
         )
-        for tensor in tensors
+        for tensor in (*inputs, *outputs)
     ]
     arguments = list(range(len(values)))
     delegate = schema.BackendDelegate(
@@ -125,12 +130,11 @@ def delegate_program(
         name="forward",
         container_meta_type=schema.ContainerMetadata("", ""),
         values=values,
-        inputs=arguments[:inputs],
-        outputs=arguments[inputs:],
+        inputs=arguments[: len(inputs)],
+        outputs=arguments[len(inputs) :],
         chains=[schema.Chain([], [], [schema.Instruction(schema.DelegateCall(0, arguments))])],
         operators=[],
         delegates=[delegate],
         non_const_buffer_sizes=[0, 0],
     )
-    named = tuple(NamedData(key, data) for key, data in file.named_data.items())
-    return PteImage(plans=(plan,), delegate_blobs=(blob,), named_data=named)
+    return PteImage(plans=(plan,), delegate_blobs=(blob,), named_data=named_data)

@@ -244,8 +244,10 @@ def parse(blob: bytes | bytearray | memoryview) -> schema.XNNGraph:
     return fb.parse(schema.XNNGraph, view[start : start + size], IDENTIFIERS)
 
 
-def validate(blob: bytes | bytearray | memoryview, named_data: Mapping[str, memoryview], arguments: int) -> None:
-    """Check a blob for what the runtime does not check, or crashes on.
+def validate(
+    blob: bytes | bytearray | memoryview, named_data: Mapping[str, memoryview], arguments: int
+) -> frozenset[str]:
+    """Check a blob for what the runtime does not check, or crashes on; returns the keys of the named data it uses.
 
     `arguments` is the number of the delegate's inputs and outputs. Raises FormatError for values used but not defined,
     constants whose data is missing or has another size than their shape, and a wrong number of arguments.
@@ -282,6 +284,7 @@ def validate(blob: bytes | bytearray | memoryview, named_data: Mapping[str, memo
         bounds = node.output_min_max
         if bounds is not None and not bounds.output_min <= bounds.output_max:
             raise FormatError("clamps to an empty interval", where=where)
+    return frozenset(entry.named_key for entry in entries if entry.named_key is not None)
 
 
 def _tensor_of(value: schema.XValue, where: str) -> schema.XNNTensorValue:

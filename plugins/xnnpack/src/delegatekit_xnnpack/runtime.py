@@ -61,11 +61,11 @@ class XnnpackRuntime:
 
     def init(self, payload: DelegatePayload) -> _Handle:
         """Validate the blob and load it. Raises FormatError, or RuntimeUnavailableError without executorch."""
-        validate(payload.blob, payload.named_data, len(payload.inputs) + len(payload.outputs))
+        keys = validate(payload.blob, payload.named_data, len(payload.inputs) + len(payload.outputs))
         available = self.is_available()
         if not available.available:
             raise RuntimeUnavailableError(available.reason, where=_DELEGATE_ID)
-        data = payload.as_program()
+        data = payload.as_program(sorted(keys))
         try:
             program = _binding()._load_program_from_buffer(data)
             return _Handle(program.load_method("forward"), program, data)
