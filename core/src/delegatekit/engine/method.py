@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten, treespec_loads
 
-from delegatekit_api import ExecutionError, FormatError, TensorSpec
+from delegatekit_api import DelegateKitError, ExecutionError, FormatError, TensorSpec
 
 from ..pte import PteFile, schema
 from ..pte.dtypes import torch_dtype
@@ -281,43 +281,38 @@ class Method:
     def _execute(self) -> None:
         if not self._steps and self._calls():
             raise ExecutionError("was closed", where=f"method {self.name}")
-        steps = self._steps
-        if not self._checked:
-            self._first_run()
+        if self._checked:
+            self._run_steps()
             return
-        if not self._jumps:
-            for step in steps:
-                step()
-            return
-        position, count = 0, 0
-        while position < len(steps):
-            target = steps[position]()
-            position = position + 1 if target is None else target
-            count += 1
-            if count > _INSTRUCTION_LIMIT:
-                raise ExecutionError(
-                    f"ran {_INSTRUCTION_LIMIT} instructions without an end", where=f"method {self.name}"
-                )
-
-    def _first_run(self) -> None:
-        """Run with a check that kernels wrote where the plan says: PyTorch resizes an output of the wrong shape."""
+        # PyTorch resizes an output that does not fit, with a warning: once is enough to see that none does.
         shapes = [(value, value.shape) for value in self._values if isinstance(value, torch.Tensor)]
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
-            self._checked = True
-            try:
-                self._execute()
-            except UserWarning as warning:
-                self._checked = False
-                raise ExecutionError(
-                    f"a kernel does not fit its output: {warning}", where=f"method {self.name}"
-                ) from None
-            except BaseException:
-                self._checked = False
-                raise
+            self._run_steps()
         if any(tensor.shape != shape for tensor, shape in shapes):
-            self._checked = False
             raise ExecutionError("a kernel resized its output", where=f"method {self.name}")
+        self._checked = True
+
+    def _run_steps(self) -> None:
+        steps, position, count = self._steps, 0, 0
+        try:
+            if not self._jumps:
+                for position, step in enumerate(steps):  # noqa: B007  (the error below says where)
+                    step()
+                return
+            while position < len(steps):
+                target = steps[position]()
+                position = position + 1 if target is None else target
+                count += 1
+                if count > _INSTRUCTION_LIMIT:
+                    raise ExecutionError(f"no end after {_INSTRUCTION_LIMIT} instructions")
+        except DelegateKitError:
+            raise
+        except Exception as error:
+            call = self._calls()[position]
+            name = self._operator(call) if isinstance(call, schema.KernelCall) else type(call).__name__
+            where = f"method {self.name}, instruction {position} ({name})"
+            raise ExecutionError(f"failed: {type(error).__name__}: {error}", where=where) from error
 
     @cached_property
     def _jumps(self) -> bool:
