@@ -104,6 +104,9 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "where and masks": (lambda x: (torch.where(x > 0, x, -1.0), x.masked_fill(x < 0, 7.0)), (X,)),
     "factories": (lambda x: (torch.arange(6) + x, torch.zeros_like(x), x.new_ones(2), torch.full((2,), 3.0)), (X,)),
     "bilinear": (lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), (X,)),
+    "variance in its older spelling": (lambda x: (x.var(-1), x.var(), torch.var(x, (2, 3), False, True)), (X,)),
+    "numbers in front": (lambda x: (1 - x, 2 * x, 3 + x, torch.rsub(x, 1, alpha=2)), (X,)),
+    "vector norm": (lambda x: F.normalize(x, dim=1), (X,)),
     "constants and None returned": (lambda x: (x, 3, None, "text"), (X,)),
 }
 
@@ -244,6 +247,25 @@ def test_edge_nodes_know_their_source_line_and_debug_handle() -> None:
     assert node.meta["debug_handle"] > 0
     assert "stack_trace" in node.meta
     assert "nn_module_stack" in node.meta
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.LSTM(6, 4, 2),
+        nn.GRU(6, 4, bidirectional=True),
+        nn.RNN(6, 4),
+        nn.RMSNorm(6),
+        nn.InstanceNorm1d(5, affine=True),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_composite_layers_become_plain_operators_without_writes(module: nn.Module) -> None:
+    x = torch.randn(3, 5, 6)
+    expected = module.eval()(x)
+    method = edge_of(module, x)
+    assert "aten.slice_scatter.default" not in operators(method)
+    torch.testing.assert_close(run(method, x)[0], expected[0] if isinstance(expected, tuple) else expected)
 
 
 def test_a_buffer_update_is_kept_as_state() -> None:
