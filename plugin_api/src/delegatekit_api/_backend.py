@@ -19,7 +19,7 @@ class BackendDescription:
     name: str
     #: The delegate id written into the .pte: what the runtime on the device registers.
     delegate_id: str
-    #: The distribution that ships the plugin ("delegatekit-xnnpack") and its version.
+    #: The distribution that ships the plugin ("delegatekit-NAME") and its version.
     distribution: str
     version: str
     #: One line for listings.

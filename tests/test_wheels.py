@@ -1,0 +1,159 @@
+"""The promise of the plugin system, with real wheels in clean environments: install a backend and it is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import site
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.wheels
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = {
+    "delegatekit_api": ROOT / "plugin_api",
+    "delegatekit": ROOT / "core",
+    "delegatekit_xnnpack": ROOT / "plugins" / "xnnpack",
+}
+OURS = ("delegatekit", "_editable", "__editable__")
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheels of the packages, built from the sources."""
+    pytest.importorskip("build", reason="the build package is not installed")
+    folder = tmp_path_factory.mktemp("wheels")
+    for source in PACKAGES.values():
+        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
+        subprocess.run(command, check=True, capture_output=True)
+    return {name: next(folder.glob(f"{name}-*.whl")) for name in PACKAGES}
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with links to what is installed here, less our own packages: torch is too big to install again."""
+    folder = tmp_path_factory.mktemp("libraries")
+    for source in {*site.getsitepackages(), sysconfig.get_paths()["platlib"]}:
+        for path in Path(source).iterdir():
+            link = folder / path.name
+            if not path.name.startswith(OURS) and path.suffix != ".pth" and not link.exists():
+                link.symlink_to(path)
+    return folder
+
+
+class Environment:
+    """A virtual environment that sees the libraries, but of ours only what is installed into it."""
+
+    def __init__(self, folder: Path, libraries: Path) -> None:
+        venv.create(folder, with_pip=False)
+        self.python = folder / "bin" / "python"
+        self.packages = next((folder / "lib").glob("python*/site-packages"))
+        (self.packages / "libraries.pth").write_text(f"{libraries}\n")
+
+    def install(self, wheel: Path) -> None:
+        self._pip("install", "--no-deps", "--no-index", str(wheel))
+
+    def uninstall(self, name: str) -> None:
+        self._pip("uninstall", "--yes", name)
+
+    def _pip(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "pip", "--python", str(self.python), *arguments]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def run(self, code: str, **variables: str) -> Any:
+        """The JSON that the code prints as its last line."""
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | variables
+        result = subprocess.run(
+            [str(self.python), "-c", code], capture_output=True, text=True, env=environment, check=False
+        )
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout.splitlines()[-1])
+
+    def backends(self, **variables: str) -> dict[str, list[str]]:
+        """Backend -> status and reason."""
+        code = (
+            "import json, delegatekit\n"
+            "found = delegatekit.backends()\n"
+            "print(json.dumps({name: [info.status, info.reason] for name, info in found.items()}))"
+        )
+        return self.run(code, **variables)  # type: ignore[no-any-return]
+
+
+LOWER = (
+    "import json, torch, delegatekit\n"
+    "module, x = torch.nn.Linear(4, 3), torch.ones(2, 4)\n"
+    "program = delegatekit.lower(module, (x,), backends=['xnnpack'])\n"
+    "result = delegatekit.load(program.buffer)['forward'](x)\n"
+    "print(json.dumps([len(program.report().methods[0].delegates), bool(torch.allclose(result, module(x)))]))"
+)
+
+
+def make_wheel(folder: Path, name: str, source: str) -> Path:
+    """A wheel of a one-module plugin whose backend is called `name`."""
+    module = f"plugin_{name}"
+    info = f"delegatekit_{name}-0.1.0.dist-info"
+    files = {
+        f"{module}.py": source,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: delegatekit-{name}\nVersion: 0.1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[delegatekit.backends]\n{name} = {module}\n",
+    }
+    path = folder / f"delegatekit_{name}-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for file, text in files.items():
+            wheel.writestr(file, text)
+        wheel.writestr(f"{info}/RECORD", "".join(f"{file},,\n" for file in [*files, f"{info}/RECORD"]))
+    return path
+
+
+TOO_NEW = """
+from delegatekit_api import ApiVersion, BackendDescription, hookimpl
+
+@hookimpl
+def describe_backend():
+    return BackendDescription("toonew", "TooNew", "delegatekit-toonew", "0.1.0", "", api_version=ApiVersion(1, 99))
+"""
+
+
+def test_backends_come_and_go_with_their_wheels(wheels: dict[str, Path], libraries: Path, tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "venv", libraries)
+    environment.install(wheels["delegatekit_api"])
+    environment.install(wheels["delegatekit"])
+    assert environment.backends() == {}
+
+    environment.install(wheels["delegatekit_xnnpack"])
+    assert environment.backends() == {"xnnpack": ["ready", ""]}
+    assert environment.run(LOWER) == [1, True]
+
+    environment.install(make_wheel(tmp_path, "broken", "raise SystemExit('no licence server')"))
+    environment.install(make_wheel(tmp_path, "toonew", TOO_NEW))
+    found = environment.backends()
+    assert found["xnnpack"] == ["ready", ""]
+    assert found["broken"][0] == "broken"
+    assert "no licence server" in found["broken"][1]
+    assert found["toonew"][0] == "incompatible"
+    assert "upgrade delegatekit" in found["toonew"][1]
+    assert environment.run(LOWER) == [1, True]
+
+    allowed = environment.backends(DELEGATEKIT_BACKENDS="broken")
+    assert allowed["xnnpack"][0] == "not allowed"
+
+    environment.uninstall("delegatekit-xnnpack")
+    environment.uninstall("delegatekit-broken")
+    assert set(environment.backends()) == {"toonew"}
+
+
+def test_wheels_carry_their_types_and_data(wheels: dict[str, Path]) -> None:
+    for name, path in wheels.items():
+        files = zipfile.ZipFile(path).namelist()
+        assert f"{name}/py.typed" in files
+        assert not [file for file in files if file.startswith("tests/") or "/tests/" in file]
+    assert "delegatekit/pte/runtime_operators.txt" in zipfile.ZipFile(wheels["delegatekit"]).namelist()
