@@ -1,0 +1,7 @@
+"""The conformance suite: runs cases against an installed backend, each in its own process, and reports verdicts."""
+
+from __future__ import annotations
+
+from .verdicts import Outcome, Verdict
+
+__all__ = ["Outcome", "Verdict"]
