@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from typing import Any
 
@@ -121,6 +122,18 @@ def test_the_file_records_who_made_each_delegate(install: Any) -> None:
         "0",
         "1.0",
     )
+
+
+def test_the_arena_is_padded_for_runtimes_that_read_past_the_end(install: Any) -> None:
+    backend = Takes("one", {"aten.sin.default"})
+    description = dataclasses.replace(backend.describe_backend(), overread_bytes=64)
+    backend.describe_backend = hookimpl(lambda: description)  # type: ignore[method-assign]
+    plain = Takes("two", {"aten.sin.default"})
+    install(backend, plain)
+    sizes = [
+        delegatekit.lower(Two(), (X,), backends=[name]).report().methods[0].arena_size for name in ("one", "two")
+    ]
+    assert sizes[0] == sizes[1] + 64
 
 
 def test_several_methods_share_a_file_and_their_constants() -> None:
