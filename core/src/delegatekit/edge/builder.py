@@ -13,6 +13,8 @@ from torch.fx import Graph, Node
 
 from delegatekit_api import UnsupportedError, describe_node
 
+from .arguments import nodes_in, substitute
+
 #: What an operator call yields: a node, a tuple of these (several results), or a literal.
 Value: TypeAlias = Any
 #: A rewrite rule: gets the builder, positional and keyword arguments and the known fake value (or None);
@@ -161,16 +163,6 @@ class Builder:
         """From now on, new nodes come from the exported node `node`, whose debug handle is `handle`."""
         self.origin, self._handle = node, handle
 
-    def fakes(self, argument: Any) -> Any:
-        """The argument with nodes replaced by their fake values."""
-        if isinstance(argument, Node):
-            return argument.meta["val"]
-        if isinstance(argument, list | tuple):
-            return type(argument)(self.fakes(item) for item in argument)
-        if isinstance(argument, dict):
-            return {key: self.fakes(item) for key, item in argument.items()}
-        return argument
-
     def signature(self, target: Any, args: Any, kwargs: Any) -> Any:
         """What the fake result of a call depends on: shapes and dtypes instead of nodes."""
         return (target, _abstract(args), _abstract(kwargs))
@@ -186,8 +178,10 @@ class Builder:
         key = self.signature(target, args, kwargs)
         known = self._values.get(key)
         if known is None:
+            fakes = {node: node.meta["val"] for node in nodes_in((args, kwargs))}
+            fake_args, fake_kwargs = substitute((args, kwargs), fakes)
             with self._fake_mode:
-                known = self._values[key] = target(*self.fakes(args), **self.fakes(kwargs))
+                known = self._values[key] = target(*fake_args, **fake_kwargs)
         return known
 
     def _annotate(self, node: Node, value: Any) -> None:
@@ -201,7 +195,7 @@ class Builder:
 
     def _fold(self, target: Any, args: Any, kwargs: Any) -> Node | None:
         """The call's result as a constant, if all its inputs are constants and the result is small enough."""
-        inputs = _nodes(args) + _nodes(kwargs)
+        inputs = nodes_in((args, kwargs))
         if not isinstance(target, OpOverload) or any(node not in self.constants for node in inputs):
             return None
         value = self._propagate(target, args, kwargs)
@@ -213,7 +207,8 @@ class Builder:
         view = _VIEWS.get(target)
         with torch.no_grad():
             # A view of a weight stays a view: no second copy of it in memory.
-            result = (view or target)(*_reals(args, self.constants), **_reals(kwargs, self.constants))
+            real_args, real_kwargs = substitute((args, kwargs), self.constants)
+            result = (view or target)(*real_args, **real_kwargs)
         return self.constant(result, "_folded")
 
 
@@ -230,26 +225,6 @@ _VIEWS: dict[OpOverload, OpOverload] = {
 
 def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-def _nodes(argument: Any) -> list[Node]:
-    if isinstance(argument, Node):
-        return [argument]
-    if isinstance(argument, list | tuple):
-        return [node for item in argument for node in _nodes(item)]
-    if isinstance(argument, dict):
-        return [node for item in argument.values() for node in _nodes(item)]
-    return []
-
-
-def _reals(argument: Any, constants: Mapping[Node, torch.Tensor]) -> Any:
-    if isinstance(argument, Node):
-        return constants[argument]
-    if isinstance(argument, list | tuple):
-        return type(argument)(_reals(item, constants) for item in argument)
-    if isinstance(argument, dict):
-        return {key: _reals(item, constants) for key, item in argument.items()}
-    return argument
 
 
 def _hashable(argument: Any) -> Any:

@@ -13,6 +13,7 @@ from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.fx import Graph, Interpreter, Node
 
+from .arguments import nodes_in, substitute
 from .builder import Builder, Value
 
 aten = torch.ops.aten
@@ -59,8 +60,8 @@ class Decomposer:
 
     def _expand(self, builder: Builder, target: OpOverload, args: Any, kwargs: Any) -> Value:
         # Which arguments are the same node matters, too: x * x is traced with one input.
-        tensors = _tensor_arguments(args, kwargs)
-        pattern = _substitute((args, kwargs), {node: index for index, node in enumerate(tensors)})
+        tensors = nodes_in((args, kwargs))
+        pattern = substitute((args, kwargs), {node: index for index, node in enumerate(tensors)})
         key = (builder.signature(target, args, kwargs), repr(pattern))
         if key not in self._recipes:
             self._recipes[key] = self._trace(builder, target, args, kwargs)
@@ -74,10 +75,10 @@ class Decomposer:
         rule = _decompositions().get(target) or (None if _is_decomposable(target) else decomposition_table.get(target))
         if rule is not None:
             table[target] = rule
-        tensors = _tensor_arguments(args, kwargs)
+        tensors = nodes_in((args, kwargs))
 
         def call(*values: torch.Tensor) -> Any:
-            real_args, real_kwargs = _substitute((args, kwargs), dict(zip(tensors, values, strict=True)))
+            real_args, real_kwargs = substitute((args, kwargs), dict(zip(tensors, values, strict=True)))
             return target(*real_args, **real_kwargs)
 
         # make_fx knows its inputs by identity: nodes that share a fake value need one each.
@@ -106,48 +107,19 @@ def _is_mutable(target: Any) -> bool:
 
 def _replay(builder: Builder, recipe: _Recipe, args: Any, kwargs: Any) -> Value:
     values: dict[Node, Any] = {}
-    tensors = iter(_tensor_arguments(args, kwargs))
+    tensors = iter(nodes_in((args, kwargs)))
     for node in recipe.graph.nodes:
         if node.op == "placeholder":
             values[node] = next(tensors)
         elif node.op == "call_function":
-            real_args, real_kwargs = _substitute((node.args, node.kwargs), values)
+            real_args, real_kwargs = substitute((node.args, node.kwargs), values)
             if node.target is operator.getitem or isinstance(node.target, OpOverload):
                 values[node] = builder.call(node.target, *real_args, value=node.meta.get("val"), **real_kwargs)
             else:
                 builder.refuse(f"its decomposition calls {node.target}, which is not an ATen operator")
         elif node.op == "output":
-            return _substitute(node.args[0], values)
+            return substitute(node.args[0], values)
     raise AssertionError("a traced graph has an output")
-
-
-def _tensor_arguments(args: Any, kwargs: Any) -> list[Node]:
-    """Distinct nodes among the arguments, in order."""
-    found: dict[Node, None] = {}
-
-    def visit(argument: Any) -> None:
-        if isinstance(argument, Node):
-            found[argument] = None
-        elif isinstance(argument, list | tuple):
-            for item in argument:
-                visit(item)
-        elif isinstance(argument, dict):
-            for item in argument.values():
-                visit(item)
-
-    visit(args)
-    visit(kwargs)
-    return list(found)
-
-
-def _substitute(argument: Any, values: dict[Node, Any]) -> Any:
-    if isinstance(argument, Node):
-        return values[argument]
-    if isinstance(argument, list | tuple):
-        return type(argument)(_substitute(item, values) for item in argument)
-    if isinstance(argument, dict):
-        return {key: _substitute(item, values) for key, item in argument.items()}
-    return argument
 
 
 @cache
