@@ -168,6 +168,13 @@ def test_a_partitioner_that_raises_is_named_with_the_node() -> None:
         partition(method_of({"a": ["x"]}, ["a"]), {"one": Rule(fail)})
 
 
+def test_a_partitioner_that_cannot_propose_is_named() -> None:
+    rule = Rule(lambda node: True)
+    rule.propose = lambda program: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+    with pytest.raises(PluginError, match="backend one failed while proposing partitions: ZeroDivisionError"):
+        partition(method_of({"a": ["x"]}, ["a"]), {"one": rule})
+
+
 def test_an_answer_that_is_no_verdict_is_refused() -> None:
     rule = Rule(lambda node: True)
     rule.check = lambda node, program: True  # type: ignore[assignment, method-assign, return-value]

@@ -130,9 +130,7 @@ def test_the_arena_is_padded_for_runtimes_that_read_past_the_end(install: Any) -
     backend.describe_backend = hookimpl(lambda: description)  # type: ignore[method-assign]
     plain = Takes("two", {"aten.sin.default"})
     install(backend, plain)
-    sizes = [
-        delegatekit.lower(Two(), (X,), backends=[name]).report().methods[0].arena_size for name in ("one", "two")
-    ]
+    sizes = [delegatekit.lower(Two(), (X,), backends=[name]).report().methods[0].arena_size for name in ("one", "two")]
     assert sizes[0] == sizes[1] + 64
 
 

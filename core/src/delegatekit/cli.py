@@ -8,19 +8,22 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import re
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from delegatekit_api import DelegateKitError, StageEvent, hookimpl
+from delegatekit_api import DelegateKitError, OptionError, PluginError, StageEvent, hookimpl
 
 if TYPE_CHECKING:
     from .inspection import Inspection
@@ -33,6 +36,7 @@ err = Console(stderr=True)
 app = typer.Typer(
     name="delegatekit",
     help="Lower PyTorch programs to hardware backends, and inspect, explain and run the .pte files.",
+    epilog="With --debug, a command that fails shows the whole traceback.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -40,31 +44,34 @@ app = typer.Typer(
 
 ModelArgument = Annotated[
     str,
-    typer.Argument(help="A .pt2 file, or package.module:callable that returns (module, inputs) or an ExportedProgram."),
+    typer.Argument(
+        help="A .pt2 file, or package.module:callable that returns (module, inputs), (module, inputs, kwargs) or an "
+        "ExportedProgram."
+    ),
 ]
 BackendOption = Annotated[
     list[str], typer.Option("--backend", "-b", help="Backend, in priority order; repeat for more than one.")
 ]
 SettingOption = Annotated[
-    list[str], typer.Option("--option", "-o", help="Backend option: NAME.KEY=VALUE (or KEY=VALUE with one backend).")
+    list[str], typer.Option("--option", help="Backend option: NAME.KEY=VALUE (or KEY=VALUE with one backend).")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 FileArgument = Annotated[Path, typer.Argument(help="A .pte file.")]
 
 
 def main() -> None:
     """Entry point of the `delegatekit` command."""
-    _add_commands()
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
+    _add_commands(sys.argv[1:])
     try:
         app()
-    except DelegateKitError as error:
+    except (DelegateKitError, OSError) as error:
         if debug:
             raise
-        err.print(f"[bold red]error:[/] {_plain(str(error))}", soft_wrap=True)
-        raise SystemExit(1) from None
+        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        raise SystemExit(2 if isinstance(error, OptionError) else 1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 
@@ -93,7 +100,7 @@ def backends(as_json: JsonOption = False) -> None:
         runtime = runtimes[name]
         runs = "" if runtime is None else "yes" if runtime.available else f"no: {runtime.reason}"
         status = "ready" if info.usable else f"{info.status}: {info.reason}"
-        table.add_row(name, info.distribution, info.version, info.api_version or "?", _plain(status), _plain(runs))
+        table.add_row(name, info.distribution, info.version, info.api_version or "?", escape(status), escape(runs))
     out.print(table)
 
 
@@ -101,18 +108,22 @@ def backends(as_json: JsonOption = False) -> None:
 def lower(
     model: ModelArgument,
     backend: BackendOption,
-    output: Annotated[Path, typer.Option("--output", "-O", help="The .pte file to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .pte file to write.")],
     option: SettingOption = [],  # noqa: B006  (typer copies it)
+    as_json: JsonOption = False,
 ) -> None:
     """Lower a model to backends and write a .pte file."""
     from . import lower as lower_model
 
     settings = _settings(option, backend)
     with _progress():
-        program = lower_model(*_model(model), backends=backend, options=settings)
+        program = lower_model(**_model(model), backends=backend, options=settings)
         program.save(output)
-    out.print(_plain(str(program.report())))
-    out.print(f"wrote {output} ({output.stat().st_size:,} bytes)")
+    if as_json:
+        print(json.dumps(dataclasses.asdict(program.report()), indent=1))
+        return
+    out.print(str(program.report()), markup=False, highlight=False, soft_wrap=True)
+    out.print(f"wrote {output} ({output.stat().st_size:,} bytes)", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -127,7 +138,7 @@ def explain(
     from . import explain as explain_model
 
     with _progress():
-        explanation = explain_model(*_model(model), backends=backend, options=_settings(option, backend))
+        explanation = explain_model(**_model(model), backends=backend, options=_settings(option, backend))
     if as_json:
         print(
             json.dumps([dataclasses.asdict(row) | {"reasons": dict(row.reasons)} for row in explanation.rows], indent=1)
@@ -164,82 +175,81 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of the random inputs, used where no files are given.")] = 0,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times and time all but the first.")] = 1,
     save: Annotated[Path | None, typer.Option(help="Write the outputs to this .pt file.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a method of a .pte file on the Python engine and print its outputs and timing."""
     import torch
 
     from . import load
 
-    program = load(file)
-    loaded = program[method]
+    loaded = load(file)[method]
     values = _read_inputs(inputs, loaded) if inputs else _random_inputs(loaded, seed)
     times = []
     for _ in range(repeat):
         start, cpu = time.perf_counter(), time.process_time()
         results = loaded.run(values)
         times.append((time.perf_counter() - start, time.process_time() - cpu))
-    for index, result in enumerate(results):
-        if isinstance(result, torch.Tensor):
-            numbers = result.double() if result.dtype != torch.bool else result.float()
-            summary = (
-                f"mean {numbers.mean():.6g}, min {numbers.min():.6g}, max {numbers.max():.6g}" if result.numel() else ""
-            )
-            dtype = str(result.dtype).removeprefix("torch.")
-            out.print(f"output {index}: {dtype}{list(result.shape)} {summary}", markup=False, highlight=False)
-            if result.dim() == 2 and result.shape[0] == 1 and result.shape[1] > 5 and result.is_floating_point():
-                top = result[0].topk(5)
-                pairs = ", ".join(
-                    f"{i} ({v:.4g})" for v, i in zip(top.values.tolist(), top.indices.tolist(), strict=True)
-                )
-                out.print(f"  largest: {pairs}", highlight=False)
-        else:
-            out.print(f"output {index}: {result!r}", markup=False)
     wall, cpu = min(times[1:] or times)
-    out.print(f"{1e3 * wall:.2f} ms wall, {1e3 * cpu:.2f} ms CPU" + (f" (best of {repeat - 1})" if repeat > 1 else ""))
     if save is not None:
-        torch.save([r.clone() if isinstance(r, torch.Tensor) else r for r in results], save)
+        torch.save([result.clone() if isinstance(result, torch.Tensor) else result for result in results], save)
+    if as_json:
+        summaries = [_summary(result) for result in results]
+        print(json.dumps({"outputs": summaries, "wall_seconds": wall, "cpu_seconds": cpu, "runs": repeat}, indent=1))
+        return
+    for index, result in enumerate(results):
+        facts = ", ".join(f"{key} {value}" for key, value in _summary(result).items())
+        out.print(f"output {index}: {facts}", markup=False, highlight=False, soft_wrap=True)
+    best = f" (best of {repeat - 1})" if repeat > 2 else ""
+    out.print(f"{1e3 * wall:.2f} ms wall, {1e3 * cpu:.2f} ms CPU{best}", highlight=False)
 
 
 # -- parts of commands -----------------------------------------------------------------------------------------------
 
 
 def _usage(message: str) -> NoReturn:
-    err.print(f"[bold red]usage:[/] {_plain(message)}", soft_wrap=True)
+    err.print(f"[bold red]usage:[/] {escape(message)}", soft_wrap=True)
     raise typer.Exit(2)
 
 
-def _plain(text: str) -> str:
-    """Text without rich's markup meaning."""
-    return text.replace("[", r"\[")
+def _add_commands(arguments: Sequence[str]) -> None:
+    """Add the commands of other distributions, unless it is clear that none of them is wanted.
 
-
-def _add_commands() -> None:
-    """Add the commands of other distributions; one that cannot be loaded is named and left out."""
+    One that cannot be loaded says so when it is called; none may take the place of a command that exists.
+    """
+    taken = {command.callback.__name__ for command in app.registered_commands if command.callback is not None}
+    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if wanted in taken:
+        return
     for entry_point in metadata.entry_points(group=COMMAND_GROUP):
-        app.command(entry_point.name, help=None)(_lazy(entry_point))
+        if entry_point.name in taken:
+            err.print(f"the command {entry_point.name} of {entry_point.value} is ignored: the name is taken")
+            continue
+        taken.add(entry_point.name)
+        app.command(entry_point.name)(_load_command(entry_point))
 
 
-def _lazy(entry_point: metadata.EntryPoint) -> Callable[..., Any]:
+def _load_command(entry_point: metadata.EntryPoint) -> Callable[..., Any]:
     try:
-        command: Callable[..., Any] = entry_point.load()
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+        with redirect_stdout(sys.stderr):
+            command: Callable[..., Any] = entry_point.load()
+    except (Exception, SystemExit) as error:
+        reason = f"cannot be loaded: {type(error).__name__}: {error}"
 
         def broken() -> None:
-            err.print(f"the command {entry_point.name} of {entry_point.value} cannot be loaded: {reason}", markup=False)
-            raise typer.Exit(1)
+            raise PluginError(reason, where=f"command {entry_point.name} ({entry_point.value})")
 
+        broken.__doc__ = f"(broken: {entry_point.value} cannot be loaded)"
         return broken
     return command
 
 
-def _model(text: str) -> tuple[Any, ...]:
-    """The arguments of `lower` for a MODEL argument: (program,) or (module, inputs)."""
+def _model(text: str) -> dict[str, Any]:
+    """The first arguments of `lower` for a MODEL argument: model, and inputs and kwargs for a module."""
     if text.endswith(".pt2"):
-        return (_load_exported(Path(text)),)
-    module_name, colon, attribute = text.partition(":")
-    if not colon:
+        return {"model": _load_exported(Path(text))}
+    if not re.fullmatch(r"[\w.]+:[\w.]+", text):
         _usage(f"MODEL {text!r} is neither a .pt2 file nor package.module:callable")
+    module_name, _, attribute = text.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
         function: Any = importlib.import_module(module_name)
@@ -249,12 +259,14 @@ def _model(text: str) -> tuple[Any, ...]:
         _usage(f"MODEL {text!r} cannot be imported: {error}")
     from torch.export import ExportedProgram
 
-    result = function() if not isinstance(function, ExportedProgram) else function
+    result = function if isinstance(function, ExportedProgram) or not callable(function) else function()
     if isinstance(result, ExportedProgram):
-        return (result,)
-    if isinstance(result, tuple) and len(result) == 2:
-        return result
-    _usage(f"{text} returned a {type(result).__name__}, not (module, inputs) or an ExportedProgram")
+        return {"model": result}
+    if isinstance(result, tuple) and len(result) in (2, 3):
+        return dict(zip(("model", "inputs", "kwargs"), result, strict=False))
+    _usage(
+        f"{text} gave a {type(result).__name__}, not (module, inputs), (module, inputs, kwargs) or an ExportedProgram"
+    )
 
 
 def _load_exported(path: Path) -> Any:
@@ -262,12 +274,13 @@ def _load_exported(path: Path) -> Any:
 
     if not path.is_file():
         _usage(f"{path} does not exist")
+    hint = "torch.export.save makes one"
+    if not zipfile.is_zipfile(path):  # torch would log a traceback before it raises
+        raise DelegateKitError("is not a .pt2 file", where=str(path), hint=hint)
     try:
         return torch.export.load(path)
     except Exception as error:
-        raise DelegateKitError(
-            f"is not a .pt2 file: {error}", where=str(path), hint="torch.export.save makes one"
-        ) from error
+        raise DelegateKitError(f"is not a .pt2 file: {error}", where=str(path), hint=hint) from error
 
 
 def _settings(options: Sequence[str], backends: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -289,7 +302,7 @@ def _progress() -> Iterator[None]:
     from .discovery import add_observer
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as progress:
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task = progress.add_task("starting", total=None)
 
         class Shown:
@@ -309,6 +322,25 @@ def _progress() -> Iterator[None]:
 
 def _print_inspection(found: Inspection) -> None:
     out.print(str(found), markup=False, highlight=False, soft_wrap=True)
+
+
+def _summary(result: Any) -> dict[str, Any]:
+    """What is shown of an output: for a tensor its type, its range and, if it looks like scores, the largest five."""
+    import torch
+
+    if not isinstance(result, torch.Tensor):
+        return {"value": result}
+    facts: dict[str, Any] = {"type": str(result.dtype).removeprefix("torch."), "shape": list(result.shape)}
+    if not result.numel() or result.is_complex():
+        return facts
+    numbers = result.double()
+    for name in ("mean", "min", "max"):
+        facts[name] = float(f"{getattr(numbers, name)().item():.6g}")
+    if result.dim() == 2 and result.shape[0] == 1 and result.shape[1] > 5 and result.is_floating_point():
+        top = result[0].topk(5)
+        pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        facts["largest"] = {index: float(f"{value:.4g}") for index, value in pairs}
+    return facts
 
 
 def _random_inputs(method: Any, seed: int) -> list[Any]:

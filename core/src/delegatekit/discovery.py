@@ -27,6 +27,7 @@ from delegatekit_api import (
     DelegateKitError,
     ObserverSpec,
     PluginError,
+    QuantizationScheme,
     StageEvent,
     incompatibility,
 )
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         Partitioner,
         PartitionProgram,
         PreprocessResult,
-        QuantizationScheme,
     )
 
 BACKEND_GROUP = f"{PROJECT}.backends"
@@ -104,38 +104,63 @@ class LoadedBackend:
 
     def create_partitioner(self, options: BackendOptions) -> Partitioner:
         """A partitioner for one lowering."""
-        partitioner: Any = self._call("create_partitioner", options=options)
-        for method in ("keep_operators", "check", "propose"):
-            if not callable(getattr(partitioner, method, None)):
-                raise PluginError(f"create_partitioner returned an object without {method}()", where=self._where)
-        return partitioner  # type: ignore[no-any-return]
+        return self._create("create_partitioner", ("keep_operators", "check", "propose"), options=options)  # type: ignore[no-any-return]
 
     def preprocess(self, partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
-        """Compile one partition."""
-        return self._call("preprocess", partition=partition, options=options)  # type: ignore[no-any-return]
+        """Compile one partition. Raises what the plugin raises: the caller knows which nodes it was about."""
+        return self._ask("preprocess", partition=partition, options=options)  # type: ignore[no-any-return]
 
     def quantization_schemes(self) -> Sequence[QuantizationScheme]:
         """The schemes that the backend's compiler understands; none if the plugin does not quantize."""
-        return tuple(self._call("quantization_schemes") or ()) if self.has("quantization_schemes") else ()
+        if not self.has("quantization_schemes"):
+            return ()
+        schemes = self._call("quantization_schemes")
+        if not isinstance(schemes, Sequence) or not all(isinstance(scheme, QuantizationScheme) for scheme in schemes):
+            raise PluginError("quantization_schemes did not return a list of QuantizationScheme", where=self._where)
+        return tuple(schemes)
 
     def create_runtime(self) -> DelegateRuntime:
         """The runtime that executes this backend's blobs in this process."""
-        return self._call("create_runtime")  # type: ignore[no-any-return]
+        return self._create("create_runtime", ("is_available", "init", "execute", "destroy"))  # type: ignore[no-any-return]
 
     def runtime_availability(self) -> Availability:
         """Whether blobs can be executed here. Never raises."""
         if not self.has("create_runtime"):
             return Availability(False, "the plugin has no runtime: files run on the device only")
         try:
-            return self.create_runtime().is_available()
-        except Exception as error:
+            with redirect_stdout(sys.stderr):
+                answer: Any = self.create_runtime().is_available()
+        except (Exception, SystemExit) as error:
             return Availability(False, f"{type(error).__name__}: {error}")
+        if not isinstance(answer, Availability):
+            return Availability(False, f"is_available returned {answer!r}, not an Availability")
+        return answer
+
+    def _create(self, hook: str, methods: Sequence[str], **arguments: Any) -> Any:
+        """What a hook made, which must have these methods."""
+        result = self._call(hook, **arguments)
+        for method in methods:
+            if not callable(getattr(result, method, None)):
+                raise PluginError(f"{hook} returned an object without {method}()", where=self._where)
+        return result
 
     def _call(self, hook: str, **arguments: Any) -> Any:
+        """The answer of a hook; what it raises becomes a PluginError."""
+        try:
+            return self._ask(hook, **arguments)
+        except DelegateKitError:
+            raise
+        except Exception as error:
+            raise PluginError(f"{hook} failed: {type(error).__name__}: {error}", where=self._where) from error
+
+    def _ask(self, hook: str, **arguments: Any) -> Any:
         if not self.has(hook):
             raise PluginError(f"does not implement {hook}", where=self._where)
-        with redirect_stdout(sys.stderr):
-            result = getattr(self._manager.hook, hook)(**arguments)
+        try:
+            with redirect_stdout(sys.stderr):
+                result = getattr(self._manager.hook, hook)(**arguments)
+        except SystemExit as error:  # a vendor's tool, called as a library, that exits must not end our process
+            raise RuntimeError(f"the plugin called exit({error.code!r})") from error
         if result is None:
             raise PluginError(f"{hook} returned None", where=self._where)
         return result
@@ -200,16 +225,28 @@ def refresh() -> None:
 
 def notify(event: StageEvent) -> None:
     """Tell all observers about a stage. An observer that fails is reported once and never called again."""
+    _ask_observers("on_stage", event=event)
+
+
+def extra_conformance_cases(backend: str) -> tuple[Any, ...]:
+    """The conformance cases that observers add for a backend, all in one."""
+    return tuple(case for cases in _ask_observers("conformance_cases", backend=backend) for case in cases or ())
+
+
+def _ask_observers(hook: str, **arguments: Any) -> list[Any]:
     manager = _observers()
-    for implementation in list(manager.hook.on_stage.get_hookimpls()):
+    answers = []
+    # pluggy's own call would stop at the first observer that fails.
+    for implementation in getattr(manager.hook, hook).get_hookimpls():
         # An observer may leave out arguments that it does not need.
-        arguments = {"event": event} if "event" in implementation.argnames else {}
+        given = {name: value for name, value in arguments.items() if name in implementation.argnames}
         try:
             with redirect_stdout(sys.stderr):
-                implementation.function(**arguments)
-        except Exception as error:
+                answers.append(implementation.function(**given))
+        except (Exception, SystemExit) as error:
             manager.unregister(implementation.plugin)
             warnings.warn(f"observer {implementation.plugin_name} failed and is ignored: {error!r}", stacklevel=2)
+    return answers
 
 
 def add_observer(observer: object) -> Callable[[], None]:
@@ -236,8 +273,14 @@ def _candidates() -> Mapping[str, tuple[metadata.EntryPoint, ...]]:
 
 
 def _owner(entry_point: metadata.EntryPoint) -> tuple[str, str]:
-    distribution = entry_point.dist
-    return (distribution.name, distribution.version) if distribution is not None else ("unknown", "unknown")
+    """Name and version of the distribution, "unknown" where its metadata is damaged."""
+    try:
+        distribution = entry_point.dist
+        if distribution is not None:
+            return (distribution.name or "unknown", distribution.version or "unknown")
+    except Exception:  # whatever a half-deleted installation makes importlib.metadata raise
+        return ("unknown", "unknown")
+    return ("unknown", "unknown")
 
 
 def _listed(name: str, candidates: Sequence[metadata.EntryPoint]) -> BackendInfo:
@@ -257,42 +300,56 @@ def _load(name: str) -> LoadedBackend | BackendInfo:
     """The backend, or the listing that says why it cannot be used."""
     entry_point = _candidates()[name][0]
     info = BackendInfo(name, *_owner(entry_point), status="broken")
+    doing = f"importing {entry_point.value}"
     try:
         with redirect_stdout(sys.stderr):
             plugin = entry_point.load()
+            doing = "describing itself"
             return _introduce(info, plugin)
     except KeyboardInterrupt:
         raise
     except DelegateKitError as error:
         return replace(info, reason=str(error).replace("\n", " "))
     except BaseException as error:  # a plugin may raise anything, SystemExit included; it must not take others down
-        return replace(info, reason=f"importing {entry_point.value} failed: {type(error).__name__}: {error}")
+        return replace(info, reason=f"{doing} failed: {type(error).__name__}: {error}")
 
 
 def _introduce(info: BackendInfo, plugin: Any) -> LoadedBackend | BackendInfo:
     manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(BackendSpec)
     manager.register(plugin, name=info.name)
-    manager.check_pending()
-    if not manager.hook.describe_backend.get_hookimpls():
+    describe = getattr(manager.hook, "describe_backend", None)
+    if describe is None:
         raise PluginError("has no describe_backend hook", hint="mark the function with delegatekit_api.hookimpl")
-    description = manager.hook.describe_backend()
+    # Before anything else is looked at: a plugin of another API version may have hooks that this core does not know.
+    description = describe.get_hookimpls()[0].function()
     if not isinstance(description, BackendDescription):
         raise PluginError(f"describe_backend returned {type(description).__name__}, not a BackendDescription")
     if not isinstance(description.api_version, ApiVersion):
         raise PluginError(f"its api_version is {description.api_version!r}, not an ApiVersion")
-    info = replace(
-        info,
-        api_version=str(description.api_version),
-        delegate_id=description.delegate_id,
-        summary=description.summary,
-    )
+    info = replace(info, api_version=str(description.api_version))
     reason = incompatibility(description.api_version)
     if reason is not None:
         return replace(info, status="incompatible", reason=reason)
-    if description.name != info.name:
-        raise PluginError(f"calls itself {description.name!r}, but its entry point is named {info.name!r}")
+    _check_facts(info.name, description)
+    info = replace(info, delegate_id=description.delegate_id, summary=description.summary)
+    manager.add_hookspecs(BackendSpec)
+    manager.check_pending()
     return LoadedBackend(replace(info, status="ready"), description, manager)
+
+
+def _check_facts(name: str, description: BackendDescription) -> None:
+    for field in ("name", "delegate_id", "distribution", "version", "summary"):
+        value = getattr(description, field)
+        if not isinstance(value, str) or not (value or field == "summary"):
+            raise PluginError(f"its {field} is {value!r}, not a text")
+    if description.name != name:
+        raise PluginError(f"calls itself {description.name!r}, but its entry point is named {name!r}")
+    options: Any = description.options
+    if not isinstance(options, type) or not issubclass(options, BackendOptions):
+        raise PluginError(f"its options are {options!r}, not a subclass of BackendOptions")
+    overread: Any = description.overread_bytes
+    if not isinstance(overread, int) or overread < 0:
+        raise PluginError(f"its overread_bytes is {overread!r}, not a number of bytes")
 
 
 @cache
@@ -303,6 +360,6 @@ def _observers() -> pluggy.PluginManager:
         try:
             with redirect_stdout(sys.stderr):
                 manager.register(entry_point.load(), name=entry_point.name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             warnings.warn(f"observer {entry_point.name} could not be loaded: {error!r}", stacklevel=2)
     return manager

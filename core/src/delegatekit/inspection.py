@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from delegatekit_api import FormatError
-
+from .manifest import Manifest, Owner, read_manifest
 from .pte import PteFile, read, schema
-from .pte.validate import operator_name, tensor_size, validate
+from .pte.dtypes import TORCH_DTYPES
+from .pte.validate import validate
 from .text import human_size
-
-#: Key of the named data that tells who made the file and its delegates.
-MANIFEST_KEY = "delegatekit.manifest"
 
 
 @dataclass(frozen=True)
@@ -95,41 +91,25 @@ def inspect(source: str | Path | bytes) -> Inspection:
     """Describe a .pte. Raises FormatError if it is damaged; needs neither plugins nor their runtimes."""
     file = read(source)
     validate(file)
-    manifest = _manifest(file)
+    manifest = read_manifest(file)
     methods = tuple(_method(file, plan, manifest) for plan in file.program.execution_plan or ())
     return Inspection(
         size=file.size,
         program_size=file.header.program_size if file.header is not None else file.size,
-        producer=str(manifest.get("producer", "unknown")),
+        producer=manifest.producer,
         methods=methods,
         segments=_segments(file),
         named_data={key: len(data) for key, data in file.named_data.items()},
     )
 
 
-def _manifest(file: PteFile) -> dict[str, Any]:
-    data = file.named_data.get(MANIFEST_KEY)
-    if data is None:
-        return {}
-    try:
-        manifest = json.loads(bytes(data))
-    except ValueError as error:
-        raise FormatError("is not JSON", where=f"named data {MANIFEST_KEY}") from error
-    return manifest if isinstance(manifest, dict) else {}
-
-
-def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Mapping[str, Any]) -> MethodInfo:
+def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest) -> MethodInfo:
     values = [value.val for value in plan.values or ()]
     calls = [step.instr_args for chain in plan.chains or () for step in chain.instructions or ()]
     operators = plan.operators or []
-    counts = Counter(operator_name(operators[call.op_index]) for call in calls if isinstance(call, schema.KernelCall))
-    owners = {
-        owner.get("index"): owner
-        for owner in manifest.get("delegates", ())
-        if isinstance(owner, dict) and owner.get("method") == plan.name
-    }
+    counts = Counter(operators[call.op_index].full_name for call in calls if isinstance(call, schema.KernelCall))
     constants = {
-        value.data_buffer_idx: tensor_size(value)
+        value.data_buffer_idx: value.nbytes
         for value in values
         if isinstance(value, schema.Tensor) and value.data_buffer_idx and value.allocation_info is None
     }
@@ -138,7 +118,8 @@ def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Mapping[str, An
         inputs=tuple(_value(values[index]) for index in plan.inputs or ()),
         outputs=tuple(_value(values[index]) for index in plan.outputs or ()),
         delegates=tuple(
-            _delegate(file, delegate, owners.get(index, {})) for index, delegate in enumerate(plan.delegates or ())
+            _delegate(file, delegate, manifest.owner(str(plan.name), index))
+            for index, delegate in enumerate(plan.delegates or ())
         ),
         operators=dict(counts.most_common()),
         instructions=len(calls),
@@ -149,23 +130,27 @@ def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Mapping[str, An
 
 def _value(value: Any) -> ValueInfo:
     if isinstance(value, schema.Tensor):
-        name = schema.ScalarType(value.scalar_type).name.lower()
-        name = {"float": "float32", "long": "int64", "int": "int32", "half": "float16", "double": "float64"}.get(
-            name, name
-        )
-        return ValueInfo(f"{name}{list(value.sizes or ())}", tensor_size(value))
+        return ValueInfo(f"{_type_name(value)}{list(value.sizes or ())}", value.nbytes)
     content = next(iter(vars(value).values()), None)
     return ValueInfo(f"{type(value).__name__}({content!r})", 0)
 
 
-def _delegate(file: PteFile, delegate: schema.BackendDelegate, owner: Mapping[str, Any]) -> DelegateInfo:
+def _type_name(tensor: schema.Tensor) -> str:
+    """PyTorch's name of the element type; the format's own where PyTorch has none."""
+    dtype = TORCH_DTYPES.get(schema.ScalarType(tensor.scalar_type))
+    if dtype is None:
+        return schema.ScalarType(tensor.scalar_type).name.lower()
+    return str(dtype).removeprefix("torch.")
+
+
+def _delegate(file: PteFile, delegate: schema.BackendDelegate, owner: Owner) -> DelegateInfo:
     return DelegateInfo(
         id=str(delegate.id),
         blob_size=len(file.delegate_blob(delegate)),
         compile_specs=tuple(str(spec.key) for spec in delegate.compile_specs or ()),
-        distribution=str(owner.get("distribution", "unknown")),
-        version=str(owner.get("version", "unknown")),
-        api_version=str(owner.get("api", "unknown")),
+        distribution=owner.distribution,
+        version=owner.version,
+        api_version=owner.api_version,
     )
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import heapq
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from torch.fx import Node
@@ -63,6 +64,28 @@ class PartitionPlan:
         return tuple(step for step in self.steps if isinstance(step, Node))
 
 
+def keep_operators(partitioners: Mapping[str, Partitioner]) -> frozenset[str]:
+    """Names of the operators that the backends want whole. Raises PluginError when a partitioner raises."""
+    names: set[str] = set()
+    for backend, partitioner in partitioners.items():
+        with _blaming(backend, "naming the operators to keep"):
+            names.update(partitioner.keep_operators())
+    return frozenset(names)
+
+
+@contextmanager
+def _blaming(backend: str, doing: str, node: Node | None = None) -> Iterator[None]:
+    """Turn what a partitioner raises into an error that names the backend and the node."""
+    try:
+        yield
+    except Exception as error:
+        raise PluginError(
+            f"backend {backend} failed while {doing}: {type(error).__name__}: {error}",
+            where=describe_node(node) if node is not None else None,
+            hint=f"report this to the publisher of {backend}",
+        ) from error
+
+
 def partition(method: EdgeMethod, partitioners: Mapping[str, Partitioner], *, ask_all: bool = False) -> PartitionPlan:
     """Partition a method among backends, given in priority order.
 
@@ -71,11 +94,7 @@ def partition(method: EdgeMethod, partitioners: Mapping[str, Partitioner], *, as
     """
     nodes = [node for node in method.graph.nodes if node.op == "call_function"]
     verdicts = {node: _ask(node, method, partitioners, ask_all) for node in nodes}
-    taker = (
-        {node: backend for node, answers in verdicts.items() for backend, answer in answers.items() if answer.supported}
-        if not ask_all
-        else _first_takers(verdicts)
-    )
+    taker = _first_takers(verdicts)
     clusters = _Clusters(nodes)
     fixed = _proposals(method, partitioners, verdicts, taker, clusters)
     _join_groups(verdicts, taker, clusters)
@@ -90,14 +109,8 @@ def _ask(node: Node, method: EdgeMethod, partitioners: Mapping[str, Partitioner]
     if node.target is operator.getitem:
         return answers  # belongs to the operator whose result it picks
     for backend, partitioner in partitioners.items():
-        try:
+        with _blaming(backend, "checking a node", node):
             answer = partitioner.check(node, method.view)
-        except Exception as error:
-            raise PluginError(
-                f"backend {backend} failed while checking a node: {type(error).__name__}: {error}",
-                where=describe_node(node),
-                hint=f"report this to the publisher of {backend}",
-            ) from error
         if not isinstance(answer, Verdict) or not (answer.supported or answer.reason):
             raise PluginError(
                 f"backend {backend} answered {answer!r}, not a Verdict with a reason", where=describe_node(node)
@@ -150,7 +163,8 @@ def _proposals(
     """Clusters that backends proposed as whole partitions; they are not merged any further."""
     fixed: set[int] = set()
     for backend, partitioner in partitioners.items():
-        proposal = partitioner.propose(method.view)
+        with _blaming(backend, "proposing partitions"):
+            proposal = partitioner.propose(method.view)
         if proposal is None:
             continue
         claimed: set[Node] = set()

@@ -12,14 +12,14 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from delegatekit_api import DelegateKitError, LoweringError, Partitioner, StageEvent
+from delegatekit_api import LoweringError, Partitioner, StageEvent
 
 from . import discovery
 from .edge import EdgeMethod, build_edge, decompose_nodes
 from .emit import emit, kernel_of
 from .explanation import Explanation, explain_plan
 from .lowering import ChosenBackend, LoweredMethod, lower_partitions
-from .partition import PartitionPlan, partition
+from .partition import PartitionPlan, keep_operators, partition
 from .pte import PteImage, to_bytes, write
 from .report import Report, make_report
 from .version import __version__
@@ -162,7 +162,7 @@ def _partitioned(
     partitioners: dict[str, Partitioner] = {
         backend: choice.backend.create_partitioner(choice.options) for backend, choice in chosen.items()
     }
-    keep = frozenset(operator for partitioner in partitioners.values() for operator in partitioner.keep_operators())
+    keep = keep_operators(partitioners)
     with clock.stage("edge", name):
         edge = build_edge(program, keep=keep, method=name)
     with clock.stage("partition", name):
@@ -201,8 +201,6 @@ class _Clock:
 
         try:
             yield progress
-        except DelegateKitError:
-            raise
         finally:
             spent = time.process_time() - start
             self.seconds[name] = self.seconds.get(name, 0.0) + spent

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import struct
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import handmade
 import pytest
 
 from delegatekit.pte import read
@@ -31,14 +29,8 @@ from delegatekit.pte.schema import (
 from delegatekit.pte.validate import validate
 from delegatekit_api import FormatError
 
-_spec = importlib.util.spec_from_file_location("pte_programs", Path(__file__).with_name("programs.py"))
-assert _spec is not None and _spec.loader is not None
-programs: Any = importlib.util.module_from_spec(_spec)
-sys.modules["pte_programs"] = programs
-_spec.loader.exec_module(programs)
-
-GOOD = programs.add_program()
-DELEGATE = programs.delegate_program()
+GOOD = handmade.add_program()
+DELEGATE = handmade.delegate_program()
 
 
 def check(data: bytes) -> None:
@@ -154,7 +146,7 @@ PLANS: dict[str, tuple[Callable[[ExecutionPlan], Any], str]] = {
 
 def _add_again(plan: ExecutionPlan) -> None:
     """A second addition whose result is returned beside the first."""
-    plan.values.append(programs.tensor([5], 64))  # type: ignore[union-attr]
+    plan.values.append(handmade.tensor([5], 64))  # type: ignore[union-attr]
     plan.chains[0].instructions.append(Instruction(type(first(plan))(0, [0, 1, 2, 4, 4])))  # type: ignore[index, union-attr]
     plan.outputs.append(4)  # type: ignore[union-attr]
     plan.non_const_buffer_sizes = [0, 256]
@@ -164,7 +156,7 @@ def _add_again(plan: ExecutionPlan) -> None:
 def test_meaningless_plans_are_refused(name: str) -> None:
     change, words = PLANS[name]
     with pytest.raises(FormatError, match=words):
-        check(programs.add_program(change))
+        check(handmade.add_program(change))
 
 
 DELEGATES: dict[str, tuple[Callable[[ExecutionPlan], Any], str]] = {
@@ -189,7 +181,7 @@ DELEGATES: dict[str, tuple[Callable[[ExecutionPlan], Any], str]] = {
 def test_meaningless_delegates_are_refused(name: str) -> None:
     change, words = DELEGATES[name]
     with pytest.raises(FormatError, match=words):
-        check(programs.delegate_program(change))
+        check(handmade.delegate_program(change))
 
 
 def test_the_undamaged_programs_pass() -> None:

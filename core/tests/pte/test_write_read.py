@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import handmade
 import pytest
 import torch
 
@@ -19,12 +19,6 @@ from delegatekit_api import FormatError, LoweringError, NamedData
 
 _C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
 
-_spec = importlib.util.spec_from_file_location("pte_programs", Path(__file__).with_name("programs.py"))
-assert _spec is not None and _spec.loader is not None
-programs: Any = importlib.util.module_from_spec(_spec)
-sys.modules["pte_programs"] = programs
-_spec.loader.exec_module(programs)
-
 
 def run_stock(data: bytes, *inputs: Any) -> Any:
     program = _C._load_program_from_buffer(data)
@@ -32,22 +26,22 @@ def run_stock(data: bytes, *inputs: Any) -> Any:
 
 
 def test_a_hand_built_program_runs_in_the_stock_runtime() -> None:
-    result = run_stock(programs.add_program(), torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]))
+    result = run_stock(handmade.add_program(), torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]))
     assert result[0].tolist() == [11.0, 22.0, 33.0, 44.0, 55.0]
 
 
 def test_mutable_state_starts_at_its_initial_value_and_persists_in_the_stock_runtime() -> None:
-    state = programs.tensor([5], 64, constant=1)
+    state = handmade.tensor([5], 64, constant=1)
     values = [
-        programs.tensor([5], 0),
+        handmade.tensor([5], 0),
         state,
         schema.EValue(schema.Int(1)),
         schema.EValue(schema.Bool(False)),
-        programs.tensor([5], 128),
+        handmade.tensor([5], 128),
     ]
     calls = [schema.KernelCall(0, [1, 0, 2, 4, 4]), schema.KernelCall(1, [1, 4, 3, 1])]
     names = [schema.Operator("aten::add", "out"), schema.Operator("aten::copy_", "")]
-    plan = programs.plan(values, [0], [4], calls, operators=names, non_const_buffer_sizes=[0, 192])
+    plan = handmade.plan(values, [0], [4], calls, operators=names, non_const_buffer_sizes=[0, 192])
     data = to_bytes(PteImage((plan,), mutable_state=(torch.full((5,), 100.0),)))
     validate(read(data))
     method = _C._load_program_from_buffer(data).load_method("forward")
@@ -74,9 +68,7 @@ def test_a_file_of_the_stock_writer_reads_and_runs_equal_after_rewriting(stock_f
     validate(file)
     plan = file.program.execution_plan[0]  # type: ignore[index]
     tensors = [value.val for value in plan.values or () if isinstance(value.val, schema.Tensor)]
-    from delegatekit.pte.validate import tensor_size
-
-    sizes = {t.data_buffer_idx: tensor_size(t) for t in tensors if t.data_buffer_idx}
+    sizes = {t.data_buffer_idx: t.nbytes for t in tensors if t.data_buffer_idx}
     constants = tuple(file.constant(index, sizes[index]) for index in sorted(sizes))
     rewritten = to_bytes(PteImage((plan,), constants=constants))
     x = torch.randn(2, 4)
@@ -92,7 +84,7 @@ def test_the_python_engine_runs_a_file_of_the_stock_writer(stock_file: bytes) ->
 
 
 def test_equal_content_is_stored_once() -> None:
-    plan = programs.plan([programs.tensor([1024], constant=i + 1) for i in range(3)], [], [0], [])
+    plan = handmade.plan([handmade.tensor([1024], constant=i + 1) for i in range(3)], [], [0], [])
     first, second = torch.ones(1024), torch.ones(1024)
     one = to_bytes(PteImage((plan,), constants=(first, first, second)))
     assert len(one) < 2 * 4096 + 1024
@@ -100,14 +92,14 @@ def test_equal_content_is_stored_once() -> None:
 
 
 def test_named_data_of_one_key_must_be_one_content() -> None:
-    plan = programs.plan([], [], [], [])
+    plan = handmade.plan([], [], [], [])
     named = (NamedData("key", b"one"), NamedData("key", b"two"))
     with pytest.raises(LoweringError, match="named data key"):
         to_bytes(PteImage((plan,), named_data=named))
 
 
 def test_named_data_is_aligned_as_asked() -> None:
-    plan = programs.plan([], [], [], [])
+    plan = handmade.plan([], [], [], [])
     named = (NamedData("a", b"x" * 5), NamedData("b", b"y" * 5, alignment=4096))
     file = read(to_bytes(PteImage((plan,), named_data=named)))
     offsets = {data.key: file.program.segments[data.segment_index].offset for data in file.program.named_data or ()}  # type: ignore[index]
@@ -118,15 +110,15 @@ def test_named_data_is_aligned_as_asked() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool, torch.int64, torch.uint8])
 def test_constants_of_any_dtype_and_stride_keep_their_values(dtype: torch.dtype) -> None:
     tensor = torch.arange(12).reshape(3, 4).to(dtype).t()
-    plan = programs.plan([programs.tensor([1], constant=1)], [], [0], [])
+    plan = handmade.plan([handmade.tensor([1], constant=1)], [], [0], [])
     file = read(to_bytes(PteImage((plan,), constants=(tensor,))))
     size = tensor.numel() * tensor.element_size()
     assert bytes(file.constant(1, size)) == bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
 
 
 def test_writing_is_deterministic(tmp_path: Path) -> None:
-    write(programs.add_image(), tmp_path / "a.pte")
-    assert (tmp_path / "a.pte").read_bytes() == programs.add_program()
+    write(handmade.add_image(), tmp_path / "a.pte")
+    assert (tmp_path / "a.pte").read_bytes() == handmade.add_program()
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -137,7 +129,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
         def __len__(self) -> int:
             raise RuntimeError("disk on fire")
 
-    plan = programs.plan([programs.tensor([1], constant=1)], [], [0], [])
+    plan = handmade.plan([handmade.tensor([1], constant=1)], [], [0], [])
     with pytest.raises(RuntimeError, match="disk on fire"):
         write(PteImage((plan,), constants=(Failing(),)), path)
     assert path.read_bytes() == b"old"
@@ -146,7 +138,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="folder does not exist"):
-        write(programs.add_image(), tmp_path / "none" / "a.pte")
+        write(handmade.add_image(), tmp_path / "none" / "a.pte")
 
 
 @pytest.mark.parametrize("mebibytes", [512, pytest.param(2560, marks=pytest.mark.slow)])

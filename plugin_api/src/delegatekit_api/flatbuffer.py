@@ -11,6 +11,7 @@ that hostile bytes give a FormatError and nothing else. Format: the flatbuffers 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -204,7 +205,10 @@ class _Writer:
         """Write what the field points to and note what goes into the table itself."""
         kind = slot.kind
         if kind.form == "scalar":
-            filled.append((slot.slot, _PREPEND[kind.scalar], content, kind.default))
+            # Negative zero equals the default, but is not it.
+            negative_zero = content == 0 and isinstance(content, float) and math.copysign(1.0, content) < 0
+            default = None if negative_zero else kind.default
+            filled.append((slot.slot, _PREPEND[kind.scalar], content, default))
             return
         number = slot.slot
         if kind.form == "union":
@@ -283,6 +287,8 @@ class _Reader:
         self.size = len(view)
         # Tables may be shared, but a file that unfolds to much more than it holds is an attack.
         self.budget = 4 * len(view) + 4096
+        #: Strings by position: writers share them (file names in stack traces), and each counts once.
+        self.strings: dict[int, str] = {}
 
     def fail(self, what: str, where: str, offset: int) -> FormatError:
         return FormatError(what, where=f"{where} at offset {offset}")
@@ -350,16 +356,23 @@ class _Reader:
         ]
 
     def vector(self, kind: _Kind, position: int, where: str) -> Any:
-        size, code = _SCALARS[kind.scalar] if kind.form == "vector" else (1, "B")
-        start, count = self.extent(position, size, where)
         if kind.form == "string":
-            try:
-                return bytes(self.view[start : start + count]).decode()
-            except UnicodeDecodeError as error:
-                raise self.fail("a string is not UTF-8", where, position) from error
+            return self.string(position, where)
+        size, code = _SCALARS[kind.scalar]
+        start, count = self.extent(position, size, where)
         if kind.scalar == "u8":
             return bytes(self.view[start : start + count])
         return list(struct.unpack_from(f"<{count}{code}", self.view, start))
+
+    def string(self, position: int, where: str) -> str:
+        known = self.strings.get(position)
+        if known is None:
+            start, count = self.extent(position, 1, where)
+            try:
+                known = self.strings[position] = bytes(self.view[start : start + count]).decode()
+            except UnicodeDecodeError as error:
+                raise self.fail("a string is not UTF-8", where, position) from error
+        return known
 
     def extent(self, position: int, size: int, where: str) -> tuple[int, int]:
         """Start and length of the vector at `position`, whose elements have `size` bytes."""

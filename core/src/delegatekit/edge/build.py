@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import Node
 
-from delegatekit_api import LoweringError, UnsupportedError, describe_node
+from delegatekit_api import UnsupportedError, describe_node
 
 from . import attention, normalization  # noqa: F401  (they register their rules)
 from .builder import Builder
@@ -207,14 +207,14 @@ def _refuse_unsupported(program: ExportedProgram) -> None:
 
 
 def _resolve(names: Collection[str]) -> frozenset[OpOverload]:
+    """The operators of these names. One that this PyTorch does not have cannot occur in a program either."""
     found: set[OpOverload] = set()
     for name in names:
         namespace, _, rest = name.partition(".")
         packet, _, overload = rest.rpartition(".")
         target = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
-        if not isinstance(target, OpOverload):
-            raise LoweringError(f"a backend asks to keep {name}, which this PyTorch does not have")
-        found.add(target)
+        if isinstance(target, OpOverload):
+            found.add(target)
     return frozenset(found)
 
 

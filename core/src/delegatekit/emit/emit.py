@@ -13,8 +13,8 @@ from torch.fx import Node
 
 from delegatekit_api import LoweringError, NamedData, UnsupportedError, describe_node
 
-from ..inspection import MANIFEST_KEY
 from ..lowering import Delegate, LoweredMethod
+from ..manifest import MANIFEST_KEY
 from ..pte import PteImage, schema
 from ..pte.dtypes import scalar_type
 from .memory import Request, plan_memory

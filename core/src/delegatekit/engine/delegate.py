@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from functools import cache
-from typing import Any
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
@@ -20,31 +20,57 @@ from delegatekit_api import (
     RuntimeUnavailableError,
 )
 
-from .. import discovery
+from ..discovery import LoadedBackend
+from ..manifest import Owner
 from ..pte import PteFile, PteImage, schema, to_bytes
+
+#: Finds the backend that runs delegates of an id; raises PluginError if there is none.
+BackendFinder: TypeAlias = Callable[[str], LoadedBackend]
+
+
+class Runtimes:
+    """The plugins' runtimes: found when a delegate first needs one, then shared by a program's delegates."""
+
+    def __init__(self, find: BackendFinder) -> None:
+        self._find = find
+        self._known: dict[str, DelegateRuntime] = {}
+
+    def get(self, delegate_id: str, owner: Owner, where: str) -> DelegateRuntime:
+        """The runtime for a delegate id. Raises RuntimeUnavailableError, naming what to install."""
+        if delegate_id not in self._known:
+            self._known[delegate_id] = self._create(delegate_id, owner, where)
+        return self._known[delegate_id]
+
+    def _create(self, delegate_id: str, owner: Owner, where: str) -> DelegateRuntime:
+        made_by = f"the file was made with {owner.distribution} {owner.version}" if owner != Owner() else None
+        try:
+            backend = self._find(delegate_id)
+        except PluginError as error:
+            hint = error.hint if made_by is None else f"pip install {owner.distribution} ({made_by})"
+            raise RuntimeUnavailableError(error.what, where=where, hint=hint) from None
+        available = backend.runtime_availability()
+        if not available.available:
+            raise RuntimeUnavailableError(
+                f"the runtime of backend {backend.name} ({delegate_id}) cannot work here: {available.reason}",
+                where=where,
+                hint=made_by,
+            )
+        return backend.create_runtime()
 
 
 class DelegateInstance:
-    """One initialised delegate. Raises RuntimeUnavailableError, before anything runs, if it cannot run here."""
+    """One initialised delegate; released by `destroy`, or when it is collected."""
 
-    def __init__(
-        self,
-        file: PteFile,
-        table: schema.BackendDelegate,
-        inputs: Sequence[schema.Tensor],
-        outputs: Sequence[schema.Tensor],
-        where: str,
-    ) -> None:
+    def __init__(self, runtime: DelegateRuntime, payload: DelegatePayload, where: str) -> None:
         self._where = where
-        self._runtime = _runtime(str(table.id))
-        payload = _payload(file, table, inputs, outputs)
+        self._runtime = runtime
         try:
-            self._handle: Any = self._runtime.init(payload)
+            self._handle: Any = runtime.init(payload)
         except DelegateKitError:
             raise
         except Exception as error:
             raise FormatError(f"its runtime refused the blob: {type(error).__name__}: {error}", where=where) from error
-        self._alive = True
+        self._release = weakref.finalize(self, runtime.destroy, self._handle)
 
     def execute(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once, writing into `outputs`."""
@@ -57,29 +83,13 @@ class DelegateInstance:
 
     def destroy(self) -> None:
         """Release the runtime's handle."""
-        if self._alive:
-            self._alive = False
-            self._runtime.destroy(self._handle)
+        self._release()
 
 
-@cache
-def _runtime(delegate_id: str) -> DelegateRuntime:
-    try:
-        backend = discovery.find_by_delegate_id(delegate_id)
-    except PluginError as error:
-        raise RuntimeUnavailableError(error.what, hint=error.hint) from None
-    available = backend.runtime_availability()
-    if not available.available:
-        raise RuntimeUnavailableError(
-            f"the runtime of backend {backend.name} cannot work here: {available.reason}",
-            where=f"delegate {delegate_id}",
-        )
-    return backend.create_runtime()
-
-
-def _payload(
+def payload(
     file: PteFile, table: schema.BackendDelegate, inputs: Sequence[schema.Tensor], outputs: Sequence[schema.Tensor]
 ) -> DelegatePayload:
+    """What a delegate's runtime receives, for a call with these inputs and outputs."""
     from .method import tensor_spec
 
     blob = file.delegate_blob(table)
@@ -87,6 +97,9 @@ def _payload(
     input_specs, output_specs = ([tensor_spec(tensor) for tensor in tensors] for tensors in (inputs, outputs))
 
     def as_program(keys: Collection[str]) -> bytes:
+        missing = [key for key in keys if key not in file.named_data]
+        if missing:
+            raise FormatError(f"the file has no named data {missing[0]!r}", where=f"delegate {table.id}")
         named = tuple(NamedData(key, file.named_data[key]) for key in keys)
         return to_bytes(delegate_program(table, blob, named, inputs, outputs))
 

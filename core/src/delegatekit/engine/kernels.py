@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
@@ -15,63 +15,85 @@ from delegatekit_api import FormatError
 
 from ..pte.dtypes import torch_dtype
 
-#: Scalar arithmetic of the runtime: name -> Python's function of the same meaning.
-SCALAR_OPERATORS: dict[str, Callable[..., Any]] = {
-    "add.Scalar": operator.add,
-    "sub.Scalar": operator.sub,
-    "mul.Scalar": operator.mul,
-    "floordiv.Scalar": operator.floordiv,
-    "floordiv.int": operator.floordiv,
-    "truediv.Scalar": operator.truediv,
-    "mod.Scalar": operator.mod,
-    "mod.int": operator.mod,
-    "neg.Scalar": operator.neg,
-    "eq.Scalar": operator.eq,
-    "gt.Scalar": operator.gt,
-    "ge.Scalar": operator.ge,
-    "lt.Scalar": operator.lt,
-    "le.Scalar": operator.le,
-    "sym_not.Scalar": operator.not_,
-    "sym_max.Scalar": max,
-    "sym_min.Scalar": min,
-    "sym_float.Scalar": float,
-    "sym_int.Scalar": int,
-    "ceil.Scalar": math.ceil,
-    "round.Scalar": round,
-    "trunc.Scalar": math.trunc,
-    "sym_ite.Scalar": lambda condition, yes, no: yes if condition else no,
+#: Kernels whose result is a number -> Python's function of the same meaning.
+_SCALAR_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "executorch_prim::add.Scalar": operator.add,
+    "executorch_prim::sub.Scalar": operator.sub,
+    "executorch_prim::mul.Scalar": operator.mul,
+    "executorch_prim::floordiv.Scalar": operator.floordiv,
+    "executorch_prim::floordiv.int": operator.floordiv,
+    "executorch_prim::truediv.Scalar": operator.truediv,
+    "executorch_prim::mod.Scalar": operator.mod,
+    "executorch_prim::mod.int": operator.mod,
+    "executorch_prim::neg.Scalar": operator.neg,
+    "executorch_prim::eq.Scalar": operator.eq,
+    "executorch_prim::gt.Scalar": operator.gt,
+    "executorch_prim::ge.Scalar": operator.ge,
+    "executorch_prim::lt.Scalar": operator.lt,
+    "executorch_prim::le.Scalar": operator.le,
+    "executorch_prim::sym_not.Scalar": operator.not_,
+    "executorch_prim::sym_max.Scalar": max,
+    "executorch_prim::sym_min.Scalar": min,
+    "executorch_prim::sym_float.Scalar": float,
+    "executorch_prim::sym_int.Scalar": int,
+    "executorch_prim::ceil.Scalar": math.ceil,
+    "executorch_prim::round.Scalar": round,
+    "executorch_prim::trunc.Scalar": math.trunc,
+    "executorch_prim::sym_ite.Scalar": lambda condition, yes, no: yes if condition else no,
+    "aten::sym_size.int": lambda tensor, axis: tensor.shape[axis],
+    "aten::sym_numel": lambda tensor: tensor.numel(),
+    "aten::_local_scalar_dense": lambda tensor: tensor.item(),
 }
+#: Kernels that copy their first argument into the out argument at this position, whatever its dtype and layout.
+_COPIES: Final = {
+    "executorch_prim::et_view.default": 2,
+    "dim_order_ops::_to_dim_order_copy.out": 3,
+    "dim_order_ops::_clone_dim_order.out": 3,
+    "et_copy::_h2d_copy.out": 1,
+    "et_copy::_d2h_copy.out": 1,
+}
+_MEMORY_FORMATS: Final = {0: torch.contiguous_format, 1: torch.preserve_format}
 
-#: Arguments whose integer value is a code of PyTorch's.
-_DTYPES, _MEMORY_FORMATS = "ScalarType", "MemoryFormat"
+
+def returns_scalar(name: str) -> bool:
+    """Whether a kernel's result is a number, which replaces the value of the call's last argument."""
+    return name in _SCALAR_FUNCTIONS
+
+
+def scalar_function(name: str) -> Callable[..., Any]:
+    """What such a kernel computes from the call's other arguments."""
+    return _SCALAR_FUNCTIONS[name]
 
 
 def bind(name: str, arguments: Sequence[Any]) -> Callable[[], Any]:
-    """The call of kernel `name` on values (tensors, numbers, lists) that stay the same objects over all calls."""
+    """The call of kernel `name` on values (tensors, numbers, lists) that stay the same objects over all calls.
+
+    Raises FormatError for a kernel that this engine lacks, and for a copy between sizes that differ.
+    """
+    if name in _COPIES:
+        return _copy(name, arguments[0], arguments[_COPIES[name]])
+    if name == "executorch_prim::et_copy_index.tensor":
+        target, source, index = arguments
+        return partial(target[index].copy_, source)
+    if name == "dim_order_ops::_empty_dim_order.out":
+        return lambda: None  # any content will do
     target = _target(name)
     positional, keywords = _arranged(target, arguments)
     return partial(target._op, *positional, **keywords)
 
 
-def outputs(name: str, arguments: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-    """The tensors among the arguments that the kernel writes."""
-    found: list[torch.Tensor] = []
-    for declared, value in zip(_target(name)._schema.arguments, arguments, strict=False):
-        if declared.is_out:
-            found.extend(value if isinstance(value, list | tuple) else [value])
-    return tuple(found)
+def _copy(name: str, source: torch.Tensor, target: torch.Tensor) -> Callable[[], Any]:
+    if name == "executorch_prim::et_view.default" and source.numel() == target.numel() and source.is_contiguous():
+        source = source.view(target.shape)
+    if source.shape != target.shape:
+        raise FormatError(f"{name} copies {tuple(source.shape)} into {tuple(target.shape)}")
+    return partial(target.copy_, source)
 
 
 @cache
 def _target(name: str) -> OpOverload:
     namespace, _, rest = name.partition("::")
     packet, _, overload = rest.partition(".")
-    if namespace == "dim_order_ops":
-        # The tensors of a call carry their layout themselves: what is left is the plain operator.
-        packet, overload = {"_to_dim_order_copy": ("_to_copy", "out"), "_clone_dim_order": ("clone", "out")}.get(
-            packet, (packet, overload)
-        )
-        namespace = "aten"
     target = getattr(getattr(getattr(torch.ops, namespace, None), packet, None), overload or "default", None)
     if not isinstance(target, OpOverload):
         raise FormatError(f"the Python engine has no kernel {name}", hint="run the file in the ExecuTorch runtime")
@@ -82,8 +104,9 @@ def _arranged(target: OpOverload, arguments: Sequence[Any]) -> tuple[list[Any], 
     """Arguments in the order of the runtime's call as PyTorch wants them: some by position, some by name."""
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
+    # What a call passes beyond the operator's arguments is the return value, which is the out argument again.
     for declared, value in zip(target._schema.arguments, arguments, strict=False):
-        converted = _convert(str(declared.type), declared.name, value)
+        converted = _converted(declared.name, value)
         if declared.kwarg_only:
             keywords[declared.name] = converted
         else:
@@ -91,13 +114,14 @@ def _arranged(target: OpOverload, arguments: Sequence[Any]) -> tuple[list[Any], 
     return positional, keywords
 
 
-def _convert(kind: str, name: str, value: Any) -> Any:
-    if value is None or isinstance(value, torch.Tensor):
-        return value
+def _converted(name: str, value: Any) -> Any:
+    """Codes of types and layouts as PyTorch's objects. Layout and device follow from the out argument."""
+    if name in ("layout", "device"):
+        return None
     if name == "dtype" and isinstance(value, int):
         return torch_dtype(value)
     if name == "memory_format" and isinstance(value, int):
-        return (torch.contiguous_format, torch.preserve_format)[value]
-    if name in ("layout", "device") or _MEMORY_FORMATS in kind:
-        return None
+        if value not in _MEMORY_FORMATS:
+            raise FormatError(f"memory format {value} is unknown")
+        return _MEMORY_FORMATS[value]
     return value

@@ -5,21 +5,24 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten, treespec_loads
 
 from delegatekit_api import DelegateKitError, ExecutionError, FormatError, TensorSpec
 
+from ..manifest import Manifest, read_manifest
 from ..pte import PteFile, schema
+from ..pte.dataflow import Effect, calls, effects
 from ..pte.dtypes import torch_dtype
-from ..pte.validate import allocation_offset, operator_name, tensor_size
 from . import kernels
-from .delegate import DelegateInstance
+from .delegate import DelegateInstance, Runtimes, payload
 
 #: Arenas start at multiples of this many bytes, as kernels like it.
 _ARENA_ALIGNMENT = 64
+#: Behind an arena this many bytes may be read: vector kernels load whole registers at a tensor's end.
+_OVERREAD = 128
 
 #: A chain that jumps back is stopped after so many instructions, as the runtime does.
 _INSTRUCTION_LIMIT = 10_000_000
@@ -34,12 +37,14 @@ class Method:
     It holds one arena and one instance of each delegate: use it from one thread at a time.
     """
 
-    def __init__(self, file: PteFile, plan: schema.ExecutionPlan) -> None:
+    def __init__(self, file: PteFile, plan: schema.ExecutionPlan, runtimes: Runtimes) -> None:
         self.name = str(plan.name)
         self._file = file
+        self._runtimes = runtimes
         self._plan = plan
         self._delegates: list[DelegateInstance] = []
         self._checked = False
+        self._closed = False
         self._arenas = [_arena(size) for size in plan.non_const_buffer_sizes or ()]
         self._values: list[Any] = [None] * len(plan.values or ())
         for index, value in enumerate(plan.values or ()):
@@ -48,7 +53,15 @@ class Method:
             if isinstance(value.val, schema.IntList | schema.TensorList | schema.OptionalTensorList):
                 items = [None if item < 0 else self._values[item] for item in value.val.items or ()]
                 self._values[index] = items
+        self._calls = calls(plan)
+        self._jumps = any(isinstance(call, schema.JumpFalseCall) for call in self._calls)
         self._changing = self._changing_values()
+        #: Where each tensor is and must stay.
+        self._places = [
+            (index, value.shape, value.data_ptr())
+            for index, value in enumerate(self._values)
+            if isinstance(value, torch.Tensor) and index not in self._changing
+        ]
         try:
             self._steps = self._prepare()
         except BaseException:
@@ -81,10 +94,10 @@ class Method:
 
     def close(self) -> None:
         """Release the delegates. The method cannot be called afterwards."""
+        self._closed = True
         for delegate in self._delegates:
             delegate.destroy()
         self._delegates.clear()
-        self._steps = []
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec | None, ...]:
@@ -122,9 +135,9 @@ class Method:
         return None
 
     def _tensor(self, table: schema.Tensor) -> torch.Tensor:
-        size, dtype = tensor_size(table), torch_dtype(table.scalar_type)
+        size, dtype = table.nbytes, torch_dtype(table.scalar_type)
         if table.allocation_info is not None:
-            offset = allocation_offset(table.allocation_info)
+            offset = table.allocation_info.offset
             data = self._arenas[table.allocation_info.memory_id][offset : offset + size]
             if table.data_buffer_idx:
                 data.copy_(_borrowed(self._file.mutable_state(table.data_buffer_idx, size)))
@@ -142,14 +155,11 @@ class Method:
     def _changing_values(self) -> set[int]:
         """Values that instructions replace, so that calls must look them up each time."""
         changing: set[int] = set()
-        for call in self._calls():
+        for call in self._calls:
             if isinstance(call, schema.MoveCall):
                 changing.add(call.move_to)
-            elif isinstance(call, schema.KernelCall):
-                name = self._operator(call)
-                scalar_result = name in ("aten::sym_size.int", "aten::sym_numel", "aten::_local_scalar_dense")
-                if scalar_result or (name.startswith("executorch_prim::") and "et_" not in name):
-                    changing.add((call.args or [])[-1])
+            elif isinstance(call, schema.KernelCall) and kernels.returns_scalar(self._operator(call)):
+                changing.add((call.args or [])[-1])
         lists = (schema.IntList, schema.TensorList, schema.OptionalTensorList)
         for index, value in enumerate(self._plan.values or ()):
             if isinstance(value.val, lists) and changing.intersection(value.val.items or ()):
@@ -165,36 +175,33 @@ class Method:
 
     # -- instructions --------------------------------------------------------------------------------------------
 
-    def _calls(self) -> list[Any]:
-        return [instruction.instr_args for chain in self._plan.chains or () for instruction in chain.instructions or ()]
-
     def _operator(self, call: schema.KernelCall) -> str:
-        return operator_name((self._plan.operators or [])[call.op_index])
+        return (self._plan.operators or [])[call.op_index].full_name
 
     def _prepare(self) -> list[_Step]:
-        defined = set(self._plan.inputs or ())
         steps: list[_Step] = []
-        for call in self._calls():
-            if isinstance(call, schema.KernelCall):
-                steps.append(self._kernel(call))
-                defined.update(call.args or ())
-            elif isinstance(call, schema.DelegateCall):
-                steps.append(self._delegate(call, defined))
-                defined.update(call.args or ())
-            elif isinstance(call, schema.MoveCall):
-                steps.append(self._move(call))
-            elif isinstance(call, schema.JumpFalseCall):
-                steps.append(self._jump(call))
-            else:
-                steps.append(lambda: None)  # freeing is for memory that this engine does not allocate
+        found = effects(self._plan)
+        for chain in self._plan.chains or ():
+            start = len(steps)
+            for instruction in chain.instructions or ():
+                steps.append(self._step(instruction.instr_args, found[len(steps)], start))
         return steps
+
+    def _step(self, call: Any, effect: Effect, chain_start: int) -> _Step:
+        if isinstance(call, schema.KernelCall):
+            return self._kernel(call)
+        if isinstance(call, schema.DelegateCall):
+            return self._delegate(call, effect)
+        if isinstance(call, schema.MoveCall):
+            return self._move(call)
+        if isinstance(call, schema.JumpFalseCall):
+            return self._jump(call, chain_start)
+        return lambda: None  # freeing is for memory that this engine does not allocate
 
     def _kernel(self, call: schema.KernelCall) -> _Step:
         name, indices = self._operator(call), call.args or []
-        if name.startswith("executorch_prim::"):
-            return self._primitive(name.partition("::")[2], indices)
-        if name in ("aten::sym_size.int", "aten::sym_numel", "aten::_local_scalar_dense"):
-            return self._scalar_result(name, indices)
+        if kernels.returns_scalar(name):
+            return self._scalar(name, indices)
         if self._changing.intersection(indices):
 
             def late() -> None:
@@ -208,33 +215,12 @@ class Method:
 
         return run
 
-    def _primitive(self, name: str, indices: Sequence[int]) -> _Step:
-        if name == "et_view.default":
-            source, _, target = indices
-
-            def view() -> None:
-                self._values[target].copy_(self._values[source].reshape(self._values[target].shape))
-
-            return view
-        function = kernels.SCALAR_OPERATORS.get(name)
-        if function is None:
-            raise FormatError(f"the Python engine has no operator executorch_prim::{name}", where=f"method {self.name}")
+    def _scalar(self, name: str, indices: Sequence[int]) -> _Step:
+        function = kernels.scalar_function(name)
         *arguments, result = indices
 
         def compute() -> None:
-            self._values[result] = function(*(self._values[index] for index in arguments))
-
-        return compute
-
-    def _scalar_result(self, name: str, indices: Sequence[int]) -> _Step:
-        source, result = indices[0], indices[-1]
-
-        def compute() -> None:
-            tensor = self._values[source]
-            if name == "aten::sym_size.int":
-                self._values[result] = tensor.shape[self._values[indices[1]]]
-            else:
-                self._values[result] = tensor.numel() if name == "aten::sym_numel" else tensor.item()
+            self._values[result] = function(*[self._values[index] for index in arguments])
 
         return compute
 
@@ -244,25 +230,19 @@ class Method:
 
         return move
 
-    def _jump(self, call: schema.JumpFalseCall) -> _Step:
+    def _jump(self, call: schema.JumpFalseCall, chain_start: int) -> _Step:
+        destination = chain_start + call.destination_instruction
+
         def jump() -> int | None:
             condition = self._values[call.cond_value_index]
             true = bool(condition.all()) if isinstance(condition, torch.Tensor) else bool(condition)
-            return None if true else call.destination_instruction
+            return None if true else destination
 
         return jump
 
-    def _delegate(self, call: schema.DelegateCall, defined: set[int]) -> _Step:
-        table = (self._plan.delegates or [])[call.delegate_index]
-        values = self._plan.values or []
-        # The file does not say which arguments are outputs: they are those that nothing has computed yet.
-        reads = [index for index in call.args or () if index in defined or values[index].val.data_buffer_idx]  # type: ignore[union-attr]
-        writes = [index for index in call.args or () if index not in reads]
-        if [*reads, *writes] != list(call.args or ()):
-            raise FormatError("inputs and outputs of a delegate call are mixed up", where=f"method {self.name}")
-        tables: list[list[Any]] = [[values[index].val for index in indices] for indices in (reads, writes)]
-        where = f"method {self.name}, delegate {table.id}"
-        instance = DelegateInstance(self._file, table, tables[0], tables[1], where)
+    def _delegate(self, call: schema.DelegateCall, effect: Effect) -> _Step:
+        reads, writes = effect.reads, effect.writes
+        instance = self._new_delegate(call.delegate_index, reads, writes)
         self._delegates.append(instance)
         inputs = [self._values[index] for index in reads]
         outputs = [self._values[index] for index in writes]
@@ -270,27 +250,37 @@ class Method:
         def run() -> None:
             instance.execute(inputs, outputs)
 
-        if self._changing.isdisjoint(reads):
+        if self._changing.isdisjoint((*reads, *writes)):
             return run
 
         def late() -> None:
-            instance.execute([self._values[index] for index in reads], outputs)
+            instance.execute([self._values[index] for index in reads], [self._values[index] for index in writes])
 
         return late
 
+    @cached_property
+    def _manifest(self) -> Manifest:
+        return read_manifest(self._file)
+
+    def _new_delegate(self, index: int, reads: Sequence[int], writes: Sequence[int]) -> DelegateInstance:
+        table = (self._plan.delegates or [])[index]
+        where = f"method {self.name}, delegate {table.id}"
+        runtime = self._runtimes.get(str(table.id), self._manifest.owner(self.name, index), where)
+        values: Any = self._plan.values
+        inputs, outputs = ([values[item].val for item in items] for items in (reads, writes))
+        return DelegateInstance(runtime, payload(self._file, table, inputs, outputs), where)
+
     def _execute(self) -> None:
-        if not self._steps and self._calls():
+        if self._closed:
             raise ExecutionError("was closed", where=f"method {self.name}")
+        self._run_steps()
         if self._checked:
-            self._run_steps()
             return
-        # PyTorch resizes an output that does not fit, with a warning: once is enough to see that none does.
-        shapes = [(value, value.shape) for value in self._values if isinstance(value, torch.Tensor)]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)
-            self._run_steps()
-        if any(tensor.shape != shape for tensor, shape in shapes):
-            raise ExecutionError("a kernel resized its output", where=f"method {self.name}")
+        # PyTorch gives an output that does not fit a new size: once is enough to see that none does.
+        for index, shape, address in self._places:
+            tensor = self._values[index]
+            if tensor.shape != shape or tensor.data_ptr() != address:
+                raise ExecutionError(f"a kernel resized value {index}", where=f"method {self.name}")
         self._checked = True
 
     def _run_steps(self) -> None:
@@ -309,14 +299,10 @@ class Method:
         except DelegateKitError:
             raise
         except Exception as error:
-            call = self._calls()[position]
+            call = self._calls[position]
             name = self._operator(call) if isinstance(call, schema.KernelCall) else type(call).__name__
             where = f"method {self.name}, instruction {position} ({name})"
             raise ExecutionError(f"failed: {type(error).__name__}: {error}", where=where) from error
-
-    @cached_property
-    def _jumps(self) -> bool:
-        return any(isinstance(call, schema.JumpFalseCall) for call in self._calls())
 
     # -- inputs and outputs --------------------------------------------------------------------------------------
 
@@ -334,11 +320,18 @@ class Method:
             elif given.dtype != bound.dtype:
                 self._refuse_input(position, f"has dtype {given.dtype}, not {bound.dtype}")
             elif given.shape != bound.shape:
-                self._refuse_input(position, f"has shape {tuple(given.shape)}, not {tuple(bound.shape)}")
+                self._refuse_shape(position, index, given)
             else:
                 bound.copy_(given)
 
-    def _refuse_input(self, position: int, what: str) -> None:
+    def _refuse_shape(self, position: int, index: int, given: torch.Tensor) -> None:
+        spec = self._spec(index)
+        what = f"has shape {tuple(given.shape)}, not {tuple(self._values[index].shape)}"
+        if spec is not None and spec.dynamic:
+            what += " (the file would take smaller sizes, but the Python engine runs the largest only)"
+        self._refuse_input(position, what)
+
+    def _refuse_input(self, position: int, what: str) -> NoReturn:
         raise ExecutionError(what, where=f"method {self.name}, input {position}")
 
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -394,7 +387,10 @@ def _structure(text: str | None) -> TreeSpec | None:
 
 
 def _arena(size: int) -> torch.Tensor:
-    memory = torch.zeros(size + _ARENA_ALIGNMENT, dtype=torch.uint8)
+    try:
+        memory = torch.zeros(size + _ARENA_ALIGNMENT + _OVERREAD, dtype=torch.uint8)
+    except RuntimeError as error:
+        raise ExecutionError(f"there is no memory for a planned buffer of {size} bytes") from error
     start = -memory.data_ptr() % _ARENA_ALIGNMENT
     return memory[start : start + size]
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from delegatekit_api import ExecutionError
 
+from .. import discovery
 from ..pte import PteFile, read
 from ..pte.validate import validate
+from .delegate import BackendFinder, Runtimes
 from .method import Method
 
 
@@ -19,8 +21,9 @@ class LoadedProgram(Mapping[str, Method]):
     that shares the file's constants.
     """
 
-    def __init__(self, file: PteFile) -> None:
+    def __init__(self, file: PteFile, find_backend: BackendFinder) -> None:
         self._file = file
+        self._runtimes = Runtimes(find_backend)
         self._plans = {str(plan.name): plan for plan in file.program.execution_plan or ()}
         self._methods: dict[str, Method] = {}
 
@@ -39,14 +42,28 @@ class LoadedProgram(Mapping[str, Method]):
         """A fresh instance of a method. Raises RuntimeUnavailableError if a delegate cannot run here."""
         if name not in self._plans:
             raise ExecutionError(f"there is no method {name!r} (methods: {', '.join(self._plans)})")
-        return Method(self._file, self._plans[name])
+        return Method(self._file, self._plans[name], self._runtimes)
+
+    def close(self) -> None:
+        """Release the delegates of all methods."""
+        for method in self._methods.values():
+            method.close()
+
+    def __enter__(self) -> LoadedProgram:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
-def load(source: str | Path | bytes | bytearray | memoryview) -> LoadedProgram:
+def load(
+    source: str | Path | bytes | bytearray | memoryview, *, find_backend: BackendFinder | None = None
+) -> LoadedProgram:
     """Load a .pte from a path (mapped: constants stay in the file) or from bytes.
 
-    Everything is validated before anything runs: raises FormatError with the fault's place.
+    Everything is validated before anything runs: raises FormatError with the fault's place. `find_backend` finds the
+    backend of a delegate id, by default among the installed plugins.
     """
     file = read(source)
     validate(file)
-    return LoadedProgram(file)
+    return LoadedProgram(file, find_backend or discovery.find_by_delegate_id)

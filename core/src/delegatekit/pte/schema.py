@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 
 from delegatekit_api.flatbuffer import (
@@ -109,6 +110,11 @@ class AllocationDetails(Table):
     memory_offset_low: int = u32()
     memory_offset_high: int = u32()
 
+    @property
+    def offset(self) -> int:
+        """Offset in the buffer, in bytes."""
+        return self.memory_offset_low | self.memory_offset_high << 32
+
 
 class ExtraTensorInfo(Table):
     """Name and location of tensors that are state or live outside the file."""
@@ -133,6 +139,11 @@ class Tensor(Table):
     layout: int = i8()
     shape_dynamism: int = i8()
     extra_tensor_info: ExtraTensorInfo | None = ref(lambda: ExtraTensorInfo)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the content; of the largest one, if sizes are bounds."""
+        return math.prod(self.sizes or ()) * ELEMENT_SIZE[ScalarType(self.scalar_type)]
 
 
 class Null(Table):
@@ -208,6 +219,11 @@ class Operator(Table):
 
     name: str | None = string()
     overload: str | None = string()
+
+    @property
+    def full_name(self) -> str:
+        """The name in the registry: "aten::add.out"."""
+        return f"{self.name}.{self.overload}" if self.overload else str(self.name)
 
 
 class KernelCall(Table):

@@ -6,22 +6,21 @@
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from delegatekit_api import FormatError
 
 from . import schema
+from .dataflow import calls, effects
 from .reader import PteFile
+from .signatures import Kinds, signature
 
-#: Planned buffers above this are taken for corruption, not for a need.
+#: Planned buffers and tensors above this are taken for corruption, not for a need.
 _LARGEST_BUFFER = 64 << 30
 _LARGEST_RANK = 16
 _DAMAGED = "the file is damaged, or was written by a faulty tool"
 
-_PRIMITIVES = (schema.Null, schema.Int, schema.Bool, schema.Double, schema.String)
 _LISTS = (schema.IntList, schema.DoubleList, schema.BoolList, schema.TensorList, schema.OptionalTensorList)
 
 
@@ -50,16 +49,6 @@ def validate(file: PteFile) -> None:
 def _require(value: Any, what: str, where: str) -> None:
     if not value:
         raise FormatError(what, where=where, hint=_DAMAGED)
-
-
-def tensor_size(tensor: schema.Tensor) -> int:
-    """Bytes of a tensor's (largest) content."""
-    return math.prod(tensor.sizes or ()) * schema.ELEMENT_SIZE[schema.ScalarType(tensor.scalar_type)]
-
-
-def allocation_offset(allocation: schema.AllocationDetails) -> int:
-    """Offset of a planned tensor in its buffer, in bytes."""
-    return allocation.memory_offset_low | allocation.memory_offset_high << 32
 
 
 class _Plan:
@@ -92,8 +81,7 @@ class _Plan:
                 self.fail("has no instructions", f"{self.where}, chain {number}")
             for step, instruction in enumerate(chain.instructions or ()):
                 self.check_instruction(instruction.instr_args, chain, f"{self.where}, instruction {step}")
-        for chain in self.plan.chains or ():
-            _MemoryCheck(self, chain).run()
+        _MemoryCheck(self.plan, self.where).run()
 
     def fail(self, what: str, where: str) -> None:
         raise FormatError(what, where=where, hint=_DAMAGED)
@@ -156,7 +144,9 @@ class _Plan:
             self.fail(f"shape dynamism {tensor.shape_dynamism} has no upper bound or is unknown", where)
         if tensor.layout:
             self.fail(f"layout {tensor.layout} is not strided", where)
-        size = tensor_size(tensor)
+        size = tensor.nbytes
+        if size > _LARGEST_BUFFER:
+            self.fail(f"has {size} bytes: {sizes}", where)
         extra = tensor.extra_tensor_info
         if tensor.allocation_info is not None:
             self.check_allocation(tensor.allocation_info, tensor, size, where)
@@ -179,7 +169,7 @@ class _Plan:
     ) -> None:
         if not 0 < allocation.memory_id < len(self.buffers):
             self.fail(f"is planned in buffer {allocation.memory_id} of {len(self.buffers) - 1} (counted from 1)", where)
-        offset, available = allocation_offset(allocation), self.buffers[allocation.memory_id]
+        offset, available = allocation.offset, self.buffers[allocation.memory_id]
         if offset + size > available:
             self.fail(f"is planned at bytes {offset} to {offset + size} of a buffer of {available}", where)
         if offset % schema.ELEMENT_SIZE[schema.ScalarType(tensor.scalar_type)]:
@@ -203,7 +193,7 @@ class _Plan:
             self.fail("has no name", where)
         from . import runtime_operators
 
-        name = operator_name(operator)
+        name = operator.full_name
         if name not in runtime_operators():
             raise FormatError(
                 f"the runtime has no operator {name}", where=where, hint="lower the model again with this version"
@@ -218,7 +208,7 @@ class _Plan:
             operators = self.plan.operators or []
             if not 0 <= call.op_index < len(operators):
                 self.fail(f"calls operator {call.op_index} of {len(operators)}", where)
-            self.check_arguments(operator_name(operators[call.op_index]), self.arguments(call, where), where)
+            self.check_arguments(operators[call.op_index].full_name, self.arguments(call, where), where)
         elif isinstance(call, schema.DelegateCall):
             delegates = self.plan.delegates or []
             if not 0 <= call.delegate_index < len(delegates):
@@ -246,9 +236,10 @@ class _Plan:
         return [self.value(index, where) for index in call.args or ()]
 
     def check_arguments(self, name: str, arguments: Sequence[Any], where: str) -> None:
-        kinds = argument_kinds(name)
-        if kinds is None:
+        known = signature(name)
+        if known is None:
             return
+        kinds = known.kinds
         if len(arguments) != len(kinds):
             self.fail(f"passes {len(arguments)} arguments to {name}, which takes {len(kinds)}", where)
         for position, (argument, wanted) in enumerate(zip(arguments, kinds, strict=True)):
@@ -257,151 +248,58 @@ class _Plan:
                 self.fail(f"passes {given} as argument {position} of {name}, which wants {_names(wanted)}", where)
 
 
-def operator_name(operator: schema.Operator) -> str:
-    """The registry name, "aten::add.out"."""
-    return f"{operator.name}.{operator.overload}" if operator.overload else str(operator.name)
-
-
-def _names(kinds: tuple[type, ...]) -> str:
+def _names(kinds: Kinds) -> str:
     return " or ".join(kind.__name__ for kind in kinds)
 
 
-@cache
-def argument_kinds(name: str) -> tuple[tuple[type, ...], ...] | None:
-    """The kinds of value that a kernel call passes: the schema's arguments, then what it returns.
-
-    None for operators that PyTorch does not know (the runtime's own).
-    """
-    arguments = operator_schema(name)
-    if arguments is None:
-        return None
-    kinds = [_kinds(str(argument.type)) for argument in arguments.arguments]
-    outs = sum(argument.is_out for argument in arguments.arguments)
-    if outs > 1:
-        kinds.append((schema.TensorList,))
-    elif len(arguments.returns) == 1 or not arguments.returns:
-        # `Tensor(a!)[] out` returns its list, `copy_` its own tensor.
-        kinds.append(kinds[-1] if outs else (schema.Tensor, *_PRIMITIVES) if arguments.returns else kinds[-1])
-    else:
-        kinds.append((schema.TensorList,))
-    return tuple(kinds)
-
-
-def operator_schema(name: str) -> Any:
-    """PyTorch's schema of an aten operator, or None."""
-    import torch
-
-    namespace, _, rest = name.partition("::")
-    if namespace != "aten":
-        return None
-    packet, _, overload = rest.partition(".")
-    target = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
-    return None if target is None else target._schema
-
-
-def _kinds(text: str) -> tuple[type, ...]:
-    optional = text.startswith("Optional[")
-    inner = text[len("Optional[") : -1] if optional else text
-    kinds: tuple[type, ...]
-    if inner.startswith("List["):
-        item = inner[len("List[") : -1]
-        kinds = {
-            "Tensor": (schema.TensorList,),
-            "Optional[Tensor]": (schema.OptionalTensorList, schema.TensorList),
-            "bool": (schema.BoolList,),
-            "float": (schema.DoubleList,),
-            "number": (schema.DoubleList, schema.IntList),
-        }.get(item, (schema.IntList,))
-    else:
-        kinds = {
-            "Tensor": (schema.Tensor,),
-            "number": (schema.Int, schema.Double, schema.Bool),
-            "float": (schema.Double, schema.Int),
-            "bool": (schema.Bool,),
-            "str": (schema.String,),
-            "Device": (schema.Null, schema.Int),
-        }.get(inner, (schema.Int,))
-    # Generators, devices and defaulted settings may be left out as None.
-    if optional or inner in ("Device", "Generator"):
-        kinds = (*kinds, schema.Null)
-    return kinds
-
-
 class _MemoryCheck:
-    """Looks for planned values that overwrite each other while they are still read, in a chain without jumps."""
+    """Looks for planned values that overwrite each other while they are still read, in a method without jumps."""
 
-    def __init__(self, plan: _Plan, chain: schema.Chain) -> None:
+    def __init__(self, plan: schema.ExecutionPlan, where: str) -> None:
         self.plan = plan
-        self.calls = [instruction.instr_args for instruction in chain.instructions or ()]
-        self.read_last: dict[int, int] = {}
-        self.written: list[list[int]] = []
+        self.where = where
+        self.values = [value.val for value in plan.values or ()]
+        # Per buffer: start offsets of the values that are still to be read, sorted, with (end, value, last read).
+        self.active: dict[int, tuple[list[int], list[tuple[int, int, int]]]] = {}
+        self.last_read: dict[int, int] = {}
 
     def run(self) -> None:
-        if any(isinstance(call, schema.JumpFalseCall | schema.MoveCall) for call in self.calls):
+        found = effects(self.plan)
+        if any(isinstance(call, schema.JumpFalseCall | schema.MoveCall) for call in calls(self.plan)):
             return
-        self.find_uses()
-        # Per buffer: start offsets of the values that are still to be read, sorted, with (end, value, last read).
-        active: dict[int, tuple[list[int], list[tuple[int, int, int]]]] = {}
-        for value in self.plan.plan.inputs or ():
-            self.write(value, -1, active)
-        for step, values in enumerate(self.written):
-            for value in values:
-                self.write(value, step, active)
+        for step, effect in enumerate(found):
+            for index in (*effect.reads, *effect.through):
+                self.last_read[index] = step
+        inputs = self.plan.inputs or []
+        for index, value in enumerate(self.values):
+            # What has an initial value keeps its content from call to call.
+            if isinstance(value, schema.Tensor) and value.allocation_info is not None and value.data_buffer_idx:
+                self.last_read[index] = len(found)
+                self.write(index, -1)
+            elif index in inputs:
+                self.write(index, -1)
+        for step, effect in enumerate(found):
+            for index in effect.writes:
+                self.write(index, step)
 
-    def find_uses(self) -> None:
-        defined = set(self.plan.plan.inputs or ())
-        for step, call in enumerate(self.calls):
-            writes: list[int] = []
-            if isinstance(call, schema.KernelCall):
-                name = operator_name((self.plan.plan.operators or [])[call.op_index])
-                found = operator_schema(name)
-                outs = [i for i, argument in enumerate(found.arguments) if argument.is_out] if found is not None else []
-                arguments = call.args or []
-                writes = [index for i in outs for index in self.tensors(arguments[i])]
-                reads = [index for i, arg in enumerate(arguments) if i not in outs for index in self.tensors(arg)]
-                reads = [index for index in reads if index not in writes]
-            elif isinstance(call, schema.DelegateCall):
-                reads = [index for index in call.args or () if index in defined or not self.planned(index)]
-                writes = [index for index in call.args or () if index not in reads]
-            else:
-                reads = []
-            defined.update(writes)
-            for index in reads:
-                self.read_last[index] = step
-            self.written.append(writes)
-        for index in self.plan.plan.outputs or ():
-            self.read_last[index] = len(self.calls)
-
-    def tensors(self, index: int) -> list[int]:
-        value = self.plan.values[index].val
-        if isinstance(value, schema.Tensor):
-            return [index]
-        if isinstance(value, schema.TensorList | schema.OptionalTensorList):
-            return [item for item in value.items or () if item >= 0]
-        return []
-
-    def planned(self, index: int) -> bool:
-        value = self.plan.values[index].val
-        # A value with initial state is there before anything runs.
-        return isinstance(value, schema.Tensor) and value.allocation_info is not None and not value.data_buffer_idx
-
-    def write(self, index: int, step: int, active: Any) -> None:
-        value = self.plan.values[index].val
-        if not isinstance(value, schema.Tensor) or value.allocation_info is None or not tensor_size(value):
+    def write(self, index: int, step: int) -> None:
+        value = self.values[index]
+        if not isinstance(value, schema.Tensor) or value.allocation_info is None or not value.nbytes:
             return
-        start = allocation_offset(value.allocation_info)
-        end = start + tensor_size(value)
-        starts, spans = active.setdefault(value.allocation_info.memory_id, ([], []))
+        start = value.allocation_info.offset
+        end = start + value.nbytes
+        starts, spans = self.active.setdefault(value.allocation_info.memory_id, ([], []))
         position = bisect.bisect_left(starts, start)
         if position and spans[position - 1][0] > start:
             position -= 1
         while position < len(starts) and starts[position] < end:
-            other_end, other, last = spans[position]
-            if other != index and last > step and other_end > start:
-                self.plan.fail(
-                    f"value {index} overwrites value {other}, which is still read by instruction {last}",
-                    f"{self.plan.where}, instruction {step}",
+            _, other, last = spans[position]
+            if other != index and last >= step:
+                raise FormatError(
+                    f"value {index} overwrites value {other}, which is read until instruction {last}",
+                    where=f"{self.where}, {'instruction ' + str(step) if step >= 0 else 'inputs'}",
+                    hint=_DAMAGED,
                 )
             del starts[position], spans[position]
         starts.insert(position, start)
-        spans.insert(position, (end, index, self.read_last.get(index, step)))
+        spans.insert(position, (end, index, max(step, self.last_read.get(index, step))))

@@ -284,7 +284,7 @@ def validate(
         bounds = node.output_min_max
         if bounds is not None and not bounds.output_min <= bounds.output_max:
             raise FormatError("clamps to an empty interval", where=where)
-    return frozenset(entry.named_key for entry in entries if entry.named_key is not None)
+    return frozenset(entry.named_key for entry in entries if entry.named_key)
 
 
 def _tensor_of(value: schema.XValue, where: str) -> schema.XNNTensorValue:
@@ -316,7 +316,7 @@ def _validate_constant(
         raise FormatError(f"constant {tensor.constant_buffer_idx} of {len(entries)} does not exist", where=where)
     entry = entries[tensor.constant_buffer_idx]
     needed = constant_bytes(DataType(tensor.datatype), tensor.dims or ())
-    if entry.named_key is None:
+    if not entry.named_key:  # other writers leave an empty key where there is none
         available = max(0, min(entry.size, section_size - entry.offset))
     elif entry.named_key in named_data:
         available = len(named_data[entry.named_key])

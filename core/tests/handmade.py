@@ -1,4 +1,4 @@
-"""Small programs for the format's tests, built by hand from the schema."""
+"""Small programs for the tests of format and engine, built by hand from the schema."""
 
 from __future__ import annotations
 

@@ -1,0 +1,53 @@
+"""Who made a .pte and its delegates: the named data "delegatekit.manifest", JSON written by emission."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .pte import PteFile
+
+#: Key of the manifest among the file's named data.
+MANIFEST_KEY = "delegatekit.manifest"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The plugin that made a delegate; "unknown" in files of other writers."""
+
+    distribution: str = "unknown"
+    version: str = "unknown"
+    api_version: str = "unknown"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The tool that wrote a file, and the owners of its delegates by method and index."""
+
+    producer: str = "unknown"
+    owners: Mapping[tuple[str, int], Owner] = field(default_factory=dict)
+
+    def owner(self, method: str, index: int) -> Owner:
+        """The owner of a method's delegate."""
+        return self.owners.get((method, index), Owner())
+
+
+def read_manifest(file: PteFile) -> Manifest:
+    """The file's manifest. What is missing or damaged is "unknown": it informs people, nothing depends on it."""
+    try:
+        content: Any = json.loads(bytes(file.named_data.get(MANIFEST_KEY, b"{}")))
+    except (ValueError, RecursionError):
+        return Manifest()
+    if not isinstance(content, dict):
+        return Manifest()
+    delegates = content.get("delegates")
+    owners = {
+        (str(item.get("method")), index): Owner(
+            *(str(item.get(key, "unknown")) for key in ("distribution", "version", "api"))
+        )
+        for item in (delegates if isinstance(delegates, list) else ())
+        if isinstance(item, dict) and isinstance(index := item.get("index"), int)
+    }
+    return Manifest(str(content.get("producer", "unknown")), owners)

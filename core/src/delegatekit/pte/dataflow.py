@@ -1,0 +1,179 @@
+"""What each instruction of a method reads and writes, also where the file does not say it in words.
+
+Two things must be inferred. The file lists a delegate's arguments without saying where the outputs begin. And writers
+may leave views out: then a value that no instruction writes is another value's memory under another shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from delegatekit_api import FormatError
+
+from . import schema
+from .signatures import signature
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Values by index. `through` are those that `reads` see under another name, in the same memory."""
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    through: tuple[int, ...] = ()
+
+
+def calls(plan: schema.ExecutionPlan) -> list[Any]:
+    """The instructions of all chains, one behind the other."""
+    return [instruction.instr_args for chain in plan.chains or () for instruction in chain.instructions or ()]
+
+
+def effects(plan: schema.ExecutionPlan) -> tuple[Effect, ...]:
+    """The effect of each instruction of `calls(plan)`; one more at the end reads the method's outputs.
+
+    The plan's indices must have been checked. Raises FormatError for a delegate whose inputs and outputs are mixed up.
+    """
+    return tuple(_Flow(plan).run())
+
+
+class _Flow:
+    def __init__(self, plan: schema.ExecutionPlan) -> None:
+        self.plan = plan
+        self.values = [value.val for value in plan.values or ()]
+        self.calls = calls(plan)
+        self.last_mention = self._find_last_mentions()
+        self.defined: set[int] = set()
+        self.read: set[int] = set()
+        #: Memory -> the value that was written there last.
+        self.owners: dict[tuple[int, int], int] = {}
+
+    def run(self) -> Iterator[Effect]:
+        inputs = set(self.plan.inputs or ())
+        for index, value in enumerate(self.values):
+            if index in inputs or not _is_computed(value):
+                self.define(index)
+        for step, call in enumerate(self.calls):
+            reads, writes = self.effect(step, call)
+            yield self.settle(reads, writes)
+        yield self.settle(tuple(self.plan.outputs or ()), ())
+
+    def settle(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> Effect:
+        owners = (self.owner(index) for index in reads if index not in self.defined)
+        through = tuple(owner for owner in owners if owner is not None)
+        self.read.update(reads, through)
+        for index in writes:
+            self.define(index)
+        return Effect(reads, writes, through)
+
+    def define(self, index: int) -> None:
+        self.defined.add(index)
+        self.read.discard(index)
+        place = _place(self.values[index])
+        if place is not None:
+            self.owners[place] = index
+
+    def owner(self, index: int) -> int | None:
+        """The value whose memory this one names, too."""
+        place = _place(self.values[index])
+        return None if place is None else self.owners.get(place)
+
+    def effect(self, step: int, call: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        if isinstance(call, schema.KernelCall):
+            return self.kernel(call)
+        if isinstance(call, schema.DelegateCall):
+            return self.delegate(step, call)
+        if isinstance(call, schema.MoveCall):
+            return (call.move_from,), (call.move_to,)
+        if isinstance(call, schema.JumpFalseCall):
+            return (call.cond_value_index,), ()
+        return (), ()
+
+    def kernel(self, call: schema.KernelCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        name = (self.plan.operators or [])[call.op_index].full_name
+        arguments = call.args or []
+        known = signature(name)
+        outputs = known.outputs if known is not None else ()
+        writes = dict.fromkeys(item for position in outputs for item in self.tensors(arguments[position]))
+        reads = dict.fromkeys(item for argument in arguments for item in self.tensors(argument) if item not in writes)
+        if name == "executorch_prim::et_view.default" and self.same_place(arguments[0], arguments[2]):
+            writes = {}  # a view in the memory of what it views: nothing is written
+        return tuple(reads), tuple(writes)
+
+    def delegate(self, step: int, call: schema.DelegateCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        arguments = call.args or []
+        known = [self.is_input(step, index, arguments) for index in arguments]
+        # Inputs come first: what stands before one is one.
+        last_input = max((position for position, is_input in enumerate(known) if is_input), default=-1)
+        first_output = next((position for position, is_input in enumerate(known) if is_input is False), len(known))
+        if first_output < last_input:
+            raise FormatError(
+                f"inputs and outputs are mixed up: argument {first_output} has no value yet",
+                where=f"method {self.plan.name}, instruction {step}",
+            )
+        border = next(
+            (
+                position
+                for position in range(last_input + 1, first_output)
+                if self.last_mention[arguments[position]] > step
+            ),
+            first_output,
+        )
+        if border == len(arguments) > last_input + 1:
+            border -= 1  # a delegate computes something
+        return tuple(arguments[:border]), tuple(arguments[border:])
+
+    def is_input(self, step: int, index: int, arguments: Sequence[int]) -> bool | None:
+        """Whether a delegate's argument is an input; None if its memory holds a value that it may be a view of."""
+        if index in self.defined or index in self.read:
+            return True
+        owner = self.owner(index)
+        if owner is None or _size(self.values[owner]) != _size(self.values[index]):
+            return False
+        # An output may replace a value that was read already and is not needed any more.
+        if owner not in self.read or self.last_mention[owner] > step or owner in arguments:
+            return True
+        return None
+
+    def same_place(self, first: int, second: int) -> bool:
+        place = _place(self.values[first])
+        return place is not None and place == _place(self.values[second])
+
+    def tensors(self, index: int) -> Sequence[int]:
+        """The value itself; of a list of tensors, its items."""
+        value = self.values[index]
+        if isinstance(value, schema.TensorList | schema.OptionalTensorList):
+            return [item for item in value.items or () if item >= 0]
+        return (index,)
+
+    def _find_last_mentions(self) -> list[int]:
+        last = [-1] * len(self.values)
+        for step, call in enumerate(self.calls):
+            if isinstance(call, schema.KernelCall | schema.DelegateCall):
+                for argument in call.args or ():
+                    for index in self.tensors(argument):
+                        last[index] = step
+            elif isinstance(call, schema.MoveCall):
+                last[call.move_from] = step
+        for index in self.plan.outputs or ():
+            last[index] = len(self.calls)
+        return last
+
+
+def _is_computed(value: Any) -> bool:
+    """Whether a value is a tensor whose content an instruction must make."""
+    if not isinstance(value, schema.Tensor):
+        return False
+    extra = value.extra_tensor_info
+    return not value.data_buffer_idx and not (extra is not None and extra.location)
+
+
+def _place(value: Any) -> tuple[int, int] | None:
+    if not isinstance(value, schema.Tensor) or value.allocation_info is None:
+        return None
+    return value.allocation_info.memory_id, value.allocation_info.offset
+
+
+def _size(value: Any) -> int:
+    return value.nbytes if isinstance(value, schema.Tensor) else 0

@@ -1,0 +1,1 @@
+"""A DelegateKit backend that adds and multiplies."""
