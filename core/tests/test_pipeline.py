@@ -186,12 +186,23 @@ def test_explain_names_operator_reason_and_source_line_of_what_nobody_runs(insta
     explanation = delegatekit.explain(Odd(), (torch.randn(3, 3),), backends=["one"])
     (row,) = explanation.unsupported
     assert row.operator == "aten.linalg_inv_ex.default"
-    assert row.reasons == {"one": "aten.linalg_inv_ex.default is not for one"}
+    assert row.reasons == {
+        "one": "aten.linalg_inv_ex.default is not for one",
+        "runtime": "the runtime has no kernel for it",
+    }
     assert "test_pipeline.py" in row.source
     assert "torch.linalg.inv(y)" in row.source
     assert "NOBODY" in str(explanation)
     with pytest.raises(UnsupportedError, match=r"linalg_inv_ex.*test_pipeline\.py"):
         delegatekit.lower(Odd(), (torch.randn(3, 3),), backends=["one"])
+
+
+def test_a_case_that_the_runtimes_kernel_would_refuse_is_refused_before_it_runs() -> None:
+    convolution, x = nn.Conv3d(1, 2, 3), torch.randn(1, 1, 4, 4, 4)
+    (row,) = delegatekit.explain(convolution, (x,), backends=[]).unsupported
+    assert row.reasons == {"runtime": "the runtime's convolution has no 3-d form"}
+    with pytest.raises(UnsupportedError, match="no 3-d form"):
+        delegatekit.lower(convolution, (x,), backends=[])
 
 
 REFUSED: dict[str, tuple[Any, type[DelegateKitError], str]] = {

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from delegatekit_api import operator_name, source_line
 
 from .edge import EdgeMethod
-from .emit import kernel_of
+from .emit import kernel_limit, kernel_of
 from .partition import PartitionPlan
+
+
+#: The runtime's own operators, among the reasons.
+RUNTIME = "runtime"
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class ExplainRow:
     backend: str | None
     #: The runtime's kernel if no backend runs the node ("aten::add.out"); None if there is none either.
     kernel: str | None
-    #: Backend -> why it leaves the node.
+    #: Backend -> why it leaves the node; `RUNTIME` -> why the runtime's own operators cannot run it, either.
     reasons: Mapping[str, str]
 
     @property
@@ -78,6 +82,8 @@ def explain_plan(plans: Mapping[str, tuple[EdgeMethod, PartitionPlan]], backends
                     if answer.supported
                 }
             variant = kernel_of(node)
+            if taker is None and variant is None:
+                reasons[RUNTIME] = kernel_limit(node) or "the runtime has no kernel for it"
             stack = node.meta.get("nn_module_stack")
             rows.append(
                 ExplainRow(

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .emit import emit
 from .memory import MemoryPlan, Request, plan_memory
-from .variants import OutVariant, kernel_of, out_variant
+from .variants import OutVariant, kernel_limit, kernel_of, out_variant
 
-__all__ = ["MemoryPlan", "OutVariant", "Request", "emit", "kernel_of", "out_variant", "plan_memory"]
+__all__ = ["MemoryPlan", "OutVariant", "Request", "emit", "kernel_limit", "kernel_of", "out_variant", "plan_memory"]

@@ -32,6 +32,9 @@ class LoadedProgram(Mapping[str, Method]):
             self._methods[name] = self.new_method(name)
         return self._methods[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._plans
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._plans)
 
