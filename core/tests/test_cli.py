@@ -204,7 +204,8 @@ def test_explain_names_operator_reason_and_source_line(cli: Any) -> None:
     assert "models.py:" in result.stdout and "return torch.linalg.svd(x)[1]" in result.stdout
     assert "0 of 1 operators run on nothing; 1 cannot run at all" in result.stdout
     (row,) = json.loads(cli("explain", "models:unsupported", "-b", "nothing", "--json").stdout)
-    assert row["reasons"] == {"nothing": "it takes nothing"} and row["backend"] is None and row["kernel"] is None
+    assert row["reasons"] == {"nothing": "it takes nothing", "runtime": "the runtime has no kernel for it"}
+    assert row["backend"] is None and row["kernel"] is None
 
 
 def test_inspect_shows_inputs_outputs_and_operators(cli: Any) -> None:

@@ -12,7 +12,6 @@ from .edge import EdgeMethod
 from .emit import kernel_limit, kernel_of
 from .partition import PartitionPlan
 
-
 #: The runtime's own operators, among the reasons.
 RUNTIME = "runtime"
 
