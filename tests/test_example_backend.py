@@ -147,7 +147,8 @@ GOOD: dict[str, Any] = {"version": 1, "inputs": 1, "constants": [], "steps": [["
 
 def payload(blob: bytes) -> DelegatePayload:
     spec = TensorSpec("float32", (2,))
-    return DelegatePayload("DemoBackend", memoryview(blob), (), (spec,), (spec,), {"short": memoryview(b"1234")}, bytes)
+    named = {"short": memoryview(b"1234")}
+    return DelegatePayload("DemoBackend", memoryview(blob), (), (spec,), (spec,), named, lambda keys: b"")
 
 
 def runtime() -> Any:

@@ -35,16 +35,15 @@ def tensor(sizes: list[int], offset: int | None = None, constant: int = 0) -> EV
 
 
 def plan(values: list[EValue], inputs: list[int], outputs: list[int], calls: list[Any], **more: Any) -> ExecutionPlan:
-    defaults: dict[str, Any] = {"operators": [], "delegates": [], "non_const_buffer_sizes": [0, 128]}
-    return ExecutionPlan(
-        name="forward",
-        container_meta_type=ContainerMetadata("", ""),
-        values=values,
-        inputs=inputs,
-        outputs=outputs,
-        chains=[Chain([], [], [Instruction(call) for call in calls])],
-        **(defaults | more),
-    )
+    defaults: dict[str, Any] = {
+        "name": "forward",
+        "container_meta_type": ContainerMetadata("", ""),
+        "chains": [Chain([], [], [Instruction(call) for call in calls])],
+        "operators": [],
+        "delegates": [],
+        "non_const_buffer_sizes": [0, 128],
+    }
+    return ExecutionPlan(values=values, inputs=inputs, outputs=outputs, **(defaults | more))
 
 
 def add_image(change: Callable[[ExecutionPlan], None] = lambda plan: None) -> PteImage:

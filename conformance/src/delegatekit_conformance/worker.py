@@ -5,9 +5,9 @@ The backend under test may crash or hang this process; the runner that started i
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,21 @@ import torch
 
 import delegatekit
 from delegatekit import discovery
-from delegatekit_api import DelegateKitError
+from delegatekit_api import DelegateKitError, UnsupportedError
 
 from .cases import CASES, Case
-from .verdicts import Outcome, Verdict, tolerance
+from .verdicts import Outcome, Verdict, compare
 
 
 def main(arguments: list[str]) -> None:
     """Arguments: backend, case name, path of the outcome file."""
     backend, name, path = arguments
     torch.set_num_threads(1)
-    start = time.perf_counter()
     outcome = run_case(next(case for case in CASES if case.name == name), backend)
-    values = outcome.to_json() | {"seconds": time.perf_counter() - start}
-    Path(path).write_text(json.dumps(values), "utf-8")
+    # The file appears whole or not at all: half of one would be read as a result.
+    draft = Path(path + ".part")
+    draft.write_text(json.dumps(outcome.to_json()), "utf-8")
+    draft.replace(path)
 
 
 def run_case(case: Case, backend: str) -> Outcome:
@@ -38,15 +39,16 @@ def run_case(case: Case, backend: str) -> Outcome:
         program = delegatekit.lower(module, inputs, backends=[backend])
         data = program.buffer
     except Exception as error:
-        return Outcome(case.name, Verdict.LOWERING_ERROR, _words(error))
+        return _not_lowered(case, backend, error)
     report = program.report().methods[0]
     counts: dict[str, Any] = {
         "delegates": len(report.delegates),
         "delegated_nodes": report.delegated_nodes,
         "fallback_calls": report.fallback_calls,
-        "refusals": _refusals(module, inputs, backend) if report.fallback_calls else (),
+        "refusals": _refusals(case, backend) if report.fallback_calls else (),
     }
-    available = discovery.get_backend(backend).runtime_availability()
+    chosen = discovery.get_backend(backend)
+    available = chosen.runtime_availability()
     if report.delegates and not available.available:
         return Outcome(case.name, Verdict.UNAVAILABLE, available.reason, **counts)
     try:
@@ -57,41 +59,53 @@ def run_case(case: Case, backend: str) -> Outcome:
         results = method.run(inputs)
     except Exception as error:
         return Outcome(case.name, Verdict.RUN_ERROR, _words(error), **counts)
-    precision = discovery.get_backend(backend).description.compute_precision
-    limit = tolerance(precision, case.depth, case.terms)
-    error_size = _error(results, reference(module, inputs))
-    if not error_size <= limit:
-        detail = f"relative error {error_size:.3g} is above {limit:.3g}"
-        return Outcome(case.name, Verdict.MISMATCH, detail, error=error_size, tolerance=limit, **counts)
+    references, dtypes = reference(case)
+    compared = compare(
+        results,
+        references,
+        dtypes,
+        precision=chosen.description.compute_precision,
+        reduction_length=case.reduction_length,
+        depth=case.depth,
+    )
     verdict = Verdict.FALLBACK
-    if report.delegates:
+    if not compared.agrees:
+        verdict = Verdict.MISMATCH
+    elif report.delegates:
         verdict = Verdict.PARTLY if report.fallback_calls else Verdict.DELEGATED
-    return Outcome(case.name, verdict, error=error_size, tolerance=limit, **counts)
+    return Outcome(
+        case.name, verdict, compared.difference, error=compared.error, tolerance=compared.tolerance, **counts
+    )
 
 
-def reference(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    """What eager computes in double precision from the same float32 numbers."""
+def reference(case: Case) -> tuple[list[torch.Tensor], list[torch.dtype]]:
+    """What eager computes in float64 from the same numbers, and the dtypes that it returns without that."""
+    module, inputs = case.make()
+    wide = copy.deepcopy(module).double()
+    wide_inputs = [tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs]
     with torch.no_grad():
-        result = module.double()(*(tensor.double() for tensor in inputs))
+        return _outputs(wide(*wide_inputs)), [output.dtype for output in _outputs(module(*inputs))]
+
+
+def _outputs(result: Any) -> list[torch.Tensor]:
     return list(result) if isinstance(result, tuple | list) else [result]
 
 
-def _error(results: list[Any], references: list[torch.Tensor]) -> float:
-    """The largest difference relative to the largest reference value; infinite for another shape or a NaN."""
-    if len(results) != len(references):
-        return float("inf")
-    worst = 0.0
-    for result, expected in zip(results, references, strict=True):
-        if tuple(result.shape) != tuple(expected.shape) or not torch.equal(result.isnan(), expected.isnan()):
-            return float("inf")
-        scale = max(float(expected.nan_to_num().abs().max()), 1e-30)
-        worst = max(worst, float((result.double() - expected).nan_to_num().abs().max()) / scale)
-    return worst
+def _not_lowered(case: Case, backend: str, error: Exception) -> Outcome:
+    """A refusal, if the program holds what nobody runs; else the backend failed on what it had said it takes."""
+    refusals: tuple[str, ...] = ()
+    if isinstance(error, UnsupportedError):
+        refusals = _refusals(case, backend, nobody=True)
+    verdict = Verdict.REFUSED if refusals else Verdict.LOWERING_ERROR
+    return Outcome(case.name, verdict, _words(error), refusals=refusals)
 
 
-def _refusals(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], backend: str) -> tuple[str, ...]:
-    rows = delegatekit.explain(module, inputs, backends=[backend]).rows
-    return tuple(f"{row.operator}: {reason}" for row in rows if not row.backend for reason in row.reasons.values())
+def _refusals(case: Case, backend: str, *, nobody: bool = False) -> tuple[str, ...]:
+    """The operators that the backend leaves, or only those that `nobody` runs, with the reasons."""
+    module, inputs = case.make()
+    explanation = delegatekit.explain(module, inputs, backends=[backend])
+    rows = explanation.unsupported if nobody else [row for row in explanation.rows if row.backend is None]
+    return tuple(f"{row.operator}: {reason}" for row in rows for reason in row.reasons.values())
 
 
 def _words(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import struct
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import handmade
 import pytest
 
-from delegatekit.pte import read
+from delegatekit.pte import read, to_bytes
 from delegatekit.pte.schema import (
     Bool,
     Chain,
@@ -22,7 +23,9 @@ from delegatekit.pte.schema import (
     Instruction,
     IntList,
     JumpFalseCall,
+    KernelCall,
     MoveCall,
+    Operator,
     Tensor,
     TensorList,
 )
@@ -137,11 +140,44 @@ PLANS: dict[str, tuple[Callable[[ExecutionPlan], Any], str]] = {
     "list item out of range": (lambda p: p.values.append(EValue(TensorList([7]))), "value 7"),
     "list item of the wrong kind": (lambda p: p.values.append(EValue(IntList([0]))), "wrong kind"),
     "a list without items": (lambda p: p.values.append(EValue(IntList())), "without items"),
+    "an output in the memory of its argument": (
+        lambda p: setattr(value(p, 3).allocation_info, "memory_offset_low", 8),
+        "instruction 0: value 3 overwrites value 0, which is read until instruction 0",
+    ),
+    "a constant as output": (
+        lambda p: setattr(first(p), "args", [0, 1, 2, 1, 1]),
+        "instruction 0: value 1 is a constant, but is written",
+    ),
+    "a constant as input": (lambda p: setattr(p, "inputs", [1]), "inputs: value 1 is a constant, but is written"),
+    "a constant updated in place": (
+        lambda p: (append(p, KernelCall(1, [1, 0, 4, 1])), p.operators.append(Operator("aten::copy_", ""))),
+        "instruction 1: value 1 is a constant, but is written",
+    ),
+    "a constant moved to where an output goes": (
+        lambda p: p.chains[0].instructions.insert(0, Instruction(MoveCall(1, 3))),
+        "instruction 1: value 3 is a constant, but is written",
+    ),
+    "inputs in the same memory": (
+        lambda p: (p.values.append(handmade.tensor([5], 16)), p.inputs.append(4)),
+        "inputs: value 4 overwrites value 0",
+    ),
+    "a tensor of 2 EiB": (
+        lambda p: (p.values.append(handmade.tensor([1 << 30, 1 << 29])),),
+        "has 2305843009213693952 bytes",
+    ),
+    "the runtime's own kernel with too few arguments": (
+        lambda p: (setattr(p.operators[0], "name", "executorch_prim::et_view"), _overload(p, "default")),
+        "passes 5 arguments to executorch_prim::et_view.default, which takes 3",
+    ),
     "planned memory overlaps": (
         lambda p: (_add_again(p), setattr(value(p, 4).allocation_info, "memory_offset_low", 68)),
         "overwrites value 3",
     ),
 }
+
+
+def _overload(plan: ExecutionPlan, name: str) -> None:
+    plan.operators[0].overload = name  # type: ignore[index]
 
 
 def _add_again(plan: ExecutionPlan) -> None:
@@ -159,12 +195,23 @@ def test_meaningless_plans_are_refused(name: str) -> None:
         check(handmade.add_program(change))
 
 
+def test_two_methods_of_one_name_are_refused() -> None:
+    image = handmade.add_image()
+    with pytest.raises(FormatError, match="method forward: is there twice"):
+        check(to_bytes(dataclasses.replace(image, plans=image.plans * 2)))
+
+
 DELEGATES: dict[str, tuple[Callable[[ExecutionPlan], Any], str]] = {
     "id absent": (lambda p: setattr(p.delegates[0], "id", None), "no backend id"),
     "blob's place absent": (lambda p: setattr(p.delegates[0], "processed", None), "no blob"),
     "inline blob out of range": (lambda p: setattr(p.delegates[0].processed, "location", 0), "inline data 0 of 0"),
     "location unknown": (lambda p: setattr(p.delegates[0].processed, "location", 7), "unknown location 7"),
     "call number out of range": (lambda p: setattr(first(p), "delegate_index", 3), "delegate 3 of 1"),
+    "inputs behind outputs": (lambda p: setattr(first(p), "args", [1, 0]), "mixed up"),
+    "a number passed to a delegate": (
+        lambda p: (p.values.append(EValue(Bool(True))), setattr(first(p), "args", [0, 2, 1])),
+        "no tensor",
+    ),
     "no arguments": (lambda p: setattr(first(p), "args", []), "without arguments"),
     "compile spec without value": (
         lambda p: setattr(p.delegates[0], "compile_specs", [CompileSpec("key")]),

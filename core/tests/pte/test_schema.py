@@ -19,7 +19,8 @@ def stock_schema() -> str:
     if spec is None:
         pytest.skip("executorch is not installed")
     (folder,) = list(spec.submodule_search_locations or ())[:1]
-    text = (Path(folder) / "exir" / "_serialize" / "program.fbs").read_text()
+    files = [Path(folder) / "exir" / "_serialize" / name for name in ("program.fbs", "scalar_type.fbs")]
+    text = "".join(file.read_text() for file in files)
     return re.sub(r"//[^\n]*", "", text)
 
 
@@ -46,7 +47,7 @@ STOCK_SCALARS = {
 }
 
 
-def written(kind: Any, enums: dict[str, str]) -> str:
+def written(kind: Any) -> str:
     """One of our fields in the words of the stock schema file."""
     if kind.form == "scalar":
         return str(kind.scalar)
@@ -75,8 +76,7 @@ def test_every_table_has_the_stock_fields_in_the_stock_order() -> None:
     assert len(tables) > 30
     for name, fields in tables.items():
         ours = [
-            (field.name, written(field.metadata["flatbuffer"], enums))
-            for field in dataclasses.fields(getattr(schema, name))
+            (field.name, written(field.metadata["flatbuffer"])) for field in dataclasses.fields(getattr(schema, name))
         ]
         assert ours == [in_our_words(field, enums, unions) for field in fields], name
 
@@ -97,6 +97,12 @@ def test_enumerations_have_the_stock_codes(ours: Any) -> None:
     stock = declarations("enum", stock_schema())[ours.__name__]
     assert [member.name for member in ours] == [item.split("=")[0].strip() for item in stock]
     assert [int(member) for member in ours] == list(range(len(stock)))
+
+
+def test_element_types_have_the_stock_codes() -> None:
+    stock = dict(item.replace(" ", "").split("=") for item in declarations("enum", stock_schema())["ScalarType"])
+    for member in schema.ScalarType:
+        assert int(stock[member.name]) == member
 
 
 def test_element_types_have_pytorchs_sizes() -> None:

@@ -52,6 +52,16 @@ def test_a_kernel_is_called_with_its_arguments_and_its_results(
     assert known.outputs == outputs
 
 
+def test_what_a_kernel_updates_in_place_is_no_output_but_is_written() -> None:
+    for name in ("aten::copy_", "aten::index_put_", "executorch_prim::et_copy_index.tensor"):
+        known = signature(name)
+        assert known is not None
+        assert known.updates[0] == 0
+    plain = signature("aten::add.out")
+    assert plain is not None
+    assert plain.updates == ()
+
+
 @pytest.mark.parametrize("name", sorted(runtime_operators()))
 def test_every_kernel_of_the_runtime_has_a_signature(name: str) -> None:
     known = signature(name)

@@ -8,9 +8,12 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
 from ._errors import OptionError
+
+#: What the command line may say for a bool.
+_TRUTH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 _Options = TypeVar("_Options", bound="BackendOptions")
 
@@ -85,7 +88,7 @@ class BackendOptions:
                 raise OptionError(f"unknown option {name!r}", where=where, hint=f"known options: {known}")
             try:
                 converted[name] = _convert(value, hints[name])
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise OptionError(
                     f"{name} = {value!r} is not {_type_name(hints[name])}", where=where, hint=field.metadata.get("help")
                 ) from error
@@ -133,7 +136,9 @@ def _convert(value: Any, hint: Any) -> Any:
         return origin(_convert(item, arguments[0]) for item in value)
     if hint is bool:
         if isinstance(value, str):
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
+            if value.lower() not in _TRUTH:
+                raise ValueError("not a truth value")
+            return _TRUTH[value.lower()]
         if not isinstance(value, bool):
             raise TypeError("not a bool")
         return value

@@ -88,7 +88,8 @@ def source_line(node: Node) -> str | None:
     Frames inside torch itself (nn.Linear.forward) and in generated code are passed over if there is any other.
     """
     trace = node.meta.get("stack_trace") or node.stack_trace
-    frames = re.findall(r'^\s*File "(.*?)", line (\d+).*\n?(.*)$', str(trace or ""), re.MULTILINE)
+    # A frame whose source is unknown has no second line.
+    frames = re.findall(r'^ *File "(.*?)", line (\d+).*\n?((?! *File ").*)$', str(trace or ""), re.MULTILINE)
     if not frames:
         return None
     users = [frame for frame in frames if "/torch/" not in frame[0] and not frame[0].startswith("<")]

@@ -202,6 +202,12 @@ def test_a_blob_that_would_mislead_the_runtime_is_refused(serialised, named, cha
         validate(_rewritten(serialised, change), named, 2)
 
 
+def test_an_empty_key_is_no_key(serialised, named):
+    """The stock exporter writes one where the constant is in the blob, or does not exist."""
+    blob = _rewritten(serialised, lambda g: setattr(g.constant_data[0], "named_key", ""))
+    assert validate(blob, named, 2) == frozenset(named)
+
+
 def test_random_mutations_give_a_format_error_or_nothing(serialised, named):
     generator = random.Random(0)
     for _ in range(1000):
@@ -219,6 +225,7 @@ def test_blobs_of_the_stock_exporter_are_read():
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
+    import delegatekit
     from delegatekit.pte import read
 
     module, x = (
@@ -226,9 +233,12 @@ def test_blobs_of_the_stock_exporter_are_read():
         torch.randn(1, 3, 6, 6),
     )
     program = to_edge_transform_and_lower(torch.export.export(module, (x,)), partitioner=[XnnpackPartitioner()])
-    file = read(program.to_executorch().buffer)
+    data = program.to_executorch().buffer
+    file = read(data)
     (delegate,) = file.program.execution_plan[0].delegates
     blob = file.delegate_blob(delegate)
     validate(blob, file.named_data, 2)
     names = [type(node.xnode_union).__name__ for node in parse(blob).xnodes]
     assert names.count("Conv2d") == names.count("FullyConnected") == 1
+    result = delegatekit.load(data)["forward"](x)
+    torch.testing.assert_close(result, module(x), rtol=1e-4, atol=1e-5)

@@ -77,9 +77,8 @@ def bind(name: str, arguments: Sequence[Any]) -> Callable[[], Any]:
         return partial(target[index].copy_, source)
     if name == "dim_order_ops::_empty_dim_order.out":
         return lambda: None  # any content will do
-    target = _target(name)
-    positional, keywords = _arranged(target, arguments)
-    return partial(target._op, *positional, **keywords)
+    positional, keywords = _arranged(name, arguments)
+    return partial(_target(name)._op, *positional, **keywords)
 
 
 def _copy(name: str, source: torch.Tensor, target: torch.Tensor) -> Callable[[], Any]:
@@ -100,15 +99,21 @@ def _target(name: str) -> OpOverload:
     return target
 
 
-def _arranged(target: OpOverload, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+@cache
+def _parameters(name: str) -> tuple[tuple[str, bool], ...]:
+    """Names of a kernel's arguments, and whether PyTorch takes them by name only."""
+    return tuple((argument.name, argument.kwarg_only) for argument in _target(name)._schema.arguments)
+
+
+def _arranged(name: str, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments in the order of the runtime's call as PyTorch wants them: some by position, some by name."""
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     # What a call passes beyond the operator's arguments is the return value, which is the out argument again.
-    for declared, value in zip(target._schema.arguments, arguments, strict=False):
-        converted = _converted(declared.name, value)
-        if declared.kwarg_only:
-            keywords[declared.name] = converted
+    for (parameter, keyword_only), value in zip(_parameters(name), arguments, strict=False):
+        converted = _converted(parameter, value)
+        if keyword_only:
+            keywords[parameter] = converted
         else:
             positional.append(converted)
     return positional, keywords

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NoReturn
 
+import numpy
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten, treespec_loads
 
@@ -149,7 +150,7 @@ class Method:
         elif table.data_buffer_idx:
             data = _borrowed(self._file.constant(table.data_buffer_idx, size))
         else:
-            data = torch.zeros(size, dtype=torch.uint8)
+            data = _arena(size)
         return _shaped(data, dtype, table)
 
     def _changing_values(self) -> set[int]:
@@ -388,9 +389,10 @@ def _structure(text: str | None) -> TreeSpec | None:
 
 def _arena(size: int) -> torch.Tensor:
     try:
-        memory = torch.zeros(size + _ARENA_ALIGNMENT + _OVERREAD, dtype=torch.uint8)
-    except RuntimeError as error:
-        raise ExecutionError(f"there is no memory for a planned buffer of {size} bytes") from error
+        # Zeros of NumPy take no memory before they are touched; PyTorch's are written.
+        memory = torch.from_numpy(numpy.zeros(size + _ARENA_ALIGNMENT + _OVERREAD, dtype=numpy.uint8))
+    except MemoryError as error:
+        raise ExecutionError(f"there is no memory for a buffer of {size} bytes") from error
     start = -memory.data_ptr() % _ARENA_ALIGNMENT
     return memory[start : start + size]
 

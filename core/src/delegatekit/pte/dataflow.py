@@ -7,7 +7,7 @@ may leave views out: then a value that no instruction writes is another value's 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from delegatekit_api import FormatError
@@ -18,10 +18,14 @@ from .signatures import signature
 
 @dataclass(frozen=True)
 class Effect:
-    """Values by index. `through` are those that `reads` see under another name, in the same memory."""
+    """Values by index. Those in `updates` are written in place, and are among `reads`, too.
+
+    `through` are values that `reads` see under another name, in the same memory.
+    """
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    updates: tuple[int, ...] = ()
     through: tuple[int, ...] = ()
 
 
@@ -55,17 +59,17 @@ class _Flow:
             if index in inputs or not _is_computed(value):
                 self.define(index)
         for step, call in enumerate(self.calls):
-            reads, writes = self.effect(step, call)
-            yield self.settle(reads, writes)
-        yield self.settle(tuple(self.plan.outputs or ()), ())
+            yield self.settled(self.effect(step, call))
+        yield self.settled(Effect(tuple(self.plan.outputs or ()), ()))
 
-    def settle(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> Effect:
-        owners = (self.owner(index) for index in reads if index not in self.defined)
+    def settled(self, effect: Effect) -> Effect:
+        """The effect with what its reads see, after which its values are read and written."""
+        owners = (self.owner(index) for index in effect.reads if index not in self.defined)
         through = tuple(owner for owner in owners if owner is not None)
-        self.read.update(reads, through)
-        for index in writes:
+        self.read.update(effect.reads, through)
+        for index in effect.writes:
             self.define(index)
-        return Effect(reads, writes, through)
+        return replace(effect, through=through)
 
     def define(self, index: int) -> None:
         self.defined.add(index)
@@ -79,29 +83,30 @@ class _Flow:
         place = _place(self.values[index])
         return None if place is None else self.owners.get(place)
 
-    def effect(self, step: int, call: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def effect(self, step: int, call: Any) -> Effect:
         if isinstance(call, schema.KernelCall):
             return self.kernel(call)
         if isinstance(call, schema.DelegateCall):
             return self.delegate(step, call)
         if isinstance(call, schema.MoveCall):
-            return (call.move_from,), (call.move_to,)
+            return Effect((call.move_from,), (call.move_to,))
         if isinstance(call, schema.JumpFalseCall):
-            return (call.cond_value_index,), ()
-        return (), ()
+            return Effect((call.cond_value_index,), ())
+        return Effect((), ())
 
-    def kernel(self, call: schema.KernelCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def kernel(self, call: schema.KernelCall) -> Effect:
         name = (self.plan.operators or [])[call.op_index].full_name
         arguments = call.args or []
         known = signature(name)
-        outputs = known.outputs if known is not None else ()
+        outputs, updates = (known.outputs, known.updates) if known is not None else ((), ())
         writes = dict.fromkeys(item for position in outputs for item in self.tensors(arguments[position]))
+        updated = dict.fromkeys(item for position in updates for item in self.tensors(arguments[position]))
         reads = dict.fromkeys(item for argument in arguments for item in self.tensors(argument) if item not in writes)
         if name == "executorch_prim::et_view.default" and self.same_place(arguments[0], arguments[2]):
             writes = {}  # a view in the memory of what it views: nothing is written
-        return tuple(reads), tuple(writes)
+        return Effect(tuple(reads), tuple(writes), tuple(updated))
 
-    def delegate(self, step: int, call: schema.DelegateCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def delegate(self, step: int, call: schema.DelegateCall) -> Effect:
         arguments = call.args or []
         known = [self.is_input(step, index, arguments) for index in arguments]
         # Inputs come first: what stands before one is one.
@@ -122,7 +127,7 @@ class _Flow:
         )
         if border == len(arguments) > last_input + 1:
             border -= 1  # a delegate computes something
-        return tuple(arguments[:border]), tuple(arguments[border:])
+        return Effect(tuple(arguments[:border]), tuple(arguments[border:]))
 
     def is_input(self, step: int, index: int, arguments: Sequence[int]) -> bool | None:
         """Whether a delegate's argument is an input; None if its memory holds a value that it may be a view of."""

@@ -18,11 +18,13 @@ Kinds: TypeAlias = tuple[type[Table], ...]
 class Signature:
     """A call of a kernel passes `kinds`: the operator's arguments, then what it returns (the runtime's convention).
 
-    `outputs` are the positions of the values that are written whole, without being read first.
+    `outputs` are the positions of the values that are written whole, without being read first; `updates` of those
+    that are read and written.
     """
 
     kinds: tuple[Kinds, ...]
     outputs: tuple[int, ...]
+    updates: tuple[int, ...] = ()
 
 
 _TENSOR: Final = (schema.Tensor,)
@@ -51,8 +53,8 @@ _OWN: Final[dict[str, Signature]] = {
     },
     "executorch_prim::sym_ite.Scalar": Signature((_NUMBER, _NUMBER, _NUMBER, _RESULT), (3,)),
     "executorch_prim::et_view.default": Signature((_TENSOR, (schema.IntList,), _TENSOR), (2,)),
-    # The target keeps what earlier iterations put into it: it is no output in the sense above.
-    "executorch_prim::et_copy_index.tensor": Signature((_TENSOR, _TENSOR, (schema.Int,)), ()),
+    # The target keeps what earlier iterations put into it.
+    "executorch_prim::et_copy_index.tensor": Signature((_TENSOR, _TENSOR, (schema.Int,)), (), (0,)),
     "dim_order_ops::_to_dim_order_copy.out": _COPY,
     "dim_order_ops::_clone_dim_order.out": _COPY,
     "dim_order_ops::_empty_dim_order.out": Signature(((schema.IntList,), _DIM_ORDER, _TENSOR, _TENSOR), (2, 3)),
@@ -77,10 +79,14 @@ def signature(name: str) -> Signature | None:
         kinds.append(kinds[-1])
     else:
         kinds.append(_TENSOR if str(operator.returns[0].type) == "Tensor" else _RESULT)
-    # In-place operators return what they were given, which is read, too.
-    if outputs or kinds[-1] is _RESULT:
-        outputs.append(len(kinds) - 1)
-    return Signature(tuple(kinds), tuple(outputs))
+    updates = [
+        position
+        for position, argument in enumerate(operator.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write and not argument.is_out
+    ]
+    # In-place operators return what they were given.
+    (updates if updates else outputs).append(len(kinds) - 1)
+    return Signature(tuple(kinds), tuple(outputs), tuple(updates))
 
 
 def _aten_schema(name: str) -> Any:

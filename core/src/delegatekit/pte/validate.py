@@ -12,7 +12,7 @@ from typing import Any
 from delegatekit_api import FormatError
 
 from . import schema
-from .dataflow import calls, effects
+from .dataflow import Effect, calls, effects
 from .reader import PteFile
 from .signatures import Kinds, signature
 
@@ -81,7 +81,7 @@ class _Plan:
                 self.fail("has no instructions", f"{self.where}, chain {number}")
             for step, instruction in enumerate(chain.instructions or ()):
                 self.check_instruction(instruction.instr_args, chain, f"{self.where}, instruction {step}")
-        _MemoryCheck(self.plan, self.where).run()
+        _WriteCheck(self.plan, self.where).run()
 
     def fail(self, what: str, where: str) -> None:
         raise FormatError(what, where=where, hint=_DAMAGED)
@@ -252,20 +252,25 @@ def _names(kinds: Kinds) -> str:
     return " or ".join(kind.__name__ for kind in kinds)
 
 
-class _MemoryCheck:
-    """Looks for planned values that overwrite each other while they are still read, in a method without jumps."""
+class _WriteCheck:
+    """Looks for writes that must not be: to constants, and over planned values that are still read.
+
+    The latter are found in methods without jumps.
+    """
 
     def __init__(self, plan: schema.ExecutionPlan, where: str) -> None:
         self.plan = plan
         self.where = where
         self.values = [value.val for value in plan.values or ()]
+        self.calls = calls(plan)
         # Per buffer: start offsets of the values that are still to be read, sorted, with (end, value, last read).
         self.active: dict[int, tuple[list[int], list[tuple[int, int, int]]]] = {}
         self.last_read: dict[int, int] = {}
 
     def run(self) -> None:
         found = effects(self.plan)
-        if any(isinstance(call, schema.JumpFalseCall | schema.MoveCall) for call in calls(self.plan)):
+        self.check_constants(found)
+        if any(isinstance(call, schema.JumpFalseCall | schema.MoveCall) for call in self.calls):
             return
         for step, effect in enumerate(found):
             for index in (*effect.reads, *effect.through):
@@ -282,6 +287,26 @@ class _MemoryCheck:
             for index in effect.writes:
                 self.write(index, step)
 
+    def check_constants(self, found: Sequence[Effect]) -> None:
+        """Constants are in the file, mapped read-only: writing to one would end the process."""
+        constants = {index for index, value in enumerate(self.values) if _is_constant(value)}
+        moves = {(call.move_from, call.move_to) for call in self.calls if isinstance(call, schema.MoveCall)}
+        while reached := {target for source, target in moves if source in constants} - constants:
+            constants |= reached  # behind a move, the target is the constant
+        written = [(-1, tuple(self.plan.inputs or ()))]
+        for step, call in enumerate(self.calls):
+            if not isinstance(call, schema.MoveCall):
+                written.append((step, (*found[step].writes, *found[step].updates)))
+        for step, indices in written:
+            for index in indices:
+                if index in constants:
+                    raise FormatError(
+                        f"value {index} is a constant, but is written", where=self.at(step), hint=_DAMAGED
+                    )
+
+    def at(self, step: int) -> str:
+        return f"{self.where}, instruction {step}" if step >= 0 else f"{self.where}, inputs"
+
     def write(self, index: int, step: int) -> None:
         value = self.values[index]
         if not isinstance(value, schema.Tensor) or value.allocation_info is None or not value.nbytes:
@@ -297,9 +322,16 @@ class _MemoryCheck:
             if other != index and last >= step:
                 raise FormatError(
                     f"value {index} overwrites value {other}, which is read until instruction {last}",
-                    where=f"{self.where}, {'instruction ' + str(step) if step >= 0 else 'inputs'}",
+                    where=self.at(step),
                     hint=_DAMAGED,
                 )
             del starts[position], spans[position]
         starts.insert(position, start)
         spans.insert(position, (end, index, max(step, self.last_read.get(index, step))))
+
+
+def _is_constant(value: Any) -> bool:
+    if not isinstance(value, schema.Tensor) or value.allocation_info is not None:
+        return False
+    extra = value.extra_tensor_info
+    return bool(value.data_buffer_idx or (extra is not None and extra.location))

@@ -19,7 +19,8 @@ from delegatekit_api import flatbuffer as fb
 
 from . import operators as ops
 from . import schema
-from .graph import DataType, Graph, Node, Value, constant_bytes
+from .check import check_shapes
+from .graph import DataType, Graph, Node, Shape, Value, constant_bytes
 
 MAGIC: Final = b"XH00"
 IDENTIFIERS: Final = (b"XN00", b"XN01")
@@ -259,13 +260,13 @@ def validate(
     if graph.num_externs != arguments:
         raise FormatError(f"has {graph.num_externs} arguments, is called with {arguments}", where="XNNPACK blob")
     entries = graph.constant_data or []
-    defined: set[int] = set()
+    shapes: dict[int, Shape] = {}
     externs: set[int] = set()
     for index, value in enumerate(graph.xvalues):
         where = f"XNNPACK blob, value {index}"
         tensor = _tensor_of(value, where)
         _validate_tensor(tensor, where)
-        defined.add(tensor.id_out)
+        shapes[tensor.id_out] = tuple(tensor.dims or ())
         if tensor.flags & (schema.EXTERNAL_INPUT | schema.EXTERNAL_OUTPUT):
             externs.add(tensor.external_id)
         if tensor.constant_buffer_idx:
@@ -279,8 +280,9 @@ def validate(
             raise FormatError("has no operator", where=where)
         for name, identifier in vars(table).items():
             optional = name == "bias_id" or (name.startswith("input") and isinstance(table, schema.Concatenate))
-            if name.endswith("_id") and identifier not in defined and not (optional and identifier == schema.NONE):
+            if name.endswith("_id") and identifier not in shapes and not (optional and identifier == schema.NONE):
                 raise FormatError(f"{name} = {identifier} is not a value", where=f"{where} ({type(table).__name__})")
+        check_shapes(table, shapes, f"{where} ({type(table).__name__})")
         bounds = node.output_min_max
         if bounds is not None and not bounds.output_min <= bounds.output_max:
             raise FormatError("clamps to an empty interval", where=where)

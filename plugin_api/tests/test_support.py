@@ -1,0 +1,105 @@
+"""Support tables: which rows answer for which nodes, in which order constraints count, and what users leave out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.fx import Graph, Node
+
+from delegatekit_api import OperatorSupport, ProgramView, SupportTable, TablePartitioner, Verdict
+
+aten = torch.ops.aten
+
+
+def graph() -> tuple[Graph, dict[str, Node]]:
+    """x + x, then relu, then a gelu, then the first part of a split."""
+    made = Graph()
+    x = made.placeholder("x")
+    add = made.call_function(aten.add.Tensor, (x, x))
+    relu = made.call_function(aten.relu.default, (add,))
+    gelu = made.call_function(aten.gelu.default, (relu,))
+    made.output((gelu,))
+    return made, {"x": x, "add": add, "relu": relu, "gelu": gelu}
+
+
+GRAPH, NODES = graph()
+VIEW = ProgramView(GRAPH, {}, (NODES["x"],), (NODES["gelu"],))
+
+
+def no_relu(node: Node, program: ProgramView) -> str | None:
+    """Refuses operators called relu."""
+    return "it is a relu" if "relu" in node.name else None
+
+
+def never(node: Node, program: ProgramView) -> str | None:
+    """Refuses all."""
+    return f"never: {program.method}"
+
+
+ROWS = (
+    OperatorSupport("aten.add.Tensor", passenger=True),
+    OperatorSupport("aten.relu.default", (never,)),
+    OperatorSupport("aten.gelu.default", keep=True),
+    OperatorSupport("aten.hardswish.default", keep=True),
+)
+
+
+def test_a_row_without_constraints_takes_its_operator() -> None:
+    table = SupportTable(ROWS)
+    assert table.check(NODES["gelu"], VIEW) == Verdict.yes()
+    assert table.check(NODES["add"], VIEW) == Verdict.yes(passenger=True)
+
+
+def test_an_operator_without_a_row_is_refused_by_name() -> None:
+    verdict = SupportTable(ROWS[:1]).check(NODES["gelu"], VIEW)
+    assert verdict == Verdict.no("aten.gelu.default is not in the backend's operator table")
+
+
+def test_the_first_refusal_counts_and_common_constraints_come_first() -> None:
+    assert SupportTable(ROWS).check(NODES["relu"], VIEW).reason == "never: forward"
+    assert SupportTable(ROWS, common=(no_relu,)).check(NODES["relu"], VIEW).reason == "it is a relu"
+    assert SupportTable(ROWS, common=(no_relu,)).check(NODES["add"], VIEW).supported
+
+
+def test_a_table_is_a_mapping_of_its_rows() -> None:
+    table = SupportTable(ROWS)
+    assert list(table) == [row.operator for row in ROWS]
+    assert len(table) == 4
+    assert table["aten.add.Tensor"] is ROWS[0]
+    assert "aten.mul.Tensor" not in table
+
+
+def test_two_rows_for_one_operator_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"aten\.add\.Tensor stands twice"):
+        SupportTable([*ROWS, OperatorSupport("aten.add.Tensor")])
+
+
+def test_a_refusal_without_a_reason_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a reason"):
+        Verdict.no("")
+
+
+def test_a_verdict_keeps_the_nodes_of_its_group() -> None:
+    verdict = Verdict.yes(group=iter([NODES["add"], NODES["relu"]]))
+    assert verdict.group == (NODES["add"], NODES["relu"])
+
+
+@pytest.mark.parametrize("name", ["aten.add.Tensor", "aten.add", "add"])
+def test_an_operator_is_left_out_by_full_name_by_packet_or_by_its_bare_name(name: str) -> None:
+    partitioner = TablePartitioner(SupportTable(ROWS), leave_out={name})
+    assert partitioner.check(NODES["add"], VIEW) == Verdict.no("left out by the option leave_out")
+    assert partitioner.check(NODES["gelu"], VIEW).supported
+
+
+@pytest.mark.parametrize("name", ["aten", "Tensor", "add.Tensor", "ad", "aten.add.Scalar", "", "aten.add."])
+def test_a_name_that_is_only_similar_leaves_nothing_out(name: str) -> None:
+    assert TablePartitioner(SupportTable(ROWS), leave_out={name}).check(NODES["add"], VIEW).supported
+
+
+def test_operators_left_out_are_not_kept_whole() -> None:
+    assert set(TablePartitioner(SupportTable(ROWS)).keep_operators()) == {"aten.gelu.default", "aten.hardswish.default"}
+    assert set(TablePartitioner(SupportTable(ROWS), leave_out=["gelu"]).keep_operators()) == {"aten.hardswish.default"}
+
+
+def test_a_table_leaves_the_grouping_to_core() -> None:
+    assert TablePartitioner(SupportTable(ROWS)).propose(VIEW) is None  # type: ignore[func-returns-value]

@@ -1,0 +1,123 @@
+"""The docs say what the code does: generated pages are current, quoted files are verbatim, links and commands exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("plugin_api", "core", "plugins/xnnpack", "conformance", "examples/minimal_backend")
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / package / "README.md" for package in PACKAGES),
+]
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def project(package: str) -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    for path, text in generator().pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"run python docs/generate.py: {path.name} is stale"
+
+
+def test_every_operator_of_the_table_has_a_row() -> None:
+    from delegatekit_xnnpack.support import TABLE
+
+    rows = re.findall(r"^\| `(aten\.[^`]+)` \|", (ROOT / "docs" / "operators-xnnpack.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(TABLE)
+
+
+def test_a_constraint_without_docstring_is_named() -> None:
+    def silent(node: Any, program: Any) -> None: ...
+
+    with pytest.raises(ValueError, match="silent"):
+        generator().describe(silent)
+
+
+def test_the_guide_quotes_the_example_verbatim() -> None:
+    text = (ROOT / "docs" / "writing-a-backend.md").read_text()
+    quotes = re.findall(r"^`(examples/[^`]+)`[^\n]*:\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert {Path(path).name for path, _ in quotes} >= {"pyproject.toml", "plugin.py", "support.py", "runtime.py"}
+    for path, quote in quotes:
+        assert quote in (ROOT / path).read_text(), f"{path} says it differently"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name} links to {target}"
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert anchor in anchors, f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_make_targets_and_commands_in_the_docs_exist(page: Path) -> None:
+    from delegatekit.cli import app
+
+    text = page.read_text()
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)) <= targets
+    commands = {str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback}
+    commands.update(entry.name for entry in metadata.entry_points(group="delegatekit.commands"))
+    # Not "delegatekit.NAME" of Python and not a package's name in `pip install`.
+    lines = [line for line in text.splitlines() if "pip install" not in line]
+    used = re.findall(r"(?:^(?:\$ )?|`)delegatekit ([a-z]+)", "\n".join(lines), re.MULTILINE)
+    assert set(used) <= commands
+
+
+@pytest.mark.parametrize("package", PACKAGES[:-1])
+def test_every_dependency_is_documented(package: str) -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text()
+    table = project(package)
+    section = text.split(f"## {table['name']}\n", 1)[1].split("\n## ", 1)[0]
+    wanted = [*table["dependencies"], *(r for extra in table.get("optional-dependencies", {}).values() for r in extra)]
+    names = {re.split(r"[<>=~!\[; ]", requirement)[0] for requirement in wanted}
+    assert set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)) == names
+
+
+def test_development_dependencies_are_documented() -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text()
+    wanted = [
+        re.split(r"[<>=~!\[; ]", line)[0]
+        for name in ("requirements-dev.txt", "requirements-models.txt")
+        for line in (ROOT / name).read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert [name for name in wanted if f"| `{name}` |" not in text] == []
+
+
+def test_the_changelog_has_the_version_of_every_package() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    for package in PACKAGES:
+        assert f"## {project(package)['version']}" in text
