@@ -209,8 +209,9 @@ def test_an_operator_outside_delegates_computes_what_eager_computes(name: str) -
     program = delegatekit.lower(Call(function), inputs, backends=[])
     used = program.report().methods[0].fallback
     assert not kernel or kernel in used, used
-    ours = flat(delegatekit.load(program.buffer)["forward"](*inputs))
-    stock = _C._load_program_from_buffer(program.buffer).load_method("forward")(inputs)
+    data = program.buffer  # kept here: the stock runtime does not keep the bytes that it runs alive
+    ours = flat(delegatekit.load(data)["forward"](*inputs))
+    stock = _C._load_program_from_buffer(data).load_method("forward")(inputs)
     for results in (ours, stock):
         for found, wanted in zip(results, expected, strict=True):
             if isinstance(wanted, torch.Tensor):

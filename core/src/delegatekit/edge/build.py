@@ -172,7 +172,7 @@ class _Sweep:
                 "is not an ATen operator: control flow and custom higher-order operators are not supported",
                 where=describe_node(node),
             )
-        return self.builder.call(target, *arguments, value=node.meta.get("val"), **keywords)
+        return self.builder.translate(target, arguments, keywords, node.meta.get("val"))
 
     def _split_results(self) -> tuple[dict[str, Node], tuple[Any, ...]]:
         mutations: dict[str, Node] = {}

@@ -57,7 +57,11 @@ class Builder:
     # -- calls ---------------------------------------------------------------------------------------------------
 
     def call(self, target: Any, *args: Any, value: Any = None, **kwargs: Any) -> Value:
-        """Translate one operator call. `value` is the fake result if it is known already."""
+        """`translate` for rules, which write calls out; an operator's own argument `value` cannot be given this way."""
+        return self.translate(target, args, kwargs, value)
+
+    def translate(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+        """Translate one operator call. `value` is the fake result, or None if it is not known yet."""
         if target is operator.getitem:
             return args[0][args[1]] if isinstance(args[0], tuple | list) else self.emit(target, args, {}, value)
         if not isinstance(target, OpOverload):

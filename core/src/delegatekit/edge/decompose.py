@@ -64,7 +64,10 @@ class Decomposer:
         pattern = substitute((args, kwargs), {node: index for index, node in enumerate(tensors)})
         key = (builder.signature(target, args, kwargs), repr(pattern))
         if key not in self._recipes:
-            self._recipes[key] = self._trace(builder, target, args, kwargs)
+            try:
+                self._recipes[key] = self._trace(builder, target, args, kwargs)
+            except RuntimeError:  # PyTorch cannot trace its own decomposition: then the operator has none
+                self._recipes[key] = None
         recipe = self._recipes[key]
         return NotImplemented if recipe is None else _replay(builder, recipe, args, kwargs)
 
@@ -114,7 +117,7 @@ def _replay(builder: Builder, recipe: _Recipe, args: Any, kwargs: Any) -> Value:
         elif node.op == "call_function":
             real_args, real_kwargs = substitute((node.args, node.kwargs), values)
             if node.target is operator.getitem or isinstance(node.target, OpOverload):
-                values[node] = builder.call(node.target, *real_args, value=node.meta.get("val"), **real_kwargs)
+                values[node] = builder.translate(node.target, real_args, real_kwargs, node.meta.get("val"))
             else:
                 builder.refuse(f"its decomposition calls {node.target}, which is not an ATen operator")
         elif node.op == "output":

@@ -302,10 +302,34 @@ def _with_scalar_form(scalar_form: OpOverload) -> Rule:
     return apply
 
 
-for _name in ("mul", "div", "eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod", "bitwise_and", "bitwise_or"):
+for _name in ("mul", "div", "eq", "ne", "lt", "le", "gt", "ge", "fmod", "bitwise_and", "bitwise_or"):
     _packet = getattr(aten, _name)
     RULES[_packet.Tensor] = _with_scalar_form(_packet.Scalar)
 RULES[aten.div.Tensor_mode] = _with_scalar_form(aten.div.Scalar_mode)
+
+
+@rule(aten.remainder.Tensor, aten.remainder.Scalar)
+def _remainder(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, y = args
+    dtype = _result_dtype(x, y)
+    if not dtype.is_floating_point and isinstance(x, Node):
+        # ExecuTorch 1.5 computes the remainder of integers with the wrong sign; its division rounds as it should.
+        x = convert(b, x, dtype)
+        quotient = b.call(aten.div.Tensor_mode, x, y, rounding_mode="floor")
+        return b.call(aten.sub.Tensor, x, b.call(aten.mul.Tensor, quotient, y), value=value)
+    return _with_scalar_form(aten.remainder.Scalar)(b, args, kwargs, value)
+
+
+def _result_dtype(first: Any, second: Any) -> torch.dtype:
+    """The dtype of an arithmetic result of two tensors, or of a tensor and a number."""
+    return torch.result_type(*(item.meta["val"] if isinstance(item, Node) else item for item in (first, second)))
+
+
+def convert(b: Builder, x: Node, dtype: torch.dtype) -> Node:
+    """`x` in another dtype; `x` itself if it has that dtype."""
+    if b.dtype(x) == dtype:
+        return x
+    return b.emit(aten._to_copy.default, (x,), {"dtype": dtype}, b.fake(b.shape(x), dtype))
 
 
 def _with_alpha(tensor_form: OpOverload, scalar_form: OpOverload) -> Rule:
@@ -316,13 +340,16 @@ def _with_alpha(tensor_form: OpOverload, scalar_form: OpOverload) -> Rule:
         if not isinstance(args[0], Node):
             # A number in front: 1 + x, 1 - x.
             if tensor_form is aten.add.Tensor and alpha == 1:
-                return b.emit(scalar_form, (args[1], args[0]), {}, value)
+                return apply(b, (args[1], args[0]), {}, value)
             if tensor_form is aten.sub.Tensor:
                 return b.emit(aten.rsub.Scalar, (args[1], args[0], *([alpha] if alpha != 1 else [])), {}, value)
             return NotImplemented
         if isinstance(args[1], Node):
             return b.emit(tensor_form, args[:2], {} if alpha == 1 else {"alpha": alpha}, value)
-        return b.emit(scalar_form, (args[0], args[1] * alpha), {}, value)
+        number = args[1] * alpha
+        # The runtime's kernel refuses a number that changes the dtype (an integer tensor + 0.5).
+        x = convert(b, args[0], _result_dtype(args[0], number))
+        return b.emit(scalar_form, (x, number), {}, value)
 
     return apply
 
@@ -393,7 +420,7 @@ def _softmax_like(b: Builder, target: OpOverload, args: Any, kwargs: Any, value:
     x, dim = args[0], args[1]
     dtype = kwargs.get("dtype", args[2] if len(args) > 2 else None)
     if isinstance(dtype, torch.dtype) and dtype != b.dtype(x):
-        x = b.call(aten._to_copy.default, x, dtype=dtype, value=b.fake(b.shape(x), dtype))
+        x = convert(b, x, dtype)
     return b.emit(target, (x, dim, False), {}, b.fake(b.shape(x), b.dtype(x)))
 
 
@@ -438,10 +465,13 @@ def _pad(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) 
 
 @rule(aten.constant_pad_nd.default)
 def _constant_pad(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    if not any(args[1]):
-        return args[0]
-    fill = args[2] if len(args) > 2 else 0
-    return b.emit(aten.constant_pad_nd.default, (args[0], args[1], fill), {}, value)
+    x, padding, fill = _completed(args, 2, (0,))
+    for number, (before, behind) in enumerate(zip(padding[::2], padding[1::2], strict=True), 1):
+        # A negative padding cuts off: a slice says so.
+        size = b.shape(x)[-number]
+        x = slice_dim(b, x, -number, max(0, -before), size - max(0, -behind))
+    added = [max(0, amount) for amount in padding]
+    return b.emit(aten.constant_pad_nd.default, (x, added, fill), {}, value) if any(added) else x
 
 
 @rule(aten.mean.default)

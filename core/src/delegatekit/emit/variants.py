@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
+import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
@@ -83,5 +85,22 @@ def _convolution_limit(node: Node) -> str | None:
     return None if spatial <= 2 else f"the runtime's convolution has no {spatial}-d form"
 
 
-#: Operator -> check of the cases that its kernel in ExecuTorch 1.5 refuses when it is run.
-_LIMITS: dict[str, Callable[[Node], str | None]] = {"aten.convolution.default": _convolution_limit}
+def _log_softmax_limit(node: Node) -> str | None:
+    return "the runtime's log_softmax does not take float64" if node.meta["val"].dtype == torch.float64 else None
+
+
+def _product_limit(node: Node) -> str | None:
+    # With nothing to sum up, the kernel returns without having written its output.
+    left: Any = node.args[0]
+    empty = left.meta["val"].shape[-1] == 0 and node.meta["val"].numel() > 0
+    return "the runtime's matrix product cannot sum over no elements" if empty else None
+
+
+#: Operator -> check of the cases that its kernel in ExecuTorch 1.5 refuses when it is run, or computes wrongly.
+_LIMITS: dict[str, Callable[[Node], str | None]] = {
+    "aten.convolution.default": _convolution_limit,
+    "aten._log_softmax.default": _log_softmax_limit,
+    "aten.mm.default": _product_limit,
+    "aten.bmm.default": _product_limit,
+    "aten.linear.default": _product_limit,
+}
