@@ -341,6 +341,34 @@ def test_a_removed_observer_hears_nothing_more() -> None:
     assert counter.heard == 1
 
 
+def test_observers_hear_the_stages_of_a_lowering() -> None:
+    import torch
+
+    import delegatekit
+    from delegatekit_api import hookimpl
+
+    class Recorder:
+        def __init__(self) -> None:
+            self.heard: list[StageEvent] = []
+
+        @hookimpl
+        def on_stage(self, event: StageEvent) -> None:
+            self.heard.append(event)
+
+    recorder = Recorder()
+    remove = discovery.add_observer(recorder)
+    try:
+        _ = delegatekit.lower(torch.nn.Linear(2, 2), (torch.ones(1, 2),), backends=[]).buffer
+    finally:
+        remove()
+    started = [event.stage for event in recorder.heard if event.kind == "start"]
+    finished = [event.stage for event in recorder.heard if event.kind == "finish"]
+    assert started == finished
+    assert {"export", "edge", "partition", "emit"} <= set(started)
+    assert all(event.method == "forward" for event in recorder.heard if event.stage == "edge")
+    assert all(event.cpu_seconds >= 0 for event in recorder.heard)
+
+
 def test_finding_backends_does_not_import_torch(install_plugin: Any) -> None:
     folder: Path = install_plugin("good")
     code = "import sys, delegatekit; print(delegatekit.backends()['good'].usable, 'torch' in sys.modules)"

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import delegatekit
+from delegatekit_api import ExecutionError, UnsupportedError
 
 _C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
 
@@ -100,6 +101,18 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "masked fill": (lambda m, x: x.masked_fill(m, -5), (MASK, X), ""),
     "mixed types": (lambda x, n: x[0] * n, (X, N), ""),
     "conversions": (lambda x: (x.to(torch.int32), x.bool(), x.double(), x.half()), (3 * X,), ""),
+    # Cases that the runtime's kernels refuse or get wrong in their plain form.
+    "integers and a fraction": (lambda n: (n + 0.5, 0.5 + n, n - 0.5, 0.5 - n, n * 0.5), (N,), ""),
+    "bools and a number": (lambda m: (m + 1, m * 2.5, m + m), (MASK,), ""),
+    "small integers and a fraction": (lambda n: n + 0.5, (N.to(torch.int8),), ""),
+    "remainder of integers": (lambda n: (n % 3, n % -4, n.remainder(n.abs() + 1)), (N,), "aten::div.out_mode"),
+    "remainder of small integers": (lambda n: n % 3, ((N + 7).to(torch.uint8),), ""),
+    "remainder of integers by a fraction": (lambda n: n % 1.5, (N,), "aten::remainder.Scalar_out"),
+    "pad and cut": (lambda x: functional.pad(x, (-1, 2, 1, -2), value=3.0), (X,), "aten::constant_pad_nd.out"),
+    "cut by padding": (lambda x: functional.pad(x, (-1, -2)), (X,), "aten::slice_copy.Tensor_out"),
+    "multiply and add, scaled": (lambda x, y: torch.addcmul(x, x, y, value=2), (X, Y), ""),
+    "divide and add, scaled": (lambda x, y: torch.addcdiv(x, y, x.abs() + 1, value=0.5), (X, Y), ""),
+    "dtypes": (lambda h, b: (h * 2 + 1, b.sum(-1), h.amax(1)), (X.half(), X.bfloat16()), ""),
     # Reductions.
     "sum of all": (lambda x: x.sum(), (X,), "aten::sum.IntList_out"),
     "sum of two axes": (lambda x: x.sum((0, -1), keepdim=True), (X,), "aten::sum.IntList_out"),
@@ -218,3 +231,46 @@ def test_an_operator_outside_delegates_computes_what_eager_computes(name: str) -
                 torch.testing.assert_close(found, wanted, equal_nan=True)
             else:
                 assert found == wanted
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
+    "a product over nothing": (lambda x: x[:, :, :0] @ x[:, :, :0].transpose(1, 2), (X,), "sum over no elements"),
+    "a log softmax in double": (lambda x: x.log_softmax(-1), (X.double(),), "does not take float64"),
+    "no kernel": (lambda x: x.sort(), (X,), "no kernel"),
+    # PyTorch cannot trace its own decomposition of this one.
+    "no decomposition": (lambda x: x.diagonal_scatter(torch.ones(3)), (X[0],), "diagonal_scatter"),
+    "complex numbers": (torch.fft.rfft, (X,), "complex64"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_runtime_cannot_compute_is_refused_when_lowering(name: str) -> None:
+    function, inputs, words = REFUSED[name]
+    with pytest.raises(UnsupportedError, match=words):
+        _ = delegatekit.lower(Call(function), inputs, backends=[]).buffer
+
+
+def test_inputs_and_outputs_keep_the_modules_structure() -> None:
+    class Structured(nn.Module):
+        def forward(self, pair: dict[str, torch.Tensor], *, shift: torch.Tensor) -> dict[str, Any]:
+            return {"sum": pair["a"] + pair["b"] + shift, "rest": [pair["a"] * 2, (pair["b"],)]}
+
+    pair = {"a": X, "b": Y}
+    program = torch.export.export(Structured(), (pair,), {"shift": X[0]})
+    method = delegatekit.load(delegatekit.lower(program, backends=[]).buffer)["forward"]
+    result = method({"a": X, "b": Y}, shift=X[0])
+    assert set(result) == {"sum", "rest"}
+    torch.testing.assert_close(result, Structured()(pair, shift=X[0]))
+    with pytest.raises(ExecutionError, match="structure"):
+        method(X, Y, X[0])
+
+
+def test_inputs_may_be_in_any_memory_format() -> None:
+    convolution = nn.Conv2d(4, 2, 3)
+    method = delegatekit.load(delegatekit.lower(convolution, (IMAGE,), backends=[]).buffer)["forward"]
+    expected = convolution(IMAGE)
+    wide = torch.zeros(1, 4, 6, 12)
+    wide[..., ::2] = IMAGE
+    for given in (IMAGE.to(memory_format=torch.channels_last), wide[..., ::2]):
+        assert not given.is_contiguous()
+        torch.testing.assert_close(method(given), expected)
