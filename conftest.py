@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+# Every lowering of the tests checks what one stage hands to the next.
+os.environ.setdefault("DELEGATEKIT_VERIFY", "1")
 
 #: A plugin that is ready; replace parts of it to break it.
 PLUGIN = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import os
 import re
 import sys
 import time
@@ -36,7 +37,7 @@ err = Console(stderr=True)
 app = typer.Typer(
     name="delegatekit",
     help="Lower PyTorch programs to hardware backends, and inspect, explain and run the .pte files.",
-    epilog="With --debug, a command that fails shows the whole traceback.",
+    epilog="With --debug, a command that fails shows the whole traceback, and stages check what they hand on.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -64,6 +65,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
+        os.environ["DELEGATEKIT_VERIFY"] = "1"
     _add_commands(sys.argv[1:])
     try:
         app()

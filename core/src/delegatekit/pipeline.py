@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ from .partition import PartitionPlan, keep_operators, partition
 from .pte import PteImage, to_bytes, write
 from .report import Report, make_report
 from .version import __version__
+
+#: Environment variable that turns the checks at stage borders on (`--debug` and the tests set it).
+VERIFY = "DELEGATEKIT_VERIFY"
 
 #: A module with its example inputs, or what torch.export made of it.
 Model: TypeAlias = Union["torch.nn.Module", ExportedProgram]
@@ -164,7 +168,7 @@ def _partitioned(
     }
     keep = keep_operators(partitioners)
     with clock.stage("edge", name):
-        edge = build_edge(program, keep=keep, method=name)
+        edge = _verified(build_edge(program, keep=keep, method=name))
     with clock.stage("partition", name):
         plan = partition(edge, partitioners, ask_all=ask_all)
     while True:
@@ -176,9 +180,15 @@ def _partitioned(
             rewritten, decomposed = decompose_nodes(edge, stranded, keep=keep)
         if not decomposed:
             return edge, plan  # emission refuses them, explanations show them
-        edge = rewritten
+        edge = _verified(rewritten)
         with clock.stage("partition", name):
             plan = partition(edge, partitioners, ask_all=ask_all)
+
+
+def _verified(edge: EdgeMethod) -> EdgeMethod:
+    if os.environ.get(VERIFY):
+        edge.verify()
+    return edge
 
 
 def _has_no_kernel(node: Node) -> bool:
