@@ -54,9 +54,10 @@ class Report:
         lines: list[str] = []
         for method in self.methods:
             total = method.delegated_nodes + method.fallback_calls
+            who = "1 delegate runs" if len(method.delegates) == 1 else f"{len(method.delegates)} delegates run"
             share = 100.0 * method.delegated_nodes / total if total else 0.0
             lines.append(
-                f"method {method.name}: {len(method.delegates)} delegates run {method.delegated_nodes} of {total} "
+                f"method {method.name}: {who} {method.delegated_nodes} of {total} "
                 f"operators ({share:.1f} %), arena {human_size(method.arena_size)}"
             )
             for index, delegate in enumerate(method.delegates):
