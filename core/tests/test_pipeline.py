@@ -175,6 +175,29 @@ def test_a_mutable_buffer_counts_in_the_stock_runtime_and_in_the_engine() -> Non
     assert [ours(torch.zeros(1)).item() for _ in range(3)] == [11.0, 12.0, 13.0]
 
 
+def test_buffers_that_are_returned_or_exchanged_keep_their_old_values() -> None:
+    class Exchange(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("a", torch.zeros(2))
+            self.register_buffer("b", torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            old, other = self.a.clone(), self.b.clone()
+            self.a.copy_(other)
+            self.b.copy_(old)
+            return old, other + x
+
+    x = torch.zeros(2)
+    data = delegatekit.lower(Exchange(), (x,), backends=[]).buffer
+    stock = _C._load_program_from_buffer(data).load_method("forward")
+    ours, eager = delegatekit.load(data)["forward"], Exchange()
+    for _ in range(3):
+        expected = [tensor.tolist() for tensor in eager(x)]
+        assert [tensor.tolist() for tensor in ours(x)] == expected
+        assert [tensor.tolist() for tensor in stock((x,))] == expected
+
+
 def test_explain_names_operator_reason_and_source_line_of_what_nobody_runs(install: Any) -> None:
     install(Takes("one", {"aten.sin.default"}))
 

@@ -78,7 +78,7 @@ class _Shared:
         return len(self.mutable_state)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Storage:
     """One planned piece of memory and when it is in use; views of a value share it."""
 
@@ -115,9 +115,9 @@ class _MethodEmitter:
                 self._delegate_call(step)
             else:
                 self._operator_call(step)
-        self.step = len(self.instructions) + 1
-        outputs = [self._output(item) for item in edge.outputs]
-        self._write_back()
+        updates = {node: self._before_write_back(buffer.updated) for node, buffer in edge.buffers.items()}
+        outputs = [self._output(self._before_write_back(item)) for item in edge.outputs]
+        self._write_back(updates)
         return schema.ExecutionPlan(
             name=edge.name,
             container_meta_type=schema.ContainerMetadata(edge.input_structure, edge.output_structure),
@@ -147,19 +147,39 @@ class _MethodEmitter:
         self.storage[node].last = _FOREVER
 
     def _output(self, item: Any) -> int:
-        if not isinstance(item, Node):
+        """The index of an output: a node, the key of a kept value, or a literal."""
+        if not isinstance(item, Node) and item not in self.storage:
             return self._literal_value(item)
+        self.step = len(self.instructions) + 1
         index = self._value(item)
         if item in self.storage:
             self.storage[item].last = _FOREVER
         return index
 
-    def _write_back(self) -> None:
+    def _before_write_back(self, item: Any) -> Any:
+        """The key of a value that keeps what `item` is now, although buffers are about to change.
+
+        A buffer itself, returned or copied into another buffer, is the one value that does not stay as it is.
+        """
+        if not isinstance(item, Node) or self.storage.get(item) not in self._buffer_storages():
+            return item
+        key = (item, "kept")
+        if key not in self.index:
+            self.step = len(self.instructions) + 1
+            source = self._value(item)
+            kept = self._planned(key, item.meta["val"])
+            self._kernel("aten::clone", "out", [source, self._literal_value(None), kept, kept])
+        return key
+
+    def _buffer_storages(self) -> list[_Storage]:
+        return [self.storage[node] for node in self.method.edge.buffers]
+
+    def _write_back(self, updates: Mapping[Node, Any]) -> None:
         """Copy the new values of mutable buffers into them, behind everything that reads the old ones."""
-        for node, buffer in self.method.edge.buffers.items():
+        for node, updated in updates.items():
             self.step = len(self.instructions) + 1
             target = self._value(node)
-            arguments = [target, self._value(buffer.updated), self._literal_value(False), target]
+            arguments = [target, self._value(updated), self._literal_value(False), target]
             self._kernel("aten::copy_", "", arguments)
 
     # -- values --------------------------------------------------------------------------------------------------
