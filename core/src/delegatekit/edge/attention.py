@@ -14,7 +14,7 @@ import torch
 from torch.fx import Node
 
 from .builder import Builder, Value
-from .rules import aten, rule, swap
+from .rules import aten, convert, rule, swap
 
 #: Added to a masked score: adding any sane score changes nothing, and exp() of it is exactly 0 beside a visible one.
 _MASKED = -1e30
@@ -91,4 +91,4 @@ def _finite_bias(b: Builder, mask: Node) -> tuple[Node | None, Node | None]:
 def _row_factor(b: Builder, mask: Node) -> Node:
     """1.0 for rows of the bool mask with any True, else 0.0; shape (..., L, 1)."""
     seen = b.call(aten.any.dims, mask, [-1], True)
-    return b.call(aten._to_copy.default, seen, dtype=torch.float32, value=b.fake(b.shape(seen), torch.float32))  # type: ignore[no-any-return]
+    return convert(b, seen, torch.float32)

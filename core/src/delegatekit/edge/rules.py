@@ -419,7 +419,7 @@ def _log_softmax(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], valu
 def _softmax_like(b: Builder, target: OpOverload, args: Any, kwargs: Any, value: Any) -> Value:
     x, dim = args[0], args[1]
     dtype = kwargs.get("dtype", args[2] if len(args) > 2 else None)
-    if isinstance(dtype, torch.dtype) and dtype != b.dtype(x):
+    if isinstance(dtype, torch.dtype):
         x = convert(b, x, dtype)
     return b.emit(target, (x, dim, False), {}, b.fake(b.shape(x), b.dtype(x)))
 
