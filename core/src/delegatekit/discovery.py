@@ -110,6 +110,12 @@ class LoadedBackend:
         """Compile one partition. Raises what the plugin raises: the caller knows which nodes it was about."""
         return self._ask("preprocess", partition=partition, options=options)  # type: ignore[no-any-return]
 
+    def preprocess_methods(
+        self, methods: Mapping[str, Sequence[PartitionProgram]], options: BackendOptions
+    ) -> Mapping[str, Sequence[PreprocessResult]]:
+        """Compile the partitions of all methods in one call. Raises what the plugin raises."""
+        return self._ask("preprocess_methods", methods=methods, options=options)  # type: ignore[no-any-return]
+
     def quantization_schemes(self) -> Sequence[QuantizationScheme]:
         """The schemes that the backend's compiler understands; none if the plugin does not quantize."""
         if not self.has("quantization_schemes"):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from delegatekit_api import operator_name, source_line
 
 from .edge import EdgeMethod
+from .edge.sizes import is_size_node
 from .emit import kernel_limit, kernel_of
-from .partition import PartitionPlan
+from .partition import PartitionedMethod, PartitionPlan
 
 #: The runtime's own operators, among the reasons.
 RUNTIME = "runtime"
@@ -63,37 +64,51 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain_plan(plans: Mapping[str, tuple[EdgeMethod, PartitionPlan]], backends: tuple[str, ...]) -> Explanation:
+def explain_plan(methods: Mapping[str, PartitionedMethod], backends: tuple[str, ...]) -> Explanation:
     """Make the explanation of partition plans that asked every backend about every node."""
     rows: list[ExplainRow] = []
-    for name, (method, plan) in plans.items():
-        for node in method.graph.nodes:
-            if node.op != "call_function" or node.target is operator.getitem:
-                continue
-            taker = plan.taker.get(node)
-            reasons = {
-                backend: answer.reason for backend, answer in plan.verdicts[node].items() if not answer.supported
-            }
-            if taker is None:
-                reasons |= {
-                    backend: "takes it only together with operators that compute something"
-                    for backend, answer in plan.verdicts[node].items()
-                    if answer.supported
-                }
-            variant = kernel_of(node)
-            if taker is None and variant is None:
-                reasons[RUNTIME] = kernel_limit(node) or "the runtime has no kernel for it"
-            stack = node.meta.get("nn_module_stack")
-            rows.append(
-                ExplainRow(
-                    method=name,
-                    node=node.name,
-                    operator=operator_name(node),
-                    module=str(next(reversed(stack.values()))[0]) if stack else "",
-                    source=source_line(node) or "",
-                    backend=taker,
-                    kernel=variant.full_name if taker is None and variant is not None else None,
-                    reasons=reasons,
-                )
-            )
+    for name, method in methods.items():
+        for edge, plan in _graphs(method.edge, method.plan):
+            rows.extend(_rows(name, edge, plan))
     return Explanation(tuple(rows), backends)
+
+
+def _graphs(edge: EdgeMethod, plan: PartitionPlan) -> Iterator[tuple[EdgeMethod, PartitionPlan]]:
+    """The graph, and those of its control flow."""
+    yield edge, plan
+    for call, regions in edge.regions.items():
+        for region, inner in zip(regions, plan.regions[call], strict=True):
+            yield from _graphs(region, inner)
+
+
+def _rows(name: str, method: EdgeMethod, plan: PartitionPlan) -> list[ExplainRow]:
+    rows = []
+    for node in method.graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem or is_size_node(node):
+            continue
+        taker = plan.taker.get(node)
+        reasons = {backend: answer.reason for backend, answer in plan.verdicts[node].items() if not answer.supported}
+        if taker is None:
+            reasons |= {
+                backend: "takes it only together with operators that compute something"
+                for backend, answer in plan.verdicts[node].items()
+                if answer.supported
+            }
+        variant = kernel_of(node)
+        kernel = variant.full_name if variant is not None else "jumps" if node in method.regions else None
+        if taker is None and kernel is None:
+            reasons[RUNTIME] = kernel_limit(node) or "the runtime has no kernel for it"
+        stack = node.meta.get("nn_module_stack")
+        rows.append(
+            ExplainRow(
+                method=name,
+                node=node.name,
+                operator=operator_name(node),
+                module=str(next(reversed(stack.values()))[0]) if stack else "",
+                source=source_line(node) or "",
+                backend=taker,
+                kernel=kernel if taker is None else None,
+                reasons=reasons,
+            )
+        )
+    return rows

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +25,7 @@ from delegatekit_api import (
     CompileSpec,
     DelegateKitError,
     LoweringError,
+    MutableState,
     NamedData,
     PartitionProgram,
     PluginError,
@@ -33,7 +35,8 @@ from delegatekit_api import (
 )
 
 from .edge import EdgeMethod
-from .partition import Partition, PartitionPlan
+from .edge.sizes import SizeNodes
+from .partition import Partition, PartitionedMethod, PartitionPlan
 
 if TYPE_CHECKING:
     from .discovery import LoadedBackend
@@ -71,40 +74,100 @@ class LoweredMethod:
     edge: EdgeMethod
     plan: PartitionPlan
     steps: tuple[Node | Delegate, ...]
+    #: Call of a control flow operator -> its graphs, lowered.
+    regions: Mapping[Node, tuple[LoweredMethod, ...]] = field(default_factory=dict)
 
     @property
     def delegates(self) -> tuple[Delegate, ...]:
-        """The delegates in execution order."""
-        return tuple(step for step in self.steps if isinstance(step, Delegate))
+        """The delegates in the order of their calls, those inside control flow included."""
+        return tuple(self._delegates())
+
+    def _delegates(self) -> Iterator[Delegate]:
+        for step in self.steps:
+            if isinstance(step, Delegate):
+                yield step
+            for region in self.regions.get(step, ()) if isinstance(step, Node) else ():
+                yield from region.delegates
 
 
 def lower_partitions(
-    method: EdgeMethod,
-    plan: PartitionPlan,
+    methods: Mapping[str, PartitionedMethod],
     backends: Mapping[str, ChosenBackend],
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> LoweredMethod:
-    """Compile every partition with its backend. Raises what the backend refuses, with the partition's place."""
-    counts = dict.fromkeys(backends, 0)
-    total = len(plan.partitions)
-    done = 0
-    steps: list[Node | Delegate] = []
+) -> dict[str, LoweredMethod]:
+    """Compile every partition of every method with its backend, a backend's together if it asks for that.
+
+    Raises what the backend refuses, with the partition's place.
+    """
+    found: dict[str, dict[str, list[tuple[Partition, PartitionProgram]]]] = {name: {} for name in backends}
+    for name, method in methods.items():
+        for edge, step in _partitions(method.edge, method.plan):
+            of_method = found[step.backend].setdefault(name, [])
+            of_method.append((step, partition_program(edge, step, len(of_method), name)))
+    total = sum(len(items) for of_backend in found.values() for items in of_backend.values())
+    delegates: dict[int, Delegate] = {}
+    for backend, of_backend in found.items():
+        for step, delegate in _compile(of_backend, backends[backend]):
+            delegates[id(step)] = delegate
+            progress(len(delegates), total)
+    return {name: _assemble(method.edge, method.plan, delegates) for name, method in methods.items()}
+
+
+def _partitions(edge: EdgeMethod, plan: PartitionPlan) -> Iterator[tuple[EdgeMethod, Partition]]:
+    """All partitions in execution order, each with the graph that it belongs to."""
     for step in plan.steps:
-        if isinstance(step, Node):
-            steps.append(step)
-            continue
-        program = partition_program(method, step, counts[step.backend])
-        steps.append(_preprocess(step, program, backends[step.backend]))
-        counts[step.backend] += 1
-        done += 1
-        progress(done, total)
-    return LoweredMethod(method, plan, tuple(steps))
+        if isinstance(step, Partition):
+            yield edge, step
+        elif step in edge.regions:
+            for region, inner in zip(edge.regions[step], plan.regions[step], strict=True):
+                yield from _partitions(region, inner)
 
 
-def partition_program(method: EdgeMethod, partition: Partition, index: int = 0) -> PartitionProgram:
-    """The partition as a program of its own: constants are references, nodes keep their names and metadata."""
+def _assemble(edge: EdgeMethod, plan: PartitionPlan, delegates: Mapping[int, Delegate]) -> LoweredMethod:
+    steps = tuple(delegates[id(step)] if isinstance(step, Partition) else step for step in plan.steps)
+    regions = {
+        call: tuple(
+            _assemble(region, inner, delegates)
+            for region, inner in zip(edge.regions[call], plan.regions[call], strict=True)
+        )
+        for call in edge.regions
+    }
+    return LoweredMethod(edge, plan, steps, regions)
+
+
+def _compile(
+    methods: Mapping[str, Sequence[tuple[Partition, PartitionProgram]]], chosen: ChosenBackend
+) -> Iterator[tuple[Partition, Delegate]]:
+    if not methods or not chosen.backend.has("preprocess_methods"):
+        for items in methods.values():
+            for step, program in items:
+                with _blaming(chosen, _place(program, chosen), step):
+                    result = chosen.backend.preprocess(program, chosen.options)
+                yield step, _delegate(step, result, chosen, _place(program, chosen))
+        return
+    where = f"the partitions of methods {', '.join(methods)} for backend {chosen.backend.name}"
+    programs = {name: [program for _, program in items] for name, items in methods.items()}
+    with _blaming(chosen, where):
+        results = chosen.backend.preprocess_methods(programs, chosen.options)
+    if not isinstance(results, Mapping) or {name: len(of_method) for name, of_method in results.items()} != {
+        name: len(of_method) for name, of_method in programs.items()
+    }:
+        raise PluginError("preprocess_methods did not return one result for each partition", where=where)
+    for name, items in methods.items():
+        for (step, program), result in zip(items, results[name], strict=True):
+            yield step, _delegate(step, result, chosen, _place(program, chosen))
+
+
+def partition_program(
+    edge: EdgeMethod, partition: Partition, index: int = 0, method: str | None = None
+) -> PartitionProgram:
+    """The partition as a program of its own: constants are references, nodes keep their names and metadata.
+
+    Sizes that change are computed from those of the partition's own inputs.
+    """
     graph = Graph()
     copies: dict[Node, Node] = {}
+    sizes = SizeNodes(lambda target, args, value: _size_node(graph, target, args, value))
 
     def copy_placeholder(node: Node) -> Node:
         copy = graph.placeholder(node.name)
@@ -112,39 +175,82 @@ def partition_program(method: EdgeMethod, partition: Partition, index: int = 0) 
         copies[node] = copy
         return copy
 
+    def inside(node: Node) -> Any:
+        return copies[node] if node in copies else sizes.node(node.meta["val"])
+
     constants = [copy_placeholder(node) for node in partition.constants]
+    buffers = [copy_placeholder(node) for node in partition.buffers]
     inputs = [copy_placeholder(node) for node in partition.inputs]
+    for node in inputs:
+        sizes.offer(node)
     for node in partition.nodes:
-        args: Any = torch.fx.map_arg(node.args, copies.__getitem__)
-        kwargs: Any = torch.fx.map_arg(node.kwargs, copies.__getitem__)
+        args: Any = torch.fx.map_arg(node.args, inside)
+        kwargs: Any = torch.fx.map_arg(node.kwargs, inside)
         copy = graph.create_node("call_function", node.target, args, kwargs, node.name)
         copy.meta = dict(node.meta)
         copies[node] = copy
     outputs = tuple(copies[node] for node in partition.outputs)
-    graph.output(outputs)
+    state = {
+        copies[node]: MutableState(known.name, known.initial, copies[known.updated])
+        for node, known in edge.buffers.items()
+        if node in partition.buffers
+    }
+    graph.output((*(known.updated for known in state.values()), *outputs))
     tensors: dict[str, Any] = {
-        copy.name: method.constants[node] for copy, node in zip(constants, partition.constants, strict=True)
+        copy.name: edge.constants[node] for copy, node in zip(constants, partition.constants, strict=True)
     }
     signature = ExportGraphSignature(
         [
             *(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), node.name) for node in constants),
+            *(
+                InputSpec(InputKind.BUFFER, TensorArgument(node.name), state[node].name, persistent=True)
+                for node in buffers
+            ),
             *(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs),
         ],
-        [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in outputs],
+        [
+            *(
+                OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(known.updated.name), known.name)
+                for known in state.values()
+            ),
+            *(OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in outputs),
+        ],
     )
     program = ExportedProgram(
         torch.nn.Module(),
         graph,
         signature,
-        state_dict={},
-        range_constraints={},
+        state_dict={known.name: known.initial for known in state.values()},
+        range_constraints=_ranges(inputs),
         module_call_graph=[_call_entry(len(inputs), len(outputs))],
         constants=tensors,
     )
     view = ProgramView(
-        program.graph, {node: tensors[node.name] for node in constants}, tuple(inputs), outputs, method.name
+        program.graph,
+        {node: tensors[node.name] for node in constants},
+        tuple(inputs),
+        outputs,
+        method or edge.name,
+        state,
     )
     return PartitionProgram(program, view, index)
+
+
+def _size_node(graph: Graph, target: Any, args: tuple[Any, ...], value: Any) -> Node:
+    node = graph.create_node("call_function", target, args)
+    node.meta["val"] = value
+    return node
+
+
+def _ranges(inputs: Sequence[Node]) -> dict[Any, Any]:
+    """The ranges of the symbols in the inputs' sizes."""
+    found: dict[Any, Any] = {}
+    for node in inputs:
+        for size in node.meta["val"].shape:
+            if isinstance(size, torch.SymInt):
+                known = size.node.shape_env.var_to_range
+                found.update({symbol: known[symbol] for symbol in size.node.expr.free_symbols})
+    return found
 
 
 def _call_entry(inputs: int, outputs: int) -> ModuleCallEntry:
@@ -154,21 +260,30 @@ def _call_entry(inputs: int, outputs: int) -> ModuleCallEntry:
     return ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
 
 
-def _preprocess(partition: Partition, program: PartitionProgram, chosen: ChosenBackend) -> Delegate:
-    name = chosen.backend.name
-    where = f"partition {program.index} of method {program.method} for backend {name}"
+def _place(program: PartitionProgram, chosen: ChosenBackend) -> str:
+    return f"partition {program.index} of method {program.method} for backend {chosen.backend.name}"
+
+
+@contextmanager
+def _blaming(chosen: ChosenBackend, where: str, partition: Partition | None = None) -> Iterator[None]:
+    """Turn what a backend raises, other than our own errors, into an error that names it."""
     try:
-        result = chosen.backend.preprocess(program, chosen.options)
+        yield
     except DelegateKitError:
         raise
     except Exception as error:
-        first, last = describe_node(partition.nodes[0]), describe_node(partition.nodes[-1])
+        about = ""
+        if partition is not None:
+            first, last = describe_node(partition.nodes[0]), describe_node(partition.nodes[-1])
+            about = f"the partition's {len(partition.nodes)} nodes go from {first} to {last}; "
         raise LoweringError(
             f"the backend failed: {type(error).__name__}: {error}",
             where=where,
-            hint=f"the partition's {len(partition.nodes)} nodes go from {first} to {last}; "
-            f"report this to the publisher of {chosen.backend.distribution}",
+            hint=f"{about}report this to the publisher of {chosen.backend.distribution}",
         ) from error
+
+
+def _delegate(partition: Partition, result: Any, chosen: ChosenBackend, where: str) -> Delegate:
     if not isinstance(result, PreprocessResult):
         raise PluginError(f"preprocess returned {type(result).__name__}, not a PreprocessResult", where=where)
     blob = result.blob

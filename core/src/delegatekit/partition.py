@@ -19,9 +19,18 @@ from dataclasses import dataclass, field
 
 from torch.fx import Node
 
-from delegatekit_api import LoweringError, Partitioner, PluginError, Verdict, describe_node
+from delegatekit_api import (
+    BackendDescription,
+    LoweringError,
+    Partitioner,
+    PluginError,
+    Verdict,
+    describe_node,
+    dynamic_operand,
+)
 
 from .edge import EdgeMethod
+from .edge.sizes import SizeNodes, is_size, is_size_node
 
 #: With more sets than this, the bit sets of the merging pass would not be small any more; the sets stay as grown.
 _EXACT_LIMIT = 16_384
@@ -34,12 +43,14 @@ class Partition:
     backend: str
     #: In the order of the graph.
     nodes: tuple[Node, ...]
-    #: Values from outside, in order of first use: constants are not among them.
+    #: Tensors from outside, in order of first use: constants are not among them, nor sizes, which are computed anew.
     inputs: tuple[Node, ...]
     #: Known values from outside, in order of first use.
     constants: tuple[Node, ...]
     #: Values that somebody outside uses, in the order of the graph.
     outputs: tuple[Node, ...]
+    #: Buffers that the delegate keeps inside itself and updates.
+    buffers: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,8 @@ class PartitionPlan:
     verdicts: Mapping[Node, Mapping[str, Verdict]]
     #: Node -> the backend that computes it; fallback nodes are absent.
     taker: Mapping[Node, str] = field(default_factory=dict)
+    #: Call of a control flow operator -> the plans of its graphs.
+    regions: Mapping[Node, tuple[PartitionPlan, ...]] = field(default_factory=dict)
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -62,6 +75,19 @@ class PartitionPlan:
     def fallback(self) -> tuple[Node, ...]:
         """The nodes that the runtime's own operators compute, in execution order."""
         return tuple(step for step in self.steps if isinstance(step, Node))
+
+    @property
+    def owned_buffers(self) -> frozenset[Node]:
+        """Buffers that a delegate keeps inside itself."""
+        return frozenset(buffer for partition in self.partitions for buffer in partition.buffers)
+
+
+@dataclass(frozen=True)
+class PartitionedMethod:
+    """A method in the edge dialect, and who computes what of it."""
+
+    edge: EdgeMethod
+    plan: PartitionPlan
 
 
 def keep_operators(partitioners: Mapping[str, Partitioner]) -> frozenset[str]:
@@ -86,14 +112,24 @@ def _blaming(backend: str, doing: str, node: Node | None = None) -> Iterator[Non
         ) from error
 
 
-def partition(method: EdgeMethod, partitioners: Mapping[str, Partitioner], *, ask_all: bool = False) -> PartitionPlan:
-    """Partition a method among backends, given in priority order.
+def partition(
+    method: EdgeMethod,
+    partitioners: Mapping[str, Partitioner],
+    *,
+    descriptions: Mapping[str, BackendDescription] | None = None,
+    ask_all: bool = False,
+) -> PartitionPlan:
+    """Partition a method among backends, given in priority order. Graphs of control flow are partitioned apart.
 
-    With `ask_all` every backend is asked about every node (for explanations), which changes no assignment.
-    Raises PluginError when a partitioner raises or its answer breaks the rules of the border.
+    `descriptions` says what the backends can do beside taking operators: sizes that change, state of their own; one
+    that is not described can neither. With `ask_all` every backend is asked about every node (for explanations),
+    which changes no assignment. Raises PluginError when a partitioner raises or its answer breaks the rules of the
+    border.
     """
     nodes = [node for node in method.graph.nodes if node.op == "call_function"]
-    verdicts = {node: _ask(node, method, partitioners, ask_all) for node in nodes}
+    descriptions = descriptions or {}
+    dynamic = frozenset(name for name, facts in descriptions.items() if facts.supports_dynamic_shapes)
+    verdicts = {node: _ask(node, method, partitioners, dynamic, ask_all) for node in nodes}
     taker = _first_takers(verdicts)
     clusters = _Clusters(nodes)
     fixed = _proposals(method, partitioners, verdicts, taker, clusters)
@@ -101,16 +137,22 @@ def partition(method: EdgeMethod, partitioners: Mapping[str, Partitioner], *, as
     graph = _ClusterGraph(nodes, clusters, taker, fixed, tuple(partitioners))
     sets = graph.grow()
     chosen = {index: members for index, members in sets.items() if not _only_passengers(members, verdicts, taker)}
-    return _plan(method, nodes, verdicts, taker, chosen)
+    stateful = frozenset(name for name, facts in descriptions.items() if facts.owns_state)
+    return _plan(method, nodes, verdicts, taker, chosen, stateful)
 
 
-def _ask(node: Node, method: EdgeMethod, partitioners: Mapping[str, Partitioner], ask_all: bool) -> dict[str, Verdict]:
+def _ask(
+    node: Node, method: EdgeMethod, partitioners: Mapping[str, Partitioner], dynamic: frozenset[str], ask_all: bool
+) -> dict[str, Verdict]:
     answers: dict[str, Verdict] = {}
-    if node.target is operator.getitem:
-        return answers  # belongs to the operator whose result it picks
+    # A getitem belongs to the operator whose result it picks; sizes and control flow are the runtime's.
+    if node.target is operator.getitem or is_size_node(node) or node in method.regions:
+        return answers
+    changing = dynamic_operand(node)
     for backend, partitioner in partitioners.items():
+        refusal = None if changing is None else _dynamic_refusal(node, method, changing, backend in dynamic)
         with _blaming(backend, "checking a node", node):
-            answer = partitioner.check(node, method.view)
+            answer = partitioner.check(node, method.view) if refusal is None else Verdict.no(refusal)
         if not isinstance(answer, Verdict) or not (answer.supported or answer.reason):
             raise PluginError(
                 f"backend {backend} answered {answer!r}, not a Verdict with a reason", where=describe_node(node)
@@ -119,6 +161,24 @@ def _ask(node: Node, method: EdgeMethod, partitioners: Mapping[str, Partitioner]
         if answer.supported and not ask_all:
             break
     return answers
+
+
+def _dynamic_refusal(node: Node, method: EdgeMethod, changing: str, supported: bool) -> str | None:
+    """Why a node with sizes that change cannot go to a backend; None if it can."""
+    if not supported:
+        return f"{changing} has sizes that change from call to call: the backend takes static shapes only"
+    known = SizeNodes(lambda target, args, value: node)
+    tensors = [item for item in node.all_input_nodes if not is_size(item.meta["val"])]
+    for item in tensors:
+        if item not in method.constants:
+            known.offer(item)
+    wanted = [item.meta["val"] for item in node.all_input_nodes if is_size(item.meta["val"])]
+    value = node.meta["val"]
+    for result in value if isinstance(value, tuple | list) else (value,):
+        wanted.extend(getattr(result, "shape", (result,)))
+    lost = [size for size in wanted if not known.can(size)]
+    # A delegate gets tensors only: it learns sizes from theirs.
+    return f"the size {lost[0]} is not a size of its inputs" if lost else None
 
 
 def _first_takers(verdicts: Mapping[Node, Mapping[str, Verdict]]) -> dict[Node, str]:
@@ -393,6 +453,7 @@ def _plan(
     verdicts: Mapping[Node, Mapping[str, Verdict]],
     taker: Mapping[Node, str],
     chosen: Mapping[int, Sequence[Node]],
+    stateful: frozenset[str],
 ) -> PartitionPlan:
     home: dict[Node, int] = {node: number for number, members in chosen.items() for node in members}
     position = {node: index for index, node in enumerate(nodes)}
@@ -411,27 +472,50 @@ def _plan(
     order = _topological(before, after)
     if len(order) != len(names):
         raise LoweringError("the partitions depend on each other in a circle: this is a fault of DelegateKit")
+    owned = _owned_buffers(method, {node: names[number[step_of[node]]] for node in home}, taker, stateful)
     returned = {item for item in method.outputs if isinstance(item, Node)}
-    returned.update(buffer.updated for buffer in method.buffers.values())
+    returned.update(buffer.updated for node, buffer in method.buffers.items() if node not in owned)
     steps: list[Node | Partition] = []
     for index in order:
         first = nodes[names[index]]
         if first in home:
             members = chosen[home[first]]
             backend = next(taker[node] for node in members if node in taker)
-            steps.append(_boundary(method, backend, members, returned))
+            steps.append(_boundary(method, backend, members, returned, owned))
         else:
             steps.append(first)
     return PartitionPlan(tuple(steps), verdicts, {node: taker[chosen[home[node]][0]] for node in home})
 
 
-def _boundary(method: EdgeMethod, backend: str, members: Sequence[Node], returned: set[Node]) -> Partition:
+def _owned_buffers(
+    method: EdgeMethod, home: Mapping[Node, int], taker: Mapping[Node, str], stateful: frozenset[str]
+) -> frozenset[Node]:
+    """Buffers that nobody but one partition, of a backend that keeps state, reads and updates."""
+    owned: set[Node] = set()
+    for node, buffer in method.buffers.items():
+        users = [user for user in (*node.users, buffer.updated) if user.op != "output"]
+        homes = {home.get(user) for user in users}
+        outside = node in method.outputs or any(other.updated is node for other in method.buffers.values())
+        if len(homes) == 1 and None not in homes and not outside and taker.get(buffer.updated) in stateful:
+            owned.add(node)
+    return frozenset(owned)
+
+
+def _boundary(
+    method: EdgeMethod, backend: str, members: Sequence[Node], returned: set[Node], owned: frozenset[Node]
+) -> Partition:
     inside = set(members)
     inputs: dict[Node, None] = {}
     constants: dict[Node, None] = {}
+    buffers: dict[Node, None] = {}
     for node in members:
         for argument in node.all_input_nodes:
-            if argument not in inside:
-                (constants if argument in method.constants else inputs)[argument] = None
-    outputs = tuple(node for node in members if node in returned or any(user not in inside for user in node.users))
-    return Partition(backend, tuple(members), tuple(inputs), tuple(constants), outputs)
+            if argument not in inside and not is_size(argument.meta["val"]):
+                known = argument in method.constants
+                (constants if known else buffers if argument in owned else inputs)[argument] = None
+    outputs = tuple(
+        node
+        for node in members
+        if node in returned or any(user not in inside and user.op != "output" for user in node.users)
+    )
+    return Partition(backend, tuple(members), tuple(inputs), tuple(constants), outputs, tuple(buffers))

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, Union
 
@@ -17,11 +18,11 @@ from delegatekit_api import LoweringError, Partitioner, StageEvent
 
 from . import discovery
 from .edge import EdgeMethod, build_edge, decompose_nodes
-from .emit import emit, kernel_of
+from .emit import Emitted, External, emit, kernel_of
 from .explanation import Explanation, explain_plan
 from .lowering import ChosenBackend, LoweredMethod, lower_partitions
-from .partition import PartitionPlan, keep_operators, partition
-from .pte import PteImage, to_bytes, write
+from .partition import PartitionedMethod, keep_operators, partition
+from .pte import ptd_to_bytes, to_bytes, write
 from .report import Report, make_report
 from .version import __version__
 
@@ -38,19 +39,28 @@ class LoweredProgram:
     `methods` maps method names to lowered methods; `stages` gives the CPU seconds of each stage.
     """
 
-    def __init__(self, methods: Mapping[str, LoweredMethod], image: PteImage, stages: Mapping[str, float]) -> None:
+    def __init__(self, methods: Mapping[str, LoweredMethod], emitted: Emitted, stages: Mapping[str, float]) -> None:
         self.methods = dict(methods)
         self.stages = dict(stages)
-        self._image = image
+        self._emitted = emitted
+        self._image = emitted.image
 
     @property
     def buffer(self) -> bytes:
         """The .pte file as bytes. For large models `save` is better: it never holds the file in memory."""
         return to_bytes(self._image)
 
-    def save(self, path: str | Path) -> None:
-        """Write the .pte file. The file appears whole or not at all."""
-        write(self._image, Path(path))
+    @property
+    def data_files(self) -> dict[str, bytes]:
+        """The data files (.ptd) as bytes, by name; "" is the one that `save` names as the .pte."""
+        return {name: ptd_to_bytes(data) for name, data in self._image.data_files.items()}
+
+    def save(self, path: str | Path) -> tuple[Path, ...]:
+        """Write the .pte file and its data files beside it: "model.pte", "model.ptd", NAME.ptd for others.
+
+        All of them appear whole, or none. Returns their paths, that of the .pte last.
+        """
+        return write(self._image, Path(path))
 
     def report(self) -> Report:
         """What was delegated, what was not, and what the file will need."""
@@ -64,24 +74,29 @@ def lower(
     backends: Sequence[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    external: External = False,
 ) -> LoweredProgram:
     """Lower a model to backends, in priority order; what none of them takes runs on the runtime's own operators.
 
     `model` is a module in eval mode with example `inputs` (and `kwargs`), an ExportedProgram, or a mapping of method
     names to ExportedPrograms. `options` maps a backend's name to its options. Raises PluginError for an unknown
     backend, OptionError for a wrong option, and UnsupportedError, with the user's source line, for what nobody runs.
+
+    `external` chooses the weights that live outside the .pte: a function that is called with the name and the data of
+    each constant and of each piece of named data of a backend, and answers False (inside), True (in the data file
+    that is named as the .pte is) or the name of a data file; or one of these answers for all. Names are the fully
+    qualified names of parameters and buffers; constants that were computed have names made from their content. The
+    initial values of buffers that the program updates stay inside.
     """
     clock = _Clock()
     chosen = _choose(backends, options or {})
     programs = _programs(model, inputs, kwargs, clock)
-    lowered: dict[str, LoweredMethod] = {}
-    for name, program in programs.items():
-        edge, plan = _partitioned(program, name, chosen, clock)
-        with clock.stage("lower", name) as progress:
-            lowered[name] = lower_partitions(edge, plan, chosen, progress)
+    partitioned = {name: _partitioned(program, name, chosen, clock) for name, program in programs.items()}
+    with clock.stage("lower", next(iter(programs))) as progress:
+        lowered = lower_partitions(partitioned, chosen, progress)
     with clock.stage("emit", next(iter(programs))):
-        image = emit(lowered, f"delegatekit {__version__}")
-    return LoweredProgram(lowered, image, clock.seconds)
+        emitted = emit(lowered, f"delegatekit {__version__}", external=external)
+    return LoweredProgram(lowered, emitted, clock.seconds)
 
 
 def explain(
@@ -162,27 +177,35 @@ def _export(model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, A
 
 def _partitioned(
     program: ExportedProgram, name: str, chosen: Mapping[str, ChosenBackend], clock: _Clock, *, ask_all: bool = False
-) -> tuple[EdgeMethod, PartitionPlan]:
+) -> PartitionedMethod:
     partitioners: dict[str, Partitioner] = {
         backend: choice.backend.create_partitioner(choice.options) for backend, choice in chosen.items()
     }
+    descriptions = {backend: choice.backend.description for backend, choice in chosen.items()}
     keep = keep_operators(partitioners)
+
+    def settle(edge: EdgeMethod) -> PartitionedMethod:
+        """Partition until nobody is left with a node that he cannot run, from the inmost control flow outwards."""
+        inner = {call: tuple(map(settle, regions)) for call, regions in edge.regions.items()}
+        edge = replace(edge, regions={call: tuple(r.edge for r in regions) for call, regions in inner.items()})
+        plans = {id(region.edge): region.plan for regions in inner.values() for region in regions}
+        while True:
+            with clock.stage("partition", name):
+                plan = partition(edge, partitioners, descriptions=descriptions, ask_all=ask_all)
+            # Nobody runs these whole: kept for a backend that then left them, or without a kernel in the runtime.
+            stranded = {node for node in plan.fallback if _has_no_kernel(node)}
+            decomposed = False
+            if stranded:
+                with clock.stage("edge", name):
+                    rewritten, decomposed = decompose_nodes(edge, stranded, keep=keep)
+            if not decomposed:  # emission refuses what is stranded, explanations show it
+                regions = {call: tuple(plans[id(region)] for region in graphs) for call, graphs in edge.regions.items()}
+                return PartitionedMethod(edge, replace(plan, regions=regions))
+            edge = _verified(rewritten)
+
     with clock.stage("edge", name):
         edge = _verified(build_edge(program, keep=keep, method=name))
-    with clock.stage("partition", name):
-        plan = partition(edge, partitioners, ask_all=ask_all)
-    while True:
-        # Nobody runs these whole: kept for a backend that then left them, or without a kernel in the runtime.
-        stranded = {node for node in plan.fallback if _has_no_kernel(node)}
-        if not stranded:
-            return edge, plan
-        with clock.stage("edge", name):
-            rewritten, decomposed = decompose_nodes(edge, stranded, keep=keep)
-        if not decomposed:
-            return edge, plan  # emission refuses them, explanations show them
-        edge = _verified(rewritten)
-        with clock.stage("partition", name):
-            plan = partition(edge, partitioners, ask_all=ask_all)
+    return settle(edge)
 
 
 def _verified(edge: EdgeMethod) -> EdgeMethod:

@@ -287,20 +287,6 @@ def test_training_mode_is_refused_with_the_way_out() -> None:
         build_edge(torch.export.export(nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5)).train(), (X,), strict=False))
 
 
-def test_dynamic_shapes_are_refused_with_the_node() -> None:
-    program = torch.export.export(
-        nn.Linear(6, 5), (torch.randn(4, 6),), dynamic_shapes=({0: torch.export.Dim("batch", max=8)},)
-    )
-    with pytest.raises(UnsupportedError, match="changes from call to call"):
-        build_edge(program)
-
-
 def test_writing_an_input_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="writes one of its inputs"):
         edge_of(Function(lambda x: x.add_(1) * 2), torch.randn(3))
-
-
-def test_control_flow_is_refused_by_name() -> None:
-    module = Function(lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)))
-    with pytest.raises(UnsupportedError, match="control flow"):
-        edge_of(module, X)

@@ -20,7 +20,15 @@ from ._errors import (
 from ._hooks import PROJECT, BackendSpec, ObserverSpec, StageEvent, hookimpl
 from ._options import BackendOptions, option
 from ._partition import CompileSpec, NamedData, PartitionProgram, PreprocessResult
-from ._program import ProgramView, describe_node, operator_name, source_line
+from ._program import (
+    MutableState,
+    ProgramView,
+    describe_node,
+    dynamic_operand,
+    is_dynamic,
+    operator_name,
+    source_line,
+)
 from ._quantizer import QuantizationScheme
 from ._runtime import Availability, DelegatePayload, DelegateRuntime, TensorSpec
 from ._support import Constraint, OperatorSupport, Partitioner, SupportTable, TablePartitioner, Verdict
@@ -42,6 +50,7 @@ __all__ = [
     "ExecutionError",
     "FormatError",
     "LoweringError",
+    "MutableState",
     "NamedData",
     "ObserverSpec",
     "OperatorSupport",
@@ -60,8 +69,10 @@ __all__ = [
     "UnsupportedError",
     "Verdict",
     "describe_node",
+    "dynamic_operand",
     "hookimpl",
     "incompatibility",
+    "is_dynamic",
     "operator_name",
     "option",
     "source_line",

@@ -34,3 +34,6 @@ class BackendDescription:
     supports_dynamic_shapes: bool = False
     #: How many bytes the runtime may read past the end of a tensor: core pads the arena by as many.
     overread_bytes: int = 0
+    #: Whether a delegate may keep buffers that the method updates inside itself, from call to call. Such a buffer's
+    #: placeholder and its new value are then both inside the partition (`ProgramView.buffers`). Since API 1.1.
+    owns_state: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +38,15 @@ class BackendSpec:
     @_hookspec(firstresult=True)
     def preprocess(self, partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:  # type: ignore[empty-body]
         """Compile one partition. The same partition and options must give the same bytes."""
+
+    @_hookspec(firstresult=True)
+    def preprocess_methods(
+        self, methods: Mapping[str, Sequence[PartitionProgram]], options: BackendOptions
+    ) -> Mapping[str, Sequence[PreprocessResult]]:  # type: ignore[empty-body]
+        """Compile all partitions of all methods in one call, instead of `preprocess` for each: for backends whose
+        delegates share data or compiled code over partitions and methods. Results in the order of the partitions.
+        Since API 1.1.
+        """
 
     @_hookspec(firstresult=True)
     def quantization_schemes(self) -> Sequence[QuantizationScheme]:  # type: ignore[empty-body]

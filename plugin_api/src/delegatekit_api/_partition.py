@@ -39,7 +39,8 @@ class NamedData:
 class PartitionProgram:
     """One partition, self-contained: the unit that `preprocess` compiles.
 
-    The delegate is called with `view.inputs` in order, followed by one tensor for each of `view.outputs`.
+    The delegate is called with `view.inputs` in order, followed by one tensor for each of `view.outputs`. All inputs
+    are tensors: sizes that the program computes are computed from their sizes.
     """
 
     #: The partition's own program; parameters and constants used inside are placeholders of it, not copies.

@@ -23,11 +23,24 @@ def operator_name(node: Node) -> str:
 
 
 @dataclass(frozen=True)
+class MutableState:
+    """A buffer that a program updates: its name in the module, its initial value and the node of its new value."""
+
+    name: str
+    initial: torch.Tensor
+    updated: Node
+
+
+@dataclass(frozen=True)
 class ProgramView:
     """A graph in the edge dialect and where its inputs come from.
 
     The graph is functional: views are `*_copy`, nothing mutates, and each node's `meta["val"]` is a FakeTensor (or a
     number, or a tuple of these) of which only sizes and dtype count: every value is dense and contiguous.
+
+    A size that changes from call to call is a torch.SymInt in a value's shape; where an operator gets such a size as
+    an argument, the argument is a node (`aten.sym_size.int`, or arithmetic on these) whose value is the SymInt. Do not
+    compare SymInts with Python's operators, which would fix them to the example's size: see `is_dynamic`.
     """
 
     graph: Graph
@@ -39,7 +52,9 @@ class ProgramView:
     outputs: tuple[Node | None, ...]
     #: Name of the method that the graph belongs to.
     method: str = "forward"
-    _users_outside: frozenset[Node] = field(default=frozenset(), repr=False)
+    #: Placeholders of buffers that the program updates, and the nodes of their new values. In a partition: the state
+    #: that the delegate owns (see `BackendDescription.owns_state`).
+    buffers: Mapping[Node, MutableState] = field(default_factory=dict)
 
     @classmethod
     def of(cls, program: ExportedProgram, method: str = "forward") -> ProgramView:
@@ -69,6 +84,25 @@ class ProgramView:
     def is_constant(self, node: Any) -> bool:
         """Whether the node is a placeholder with a value known at lowering time."""
         return node in self.constants
+
+
+def is_dynamic(value: Any) -> bool:
+    """Whether a value (a fake tensor, a number or a tuple of these) has a size that changes from call to call."""
+    if isinstance(value, tuple | list):
+        return any(map(is_dynamic, value))
+    if hasattr(value, "shape"):
+        return not all(isinstance(size, int) for size in value.shape)
+    return not isinstance(value, bool | int | float | str | None)
+
+
+def dynamic_operand(node: Node) -> str | None:
+    """The first operand or result of `node` with a size that changes from call to call, in words; None if all stay."""
+    for operand in (*node.all_input_nodes, node):
+        value = operand.meta.get("val")
+        if is_dynamic(value):
+            sizes = f" {tuple(value.shape)}" if hasattr(value, "shape") else ""
+            return f"{operand.name}{sizes}"
+    return None
 
 
 def describe_node(node: Node) -> str:

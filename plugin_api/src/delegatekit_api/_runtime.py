@@ -59,7 +59,11 @@ class DelegateRuntime(Protocol):
         ...
 
     def execute(self, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Run once. Inputs are contiguous; results are written into `outputs`. Raises ExecutionError."""
+        """Run once. Inputs are contiguous; results are written into `outputs`. Raises ExecutionError.
+
+        Inputs have the sizes of this call. An output whose spec is `dynamic` comes with the largest sizes: the runtime
+        resizes it (`Tensor.resize_`, never beyond them) to those of the result.
+        """
         ...
 
     def destroy(self, handle: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from ._program import ProgramView, operator_name
+from ._program import ProgramView, dynamic_operand, operator_name
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -55,6 +55,8 @@ class OperatorSupport:
     constraints: tuple[Constraint, ...] = ()
     keep: bool = False
     passenger: bool = False
+    #: Refuse the operator where a size changes from call to call (for backends that take such sizes elsewhere).
+    static_only: bool = False
 
 
 class SupportTable(Mapping[str, OperatorSupport]):
@@ -86,6 +88,10 @@ class SupportTable(Mapping[str, OperatorSupport]):
         row = self._rows.get(name)
         if row is None:
             return Verdict.no(f"{name} is not in the backend's operator table")
+        if row.static_only and (dynamic := dynamic_operand(node)) is not None:
+            return Verdict.no(
+                f"{dynamic} has sizes that change from call to call: {name} is taken with static ones only"
+            )
         for constraint in (*self.common, *row.constraints):
             reason = constraint(node, program)
             if reason:

@@ -15,6 +15,7 @@ from torch.fx import Node
 
 from .builder import Builder, Value
 from .rules import aten, convert, rule, swap
+from .sizes import is_static
 
 #: Added to a masked score: adding any sane score changes nothing, and exp() of it is exactly 0 beside a visible one.
 _MASKED = -1e30
@@ -58,6 +59,11 @@ def _repeat_heads(b: Builder, x: Node, heads: int) -> Node:
 def _causal(b: Builder, query: Node, key: Node) -> tuple[Node, None]:
     """Bias (L, S) of the causal mask: aligned at the top left, so that no row is fully masked."""
     length, source = b.shape(query)[-2], b.shape(key)[-2]
+    if not is_static((length, source)):
+        rows = b.call(aten.unsqueeze.default, b.call(aten.arange.default, length), 1)
+        seen = b.call(aten.le.Tensor, b.call(aten.arange.default, source), rows)
+        shown, masked = (b.constant(torch.tensor(number, dtype=b.dtype(query))) for number in (0.0, _MASKED))
+        return b.call(aten.where.self, seen, shown, masked), None
     hidden = torch.ones(length, source, dtype=torch.bool).triu(1)
     return b.constant(torch.zeros(length, source, dtype=b.dtype(query)).masked_fill(hidden, _MASKED)), None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch._ops import OpOverload
@@ -14,6 +14,10 @@ from torch.fx import Graph, Node
 from delegatekit_api import UnsupportedError, describe_node
 
 from .arguments import nodes_in, substitute
+from .sizes import SYMBOLIC, Shape, SizeNodes, expression
+
+if TYPE_CHECKING:
+    from .program import EdgeMethod
 
 #: What an operator call yields: a node, a tuple of these (several results), or a literal.
 Value: TypeAlias = Any
@@ -53,6 +57,14 @@ class Builder:
         self._values: dict[Any, Any] = {}
         self._last_placeholder: Node | None = None
         self._handle = 0
+        #: Computes sizes that change from call to call from those of the inputs.
+        self.sizes = SizeNodes(self._append)
+        #: Call of a control flow operator -> its graphs.
+        self.regions: dict[Node, tuple[EdgeMethod, ...]] = {}
+
+    def nested(self) -> Builder:
+        """A builder of the same kind for a graph of control flow."""
+        return Builder(self._fake_mode, self._rules, self._expand, self.keep)
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
@@ -81,8 +93,11 @@ class Builder:
         return self.emit(target, args, kwargs, value) if expanded is NotImplemented else expanded
 
     def emit(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None, value: Any = None) -> Node:
-        """Append the call as it is (merged with an equal one, folded if all its inputs are constants)."""
-        args, kwargs = tuple(args), kwargs or {}
+        """Append the call as it is (merged with an equal one, folded if all its inputs are constants).
+
+        Symbolic sizes among the arguments become nodes that compute them.
+        """
+        args, kwargs = self._with_size_nodes(tuple(args)), self._with_size_nodes(kwargs or {})
         pure = not (isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags)
         key = (target, _hashable(args), _hashable(kwargs)) if pure else None
         if key is not None:
@@ -95,11 +110,28 @@ class Builder:
                 return node
         if value is None:
             value = self._propagate(target, args, kwargs)
-        node = self.graph.create_node("call_function", target, args, kwargs)
-        self._annotate(node, value)
+        node = self._append(target, args, value, kwargs)
         if key is not None:
             self._merged[key] = node
         return node
+
+    def append_region_call(self, target: Any, args: tuple[Any, ...], value: Any) -> Node:
+        """Append a call of a control flow operator: such calls are neither merged nor folded."""
+        return self._append(target, self._with_size_nodes(args), value)
+
+    def _append(self, target: Any, args: tuple[Any, ...], value: Any, kwargs: dict[str, Any] | None = None) -> Node:
+        node = self.graph.create_node("call_function", target, args, kwargs or {})
+        self._annotate(node, value)
+        return node
+
+    def _with_size_nodes(self, argument: Any) -> Any:
+        if isinstance(argument, SYMBOLIC):
+            return self.sizes.node(argument)
+        if isinstance(argument, list | tuple):
+            return type(argument)(self._with_size_nodes(item) for item in argument)
+        if isinstance(argument, dict):
+            return {key: self._with_size_nodes(item) for key, item in argument.items()}
+        return argument
 
     def constant(self, tensor: torch.Tensor, name: str = "_constant") -> Node:
         """A placeholder for a tensor known now. Small equal constants share one placeholder."""
@@ -118,6 +150,12 @@ class Builder:
         self.constants[node] = tensor
         if key is not None:
             self._literal_constants[key] = node
+        return node
+
+    def input(self, name: str, value: Any) -> Node:
+        """A placeholder that the caller fills: sizes may be taken from it."""
+        node = self.placeholder(name, value)
+        self.sizes.offer(node)
         return node
 
     def placeholder(self, name: str, value: Any) -> Node:
@@ -141,17 +179,17 @@ class Builder:
         """A fake tensor of the same shape and dtype, contiguous; equal requests share one."""
         return self.fake(tuple(tensor.shape), tensor.dtype)
 
-    def fake(self, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+    def fake(self, shape: Shape, dtype: torch.dtype) -> Any:
         """A contiguous fake CPU tensor."""
-        key = (shape, dtype)
+        key = (tuple(map(expression, shape)), dtype)
         known = self._values.get(key)
         if known is None:
             with self._fake_mode:
                 known = self._values[key] = torch.empty(shape, dtype=dtype, device="cpu")
         return known
 
-    def shape(self, value: Any) -> tuple[int, ...]:
-        """Sizes of a tensor value."""
+    def shape(self, value: Any) -> Shape:
+        """Sizes of a tensor value: ints, and SymInts for those that change from call to call."""
         return tuple(value.meta["val"].shape)
 
     def dtype(self, value: Any) -> torch.dtype:
@@ -216,6 +254,28 @@ class Builder:
         return self.constant(result, "_folded")
 
 
+def resolve(names: Collection[str]) -> frozenset[OpOverload]:
+    """The operators of these names. One that this PyTorch does not have cannot occur in a program either."""
+    found: set[OpOverload] = set()
+    for name in names:
+        namespace, _, rest = name.partition(".")
+        packet, _, overload = rest.rpartition(".")
+        target = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
+        if isinstance(target, OpOverload):
+            found.add(target)
+    return frozenset(found)
+
+
+def drop_dead(builder: Builder, keep: set[Node]) -> dict[Node, torch.Tensor]:
+    """Remove nodes without users (those of `keep` stay); returns the constants that are left."""
+    for node in reversed(list(builder.graph.nodes)):
+        if node.op != "output" and not node.users and node not in keep:
+            builder.graph.erase_node(node)
+            builder.constants.pop(node, None)
+            builder.regions.pop(node, None)
+    return dict(builder.constants)
+
+
 #: Copying views and the views that compute the same without a copy (where strides always allow it).
 _VIEWS: dict[OpOverload, OpOverload] = {
     aten.permute_copy.default: aten.permute.default,
@@ -245,11 +305,11 @@ def _hashable(argument: Any) -> Any:
 def _abstract(argument: Any) -> Any:
     if isinstance(argument, Node):
         value = argument.meta["val"]
-        if isinstance(value, torch.Tensor):
-            return (tuple(value.shape), tuple(value.stride()), value.dtype)
         return _abstract(value)
     if isinstance(argument, torch.Tensor):
-        return (tuple(argument.shape), tuple(argument.stride()), argument.dtype)
+        return (*(tuple(map(expression, sizes)) for sizes in (argument.shape, argument.stride())), argument.dtype)
+    if isinstance(argument, SYMBOLIC):
+        return (type(argument), expression(argument))
     if isinstance(argument, list | tuple):
         return tuple(_abstract(item) for item in argument)
     if isinstance(argument, dict):

@@ -15,6 +15,7 @@ from torch.fx import Graph, Interpreter, Node
 
 from .arguments import nodes_in, substitute
 from .builder import Builder, Value
+from .sizes import computes_size
 
 aten = torch.ops.aten
 
@@ -115,6 +116,9 @@ def _replay(builder: Builder, recipe: _Recipe, args: Any, kwargs: Any) -> Value:
         if node.op == "placeholder":
             values[node] = next(tensors)
         elif node.op == "call_function":
+            if computes_size(node.target, node.meta.get("val")):
+                values[node] = node.meta["val"]  # of the same symbols: they are part of the recipe's key
+                continue
             real_args, real_kwargs = substitute((node.args, node.kwargs), values)
             if node.target is operator.getitem or isinstance(node.target, OpOverload):
                 values[node] = builder.translate(node.target, real_args, real_kwargs, node.meta.get("val"))

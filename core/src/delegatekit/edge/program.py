@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from delegatekit_api import LoweringError, ProgramView, describe_node
+from delegatekit_api import LoweringError, MutableState, ProgramView, describe_node
 
-
-@dataclass(frozen=True)
-class MutableBuffer:
-    """A buffer that the method writes: its name in the module, its initial value and the node of its new value."""
-
-    name: str
-    initial: torch.Tensor
-    updated: Node
+from .sizes import is_size
 
 
 @dataclass(frozen=True)
@@ -26,8 +20,9 @@ class EdgeMethod:
     """One method in the edge dialect.
 
     Values are dense and contiguous; nothing aliases or mutates. Weights are references to the exported program's
-    own tensors. Node metadata: "val" (fake value), "stack_trace", "nn_module_stack", "debug_handle" (position of the
-    exported node it came from, counted from 1).
+    own tensors. Node metadata: "val" (fake value, or a number computed in the graph), "stack_trace",
+    "nn_module_stack", "debug_handle" (position of the exported node it came from, counted from 1), and "fqn" on the
+    placeholders of parameters and buffers.
     """
 
     name: str
@@ -35,7 +30,7 @@ class EdgeMethod:
     #: Placeholder -> value known at lowering time.
     constants: dict[Node, torch.Tensor]
     #: Placeholder -> buffer that the method updates.
-    buffers: dict[Node, MutableBuffer]
+    buffers: dict[Node, MutableState]
     #: Placeholders of the caller's inputs, in calling order.
     inputs: tuple[Node, ...]
     #: What the method returns, in order: nodes or literals (int, float, bool, str, None).
@@ -43,12 +38,14 @@ class EdgeMethod:
     #: Structure of inputs and outputs as pytree JSON; empty when it cannot be written.
     input_structure: str = ""
     output_structure: str = ""
+    #: Call of a control flow operator -> the graphs that it runs. Their inputs are the call's operands, in order.
+    regions: dict[Node, tuple[EdgeMethod, ...]] = field(default_factory=dict)
 
     @cached_property
     def view(self) -> ProgramView:
         """What backends see of the method."""
         outputs = tuple(item if isinstance(item, Node) else None for item in self.outputs)
-        return ProgramView(self.graph, self.constants, self.inputs, outputs, self.name)
+        return ProgramView(self.graph, self.constants, self.inputs, outputs, self.name, self.buffers)
 
     def verify(self) -> None:
         """Check what later stages rely on; raises LoweringError naming the node and the rule it broke."""
@@ -71,3 +68,10 @@ class EdgeMethod:
                 schema = node.target._schema
                 if schema.is_mutable or any(result.alias_info is not None for result in schema.returns):
                     raise LoweringError("mutates or returns an alias", where=describe_node(node))
+            elif isinstance(node.target, torch._ops.HigherOrderOperator):
+                for region in self.regions.get(node, ()):
+                    region.verify()
+                if node not in self.regions:
+                    raise LoweringError("is control flow without its graphs", where=describe_node(node))
+            elif node.target is not operator.getitem and not is_size(node.meta["val"]):
+                raise LoweringError("is a Python function that does not compute a size", where=describe_node(node))

@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 from .builder import Builder, Rule, Value
+from .sizes import Size, is_size, is_static, known_true, same, same_shape
 
 aten = torch.ops.aten
 
@@ -90,13 +91,18 @@ def _convert(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: A
     return b.emit(aten._to_copy.default, (args[0],), {"dtype": value.dtype}, value)
 
 
+@rule(aten.item.default)
+def _item(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    return b.emit(aten._local_scalar_dense.default, (args[0],), {}, value)
+
+
 # -- views -----------------------------------------------------------------------------------------------------------
 
 
 def view(b: Builder, x: Node, shape: Sequence[int]) -> Node:
     """`x` with another shape of as many elements; chains collapse, and no change gives `x` itself."""
     shape = tuple(shape)
-    if b.shape(x) == shape:
+    if same_shape(b.shape(x), shape):
         return x
     if x.target is aten.view_copy.default:
         return view(b, x.args[0], shape)  # type: ignore[arg-type]
@@ -126,8 +132,8 @@ def permute(b: Builder, x: Node, order: Sequence[int]) -> Node:
     aten._reshape_alias.default,
 )
 def _view(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    shape = list(args[1])
-    if -1 in shape:
+    shape = list(args[1] if value is None else value.shape)
+    if any(isinstance(size, int) and size == -1 for size in shape):
         known = -math.prod(shape)
         total = math.prod(b.shape(args[0]))
         shape[shape.index(-1)] = total // known if known else 0
@@ -173,7 +179,7 @@ def _squeeze(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: A
     x, shape = args[0], b.shape(args[0])
     rank = len(shape)
     given = range(rank) if len(args) < 2 else args[1] if isinstance(args[1], list | tuple) else [args[1]]
-    dims = sorted({axis % rank for axis in given if shape[axis] == 1}) if rank else []
+    dims = sorted({axis % rank for axis in given if same(shape[axis], 1)}) if rank else []
     if not dims:
         return x
     result = tuple(size for axis, size in enumerate(shape) if axis not in dims)
@@ -194,28 +200,30 @@ def _expand(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: An
     x, shape = args[0], b.shape(args[0])
     wanted = b.shape(args[1]) if isinstance(args[1], Node) else args[1]
     lead = len(wanted) - len(shape)
-    sizes = [shape[axis - lead] if size == -1 else size for axis, size in enumerate(wanted)]
-    if tuple(sizes) == shape:
+    kept = [isinstance(size, int) and size == -1 for size in wanted]
+    sizes = [shape[axis - lead] if kept[axis] else size for axis, size in enumerate(wanted)]
+    if same_shape(sizes, shape):
         return x
     return b.emit(aten.expand_copy.default, (x, sizes), {}, b.fake(tuple(sizes), b.dtype(x)))
 
 
-def slice_dim(b: Builder, x: Node, dim: int, start: int, stop: int, *, step: int = 1) -> Node:
+def slice_dim(b: Builder, x: Node, dim: int, start: Size, stop: Size, *, step: int = 1, value: Any = None) -> Node:
     """`x[..., start:stop:step, ...]` along `dim`, bounds already within the size; the whole gives `x` itself."""
     shape = list(b.shape(x))
     dim %= len(shape)
-    if start == 0 and stop == shape[dim] and step == 1:
+    if same(start, 0) and same(stop, shape[dim]) and step == 1:
         return x
-    written = _written_slice(b, x, dim)
-    if written is not None and step == 1:
-        source, first, last = written
-        if (first, last) == (start, stop):
-            return source  # what was just written there
-        if stop <= first or last <= start:
-            return slice_dim(b, x.args[0], dim, start, stop)  # type: ignore[arg-type]
-    shape[dim] = max(0, -(-(stop - start) // step))
-    value = b.fake(tuple(shape), b.dtype(x))
-    return b.emit(aten.slice_copy.Tensor, (x, dim, start, stop, step), {}, value)
+    if value is None or is_static(value.shape):
+        written = _written_slice(b, x, dim)
+        if written is not None and step == 1:
+            source, first, last = written
+            if (first, last) == (start, stop):
+                return source  # what was just written there
+            if stop <= first or last <= start:
+                return slice_dim(b, x.args[0], dim, start, stop)  # type: ignore[arg-type]
+        shape[dim] = max(0, -(-(stop - start) // step)) if is_static((start, stop)) else (stop - start) // step
+        value = b.fake(tuple(shape), b.dtype(x))
+    return b.emit(aten.slice_copy.Tensor, (x, dim, start, stop, step), {}, b.fake_like(value))
 
 
 def _written_slice(b: Builder, x: Node, dim: int) -> tuple[Node, int, int] | None:
@@ -224,7 +232,7 @@ def _written_slice(b: Builder, x: Node, dim: int) -> tuple[Node, int, int] | Non
         return None
     _, source, axis, start, stop, step = _completed(x.args, 2, (0, None, None, 1))
     size = b.shape(x)[dim]
-    if step != 1 or axis % len(b.shape(x)) != dim:
+    if step != 1 or axis % len(b.shape(x)) != dim or not is_static((size, start or 0, stop or 0)):
         return None
     start, stop, _ = slice(start, stop).indices(size)
     return source, start, stop
@@ -233,15 +241,37 @@ def _written_slice(b: Builder, x: Node, dim: int) -> tuple[Node, int, int] | Non
 @rule(aten.slice.Tensor, aten.slice_copy.Tensor)
 def _slice(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     x, dim, start, stop, step = _completed(args, 1, (0, None, None, 1))
-    start, stop, step = slice(start, stop, step).indices(b.shape(x)[dim])
-    return slice_dim(b, x, dim, start, max(start, stop), step=step)
+    size = b.shape(x)[dim]
+    if is_static((size, start or 0, stop or 0)):
+        start, stop, step = slice(start, stop, step).indices(size)
+        return slice_dim(b, x, dim, start, max(start, stop), step=step)
+    if value is None:
+        return NotImplemented
+    start = _within(0 if start is None else start, size)
+    # The result's size says where the slice ends, whatever the caller wrote.
+    stop = start + value.shape[dim] if step == 1 else size if stop is None else _within(stop, size)
+    return slice_dim(b, x, dim, start, stop, step=step, value=value)
+
+
+def _within(bound: Size, size: Size) -> Size:
+    """A slice's bound as a place from 0 to `size`: counted from the end if negative, and cut off."""
+    if known_true(bound < 0):
+        bound = bound + size
+        return bound if known_true(bound >= 0) else torch.sym_max(bound, 0)
+    return bound if known_true(bound <= size) else torch.sym_min(bound, size)
 
 
 @rule(aten.narrow.default, aten.narrow_copy.default)
 def _narrow(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     x, dim, start, length = args
-    start = start % b.shape(x)[dim] if start < 0 else start
-    return slice_dim(b, x, dim, start, start + length)
+    if isinstance(start, Node):
+        return NotImplemented
+    return slice_dim(b, x, dim, _from_front(start, b.shape(x)[dim]), _from_front(start, b.shape(x)[dim]) + length)
+
+
+def _from_front(index: Size, size: Size) -> Size:
+    """An index that is counted from the end if negative, counted from the start."""
+    return index + size if known_true(index < 0) else index
 
 
 @rule(aten.select.int, aten.select_copy.int)
@@ -249,7 +279,7 @@ def _select(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: An
     x, dim, index = args
     shape = list(b.shape(x))
     dim %= len(shape)
-    index %= shape[dim]
+    index = _from_front(index, shape[dim])
     del shape[dim]
     return b.emit(aten.select_copy.int, (x, dim, index), {}, b.fake(tuple(shape), b.dtype(x)))
 
@@ -263,6 +293,8 @@ def _pieces(b: Builder, x: Node, sizes: Sequence[int], dim: int) -> tuple[Node, 
 def _split(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     x, size, dim = _completed(args, 2, (0,))
     total = b.shape(x)[dim]
+    if not is_static((total, size)):
+        return NotImplemented if value is None else _pieces(b, x, [piece.shape[dim] for piece in value], dim)
     return _pieces(b, x, [min(size, total - start) for start in range(0, total, size)] or [0], dim)
 
 
@@ -276,6 +308,8 @@ def _split_with_sizes(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any],
 def _chunk(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     x, chunks, dim = _completed(args, 2, (0,))
     total = b.shape(x)[dim]
+    if not is_static((total,)):
+        return NotImplemented if value is None else _pieces(b, x, [piece.shape[dim] for piece in value], dim)
     size = max(1, -(-total // chunks))
     return _pieces(b, x, [min(size, total - start) for start in range(0, total, size)] or [0], dim)
 
@@ -283,7 +317,8 @@ def _chunk(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
 @rule(aten.unbind.int, aten.unbind_copy.int)
 def _unbind(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     x, dim = _completed(args, 1, (0,))
-    return tuple(_select(b, (x, dim, index), {}, None) for index in range(b.shape(x)[dim]))
+    count = b.shape(x)[dim] if value is None else len(value)
+    return tuple(_select(b, (x, dim, index), {}, None) for index in range(count))
 
 
 # -- numbers as operands ---------------------------------------------------------------------------------------------
@@ -322,7 +357,14 @@ def _remainder(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value:
 
 def _result_dtype(first: Any, second: Any) -> torch.dtype:
     """The dtype of an arithmetic result of two tensors, or of a tensor and a number."""
-    return torch.result_type(*(item.meta["val"] if isinstance(item, Node) else item for item in (first, second)))
+    return torch.result_type(*map(_typed, (first, second)))
+
+
+def _typed(item: Any) -> Any:
+    """Something of the operand's kind and dtype."""
+    if isinstance(item, Node):
+        return item.meta["val"]
+    return {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}[type(item)] if is_size(item) else item
 
 
 def convert(b: Builder, x: Node, dtype: torch.dtype) -> Node:
@@ -469,6 +511,8 @@ def _constant_pad(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], val
     for number, (before, behind) in enumerate(zip(padding[::2], padding[1::2], strict=True), 1):
         # A negative padding cuts off: a slice says so.
         size = b.shape(x)[-number]
+        if not is_static((before, behind)):
+            return b.emit(aten.constant_pad_nd.default, args, kwargs, value)
         x = slice_dim(b, x, -number, max(0, -before), size - max(0, -behind))
     added = [max(0, amount) for amount in padding]
     return b.emit(aten.constant_pad_nd.default, (x, added, fill), {}, value) if any(added) else x
@@ -498,7 +542,7 @@ def _variance(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: 
 @rule(aten.adaptive_avg_pool2d.default, aten._adaptive_avg_pool2d.default)
 def _adaptive_average(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     x, size = args[0], list(args[1])
-    if size == list(b.shape(x)[-2:]):
+    if same_shape(size, b.shape(x)[-2:]):
         return x
     if size == [1, 1]:
         return b.emit(aten.mean.dim, (x, [-1, -2], True), {}, value)

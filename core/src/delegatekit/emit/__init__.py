@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from .emit import emit
+from .emit import Emitted, emit
+from .external import External
 from .memory import MemoryPlan, Request, plan_memory
 from .variants import OutVariant, kernel_limit, kernel_of, out_variant
 
-__all__ = ["MemoryPlan", "OutVariant", "Request", "emit", "kernel_limit", "kernel_of", "out_variant", "plan_memory"]
+__all__ = [
+    "Emitted",
+    "External",
+    "MemoryPlan",
+    "OutVariant",
+    "Request",
+    "emit",
+    "kernel_limit",
+    "kernel_of",
+    "out_variant",
+    "plan_memory",
+]

@@ -19,6 +19,10 @@ from ..pte import runtime_operators
 _OF_THE_OUTPUT = frozenset({"dtype", "layout", "device", "pin_memory"})
 
 
+#: Operators that read a number out of a tensor: the call's last argument takes it.
+_NUMBERS = frozenset({torch.ops.aten._local_scalar_dense.default})
+
+
 @dataclass(frozen=True)
 class OutVariant:
     """An out-variant and its name in the file, "aten::add" and "out"."""
@@ -37,6 +41,8 @@ class OutVariant:
 def out_variant(target: OpOverload) -> OutVariant | None:
     """The registered out-variant whose arguments are those of `target`; None if the runtime has none."""
     schema = target._schema
+    if target in _NUMBERS:
+        return OutVariant(target, schema.name, schema.overload_name)
     wanted = [(argument.name, str(argument.type)) for argument in schema.arguments]
     packet = target.overloadpacket
     for overload in packet.overloads():
