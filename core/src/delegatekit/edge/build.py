@@ -33,12 +33,36 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     found = [in_place_aliases(module.graph) for module in modules]
     aliases = {inner: outer for same in found if same is not None for inner, outer in same.items()}
     if None in found:
-        program, aliases = program.run_decompositions({}), {}
+        program, aliases = _functionalised(program), {}
     sweep = _MethodSweep(program, aliases, keep)
     with no_guards(sweep.builder):
         for node in program.graph.nodes:
             sweep.translate(node)
     return sweep.finish(method)
+
+
+def _functionalised(program: ExportedProgram) -> ExportedProgram:
+    """The program without writes, as PyTorch makes it. Raises UnsupportedError where it cannot."""
+    constants = set(program.graph_signature.inputs_to_lifted_tensor_constants)
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        written = node.args[0] if node.op == "call_function" and schema is not None and schema.is_mutable else None
+        if isinstance(written, Node) and written.name in constants:
+            raise UnsupportedError(
+                f"writes into {program.graph_signature.inputs_to_lifted_tensor_constants[written.name]}, "
+                "a tensor that is no buffer of the module",
+                where=describe_node(node),
+                hint="register it with register_buffer, and let forward use self.NAME",
+            )
+    try:
+        with torch.no_grad():
+            return program.run_decompositions({})
+    except Exception as error:
+        raise UnsupportedError(
+            f"PyTorch cannot make the program functional: {type(error).__name__}: {error}",
+            where="exported program",
+            hint="exported_program.run_decompositions({}) shows the whole story",
+        ) from error
 
 
 class _MethodSweep(Sweep):

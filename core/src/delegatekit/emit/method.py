@@ -62,6 +62,7 @@ class MethodEmitter:
         self.step = 0
         self.returned = {item for item in method.edge.outputs if isinstance(item, Node)}
         self.owned = method.plan.owned_buffers
+        self.in_place = _in_place_updates(method)
         #: Memory that the loops around the current step use, inmost last.
         self._loops: list[set[_Storage]] = []
         #: Value index -> memory, for values that several nodes stand for.
@@ -75,7 +76,11 @@ class MethodEmitter:
         for node in buffers:
             self._buffer(node)
         self._steps(self.method)
-        updates = {node: self._before_write_back(buffer.updated) for node, buffer in buffers.items()}
+        updates = {
+            node: self._before_write_back(buffer.updated)
+            for node, buffer in buffers.items()
+            if buffer.updated not in self.in_place
+        }
         outputs = [self._output(self._before_write_back(item)) for item in edge.outputs]
         self._write_back(updates)
         return schema.ExecutionPlan(
@@ -138,7 +143,7 @@ class MethodEmitter:
 
         A buffer itself, returned or copied into another buffer, is the one value that does not stay as it is.
         """
-        if not isinstance(item, Node) or self.storage.get(item) not in self._buffer_storages():
+        if not isinstance(item, Node) or self.storage.get(item) not in self._buffer_storages() or item in self.in_place:
             return item
         key = (item, "kept")
         if key not in self.index:
@@ -243,6 +248,11 @@ class MethodEmitter:
             for argument in schema_arguments
             if not argument.is_out
         ]
+        buffer = self.in_place.get(node)
+        if buffer is not None:
+            self.index[node], self.storage[node] = self.index[buffer], self.storage[buffer]
+            self._kernel(f"{variant.name}_", "", [*arguments, self.index[node]])
+            return
         self._kernel(variant.name, variant.overload, [*arguments, *self._results(node)])
 
     def _is_elided(self, node: Node) -> bool:
@@ -529,6 +539,47 @@ _SIZE_FUNCTIONS: dict[Any, str] = {
     math.ceil: "ceil.Scalar",
     round: "round.Scalar",
 }
+
+
+def _in_place_updates(method: LoweredMethod) -> dict[Node, Node]:
+    """New value of a buffer -> the buffer, where the runtime's kernel may write it right there.
+
+    So it is with a cache of which some rows are replaced, if nobody needs the old rows behind that.
+    """
+    found: dict[Node, Node] = {}
+    position = {step: number for number, step in enumerate(method.steps) if isinstance(step, Node)}
+    for node, buffer in method.edge.buffers.items():
+        new = buffer.updated
+        if new.target not in _IN_PLACE or new.args[0] is not node or new not in position:
+            continue
+        behind = method.steps[position[new] + 1 :]
+        seen = _seen_through_views(node)
+        used = any(
+            not seen.isdisjoint(step.partition.inputs if isinstance(step, Delegate) else step.all_input_nodes)
+            for step in behind
+        )
+        kept = not seen.isdisjoint(item for item in method.edge.outputs if isinstance(item, Node)) or any(
+            other.updated in seen for other in method.edge.buffers.values()
+        )
+        if not used and not kept:
+            found[new] = node
+    return found
+
+
+def _seen_through_views(node: Node) -> set[Node]:
+    """The node, and the nodes whose values may lie in its memory."""
+    seen = {node}
+    waiting = [node]
+    while waiting:
+        for user in waiting.pop().users:
+            if user.target in _SAME_BYTES and user not in seen:
+                seen.add(user)
+                waiting.append(user)
+    return seen
+
+
+#: Operators whose in-place form the runtime has and that touch only a part of their operand.
+_IN_PLACE = frozenset({aten.index_put.default})
 
 
 def _is_view(node: Node) -> bool:
