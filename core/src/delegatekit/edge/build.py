@@ -16,7 +16,7 @@ from delegatekit_api import MutableState, UnsupportedError, describe_node
 from . import attention, normalization  # noqa: F401  (they register their rules)
 from .builder import Builder, drop_dead, resolve
 from .decompose import Decomposer
-from .functional import in_place_aliases
+from .functional import in_place_aliases, written_placeholders
 from .program import EdgeMethod
 from .rules import RULES
 from .sizes import is_size, no_guards
@@ -29,8 +29,11 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     `keep` names operators ("aten.gelu.default") that stay whole. The program is not changed and no weight is copied.
     Raises UnsupportedError for what the edge dialect cannot express, with the user's source line.
     """
-    modules = [program.graph_module, *(m for m in program.graph_module.modules() if isinstance(m, GraphModule))]
-    found = [in_place_aliases(module.graph) for module in modules]
+    buffers = program.graph_signature.inputs_to_buffers
+    writable = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in buffers]
+    inner = [module for module in program.graph_module.modules() if module is not program.graph_module]
+    found = [in_place_aliases(program.graph, writable)]
+    found.extend(in_place_aliases(module.graph) for module in inner if isinstance(module, GraphModule))
     aliases = {inner: outer for same in found if same is not None for inner, outer in same.items()}
     if None in found:
         program, aliases = _functionalised(program), {}
@@ -75,6 +78,8 @@ class _MethodSweep(Sweep):
         self.program = program
         self.specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
         self.mutated = set(program.graph_signature.buffers_to_mutate.values())
+        #: Placeholders of buffers that operators of the graph write in place.
+        self.written = written_placeholders(aliases)
         self.inputs: list[Node] = []
         self.buffers: dict[Node, tuple[str, torch.Tensor]] = {}
 
@@ -125,7 +130,7 @@ class _MethodSweep(Sweep):
             )
         created = self.builder.placeholder(node.name, self.builder.fake_like(tensor))
         created.meta["fqn"] = spec.target
-        if spec.target in self.mutated:
+        if spec.target in self.mutated or node in self.written:
             self.buffers[created] = (spec.target, tensor)
         else:
             self.builder.constants[created] = tensor
@@ -145,6 +150,9 @@ class _MethodSweep(Sweep):
                     where=self.program.graph_signature.__class__.__name__,
                     hint="return the new value instead of writing it into the input",
                 )
+        for node in self.written:
+            name = self.program.graph_signature.inputs_to_buffers[node.name]
+            mutations[name] = self.values[node]
         return mutations, tuple(outputs)
 
 

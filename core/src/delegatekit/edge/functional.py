@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -50,6 +51,9 @@ _FRESH: frozenset[str] = frozenset(
 )
 
 
+#: Conversions, which hand back their operand where there is nothing to convert.
+_CONVERSIONS = frozenset({aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other})
+
 _DROPOUTS = frozenset(
     {
         aten.dropout_.default,
@@ -60,15 +64,18 @@ _DROPOUTS = frozenset(
 )
 
 
-def in_place_aliases(graph: Graph) -> dict[Node, Node] | None:
+def in_place_aliases(graph: Graph, buffers: Collection[Node] = ()) -> dict[Node, Node] | None:
     """For a graph whose in-place operators can simply be renamed: in-place result -> the value it overwrote.
 
-    Simple means that the operator overwrites the whole of a value that some operator computed and that shares its
-    storage with nothing else (`relu_` after a convolution). None if an operator touches a view, an input or a buffer:
-    then only PyTorch's functionalisation will do.
+    Simple means that the operator overwrites the whole of a value that some operator computed (`relu_` after a
+    convolution) or that is one of the placeholders `buffers`, and that nobody looks at the old value through a view
+    any more. None if an operator writes into a view, an input or a constant: then only PyTorch's functionalisation
+    will do.
     """
     same: dict[Node, Node] = {}
-    shared: set[Node] = set()  # values that some view looks at, and the views
+    roots: dict[Node, tuple[Node, ...]] = {}  # value that may be a view -> the values whose storage it may share
+    views: dict[Node, list[Node]] = {}  # the same, the other way round
+    position = {node: index for index, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if node.op != "call_function":
             continue
@@ -81,13 +88,37 @@ def in_place_aliases(graph: Graph) -> dict[Node, Node] | None:
             if target in _DROPOUTS and not node.args[2]:
                 same[node] = mutated  # in eval mode it writes nothing
                 continue
-            if mutated.op == "placeholder" or mutated in shared:
+            if (mutated.op == "placeholder" and mutated not in buffers) or mutated in roots:
+                return None
+            if any(position[user] > position[node] for view in views.get(mutated, ()) for user in view.users):
                 return None
             same[node] = mutated
+        elif target in _CONVERSIONS and _is_unchanged(node):
+            same[node] = same.get(node.args[0], node.args[0])  # type: ignore[arg-type, assignment]
         elif not isinstance(target, OpOverload) or _may_alias(target):
-            shared.add(node)
-            shared.update(same.get(argument, argument) for argument in node.all_input_nodes)
+            viewed = [same.get(argument, argument) for argument in node.all_input_nodes]
+            roots[node] = tuple(dict.fromkeys(root for value in viewed for root in roots.get(value, (value,))))
+            for root in roots[node]:
+                views.setdefault(root, []).append(node)
     return same
+
+
+def written_placeholders(aliases: dict[Node, Node]) -> set[Node]:
+    """The placeholders that in-place operators overwrite."""
+    return {
+        value
+        for node, value in aliases.items()
+        if value.op == "placeholder" and node.target not in _DROPOUTS and node.target not in _CONVERSIONS
+    }
+
+
+def _is_unchanged(node: Node) -> bool:
+    """Whether a conversion hands back its operand."""
+    given, copy = node.args[0], node.kwargs.get("copy", False)
+    if not isinstance(given, Node) or copy or any(isinstance(item, bool) and item for item in node.args[2:]):
+        return False
+    before, after = given.meta["val"], node.meta["val"]
+    return (before.dtype, before.device, before.layout) == (after.dtype, after.device, after.layout)
 
 
 def functional_form(node: Node) -> OpOverload:

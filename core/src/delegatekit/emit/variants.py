@@ -102,11 +102,17 @@ def _product_limit(node: Node) -> str | None:
     return "the runtime's matrix product cannot sum over no elements" if empty else None
 
 
+def _linear_limit(node: Node) -> str | None:
+    operand: Any = node.args[0]
+    vector = operand.meta["val"].dim() < 2
+    return "the runtime's linear takes no single vector" if vector else _product_limit(node)
+
+
 #: Operator -> check of the cases that its kernel in ExecuTorch 1.5 refuses when it is run, or computes wrongly.
 _LIMITS: dict[str, Callable[[Node], str | None]] = {
     "aten.convolution.default": _convolution_limit,
     "aten._log_softmax.default": _log_softmax_limit,
     "aten.mm.default": _product_limit,
     "aten.bmm.default": _product_limit,
-    "aten.linear.default": _product_limit,
+    "aten.linear.default": _linear_limit,
 }
