@@ -17,6 +17,7 @@ from torch.fx import Node
 from delegatekit_api import LoweringError, Partitioner, StageEvent
 
 from . import discovery
+from .debugging import debug_map
 from .edge import EdgeMethod, build_edge, decompose_nodes
 from .emit import Emitted, External, emit, kernel_of
 from .explanation import Explanation, explain_plan
@@ -62,6 +63,10 @@ class LoweredProgram:
         """
         return write(self._image, Path(path))
 
+    def debug_map(self) -> dict[str, Any]:
+        """From instructions and delegates' operators back to the exported nodes, modules and source lines."""
+        return debug_map(self.methods, self._image, self._emitted.handles)
+
     def report(self) -> Report:
         """What was delegated, what was not, and what the file will need."""
         return make_report(self.methods, self._image, self.stages)
@@ -75,6 +80,7 @@ def lower(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     external: External = False,
+    stack_traces: bool = False,
 ) -> LoweredProgram:
     """Lower a model to backends, in priority order; what none of them takes runs on the runtime's own operators.
 
@@ -87,6 +93,8 @@ def lower(
     that is named as the .pte is) or the name of a data file; or one of these answers for all. Names are the fully
     qualified names of parameters and buffers; constants that were computed have names made from their content. The
     initial values of buffers that the program updates stay inside.
+
+    With `stack_traces` the file tells for each instruction which lines of the user's source it comes from.
     """
     clock = _Clock()
     chosen = _choose(backends, options or {})
@@ -95,7 +103,7 @@ def lower(
     with clock.stage("lower", next(iter(programs))) as progress:
         lowered = lower_partitions(partitioned, chosen, progress)
     with clock.stage("emit", next(iter(programs))):
-        emitted = emit(lowered, f"delegatekit {__version__}", external=external)
+        emitted = emit(lowered, f"delegatekit {__version__}", external=external, stack_traces=stack_traces)
     return LoweredProgram(lowered, emitted, clock.seconds)
 
 

@@ -23,10 +23,12 @@ from ._partition import CompileSpec, NamedData, PartitionProgram, PreprocessResu
 from ._program import (
     MutableState,
     ProgramView,
+    SourceFrame,
     describe_node,
     dynamic_operand,
     is_dynamic,
     operator_name,
+    source_frames,
     source_line,
 )
 from ._quantizer import QuantizationScheme
@@ -62,6 +64,7 @@ __all__ = [
     "ProgramView",
     "QuantizationScheme",
     "RuntimeUnavailableError",
+    "SourceFrame",
     "StageEvent",
     "SupportTable",
     "TablePartitioner",
@@ -75,5 +78,6 @@ __all__ = [
     "is_dynamic",
     "operator_name",
     "option",
+    "source_frames",
     "source_line",
 ]

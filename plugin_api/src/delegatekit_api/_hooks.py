@@ -40,9 +40,9 @@ class BackendSpec:
         """Compile one partition. The same partition and options must give the same bytes."""
 
     @_hookspec(firstresult=True)
-    def preprocess_methods(
+    def preprocess_methods(  # type: ignore[empty-body]
         self, methods: Mapping[str, Sequence[PartitionProgram]], options: BackendOptions
-    ) -> Mapping[str, Sequence[PreprocessResult]]:  # type: ignore[empty-body]
+    ) -> Mapping[str, Sequence[PreprocessResult]]:
         """Compile all partitions of all methods in one call, instead of `preprocess` for each: for backends whose
         delegates share data or compiled code over partitions and methods. Results in the order of the partitions.
         Since API 1.1.

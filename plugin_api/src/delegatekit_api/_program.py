@@ -98,7 +98,7 @@ def is_dynamic(value: Any) -> bool:
 def dynamic_operand(node: Node) -> str | None:
     """The first operand or result of `node` with a size that changes from call to call, in words; None if all stay."""
     for operand in (*node.all_input_nodes, node):
-        value = operand.meta.get("val")
+        value: Any = operand.meta.get("val")
         if is_dynamic(value):
             sizes = f" {tuple(value.shape)}" if hasattr(value, "shape") else ""
             return f"{operand.name}{sizes}"
@@ -121,11 +121,27 @@ def source_line(node: Node) -> str | None:
 
     Frames inside torch itself (nn.Linear.forward) and in generated code are passed over if there is any other.
     """
-    trace = node.meta.get("stack_trace") or node.stack_trace
-    # A frame whose source is unknown has no second line.
-    frames = re.findall(r'^ *File "(.*?)", line (\d+).*\n?((?! *File ").*)$', str(trace or ""), re.MULTILINE)
+    frames = source_frames(node)
     if not frames:
         return None
-    users = [frame for frame in frames if "/torch/" not in frame[0] and not frame[0].startswith("<")]
-    path, line, code = (users or frames)[-1]
-    return f"{path}:{line}" + (f": `{code.strip()}`" if code.strip() else "")
+    users = [frame for frame in frames if "/torch/" not in frame.path and not frame.path.startswith("<")]
+    frame = (users or frames)[-1]
+    return f"{frame.path}:{frame.line}" + (f": `{frame.code}`" if frame.code else "")
+
+
+@dataclass(frozen=True)
+class SourceFrame:
+    """A place in the user's program: file, line (counted from 1), function and the line's text, as far as known."""
+
+    path: str
+    line: int
+    function: str
+    code: str
+
+
+def source_frames(node: Node) -> tuple[SourceFrame, ...]:
+    """The calls that led to the node, outermost first, from the trace that torch.export recorded."""
+    trace = str(node.meta.get("stack_trace") or node.stack_trace or "")
+    # A frame whose source is unknown has no second line.
+    found = re.findall(r'^ *File "(.*?)", line (\d+)(?:, in (\S+))?.*\n?((?! *File ").*)$', trace, re.MULTILINE)
+    return tuple(SourceFrame(path, int(line), function, code.strip()) for path, line, function, code in found)

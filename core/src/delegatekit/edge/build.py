@@ -59,7 +59,8 @@ def _functionalised(program: ExportedProgram) -> ExportedProgram:
             )
     try:
         with torch.no_grad():
-            return program.run_decompositions({})
+            functional: ExportedProgram = program.run_decompositions({})
+            return functional
     except Exception as error:
         raise UnsupportedError(
             f"PyTorch cannot make the program functional: {type(error).__name__}: {error}",
@@ -92,7 +93,7 @@ class _MethodSweep(Sweep):
             if name in mutations
         }
         constants = drop_dead(self.builder, keep={*self.inputs, *buffers})
-        structures = [_structure(spec) for spec in _call_specs(self.program)]
+        given, returned = (_structure(spec) for spec in _call_specs(self.program))
         return EdgeMethod(
             method,
             self.builder.graph,
@@ -100,7 +101,8 @@ class _MethodSweep(Sweep):
             buffers,
             tuple(self.inputs),
             outputs,
-            *structures,
+            given,
+            returned,
             regions=self.builder.regions,
         )
 

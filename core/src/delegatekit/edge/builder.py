@@ -98,6 +98,7 @@ class Builder:
         Symbolic sizes among the arguments become nodes that compute them.
         """
         args, kwargs = self._with_size_nodes(tuple(args)), self._with_size_nodes(kwargs or {})
+        assert isinstance(args, tuple)
         pure = not (isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags)
         key = (target, _hashable(args), _hashable(kwargs)) if pure else None
         if key is not None:

@@ -94,7 +94,7 @@ def in_place_aliases(graph: Graph, buffers: Collection[Node] = ()) -> dict[Node,
                 return None
             same[node] = mutated
         elif target in _CONVERSIONS and _is_unchanged(node):
-            same[node] = same.get(node.args[0], node.args[0])  # type: ignore[arg-type, assignment]
+            same[node] = same.get(node.args[0], node.args[0])
         elif not isinstance(target, OpOverload) or _may_alias(target):
             viewed = [same.get(argument, argument) for argument in node.all_input_nodes]
             roots[node] = tuple(dict.fromkeys(root for value in viewed for root in roots.get(value, (value,))))

@@ -257,8 +257,8 @@ def _within(bound: Size, size: Size) -> Size:
     """A slice's bound as a place from 0 to `size`: counted from the end if negative, and cut off."""
     if known_true(bound < 0):
         bound = bound + size
-        return bound if known_true(bound >= 0) else torch.sym_max(bound, 0)
-    return bound if known_true(bound <= size) else torch.sym_min(bound, size)
+        return bound if known_true(bound >= 0) else torch.sym_max(bound, 0)  # type: ignore[no-untyped-call]
+    return bound if known_true(bound <= size) else torch.sym_min(bound, size)  # type: ignore[no-untyped-call]
 
 
 @rule(aten.narrow.default, aten.narrow_copy.default)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -170,7 +170,7 @@ class SizeNodes:
 
     def offer(self, node: Node) -> None:
         """From now on, sizes may be taken from this value: a tensor's shape, or a number computed in the graph."""
-        value = node.meta.get("val")
+        value: Any = node.meta.get("val")
         if isinstance(value, torch.Tensor):
             for axis, size in enumerate(value.shape):
                 if isinstance(size, torch.SymInt):

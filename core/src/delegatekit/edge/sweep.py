@@ -93,7 +93,7 @@ class Sweep:
 
     def _control_flow(self, node: Node, target: HigherOrderOperator) -> Any:
         args: Any = torch.fx.map_arg(node.args, self._get)
-        kind = target.name()
+        kind = target.name()  # type: ignore[no-untyped-call]
         if kind == "cond":
             predicate, *branches, operands = args
             return self._regions(node, target, (predicate,), branches, list(operands), ())

@@ -23,12 +23,16 @@ def emit_region_call(m: MethodEmitter, node: Node, regions: tuple[LoweredMethod,
     _EMITTERS[kind.name()](m, node, regions)
 
 
+def _arguments(node: Node) -> Any:
+    return node.args
+
+
 def _cond(m: MethodEmitter, node: Node, regions: tuple[LoweredMethod, ...]) -> None:
-    predicate, _, operands = node.args
+    predicate, _, operands = _arguments(node)
     results = m.planned_results(node)
     to_false = m.jump_if_false(m.operand(predicate))
     for number, region in enumerate(regions):
-        m.enter_region(region, [m.operand(item) for item in operands])  # type: ignore[union-attr]
+        m.enter_region(region, [m.operand(item) for item in operands])
         for result, item in zip(results, region.edge.outputs, strict=True):
             if result is not None:
                 m.copy_into(result, item)
@@ -39,14 +43,14 @@ def _cond(m: MethodEmitter, node: Node, regions: tuple[LoweredMethod, ...]) -> N
 
 
 def _while_loop(m: MethodEmitter, node: Node, regions: tuple[LoweredMethod, ...]) -> None:
-    carried, operands = node.args
+    carried, operands = _arguments(node)
     condition, body = regions
     state = m.planned_results(node)
-    for result, item in zip(state, carried, strict=True):  # type: ignore[arg-type]
+    for result, item in zip(state, carried, strict=True):
         m.copy_into(result, item)
     with m.loop():
         start = m.position
-        inputs = [*state, *(m.operand(item) for item in operands)]  # type: ignore[union-attr]
+        inputs = [*state, *(m.operand(item) for item in operands)]
         m.enter_region(condition, inputs)
         to_end = m.jump_if_false(m.operand(condition.edge.outputs[0]))
         m.enter_region(body, inputs)
@@ -59,19 +63,19 @@ def _while_loop(m: MethodEmitter, node: Node, regions: tuple[LoweredMethod, ...]
 
 
 def _map(m: MethodEmitter, node: Node, regions: tuple[LoweredMethod, ...]) -> None:
-    mapped, operands = node.args
+    mapped, operands = _arguments(node)
     (body,) = regions
     # The kernel that writes a row resizes its target to the rows written so far.
     results = m.planned_results(node, dynamic=True)
-    count = m.row_count(mapped[0])  # type: ignore[index]
+    count = m.row_count(mapped[0])
     row, more = m.new_number(0), m.new_number(False)
     m.move(m.literal(0), row)
     with m.loop():
         start = m.position
         m.prim("lt.Scalar", row, count, more)
         to_end = m.jump_if_false(more)
-        rows = [m.select_row(item, row) for item in mapped]  # type: ignore[union-attr]
-        m.enter_region(body, [*rows, *(m.operand(item) for item in operands)])  # type: ignore[union-attr]
+        rows = [m.select_row(item, row) for item in mapped]
+        m.enter_region(body, [*rows, *(m.operand(item) for item in operands)])
         for result, item in zip(results, body.edge.outputs, strict=True):
             m.prim("et_copy_index.tensor", result, m.operand(item), row)
         m.prim("add.Scalar", row, m.literal(1), row)

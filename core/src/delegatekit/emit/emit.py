@@ -30,6 +30,7 @@ class Emitted:
 class Shared:
     """What the methods of a file store together."""
 
+    stack_traces: bool = False
     constants: list[torch.Tensor] = field(default_factory=list)
     mutable_state: list[torch.Tensor] = field(default_factory=list)
     blobs: list[Sequence[bytes | bytearray | memoryview]] = field(default_factory=list)
@@ -57,14 +58,17 @@ class Shared:
         return self._index[key]
 
 
-def emit(methods: Mapping[str, LoweredMethod], producer: str, *, external: External = False) -> Emitted:
+def emit(
+    methods: Mapping[str, LoweredMethod], producer: str, *, external: External = False, stack_traces: bool = False
+) -> Emitted:
     """Assemble the file's image. `producer` is "delegatekit 0.1.0". Weights stay where they are.
 
-    `external` chooses the constants and named data that go into data files beside the .pte.
+    `external` chooses the constants and named data that go into data files beside the .pte. With `stack_traces` the
+    file says for each instruction which of the user's lines it comes from.
 
     Raises UnsupportedError, with the user's source line, for an operator that nobody can run.
     """
-    shared = Shared(outside=Outside(external))
+    shared = Shared(stack_traces, outside=Outside(external))
     emitters = {name: MethodEmitter(name, method, shared) for name, method in methods.items()}
     plans = tuple(emitter.plan() for emitter in emitters.values())
     owners = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from delegatekit_api import LoweringError, UnsupportedError, describe_node, is_dynamic
+from delegatekit_api import LoweringError, UnsupportedError, describe_node, is_dynamic, source_frames
 
 from ..edge.sizes import is_size, is_size_node, is_static, upper_shape
 from ..lowering import Delegate, LoweredMethod
@@ -59,6 +59,8 @@ class MethodEmitter:
         #: Debug handles of each instruction.
         self.handles: list[tuple[int, ...]] = []
         self.current_handles: tuple[int, ...] = ()
+        self.stacks: list[schema.FrameList] = []
+        self.current_node: Node | None = None
         self.step = 0
         self.returned = {item for item in method.edge.outputs if isinstance(item, Node)}
         self.owned = method.plan.owned_buffers
@@ -89,7 +91,14 @@ class MethodEmitter:
             values=self.values,
             inputs=inputs,
             outputs=outputs,
-            chains=[schema.Chain(inputs=[], outputs=[], instructions=self.instructions)],
+            chains=[
+                schema.Chain(
+                    inputs=[],
+                    outputs=[],
+                    instructions=self.instructions,
+                    stacktrace=self.stacks if self.shared.stack_traces else None,
+                )
+            ],
             operators=self.operator_tables,
             delegates=self.delegates,
             non_const_buffer_sizes=[0, self._plan_memory()],
@@ -101,16 +110,17 @@ class MethodEmitter:
             self.step = len(self.instructions) + 1
             if isinstance(step, Delegate):
                 self.current_handles = tuple(dict.fromkeys(node.meta["debug_handle"] for node in step.partition.nodes))
+                self.current_node = step.partition.nodes[0]
                 self._delegate_call(step)
                 continue
-            self.current_handles = (step.meta["debug_handle"],)
+            self.current_handles, self.current_node = (step.meta["debug_handle"],), step
             if step in method.regions:
                 control_flow.emit_region_call(self, step, method.regions[step])
             elif not is_size_node(step):
                 self._operator_call(step)
             elif step in sizes:
                 self._size(step)
-        self.current_handles = ()
+        self.current_handles, self.current_node = (), None
 
     # -- inputs, buffers, outputs --------------------------------------------------------------------------------
 
@@ -230,6 +240,8 @@ class MethodEmitter:
     def _append(self, call: Any) -> None:
         self.instructions.append(schema.Instruction(call))
         self.handles.append(self.current_handles)
+        if self.shared.stack_traces:
+            self.stacks.append(_stack(self.current_node))
 
     def _operator_call(self, node: Node) -> None:
         if node.target is operator.getitem:
@@ -400,7 +412,7 @@ class MethodEmitter:
     def planned_results(self, node: Node, *, dynamic: bool = False) -> list[Any]:
         """Memory for the results of a control flow operator; None for a result that is no tensor."""
         self.step = len(self.instructions) + 1
-        results = []
+        results: list[Any] = []
         for number, value in enumerate(node.meta["val"]):
             if not isinstance(value, torch.Tensor):
                 results.append(None)
@@ -423,9 +435,9 @@ class MethodEmitter:
             self.index[node] = index
             if index in self._homes:
                 self.storage[node] = self._homes[index]
-        handles = self.current_handles
+        around = self.current_handles, self.current_node
         self._steps(region)
-        self.current_handles = handles
+        self.current_handles, self.current_node = around
 
     def copy_into(self, target: int, item: Any) -> None:
         """Copy a node's value (or the value `item` of the file) into a planned one, with its sizes."""
@@ -580,6 +592,11 @@ def _seen_through_views(node: Node) -> set[Node]:
 
 #: Operators whose in-place form the runtime has and that touch only a part of their operand.
 _IN_PLACE = frozenset({aten.index_put.default})
+
+
+def _stack(node: Node | None) -> schema.FrameList:
+    frames = () if node is None else source_frames(node)
+    return schema.FrameList([schema.Frame(frame.path, frame.line, frame.function, frame.code) for frame in frames])
 
 
 def _is_view(node: Node) -> bool:
