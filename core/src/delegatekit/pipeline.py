@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, Union
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -21,6 +21,7 @@ from .debugging import debug_map
 from .edge import EdgeMethod, build_edge, decompose_nodes
 from .emit import Emitted, External, emit, kernel_of
 from .explanation import Explanation, explain_plan
+from .exporting import Model, exported_programs
 from .lowering import ChosenBackend, LoweredMethod, lower_partitions
 from .partition import PartitionedMethod, keep_operators, partition
 from .pte import ptd_to_bytes, to_bytes, write
@@ -29,9 +30,6 @@ from .version import __version__
 
 #: Environment variable that turns the checks at stage borders on (`--debug` and the tests set it).
 VERIFY = "DELEGATEKIT_VERIFY"
-
-#: A module with its example inputs, or what torch.export made of it.
-Model: TypeAlias = Union["torch.nn.Module", ExportedProgram]
 
 
 class LoweredProgram:
@@ -79,13 +77,15 @@ def lower(
     backends: Sequence[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
     external: External = False,
     stack_traces: bool = False,
 ) -> LoweredProgram:
     """Lower a model to backends, in priority order; what none of them takes runs on the runtime's own operators.
 
-    `model` is a module in eval mode with example `inputs` (and `kwargs`), an ExportedProgram, or a mapping of method
-    names to ExportedPrograms. `options` maps a backend's name to its options. Raises PluginError for an unknown
+    `model` is a module in eval mode with example `inputs` (and `kwargs`, and `dynamic_shapes` as torch.export takes
+    them: every changing size needs an upper bound), an ExportedProgram, or a mapping of method names to
+    ExportedPrograms. `options` maps a backend's name to its options. Raises PluginError for an unknown
     backend, OptionError for a wrong option, and UnsupportedError, with the user's source line, for what nobody runs.
 
     `external` chooses the weights that live outside the .pte: a function that is called with the name and the data of
@@ -98,7 +98,7 @@ def lower(
     """
     clock = _Clock()
     chosen = _choose(backends, options or {})
-    programs = _programs(model, inputs, kwargs, clock)
+    programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
     partitioned = {name: _partitioned(program, name, chosen, clock) for name, program in programs.items()}
     with clock.stage("lower", next(iter(programs))) as progress:
         lowered = lower_partitions(partitioned, chosen, progress)
@@ -114,14 +114,13 @@ def explain(
     backends: Sequence[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
 ) -> Explanation:
     """Tell for every node who would run it, and why each backend that does not take it leaves it. Compiles nothing."""
     clock = _Clock()
     chosen = _choose(backends, options or {})
-    plans = {
-        name: _partitioned(program, name, chosen, clock, ask_all=True)
-        for name, program in _programs(model, inputs, kwargs, clock).items()
-    }
+    programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
+    plans = {name: _partitioned(program, name, chosen, clock, ask_all=True) for name, program in programs.items()}
     return explain_plan(plans, tuple(chosen))
 
 
@@ -139,48 +138,6 @@ def _choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> d
         backend = discovery.get_backend(name)
         chosen[name] = ChosenBackend(backend, backend.make_options(options.get(name, {})))
     return chosen
-
-
-def _programs(
-    model: Model | Mapping[str, Model], inputs: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, clock: _Clock
-) -> dict[str, ExportedProgram]:
-    if isinstance(model, Mapping):
-        if not model:
-            raise LoweringError("no methods to lower", hint="pass {'forward': exported_program}")
-        for name, program in model.items():
-            if not isinstance(program, ExportedProgram):
-                raise LoweringError(
-                    f"method {name!r} is a {type(program).__name__}, not an ExportedProgram",
-                    hint="export each method with torch.export.export first",
-                )
-        return dict(model)  # type: ignore[arg-type]
-    if isinstance(model, ExportedProgram):
-        if inputs is not None or kwargs is not None:
-            raise LoweringError("an ExportedProgram has its inputs already", hint="drop inputs and kwargs")
-        return {"forward": model}
-    if not isinstance(model, torch.nn.Module):
-        raise LoweringError(
-            f"cannot lower a {type(model).__name__}",
-            hint="pass a torch.nn.Module, an ExportedProgram or a dict of them",
-        )
-    if inputs is None and kwargs is None:
-        raise LoweringError("a module needs example inputs", hint="lower(model, (torch.randn(...),), backends=[...])")
-    if isinstance(inputs, torch.Tensor):
-        raise LoweringError("inputs is a tensor", hint="pass a tuple of inputs: (tensor,)")
-    return {"forward": _export(model, tuple(inputs or ()), dict(kwargs or {}), clock)}
-
-
-def _export(model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any], clock: _Clock) -> ExportedProgram:
-    with clock.stage("export", "forward"), torch.no_grad():
-        try:
-            return torch.export.export(model, inputs, kwargs, strict=False)
-        except Exception as error:
-            summary = str(error).strip().splitlines()
-            raise LoweringError(
-                f"torch.export refused the model: {type(error).__name__}: {summary[0] if summary else ''}",
-                where=type(model).__name__,
-                hint="torch.export.export(model, inputs) shows the whole story",
-            ) from error
 
 
 def _partitioned(

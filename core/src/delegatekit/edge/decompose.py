@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch.fx import Graph, Interpreter, Node
 
@@ -65,18 +66,28 @@ class Decomposer:
         pattern = substitute((args, kwargs), {node: index for index, node in enumerate(tensors)})
         key = (builder.signature(target, args, kwargs), repr(pattern))
         if key not in self._recipes:
-            try:
-                self._recipes[key] = self._trace(builder, target, args, kwargs)
-            except RuntimeError:  # PyTorch cannot trace its own decomposition: then the operator has none
-                self._recipes[key] = None
+            self._recipes[key] = self._recipe(builder, target, args, kwargs)
         recipe = self._recipes[key]
         return NotImplemented if recipe is None else _replay(builder, recipe, args, kwargs)
 
-    def _trace(self, builder: Builder, target: OpOverload, args: Any, kwargs: Any) -> _Recipe | None:
+    def _recipe(self, builder: Builder, target: OpOverload, args: Any, kwargs: Any) -> _Recipe | None:
+        """The first of PyTorch's decompositions that can be traced for these arguments."""
+        written = decomposition_table.get(target)
+        core = _decompositions().get(target) or (None if _is_decomposable(target) else written)
+        try:
+            return self._trace(builder, target, args, kwargs, core)
+        except RuntimeError:
+            pass  # it needs to know sizes that change: of some composites, PyTorch has a second form in Python
+        try:
+            with enable_python_dispatcher():
+                return self._trace(builder, target, args, kwargs, core or written)
+        except RuntimeError:
+            return None
+
+    def _trace(self, builder: Builder, target: OpOverload, args: Any, kwargs: Any, rule: Any) -> _Recipe | None:
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        table = {op: rule for op, rule in _decompositions().items() if op not in builder.keep and op not in _WHOLE}
-        rule = _decompositions().get(target) or (None if _is_decomposable(target) else decomposition_table.get(target))
+        table = {op: form for op, form in _decompositions().items() if op not in builder.keep and op not in _WHOLE}
         if rule is not None:
             table[target] = rule
         tensors = nodes_in((args, kwargs))

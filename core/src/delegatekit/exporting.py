@@ -1,0 +1,69 @@
+"""What a user may hand to `lower`, as exported programs by method name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias, Union
+
+import torch
+from torch.export import ExportedProgram
+
+from delegatekit_api import LoweringError
+
+#: A module with its example inputs, or what torch.export made of it.
+Model: TypeAlias = Union["torch.nn.Module", ExportedProgram]
+
+
+def exported_programs(
+    model: Model | Mapping[str, Model],
+    inputs: Sequence[Any] | None,
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    stage: AbstractContextManager[Any],
+) -> dict[str, ExportedProgram]:
+    """The programs by method name; a module is exported within `stage`. Raises LoweringError."""
+    if isinstance(model, torch.nn.Module):
+        if inputs is None and kwargs is None:
+            raise LoweringError(
+                "a module needs example inputs", hint="lower(model, (torch.randn(...),), backends=[...])"
+            )
+        if isinstance(inputs, torch.Tensor):
+            raise LoweringError("inputs is a tensor", hint="pass a tuple of inputs: (tensor,)")
+        with stage:
+            return {"forward": _export(model, tuple(inputs or ()), dict(kwargs or {}), dynamic_shapes)}
+    if isinstance(model, ExportedProgram | Mapping) and not (inputs is kwargs is dynamic_shapes is None):
+        raise LoweringError("an ExportedProgram has its inputs already", hint="drop inputs, kwargs and dynamic_shapes")
+    if isinstance(model, ExportedProgram):
+        return {"forward": model}
+    if not isinstance(model, Mapping):
+        raise LoweringError(
+            f"cannot lower a {type(model).__name__}",
+            hint="pass a torch.nn.Module, an ExportedProgram or a dict of them",
+        )
+    if not model:
+        raise LoweringError("no methods to lower", hint="pass {'forward': exported_program}")
+    for name, program in model.items():
+        if not isinstance(program, ExportedProgram):
+            raise LoweringError(
+                f"method {name!r} is a {type(program).__name__}, not an ExportedProgram",
+                hint="export each method with torch.export.export first",
+            )
+    return dict(model)  # type: ignore[arg-type]
+
+
+def _export(
+    model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> ExportedProgram:
+    try:
+        with torch.no_grad():
+            return torch.export.export(model, inputs, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+    except Exception as error:
+        # PyTorch's advice about dynamic shapes stands behind its first line.
+        lines = str(error).strip().splitlines() or [""]
+        advice = [line.strip() for line in lines if line.startswith("  ") and dynamic_shapes is not None][:8]
+        raise LoweringError(
+            f"torch.export refused the model: {type(error).__name__}: {'; '.join([lines[0], *advice])}",
+            where=type(model).__name__,
+            hint="torch.export.export(model, inputs) shows the whole story",
+        ) from error
