@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
-from delegatekit_api import UnsupportedError, describe_node
+from delegatekit_api import LoweringError, UnsupportedError, describe_node
 
 from .arguments import nodes_in, substitute
 from .sizes import SYMBOLIC, Shape, SizeNodes, expression
@@ -127,7 +127,10 @@ class Builder:
 
     def _with_size_nodes(self, argument: Any) -> Any:
         if isinstance(argument, SYMBOLIC):
-            return self.sizes.node(argument)
+            try:
+                return self.sizes.node(argument)
+            except LoweringError as error:
+                self.refuse(error.what, hint=error.hint)
         if isinstance(argument, list | tuple):
             return type(argument)(self._with_size_nodes(item) for item in argument)
         if isinstance(argument, dict):
