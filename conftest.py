@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -72,3 +73,13 @@ def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.undo()
     importlib.invalidate_caches()
     discovery.refresh()
+
+
+@pytest.fixture(scope="session")
+def stock_external(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of files with weights outside, written by stock ExecuTorch: see tests/stock_external.py."""
+    pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
+    folder = tmp_path_factory.mktemp("stock_external")
+    script = Path(__file__).parent / "tests" / "stock_external.py"
+    subprocess.run([sys.executable, str(script), str(folder)], check=True, capture_output=True)
+    return folder

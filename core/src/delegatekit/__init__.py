@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from .discovery import backends
     from .engine import LoadedProgram, load
     from .explanation import Explanation
-    from .inspection import Inspection, inspect
+    from .inspection import DataInspection, Inspection, inspect, inspect_data
     from .pipeline import LoweredProgram, explain, lower
     from .report import Report
 
 _HOMES = {
+    "DataInspection": "inspection",
     "Explanation": "explanation",
     "Inspection": "inspection",
     "LoadedProgram": "engine",
@@ -31,11 +32,13 @@ _HOMES = {
     "backends": "discovery",
     "explain": "pipeline",
     "inspect": "inspection",
+    "inspect_data": "inspection",
     "load": "engine",
     "lower": "pipeline",
 }
 
 __all__ = [
+    "DataInspection",
     "Explanation",
     "Inspection",
     "LoadedProgram",
@@ -45,6 +48,7 @@ __all__ = [
     "backends",
     "explain",
     "inspect",
+    "inspect_data",
     "load",
     "lower",
 ]

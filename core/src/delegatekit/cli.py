@@ -15,6 +15,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -27,7 +28,7 @@ from rich.table import Table
 from delegatekit_api import DelegateKitError, OptionError, PluginError, StageEvent, hookimpl
 
 if TYPE_CHECKING:
-    from .inspection import Inspection
+    from .inspection import DataInspection, Inspection
 
 #: Entry points of further commands: functions for typer.
 COMMAND_GROUP = "delegatekit.commands"
@@ -112,20 +113,28 @@ def lower(
     backend: BackendOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="The .pte file to write.")],
     option: SettingOption = [],  # noqa: B006  (typer copies it)
+    external: Annotated[
+        list[str],
+        typer.Option(
+            help="Keep weights whose name matches a pattern ('*', 'layers.*.weight') in a data file beside the .pte; "
+            "NAME=PATTERN names the file. Repeat for more: the first that matches counts."
+        ),
+    ] = [],  # noqa: B006
     as_json: JsonOption = False,
 ) -> None:
     """Lower a model to backends and write a .pte file."""
     from . import lower as lower_model
 
-    settings = _settings(option, backend)
+    settings, outside = _settings(option, backend), _external(external)
     with _progress():
-        program = lower_model(**_model(model), backends=backend, options=settings)
-        program.save(output)
+        program = lower_model(**_model(model), backends=backend, options=settings, external=outside)
+        written = program.save(output)
     if as_json:
         print(json.dumps(dataclasses.asdict(program.report()), indent=1))
         return
     out.print(str(program.report()), markup=False, highlight=False, soft_wrap=True)
-    out.print(f"wrote {output} ({output.stat().st_size:,} bytes)", markup=False, highlight=False, soft_wrap=True)
+    for path in written:
+        out.print(f"wrote {path} ({path.stat().st_size:,} bytes)", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -158,11 +167,15 @@ def explain(
 
 
 @app.command()
-def inspect(file: FileArgument, as_json: JsonOption = False) -> None:
-    """Show what is in a .pte file: methods, delegates with their owners, operators, memory, segments."""
-    from . import inspect as inspect_file
+def inspect(file: Annotated[Path, typer.Argument(help="A .pte or .ptd file.")], as_json: JsonOption = False) -> None:
+    """Show what is in a .pte file: methods, delegates with their owners, operators, memory, segments; or in a .ptd."""
+    from .inspection import inspect as inspect_program
+    from .inspection import inspect_data
+    from .pte.ptd_schema import PTD_IDENTIFIER
+    from .pte.storage import open_view
 
-    found = inspect_file(file)
+    is_data = bytes(open_view(file)[4:8]) == PTD_IDENTIFIER
+    found = inspect_data(file) if is_data else inspect_program(file)
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=1, default=dict))
         return
@@ -174,6 +187,7 @@ def run(
     file: FileArgument,
     inputs: Annotated[list[str], typer.Argument(help="Inputs in order: .npy, .pt or image files.")] = [],  # noqa: B006
     method: Annotated[str, typer.Option(help="The method to run.")] = "forward",
+    data: Annotated[list[Path], typer.Option(help="A data file (.ptd) of the program; repeat for more.")] = [],  # noqa: B006
     seed: Annotated[int, typer.Option(help="Seed of the random inputs, used where no files are given.")] = 0,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times and time all but the first.")] = 1,
     save: Annotated[Path | None, typer.Option(help="Write the outputs to this .pt file.")] = None,
@@ -184,7 +198,7 @@ def run(
 
     from . import load
 
-    loaded = load(file)[method]
+    loaded = load(file, data=data)[method]
     values = _read_inputs(inputs, loaded) if inputs else _random_inputs(loaded, seed)
     times = []
     for _ in range(repeat):
@@ -296,6 +310,16 @@ def _settings(options: Sequence[str], backends: Sequence[str]) -> dict[str, dict
     return settings
 
 
+def _external(patterns: Sequence[str]) -> Callable[[str, Any], bool | str]:
+    """Patterns as what `lower` takes."""
+    pairs = [tuple(text.split("=", 1)) if "=" in text else ("", text) for text in patterns]
+
+    def choose(name: str, data: Any) -> bool | str:
+        return next((file or True for file, pattern in pairs if fnmatchcase(name, pattern)), False)
+
+    return choose
+
+
 @contextmanager
 def _progress() -> Iterator[None]:
     """A progress line on stderr while lowering takes long."""
@@ -322,7 +346,7 @@ def _progress() -> Iterator[None]:
             remove()
 
 
-def _print_inspection(found: Inspection) -> None:
+def _print_inspection(found: Inspection | DataInspection) -> None:
     out.print(str(found), markup=False, highlight=False, soft_wrap=True)
 
 

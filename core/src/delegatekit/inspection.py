@@ -1,16 +1,17 @@
-"""Describes a .pte without running it: methods, delegates and their owners, operators, memory, segments."""
+"""Describes a .pte without running it: methods, delegates and their owners, operators, memory, segments; and a .ptd."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from .manifest import Manifest, Owner, read_manifest
-from .pte import PteFile, read, schema
+from .pte import PteFile, Source, read, read_ptd, schema
 from .pte.dtypes import TORCH_DTYPES
+from .pte.ptd_schema import TensorLayout
+from .pte.schema import is_external
 from .pte.validate import validate
 from .text import human_size
 
@@ -61,6 +62,30 @@ class SegmentInfo:
 
 
 @dataclass(frozen=True)
+class KeyInfo:
+    """What belongs to a key of a data file: "float32[8, 4]", or "data of a backend"."""
+
+    key: str
+    text: str
+    #: Bytes; None for a backend's data that is not in the inspected file.
+    size: int | None
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.text}" + (f", {human_size(self.size)}" if self.size is not None else "")
+
+
+@dataclass(frozen=True)
+class DataInspection:
+    """What is in a data file (.ptd)."""
+
+    size: int
+    keys: tuple[KeyInfo, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{human_size(self.size)}, {len(self.keys)} keys", *map(str, self.keys)])
+
+
+@dataclass(frozen=True)
 class Inspection:
     """What is in a file. `producer` is the tool that wrote it, as far as it says so."""
 
@@ -70,6 +95,10 @@ class Inspection:
     methods: tuple[MethodInfo, ...]
     segments: tuple[SegmentInfo, ...]
     named_data: Mapping[str, int]
+    #: What the program needs from data files.
+    external: tuple[KeyInfo, ...] = ()
+    #: Names of the data files that were written with it, without ".ptd"; "" is the one that is named as the .pte.
+    data_files: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{human_size(self.size)} (program {human_size(self.program_size)}), written by {self.producer}"]
@@ -84,11 +113,23 @@ class Inspection:
             calls = ", ".join(f"{name} x{count}" for name, count in method.operators.items())
             lines.append(f"  runtime operators: {calls or 'none'}")
         lines.extend(f"segment {item.index}: {item.kind}, {human_size(item.size)}" for item in self.segments)
+        if self.data_files:
+            names = (f"{name}.ptd" if name else "the .ptd of this file's name" for name in self.data_files)
+            lines.append("written with the data files: " + ", ".join(names))
+        lines.extend(f"outside: {item}" for item in self.external)
         return "\n".join(lines)
 
 
-def inspect(source: str | Path | bytes) -> Inspection:
-    """Describe a .pte. Raises FormatError if it is damaged; needs neither plugins nor their runtimes."""
+def inspect_data(source: Source) -> DataInspection:
+    """Describe a .ptd. Raises FormatError if it is damaged."""
+    file = read_ptd(source)
+    return DataInspection(
+        file.size, tuple(KeyInfo(key, _layout(stored.layout), len(stored.data)) for key, stored in file.items())
+    )
+
+
+def inspect(source: Source) -> Inspection:
+    """Describe a .pte. Raises FormatError if it is damaged; needs neither plugins, their runtimes, nor data files."""
     file = read(source)
     validate(file)
     manifest = read_manifest(file)
@@ -100,7 +141,26 @@ def inspect(source: str | Path | bytes) -> Inspection:
         methods=methods,
         segments=_segments(file),
         named_data={key: len(data) for key, data in file.named_data.items()},
+        external=_external(file, manifest),
+        data_files=tuple(manifest.data_files),
     )
+
+
+def _external(file: PteFile, manifest: Manifest) -> tuple[KeyInfo, ...]:
+    found: dict[str, KeyInfo] = {}
+    for plan in file.program.execution_plan or ():
+        for value in plan.values or ():
+            tensor = value.val
+            if isinstance(tensor, schema.Tensor) and tensor.extra_tensor_info is not None and is_external(tensor):
+                key = str(tensor.extra_tensor_info.fully_qualified_name)
+                found[key] = KeyInfo(key, _layout(tensor), tensor.nbytes)
+    for keys in manifest.data_files.values():
+        found.update({key: KeyInfo(key, _layout(None), None) for key in keys})
+    return tuple(found.values())
+
+
+def _layout(tensor: schema.Tensor | TensorLayout | None) -> str:
+    return "data of a backend" if tensor is None else f"{_type_name(tensor)}{list(tensor.sizes or ())}"
 
 
 def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest) -> MethodInfo:
@@ -111,7 +171,10 @@ def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest) -> Me
     constants = {
         value.data_buffer_idx: value.nbytes
         for value in values
-        if isinstance(value, schema.Tensor) and value.data_buffer_idx and value.allocation_info is None
+        if isinstance(value, schema.Tensor)
+        and value.data_buffer_idx
+        and value.allocation_info is None
+        and not is_external(value)
     }
     return MethodInfo(
         name=str(plan.name),
@@ -130,12 +193,12 @@ def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest) -> Me
 
 def _value(value: Any) -> ValueInfo:
     if isinstance(value, schema.Tensor):
-        return ValueInfo(f"{_type_name(value)}{list(value.sizes or ())}", value.nbytes)
+        return ValueInfo(_layout(value), value.nbytes)
     content = next(iter(vars(value).values()), None)
     return ValueInfo(f"{type(value).__name__}({content!r})", 0)
 
 
-def _type_name(tensor: schema.Tensor) -> str:
+def _type_name(tensor: schema.Tensor | TensorLayout) -> str:
     """PyTorch's name of the element type; the format's own where PyTorch has none."""
     dtype = TORCH_DTYPES.get(schema.ScalarType(tensor.scalar_type))
     if dtype is None:

@@ -11,6 +11,8 @@ from .pte import PteFile
 
 #: Key of the manifest among the file's named data.
 MANIFEST_KEY = "delegatekit.manifest"
+#: JSON unfolds to many times its size in memory: what is longer is not ours.
+_LARGEST = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,9 @@ class Manifest:
 
     producer: str = "unknown"
     owners: Mapping[tuple[str, int], Owner] = field(default_factory=dict)
+    #: The data files that were written with the .pte, by name ("" is the one that is named as the .pte is), with the
+    #: keys of the named data in each.
+    data_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def owner(self, method: str, index: int) -> Owner:
         """The owner of a method's delegate."""
@@ -36,8 +41,11 @@ class Manifest:
 
 def read_manifest(file: PteFile) -> Manifest:
     """The file's manifest. What is missing or damaged is "unknown": it informs people, nothing depends on it."""
+    stored = file.named_data.get(MANIFEST_KEY, memoryview(b"{}"))
+    if len(stored) > _LARGEST:
+        return Manifest()
     try:
-        content: Any = json.loads(bytes(file.named_data.get(MANIFEST_KEY, b"{}")))
+        content: Any = json.loads(bytes(stored))
     except (ValueError, RecursionError):
         return Manifest()
     if not isinstance(content, dict):
@@ -50,4 +58,10 @@ def read_manifest(file: PteFile) -> Manifest:
         for item in (delegates if isinstance(delegates, list) else ())
         if isinstance(item, dict) and isinstance(index := item.get("index"), int)
     }
-    return Manifest(str(content.get("producer", "unknown")), owners)
+    files = content.get("data_files")
+    data_files = {
+        name: tuple(key for key in keys if isinstance(key, str))
+        for name, keys in (files.items() if isinstance(files, dict) else ())
+        if isinstance(keys, list)
+    }
+    return Manifest(str(content.get("producer", "unknown")), owners, data_files)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .lowering import LoweredMethod
 from .pte import PteImage, schema
+from .pte.segments import data_size
 from .text import human_size
 
 
@@ -49,6 +50,8 @@ class Report:
     constant_size: int
     named_data_size: int
     stages: Mapping[str, float]
+    #: Data files beside the .pte -> bytes of their data; "" is the one that is named as the .pte.
+    data_files: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -69,6 +72,8 @@ class Report:
         lines.append(
             f"constants {human_size(self.constant_size)}, named data of backends {human_size(self.named_data_size)}"
         )
+        for name, size in self.data_files.items():
+            lines.append(f"data file {name + '.ptd' if name else 'of the same name'}: {human_size(size)}")
         lines.append("CPU seconds: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in self.stages.items()))
         return "\n".join(lines)
 
@@ -82,8 +87,12 @@ def make_report(methods: Mapping[str, LoweredMethod], image: PteImage, stages: M
             for delegate in method.delegates
         )
         reports.append(MethodReport(name, delegates, _kernel_calls(plan), sum(plan.non_const_buffer_sizes or ())))
-    named = {data.key: _length(data.data) for data in image.named_data}
-    return Report(tuple(reports), sum(map(_length, image.constants)), sum(named.values()), dict(stages))
+    named = {data.key: data_size(data.data) for data in image.named_data}
+    data_files = {
+        name: sum(data_size(datum.data) for datum in content.data) for name, content in image.data_files.items()
+    }
+    constants = sum(map(data_size, image.constants))
+    return Report(tuple(reports), constants, sum(named.values()), dict(stages), data_files)
 
 
 def _kernel_calls(plan: schema.ExecutionPlan) -> dict[str, int]:
@@ -95,8 +104,3 @@ def _kernel_calls(plan: schema.ExecutionPlan) -> dict[str, int]:
                 kernel = (plan.operators or [])[call.op_index]
                 counts[f"{kernel.name}.{kernel.overload}" if kernel.overload else str(kernel.name)] += 1
     return dict(counts.most_common())
-
-
-def _length(data: object) -> int:
-    nbytes = getattr(data, "nbytes", None)  # tensors and memoryviews
-    return int(nbytes) if nbytes is not None else len(data)  # type: ignore[arg-type]

@@ -99,7 +99,11 @@ def payload(
     def as_program(keys: Collection[str]) -> bytes:
         missing = [key for key in keys if key not in file.named_data]
         if missing:
-            raise FormatError(f"the file has no named data {missing[0]!r}", where=f"delegate {table.id}")
+            raise FormatError(
+                f"needs the named data {missing[0]!r}, which neither the .pte nor a data file has",
+                where=f"delegate {table.id}",
+                hint="give the .ptd files that were written with it: load(path, data=[...])",
+            )
         named = tuple(NamedData(key, file.named_data[key]) for key in keys)
         return to_bytes(delegate_program(table, blob, named, inputs, outputs))
 

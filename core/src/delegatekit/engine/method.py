@@ -17,6 +17,7 @@ from ..manifest import Manifest, read_manifest
 from ..pte import PteFile, schema
 from ..pte.dataflow import Effect, calls, effects
 from ..pte.dtypes import torch_dtype
+from ..pte.schema import is_external
 from . import kernels
 from .delegate import DelegateInstance, Runtimes, payload
 
@@ -24,6 +25,9 @@ from .delegate import DelegateInstance, Runtimes, payload
 _ARENA_ALIGNMENT = 64
 #: Behind an arena this many bytes may be read: vector kernels load whole registers at a tensor's end.
 _OVERREAD = 128
+
+#: Any method may copy so many bytes of initial values and unaligned constants when it is made.
+_COPIED = 64 << 20
 
 #: A chain that jumps back is stopped after so many instructions, as the runtime does.
 _INSTRUCTION_LIMIT = 10_000_000
@@ -46,6 +50,7 @@ class Method:
         self._delegates: list[DelegateInstance] = []
         self._checked = False
         self._closed = False
+        self._copied = 0
         self._arenas = [_arena(size) for size in plan.non_const_buffer_sizes or ()]
         self._values: list[Any] = [None] * len(plan.values or ())
         for index, value in enumerate(plan.values or ()):
@@ -140,18 +145,36 @@ class Method:
         if table.allocation_info is not None:
             offset = table.allocation_info.offset
             data = self._arenas[table.allocation_info.memory_id][offset : offset + size]
-            if table.data_buffer_idx:
-                data.copy_(_borrowed(self._file.mutable_state(table.data_buffer_idx, size)))
-        elif table.extra_tensor_info is not None and table.extra_tensor_info.location:
-            raise FormatError(
-                f"tensor {table.extra_tensor_info.fully_qualified_name} is outside the file",
-                where=f"method {self.name}",
-            )
+            if is_external(table) or table.data_buffer_idx:
+                self._count_copied(size)
+                data.copy_(_borrowed(self._initial(table, size)))
+        elif is_external(table):
+            data = _borrowed(self._file.external_tensor(table))
         elif table.data_buffer_idx:
             data = _borrowed(self._file.constant(table.data_buffer_idx, size))
         else:
             data = _arena(size)
+        if data.data_ptr() % dtype.itemsize:
+            self._count_copied(size)
+            data = data.clone()  # constants of other writers may be unaligned, which only costs a copy
         return _shaped(data, dtype, table)
+
+    def _initial(self, table: schema.Tensor, size: int) -> memoryview:
+        """The initial value of a buffer that the method updates."""
+        if is_external(table):
+            return self._file.external_tensor(table)
+        return self._file.mutable_state(table.data_buffer_idx, size)
+
+    def _count_copied(self, size: int) -> None:
+        """Stop a file whose values all name the same bytes before the copies fill the memory."""
+        self._copied += size
+        if self._copied > self._copy_limit:
+            raise FormatError(f"would copy {self._copied} bytes or more out of its file", where=f"method {self.name}")
+
+    @cached_property
+    def _copy_limit(self) -> int:
+        outside = sum(len(item.data) for item in self._file.external.values())
+        return max(_COPIED, 4 * (self._file.size + outside))
 
     def _changing_values(self) -> set[int]:
         """Values that instructions replace, so that calls must look them up each time."""
@@ -409,7 +432,5 @@ def _borrowed(data: memoryview) -> torch.Tensor:
 def _shaped(data: torch.Tensor, dtype: torch.dtype, table: schema.Tensor) -> torch.Tensor:
     """Bytes as a tensor of the table's sizes, in its dim order."""
     sizes, order = table.sizes or [], list(table.dim_order or ())
-    if data.data_ptr() % dtype.itemsize:
-        data = data.clone()  # constants of other writers may be unaligned, which only costs a copy
     dense = data.view(dtype).reshape([sizes[axis] for axis in order])
     return dense.permute([order.index(axis) for axis in range(len(order))])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
-from delegatekit_api import ExecutionError
+from delegatekit_api import ExecutionError, FormatError
 
 from .. import discovery
-from ..pte import PteFile, read
-from ..pte.validate import validate
+from ..manifest import read_manifest
+from ..pte import PteFile, Source, read
+from ..pte.validate import validate, validate_data
 from .delegate import BackendFinder, Runtimes
 from .method import Method
 
@@ -60,13 +60,29 @@ class LoadedProgram(Mapping[str, Method]):
 
 
 def load(
-    source: str | Path | bytes | bytearray | memoryview, *, find_backend: BackendFinder | None = None
+    source: Source, *, data: Source | Sequence[Source] = (), find_backend: BackendFinder | None = None
 ) -> LoadedProgram:
     """Load a .pte from a path (mapped: constants stay in the file) or from bytes.
 
+    `data` is the program's data file or files (.ptd), if it has any: paths, which are mapped, too, or bytes.
     Everything is validated before anything runs: raises FormatError with the fault's place. `find_backend` finds the
     backend of a delegate id, by default among the installed plugins.
     """
-    file = read(source)
+    file = read(source).with_data(data)
     validate(file)
+    validate_data(file)
+    _require_named_data(file)
     return LoadedProgram(file, find_backend or discovery.find_by_delegate_id)
+
+
+def _require_named_data(file: PteFile) -> None:
+    """Check that the data files given have the named data which the manifest says is in them."""
+    for name, keys in read_manifest(file).data_files.items():
+        missing = [key for key in keys if key not in file.named_data]
+        if missing:
+            which = f"the data file {name}.ptd" if name else "the .ptd that was written with it"
+            raise FormatError(
+                f"is outside the .pte, in {which} ({len(missing)} of its keys are missing)",
+                where=f"named data {missing[0]}",
+                hint="give the .ptd files that were written with it: load(path, data=[...])",
+            )

@@ -6,7 +6,7 @@ may leave views out: then a value that no instruction writes is another value's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,9 @@ from delegatekit_api import FormatError
 
 from . import schema
 from .signatures import signature
+
+#: So many items of lists are looked at in any method, and more the longer its lists are.
+_LIST_ITEMS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class _Flow:
         self.plan = plan
         self.values = [value.val for value in plan.values or ()]
         self.calls = calls(plan)
+        # Many calls may share one long list, but not so that work and memory explode.
+        self.budget = _LIST_ITEMS + 16 * sum(len(getattr(value, "items", None) or ()) for value in self.values)
         self.last_mention = self._find_last_mentions()
         self.defined: set[int] = set()
         self.read: set[int] = set()
@@ -108,7 +113,8 @@ class _Flow:
 
     def delegate(self, step: int, call: schema.DelegateCall) -> Effect:
         arguments = call.args or []
-        known = [self.is_input(step, index, arguments) for index in arguments]
+        all_arguments = set(arguments)
+        known = [self.is_input(step, index, all_arguments) for index in arguments]
         # Inputs come first: what stands before one is one.
         last_input = max((position for position, is_input in enumerate(known) if is_input), default=-1)
         first_output = next((position for position, is_input in enumerate(known) if is_input is False), len(known))
@@ -129,7 +135,7 @@ class _Flow:
             border -= 1  # a delegate computes something
         return Effect(tuple(arguments[:border]), tuple(arguments[border:]))
 
-    def is_input(self, step: int, index: int, arguments: Sequence[int]) -> bool | None:
+    def is_input(self, step: int, index: int, arguments: Collection[int]) -> bool | None:
         """Whether a delegate's argument is an input; None if its memory holds a value that it may be a view of."""
         if index in self.defined or index in self.read:
             return True
@@ -149,6 +155,11 @@ class _Flow:
         """The value itself; of a list of tensors, its items."""
         value = self.values[index]
         if isinstance(value, schema.TensorList | schema.OptionalTensorList):
+            self.budget -= len(value.items or ())
+            if self.budget < 0:
+                raise FormatError(
+                    "its lists of tensors unfold to far more than the file holds", where=f"method {self.plan.name}"
+                )
             return [item for item in value.items or () if item >= 0]
         return (index,)
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, Union
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from delegatekit_api import NamedData
 
-from . import schema
+from . import ptd_schema, schema
+from .segments import Data
 
-if TYPE_CHECKING:
-    import torch
 
-#: Bytes, a tensor (written from its own storage), or pieces that are written one behind the other.
-Data: TypeAlias = Union[bytes, bytearray, memoryview, "torch.Tensor", Sequence[bytes | bytearray | memoryview]]
+@dataclass(frozen=True)
+class Datum:
+    """One entry of a .ptd: data under a key, with the layout if it is a tensor."""
+
+    key: str
+    data: Data
+    layout: ptd_schema.TensorLayout | None = None
+    #: Alignment in the file, in bytes: a power of two.
+    alignment: int = 1
+
+
+@dataclass(frozen=True)
+class PtdImage:
+    """The content of a .ptd file. A key may come more than once if it always means the same data and layout."""
+
+    data: tuple[Datum, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -30,3 +42,5 @@ class PteImage:
     mutable_state: tuple[Data, ...] = ()
     delegate_blobs: tuple[Data, ...] = ()
     named_data: tuple[NamedData, ...] = ()
+    #: What goes into data files beside the .pte, by the file's name; "" is the one that is named as the .pte is.
+    data_files: Mapping[str, PtdImage] = field(default_factory=dict)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 from delegatekit_api import FormatError
 from delegatekit_api.flatbuffer import parse
 
 from . import schema
+from .ptd_reader import StoredData, read_data_files
+from .ptd_schema import TensorLayout
+from .segments import locate
+from .storage import Source, open_view
 from .writer import HEADER, HEADER_MAGIC
 
 #: The runtime refuses shorter files.
 _SMALLEST = 64
+_OTHER_FILE = "the data file belongs to another program"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,43 @@ class PteFile:
     header: Header | None
     segments: tuple[memoryview, ...]
     size: int
+    #: Key -> what the data files that were opened with this file have.
+    external: Mapping[str, StoredData] = field(default_factory=dict)
+
+    def with_data(self, sources: Source | Sequence[Source]) -> PteFile:
+        """This file together with its data files (paths, which are mapped, or bytes).
+
+        Raises FormatError for a faulty data file, and for a key that has two meanings in them or in them and here.
+        """
+        external = read_data_files(sources)
+        for key in external.keys() & self.named_data.keys():
+            if external[key].data != self.named_data[key]:
+                raise FormatError(f"is in {external[key].file} and in the .pte, with different content", where=key)
+        return replace(self, external=external)
+
+    def external_tensor(self, tensor: schema.Tensor) -> memoryview:
+        """The bytes of a tensor that lives outside the .pte.
+
+        Raises FormatError, with the key, if no data file has it or if it is something else there.
+        """
+        key = str(tensor.extra_tensor_info.fully_qualified_name if tensor.extra_tensor_info is not None else None)
+        wanted = TensorLayout(tensor.scalar_type, tensor.sizes, tensor.dim_order)
+        found = self.external.get(key)
+        if found is None:
+            files = ", ".join(sorted({stored.file for stored in self.external.values()}))
+            raise FormatError(
+                f"its data ({wanted}) is outside the .pte, and "
+                + (f"not in {files}" if files else "no data file is given that has it"),
+                where=f"tensor {key}",
+                hint="give the .ptd files that were written with it: load(path, data=[...])",
+            )
+        if found.layout is None:
+            raise FormatError(f"is in {found.file}, but not as a tensor", where=f"tensor {key}", hint=_OTHER_FILE)
+        if found.layout != wanted:
+            raise FormatError(
+                f"is {wanted} in the .pte, but {found.layout} in {found.file}", where=f"tensor {key}", hint=_OTHER_FILE
+            )
+        return found.data
 
     def constant(self, index: int, size: int) -> memoryview:
         """`size` bytes of the constant with this data_buffer_idx."""
@@ -70,8 +110,8 @@ class PteFile:
 
     @cached_property
     def named_data(self) -> Mapping[str, memoryview]:
-        """Key -> bytes."""
-        found: dict[str, memoryview] = {}
+        """Key -> bytes, of this file and of the data files."""
+        found: dict[str, memoryview] = {key: stored.data for key, stored in self.external.items()}
         for index, named in enumerate(self.program.named_data or ()):
             if named.key is None:
                 raise FormatError("has no key", where=f"named data {index}")
@@ -90,9 +130,9 @@ class PteFile:
         return segment[start : start + size]
 
 
-def read(source: str | Path | bytes | bytearray | memoryview) -> PteFile:
+def read(source: Source) -> PteFile:
     """Open a file (mapped, not read) or bytes. Raises FormatError for anything that is not a whole .pte."""
-    view = _view(source)
+    view = open_view(source)
     if len(view) < _SMALLEST:
         raise FormatError(f"the file has {len(view)} bytes, too few for a .pte", hint="it was cut off, or is none")
     if bytes(view[4:8]) != schema.PTE_IDENTIFIER:
@@ -101,19 +141,6 @@ def read(source: str | Path | bytes | bytearray | memoryview) -> PteFile:
     end = header.program_size if header is not None else len(view)
     program = parse(schema.Program, view[:end], (schema.PTE_IDENTIFIER,))
     return PteFile(program, header, _segments(view, header, program), len(view))
-
-
-def _view(source: str | Path | bytes | bytearray | memoryview) -> memoryview:
-    if isinstance(source, bytes | bytearray | memoryview):
-        return memoryview(source).cast("B")
-    path = Path(source)
-    try:
-        with path.open("rb") as file:
-            if path.stat().st_size == 0:
-                raise FormatError("the file is empty", where=str(path))
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise FormatError(f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
 def _header(view: memoryview) -> Header | None:
@@ -137,18 +164,14 @@ def _header(view: memoryview) -> Header | None:
 
 
 def _segments(view: memoryview, header: Header | None, program: schema.Program) -> tuple[memoryview, ...]:
-    found = []
-    for index, segment in enumerate(program.segments or ()):
-        where = f"segment {index}"
+    tables = program.segments or []
+    for index, segment in enumerate(tables):
         if segment.size and (header is None or not header.segment_base):
             raise FormatError(
                 "the file has data segments, but its extended header is missing or does not say where they start",
-                where=where,
+                where=f"segment {index}",
                 hint="the runtime would compute with wrong numbers",
             )
-        base = header.segment_base if header is not None else 0
-        start, end = base + segment.offset, base + segment.offset + segment.size
-        if end > len(view):
-            raise FormatError(f"bytes {start} to {end} are not in the file of {len(view)}", where=where)
-        found.append(view[start:end])
-    return tuple(found)
+    if header is None:
+        return tuple(locate(view, 0, None, tables))
+    return tuple(locate(view, header.segment_base, header.segment_data_size or None, tables))

@@ -81,6 +81,10 @@ ELEMENT_SIZE: dict[ScalarType, int] = {
 }
 
 
+#: The runtime takes tensors of so many dimensions.
+LARGEST_RANK = 16
+
+
 class TensorShapeDynamism(IntEnum):
     """Whether sizes may change: not, up to the given sizes, or without a bound (which the runtime refuses)."""
 
@@ -144,6 +148,28 @@ class Tensor(Table):
     def nbytes(self) -> int:
         """Bytes of the content; of the largest one, if sizes are bounds."""
         return math.prod(self.sizes or ()) * ELEMENT_SIZE[ScalarType(self.scalar_type)]
+
+
+def is_external(value: object) -> bool:
+    """Whether a value is a tensor whose data is in a .ptd, under its fully qualified name."""
+    if not isinstance(value, Tensor) or value.extra_tensor_info is None:
+        return False
+    return value.extra_tensor_info.location == TensorDataLocation.EXTERNAL
+
+
+def layout_fault(scalar_type: int, sizes: list[int] | None, dim_order: bytes | None) -> str | None:
+    """What is wrong with a tensor's element type, sizes and dim order, in words; None if nothing is."""
+    if scalar_type not in ELEMENT_SIZE:
+        return f"element type {scalar_type} is unknown"
+    if sizes is None or dim_order is None:
+        return "has no sizes or no dim order"
+    if len(sizes) > LARGEST_RANK:
+        return f"has {len(sizes)} dimensions, more than {LARGEST_RANK}"
+    if any(size < 0 for size in sizes):
+        return f"has a negative size: {sizes}"
+    if sorted(dim_order) != list(range(len(sizes))):
+        return f"dim order {list(dim_order)} is not a permutation of {len(sizes)} dimensions"
+    return None
 
 
 class Null(Table):

@@ -16,9 +16,8 @@ from .dataflow import Effect, calls, effects
 from .reader import PteFile
 from .signatures import Kinds, signature
 
-#: Planned buffers and tensors above this are taken for corruption, not for a need.
+#: Planned buffers and tensors above this, and methods that want more in all, are taken for corruption, not for a need.
 _LARGEST_BUFFER = 64 << 30
-_LARGEST_RANK = 16
 _DAMAGED = "the file is damaged, or was written by a faulty tool"
 
 _LISTS = (schema.IntList, schema.DoubleList, schema.BoolList, schema.TensorList, schema.OptionalTensorList)
@@ -46,6 +45,17 @@ def validate(file: PteFile) -> None:
         _Plan(file, plan).check()
 
 
+def validate_data(file: PteFile) -> None:
+    """Check that the data files given with the file have what is outside it; raises FormatError with the key."""
+    for plan in file.program.execution_plan or ():
+        for value in plan.values or ():
+            if schema.is_external(value.val):
+                try:
+                    file.external_tensor(value.val)  # type: ignore[arg-type]
+                except FormatError as error:
+                    raise FormatError(error.what, where=f"method {plan.name}, {error.where}", hint=error.hint) from None
+
+
 def _require(value: Any, what: str, where: str) -> None:
     if not value:
         raise FormatError(what, where=where, hint=_DAMAGED)
@@ -60,6 +70,8 @@ class _Plan:
         self.where = f"method {plan.name}"
         self.values: Sequence[schema.EValue] = plan.values or []
         self.buffers: Sequence[int] = plan.non_const_buffer_sizes or []
+        #: Bytes of buffers and of tensors that are neither planned nor in a file: what a call needs at most.
+        self.reserved = 0
 
     def check(self) -> None:
         for name in ("values", "inputs", "outputs", "operators", "delegates", "chains", "non_const_buffer_sizes"):
@@ -83,6 +95,11 @@ class _Plan:
                 self.check_instruction(instruction.instr_args, chain, f"{self.where}, instruction {step}")
         _WriteCheck(self.plan, self.where).run()
 
+    def reserve(self, size: int, where: str) -> None:
+        self.reserved += size
+        if self.reserved > _LARGEST_BUFFER:
+            self.fail(f"the method wants {self.reserved} bytes of memory or more", where)
+
     def fail(self, what: str, where: str) -> None:
         raise FormatError(what, where=where, hint=_DAMAGED)
 
@@ -91,6 +108,7 @@ class _Plan:
         for index, size in enumerate(self.buffers):
             if not 0 <= size <= _LARGEST_BUFFER:
                 self.fail(f"planned buffer {index} has {size} bytes", self.where)
+            self.reserve(size, self.where)
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -127,17 +145,9 @@ class _Plan:
                 self.fail(f"its item, value {item}, is of the wrong kind", where)
 
     def check_tensor(self, tensor: schema.Tensor, where: str) -> None:
-        if tensor.scalar_type not in schema.ELEMENT_SIZE:
-            self.fail(f"element type {tensor.scalar_type} is unknown", where)
-        if tensor.sizes is None or tensor.dim_order is None:
-            self.fail("has no sizes or no dim order", where)
-        sizes, order = tensor.sizes or [], tensor.dim_order or b""
-        if len(sizes) > _LARGEST_RANK:
-            self.fail(f"has {len(sizes)} dimensions, more than {_LARGEST_RANK}", where)
-        if any(size < 0 for size in sizes):
-            self.fail(f"has a negative size: {sizes}", where)
-        if sorted(order) != list(range(len(sizes))):
-            self.fail(f"dim order {list(order)} is not a permutation of {len(sizes)} dimensions", where)
+        fault = schema.layout_fault(tensor.scalar_type, tensor.sizes, tensor.dim_order)
+        if fault is not None:
+            self.fail(fault, where)
         if tensor.storage_offset:
             self.fail(f"has storage offset {tensor.storage_offset}; the runtime supports only 0", where)
         if tensor.shape_dynamism not in (schema.TensorShapeDynamism.STATIC, schema.TensorShapeDynamism.DYNAMIC_BOUND):
@@ -146,17 +156,20 @@ class _Plan:
             self.fail(f"layout {tensor.layout} is not strided", where)
         size = tensor.nbytes
         if size > _LARGEST_BUFFER:
-            self.fail(f"has {size} bytes: {sizes}", where)
-        extra = tensor.extra_tensor_info
+            self.fail(f"has {size} bytes: {tensor.sizes}", where)
+        extra, external = tensor.extra_tensor_info, schema.is_external(tensor)
+        if extra is not None and extra.location not in tuple(schema.TensorDataLocation):
+            self.fail(f"its data is at the unknown location {extra.location}", where)
+        if extra is not None and external and not extra.fully_qualified_name:
+            self.fail("lives outside the file, but has no name", where)
         if tensor.allocation_info is not None:
             self.check_allocation(tensor.allocation_info, tensor, size, where)
-            if tensor.data_buffer_idx:
+            if tensor.data_buffer_idx and not external:
                 self.located(self.file.mutable_state, tensor, size, where)
-        elif extra is not None and extra.location == schema.TensorDataLocation.EXTERNAL:
-            if not extra.fully_qualified_name:
-                self.fail("lives outside the file, but has no name", where)
-        elif tensor.data_buffer_idx:
+        elif tensor.data_buffer_idx and not external:
             self.located(self.file.constant, tensor, size, where)
+        elif not external:
+            self.reserve(size, where)
 
     def located(self, find: Callable[[int, int], Any], tensor: schema.Tensor, size: int, where: str) -> None:
         try:
@@ -219,8 +232,8 @@ class _Plan:
             if not all(isinstance(argument, schema.Tensor) for argument in arguments):
                 self.fail("passes something that is no tensor to a delegate", where)
         elif isinstance(call, schema.MoveCall):
-            self.value(call.move_from, where)
-            self.value(call.move_to, where)
+            if any(isinstance(self.value(index, where), _LISTS) for index in (call.move_from, call.move_to)):
+                self.fail("moves a list", where)
         elif isinstance(call, schema.JumpFalseCall):
             count = len(chain.instructions or ())
             if not 0 <= call.destination_instruction <= count:
@@ -275,7 +288,7 @@ class _WriteCheck:
         for step, effect in enumerate(found):
             for index in (*effect.reads, *effect.through):
                 self.last_read[index] = step
-        inputs = self.plan.inputs or []
+        inputs = set(self.plan.inputs or ())
         for index, value in enumerate(self.values):
             # What has an initial value keeps its content from call to call.
             if isinstance(value, schema.Tensor) and value.allocation_info is not None and value.data_buffer_idx:
@@ -291,8 +304,14 @@ class _WriteCheck:
         """Constants are in the file, mapped read-only: writing to one would end the process."""
         constants = {index for index, value in enumerate(self.values) if _is_constant(value)}
         moves = {(call.move_from, call.move_to) for call in self.calls if isinstance(call, schema.MoveCall)}
-        while reached := {target for source, target in moves if source in constants} - constants:
-            constants |= reached  # behind a move, the target is the constant
+        targets: dict[int, list[int]] = {}
+        for source, target in moves:
+            targets.setdefault(source, []).append(target)
+        reached = list(constants)
+        while reached:  # behind a move, the target is the constant
+            new = [target for target in targets.get(reached.pop(), ()) if target not in constants]
+            constants.update(new)
+            reached.extend(new)
         written = [(-1, tuple(self.plan.inputs or ()))]
         for step, call in enumerate(self.calls):
             if not isinstance(call, schema.MoveCall):
@@ -333,5 +352,4 @@ class _WriteCheck:
 def _is_constant(value: Any) -> bool:
     if not isinstance(value, schema.Tensor) or value.allocation_info is not None:
         return False
-    extra = value.extra_tensor_info
-    return bool(value.data_buffer_idx or (extra is not None and extra.location))
+    return bool(value.data_buffer_idx or schema.is_external(value))

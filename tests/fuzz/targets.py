@@ -1,0 +1,73 @@
+"""What a reader promises for any bytes: a program or one DelegateKitError, in bounded time and memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import delegatekit as dk
+from delegatekit.inspection import inspect_data
+from delegatekit_api import DelegateKitError, PluginError
+
+#: Loading takes so many bytes at most, and so many more for each byte of the tables (what is not segments).
+ALLOWED = 64 << 20
+ALLOWED_PER_BYTE = 256
+
+
+def no_backend(delegate_id: str) -> NoReturn:
+    """Only the runtime's own operators: what plugins do with a blob is tested with the plugins."""
+    raise PluginError(f"no backend for {delegate_id}")
+
+
+def load(program: bytes, data: Sequence[bytes] = ()) -> dk.LoadedProgram | None:
+    """Load and describe a program; None if it is refused. Anything but a DelegateKitError is a fault of ours."""
+    try:
+        dk.inspect(program)
+        return dk.load(program, data=data, find_backend=no_backend)
+    except DelegateKitError as error:
+        assert str(error)
+        return None
+
+
+def make_methods(program: dk.LoadedProgram) -> list[Any]:
+    """The methods that can be made ready."""
+    found = []
+    for name in program:
+        try:
+            found.append(program[name])
+        except DelegateKitError as error:
+            assert str(error)
+    return found
+
+
+def load_data(data: bytes) -> bool:
+    """Describe a data file; False if it is refused."""
+    try:
+        str(inspect_data(data))
+    except DelegateKitError as error:
+        assert str(error)
+        return False
+    return True
+
+
+class Memory:
+    """Measures the most that Python and NumPy have allocated inside a `with` block, in bytes."""
+
+    peak = 0
+
+    def __enter__(self) -> Memory:
+        tracemalloc.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _, self.peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+
+
+def run(method: Any, inputs: Sequence[Any]) -> None:
+    """Run a method on inputs that may not fit it."""
+    try:
+        method.run(inputs)
+    except DelegateKitError as error:
+        assert str(error)
