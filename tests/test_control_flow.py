@@ -138,3 +138,48 @@ def test_other_control_flow_is_refused_by_name() -> None:
     module = Function(lambda m, x: scan(lambda c, x: (c + x, c * x), torch.zeros(4), x, dim=0))
     with pytest.raises(UnsupportedError, match=r"scan.*\n?.*torch\.cond"):
         delegatekit.lower(module, (torch.randn(3, 4),), backends=[])
+
+
+@BACKENDS
+def test_loops_and_conditions_nest_either_way(backends: list[str]) -> None:
+    def loop_in_branch(m: Any, x: torch.Tensor, n: torch.Tensor) -> Any:
+        def run(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, m.layer(y)), (n, x))[1]
+
+        return torch.cond(x.sum() > 0, run, lambda x, n: x.clone(), (x, n))
+
+    def branch_in_loop(m: Any, x: torch.Tensor, n: torch.Tensor) -> Any:
+        def body(i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return i + 1, torch.cond(y.sum() > 0, lambda y: m.layer(y) - 1, lambda y: y + 1, (y,))
+
+        return while_loop(lambda i, y: i < 5, body, (n, x))
+
+    calls = [(*x, torch.tensor(n)) for x, n in zip(signed(3, 4), (0, 1, 2, 0), strict=True)]
+    for forward in (loop_in_branch, branch_in_loop):
+        check(Function(forward, layer=nn.Linear(4, 4)), calls[0], calls, backends=backends)
+
+
+def test_a_map_over_several_tensors_with_structured_results() -> None:
+    module = Function(lambda m, xs, ys: torch_map(lambda t: {"product": t[0] * t[1], "sum": t[0].sum()}, (xs, ys)))
+    calls = [(torch.randn(3, 2), torch.randn(3, 2)) for _ in range(3)]
+    check(module, calls[0], calls)
+
+
+def test_a_condition_reads_a_buffer_that_the_method_updates() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen.add_(x[0])
+            return torch.cond(self.seen.sum() > 1, lambda x, n: x * n, lambda x, n: x - n, (x, self.seen))
+
+    calls = [(torch.randn(3, 4) + shift,) for shift in (-1, 1, 1, -2, 3)]
+    check(Counting(), calls[0], calls)
+
+
+def test_a_number_that_a_loop_carries_is_refused_with_the_way_out() -> None:
+    module = Function(lambda m, x: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (0, x)))
+    with pytest.raises(UnsupportedError, match=r"(?s)carries 0.*torch\.tensor"):
+        delegatekit.lower(module, (torch.randn(3),), backends=[])

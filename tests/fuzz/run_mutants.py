@@ -25,7 +25,7 @@ from seeds import Seed
 _ADDRESS_SPACE = 6 << 30
 
 
-class Stopped(Exception):
+class Stopped(BaseException):
     """A run took more than its second."""
 
 

@@ -47,8 +47,8 @@ app = typer.Typer(
 ModelArgument = Annotated[
     str,
     typer.Argument(
-        help="A .pt2 file, or package.module:callable that returns (module, inputs), (module, inputs, kwargs) or an "
-        "ExportedProgram."
+        help="A .pt2 file, or package.module:callable that returns (module, inputs), with kwargs and dynamic_shapes "
+        "behind them if there are any, an ExportedProgram, or a dict of these by method name."
     ),
 ]
 BackendOption = Annotated[
@@ -120,6 +120,10 @@ def lower(
             "NAME=PATTERN names the file. Repeat for more: the first that matches counts."
         ),
     ] = [],  # noqa: B006
+    debug_map: Annotated[
+        Path | None, typer.Option(help="Write a JSON file that leads from instructions back to source lines.")
+    ] = None,
+    stack_traces: Annotated[bool, typer.Option(help="Put the source lines of instructions into the file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Lower a model to backends and write a .pte file."""
@@ -127,8 +131,13 @@ def lower(
 
     settings, outside = _settings(option, backend), _external(external)
     with _progress():
-        program = lower_model(**_model(model), backends=backend, options=settings, external=outside)
-        written = program.save(output)
+        program = lower_model(
+            **_model(model), backends=backend, options=settings, external=outside, stack_traces=stack_traces
+        )
+        written = list(program.save(output))
+    if debug_map is not None:
+        debug_map.write_text(json.dumps(program.debug_map(), indent=1))
+        written.append(debug_map)
     if as_json:
         print(json.dumps(dataclasses.asdict(program.report()), indent=1))
         return
@@ -276,12 +285,13 @@ def _model(text: str) -> dict[str, Any]:
     from torch.export import ExportedProgram
 
     result = function if isinstance(function, ExportedProgram) or not callable(function) else function()
-    if isinstance(result, ExportedProgram):
+    if isinstance(result, ExportedProgram | dict):
         return {"model": result}
-    if isinstance(result, tuple) and len(result) in (2, 3):
-        return dict(zip(("model", "inputs", "kwargs"), result, strict=False))
+    if isinstance(result, tuple) and len(result) in (2, 3, 4):
+        return dict(zip(("model", "inputs", "kwargs", "dynamic_shapes"), result, strict=False))
     _usage(
-        f"{text} gave a {type(result).__name__}, not (module, inputs), (module, inputs, kwargs) or an ExportedProgram"
+        f"{text} gave a {type(result).__name__}, not (module, inputs[, kwargs[, dynamic_shapes]]), an ExportedProgram "
+        "or a dict of ExportedPrograms by method name"
     )
 
 
