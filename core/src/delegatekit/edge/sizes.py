@@ -120,10 +120,16 @@ def no_guards(builder: Any) -> Iterator[None]:
     `builder` is the edge builder at work: it knows the node that is being translated.
     """
     shape_env = builder.fake_mode.shape_env
-    guard = getattr(shape_env, "error_on_new_guards", None)
-    if guard is None:
+    if shape_env is None or not shape_env.var_to_range:
         yield
         return
+    guard = getattr(shape_env, "error_on_new_guards", None)
+    if guard is None:
+        raise UnsupportedError(
+            f"has sizes that change from call to call, which PyTorch {torch.__version__} cannot lower safely",
+            where="exported program",
+            hint="pip install 'torch>=2.13', or export with static shapes",
+        )
     try:
         with guard():
             yield
