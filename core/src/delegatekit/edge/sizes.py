@@ -80,15 +80,6 @@ def expression(value: Any) -> Any:
     return value.node.expr if isinstance(value, SYMBOLIC) else value
 
 
-def symbols(value: Any) -> frozenset[sympy.Symbol]:
-    """The symbols in a value: a fake tensor, a symbolic number, or a sequence of these."""
-    if isinstance(value, torch.Tensor):
-        return symbols(tuple(value.shape))
-    if isinstance(value, tuple | list):
-        return frozenset().union(*map(symbols, value)) if value else frozenset()
-    return frozenset(value.node.expr.free_symbols) if isinstance(value, SYMBOLIC) else frozenset()
-
-
 def upper_bound(size: Size) -> int | None:
     """The largest value that a size can have; None if it has no bound."""
     if isinstance(size, int):
