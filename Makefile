@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo test test-all lint format bench wheels clean
+.PHONY: help setup demo test test-all fuzz lint format bench wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -36,6 +36,15 @@ test: $(STAMP) ## all tests but the slow ones
 
 test-all: $(STAMP) ## the slow ones, too: all models, long property tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+#: Minutes that `make fuzz` takes, half of them for each format.
+MINUTES ?= 10
+
+fuzz: $(STAMP) ## damage .pte and .ptd files, guided by coverage, for MINUTES=10
+	$(PIP) -r requirements-fuzz.txt
+	$(BIN)/python tests/fuzz/corpus.py out/fuzz
+	for kind in pte ptd; do $(BIN)/python tests/fuzz/fuzz_$$kind.py -max_total_time=$$((30 * $(MINUTES))) -timeout=10 \
+		-rss_limit_mb=4096 -max_len=16384 -artifact_prefix=out/fuzz/$$kind- out/fuzz/$$kind || exit 1; done
 
 lint: $(STAMP) ## style, formatting and types
 	$(BIN)/ruff check .

@@ -294,3 +294,18 @@ def test_a_command_that_cannot_be_loaded_disturbs_no_other(cli: Any, install_plu
     assert "broken: odd_plugin cannot be loaded" in cli("--help").stdout
     assert "cannot be loaded: SystemExit: 5" in cli("odd", code=1).stderr
     cli("backends")
+
+
+def test_weights_outside_are_written_listed_and_run(cli: Any, tmp_path: Path) -> None:
+    text = lower(cli, "linear", "--external", "big=*weight", "--external", "*").stdout
+    assert {path.name for path in tmp_path.glob("*.pt[de]")} == {"model.pte", "model.ptd", "big.ptd"}
+    assert "wrote big.ptd (" in text and "data file big.ptd: 48 B" in text
+    assert "outside: weight: float32[3, 4], 48 B" in cli("inspect", "model.pte").stdout
+    assert cli("inspect", "model.ptd").stdout.splitlines()[1] == "bias: float32[3], 12 B"
+    (key,) = json.loads(cli("inspect", "big.ptd", "--json").stdout)["keys"]
+    assert key == {"key": "weight", "text": "float32[3, 4]", "size": 48}
+    missing = cli("run", "model.pte", "--data", "big.ptd", code=1).stderr
+    assert "tensor bias" in missing and "load(path, data=[...])" in missing
+    outside = cli("run", "model.pte", "--data", "big.ptd", "--data", "model.ptd").stdout
+    lower(cli, "linear")
+    assert outside.splitlines()[0] == cli("run", "model.pte").stdout.splitlines()[0]

@@ -9,8 +9,9 @@ import handmade
 import pytest
 
 import delegatekit
-from delegatekit.inspection import DelegateInfo, SegmentInfo, ValueInfo
-from delegatekit.pte import PteImage, schema, to_bytes, write
+from delegatekit.inspection import DelegateInfo, KeyInfo, SegmentInfo, ValueInfo
+from delegatekit.pte import Datum, PtdImage, PteImage, ptd_to_bytes, schema, to_bytes, write
+from delegatekit.pte.ptd_schema import TensorLayout
 from delegatekit_api import FormatError, NamedData
 
 OWNER = {"method": "forward", "index": 0, "distribution": "dk-test", "version": "1.2", "api": "0.1"}
@@ -84,3 +85,41 @@ def test_the_text_names_what_a_user_asks_for() -> None:
 def test_a_damaged_file_is_refused() -> None:
     with pytest.raises(FormatError, match="cut off"):
         delegatekit.inspect(handmade.add_program()[:-1])
+
+
+def external_image(manifest: bytes) -> PteImage:
+    values = [handmade.tensor([2, 5], 0), handmade.tensor([2, 5], 64)]
+    info = schema.ExtraTensorInfo(fully_qualified_name="layer.weight", location=1)
+    outside = schema.Tensor(scalar_type=6, sizes=[3, 5], dim_order=b"\0\1", data_buffer_idx=1, extra_tensor_info=info)
+    plan = handmade.plan([*values, schema.EValue(outside)], [0], [1], [])
+    return PteImage((plan,), (b"c" * 40,), named_data=(NamedData("delegatekit.manifest", manifest),))
+
+
+def test_what_is_in_data_files_is_listed() -> None:
+    found = delegatekit.inspect(to_bytes(external_image(b'{"data_files": {"": ["0123"], "big": [], "x": 3}}')))
+    assert found.external == (
+        KeyInfo("layer.weight", "float32[3, 5]", 60),
+        KeyInfo("0123", "data of a backend", None),
+    )
+    assert found.data_files == ("", "big")
+    assert found.methods[0].constants == 0
+    text = str(found)
+    assert "outside: layer.weight: float32[3, 5], 60 B" in text
+    assert "written with the data files: the .ptd of this file's name, big.ptd" in text
+
+
+def test_a_manifest_that_is_far_too_long_is_not_read() -> None:
+    assert delegatekit.inspect(to_bytes(external_image(b"{" + b" " * (5 << 20) + b'"producer": "x"}'))).producer == (
+        "unknown"
+    )
+
+
+def test_a_data_file_is_described_with_its_keys_types_and_sizes() -> None:
+    layout = TensorLayout(15, [2, 3], b"\0\1")
+    data = ptd_to_bytes(PtdImage((Datum("layer.weight", bytes(12), layout), Datum("0123", b"blob"))))
+    found = delegatekit.inspect_data(data)
+    assert found.size == len(data)
+    assert found.keys == (KeyInfo("layer.weight", "bfloat16[2, 3]", 12), KeyInfo("0123", "data of a backend", 4))
+    assert "layer.weight: bfloat16[2, 3], 12 B" in str(found)
+    with pytest.raises(FormatError, match="cut off"):
+        delegatekit.inspect_data(data[:-1])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 
-from delegatekit.pte import PteImage, schema, to_bytes
+from delegatekit.pte import PteImage, schema, to_bytes, writer
+from delegatekit_api import flatbuffer
 
 Value = schema.EValue
 
@@ -83,16 +84,9 @@ def one_state_for_many_buffers(n: int) -> bytes:
 
 def one_unaligned_constant_for_many_values(n: int) -> bytes:
     """A megabyte of constants at an odd place, which must be copied for each of n values."""
-    data = bytearray(_file([_tensor(None, [1 << 18], 1) for _ in range(n)], (), {"constants": (torch.ones(1 << 18),)}))
-    # The constant's offset in its segment becomes 1, the segment one byte longer.
-    size = struct.pack("<Q", 1 << 20)
-    place = bytes(data).index(size, 40)
-    data[place : place + 8] = struct.pack("<Q", (1 << 20) + 1)
-    place = bytes(data).index(struct.pack("<IQQ", 2, 0, 0))
-    data[place + 12 : place + 20] = struct.pack("<Q", 1)
-    (total,) = struct.unpack_from("<Q", data, 32)
-    struct.pack_into("<Q", data, 32, total + 1)
-    return bytes(data) + b"\0"
+    constants = (b"x", torch.ones(1 << 18))
+    with mock.patch.object(writer, "CONSTANT_ALIGNMENT", 1):
+        return _file([_tensor(None, [1 << 18], 2) for _ in range(n)], (), {"constants": constants})
 
 
 def much_planned_memory(n: int) -> bytes:
@@ -105,20 +99,22 @@ def many_large_outputs(n: int) -> bytes:
 
 
 def one_table_for_many_values(n: int) -> bytes:
-    """The vector of values points at one and the same tensor."""
-    data = bytearray(_file([_tensor(0, ())] * 3))
-    flat = bytes(data)
-    (program,) = struct.unpack_from("<I", flat, 16)
-    # Find the vector of three values: three offsets behind the count.
-    for place in range(40, len(flat) - 16, 4):
-        count, *steps = struct.unpack_from("<4I", flat, place)
-        targets = [place + 4 + 4 * index + step for index, step in enumerate(steps)]
-        if count == 3 and all(place < target < len(flat) - 4 for target in targets):
-            break
-    else:
-        raise AssertionError("no vector found")
-    # A copy of it with n entries goes to the end of the flatbuffer, and the plan points there.
-    raise NotImplementedError
+    """The vector of values points at one and the same table, n times."""
+
+    class Sharing(flatbuffer._Writer):
+        """Writes each table once, however often it is named."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.known: dict[int, int] = {}
+
+        def table(self, value: flatbuffer.Table) -> int:
+            if id(value) not in self.known:
+                self.known[id(value)] = super().table(value)
+            return self.known[id(value)]
+
+    with mock.patch.object(flatbuffer, "_Writer", Sharing):
+        return _file([_tensor(0, ())] * n)
 
 
 BOMBS: dict[str, Callable[[int], bytes]] = {
@@ -133,5 +129,6 @@ BOMBS: dict[str, Callable[[int], bytes]] = {
         one_unaligned_constant_for_many_values,
         much_planned_memory,
         many_large_outputs,
+        one_table_for_many_values,
     )
 }

@@ -1,7 +1,7 @@
-"""Damage with a plan: bytes flipped, cut off, spliced, numbers made extreme, segments swapped, tables changed in meaning.
+"""Damage with a plan: bytes flipped, cut off or spliced, numbers made extreme, segments swapped, tables changed.
 
-Changed tables are the sharpest: the file is well-formed, and one thing in it means something else. All randomness comes
-from the `random.Random` that is handed in.
+Changed tables are the sharpest: the file is well-formed, and one thing in it means something else. All randomness
+comes from the `random.Random` that is handed in.
 """
 
 from __future__ import annotations
@@ -146,6 +146,9 @@ def _changed(kind: Any, value: Any, root: Table, source: random.Random) -> Any:
     if kind.form in ("string", "ref", "union", "tables", "vector") and source.random() < 0.1:
         return None
     if kind.form == "string":
+        if value and source.random() < 0.5:
+            place = source.randrange(len(value))
+            return value[:place] + source.choice(["", "x", "0", "[", "]", "{}", "null", "\\"]) + value[place + 1 :]
         strings = [getattr(item, f.name) for item in _tables(root) for f in dataclasses.fields(item)]  # type: ignore[arg-type]
         return source.choice([s for s in strings if isinstance(s, str)] + ["", "x" * 1000, "\0"])
     if kind.form == "vector":

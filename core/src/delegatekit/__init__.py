@@ -16,6 +16,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .discovery import backends
+    from .emit import MemoryOptions, MemoryPlan
     from .engine import LoadedProgram, load
     from .explanation import Explanation
     from .inspection import DataInspection, Inspection, inspect, inspect_data
@@ -28,6 +29,8 @@ _HOMES = {
     "Inspection": "inspection",
     "LoadedProgram": "engine",
     "LoweredProgram": "pipeline",
+    "MemoryOptions": "emit",
+    "MemoryPlan": "emit",
     "Report": "report",
     "backends": "discovery",
     "explain": "pipeline",
@@ -43,6 +46,8 @@ __all__ = [
     "Inspection",
     "LoadedProgram",
     "LoweredProgram",
+    "MemoryOptions",
+    "MemoryPlan",
     "Report",
     "__version__",
     "backends",

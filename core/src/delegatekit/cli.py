@@ -124,15 +124,27 @@ def lower(
         Path | None, typer.Option(help="Write a JSON file that leads from instructions back to source lines.")
     ] = None,
     stack_traces: Annotated[bool, typer.Option(help="Put the source lines of instructions into the file.")] = False,
+    planner: Annotated[str, typer.Option(help="What plans the memory: best, greedy or best-fit.")] = "best",
+    alignment: Annotated[int, typer.Option(help="Values begin at multiples of so many bytes.")] = 16,
+    memory_report: Annotated[
+        bool, typer.Option("--memory-report", help="Show the planned memory and what fills it.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Lower a model to backends and write a .pte file."""
+    from . import MemoryOptions
     from . import lower as lower_model
 
     settings, outside = _settings(option, backend), _external(external)
+    memory = MemoryOptions(planner, alignment)
     with _progress():
         program = lower_model(
-            **_model(model), backends=backend, options=settings, external=outside, stack_traces=stack_traces
+            **_model(model),
+            backends=backend,
+            options=settings,
+            external=outside,
+            stack_traces=stack_traces,
+            memory=memory,
         )
         written = list(program.save(output))
     if debug_map is not None:
@@ -141,7 +153,10 @@ def lower(
     if as_json:
         print(json.dumps(dataclasses.asdict(program.report()), indent=1))
         return
-    out.print(str(program.report()), markup=False, highlight=False, soft_wrap=True)
+    report = program.report()
+    out.print(str(report), markup=False, highlight=False, soft_wrap=True)
+    if memory_report:
+        out.print(report.memory(), markup=False, highlight=False, soft_wrap=True)
     for path in written:
         out.print(f"wrote {path} ({path.stat().st_size:,} bytes)", markup=False, highlight=False, soft_wrap=True)
 

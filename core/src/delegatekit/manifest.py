@@ -33,6 +33,14 @@ class Manifest:
     #: The data files that were written with the .pte, by name ("" is the one that is named as the .pte is), with the
     #: keys of the named data in each.
     data_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: How many outputs each delegate has, by method and index.
+    outputs: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    #: Names of the buffers that are one in all methods that have them.
+    shared_state: frozenset[str] = frozenset()
+
+    def outputs_of(self, method: str) -> dict[int, int]:
+        """How many outputs each delegate of a method has."""
+        return {index: count for (name, index), count in self.outputs.items() if name == method}
 
     def owner(self, method: str, index: int) -> Owner:
         """The owner of a method's delegate."""
@@ -40,7 +48,7 @@ class Manifest:
 
 
 def read_manifest(file: PteFile) -> Manifest:
-    """The file's manifest. What is missing or damaged is "unknown": it informs people, nothing depends on it."""
+    """The file's manifest. What is missing or damaged is "unknown": files of other writers have none."""
     stored = file.named_data.get(MANIFEST_KEY, memoryview(b"{}"))
     if len(stored) > _LARGEST:
         return Manifest()
@@ -58,10 +66,19 @@ def read_manifest(file: PteFile) -> Manifest:
         for item in (delegates if isinstance(delegates, list) else ())
         if isinstance(item, dict) and isinstance(index := item.get("index"), int)
     }
+    outputs = {
+        (str(item.get("method")), index): count
+        for item in (delegates if isinstance(delegates, list) else ())
+        if isinstance(item, dict)
+        and isinstance(index := item.get("index"), int)
+        and isinstance(count := item.get("outputs"), int)
+    }
     files = content.get("data_files")
     data_files = {
         name: tuple(key for key in keys if isinstance(key, str))
         for name, keys in (files.items() if isinstance(files, dict) else ())
         if isinstance(keys, list)
     }
-    return Manifest(str(content.get("producer", "unknown")), owners, data_files)
+    names = content.get("shared_state")
+    shared = frozenset(name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))
+    return Manifest(str(content.get("producer", "unknown")), owners, data_files, outputs, shared)

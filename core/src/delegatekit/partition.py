@@ -16,6 +16,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch.fx import Node
 
@@ -173,12 +174,18 @@ def _dynamic_refusal(node: Node, method: EdgeMethod, changing: str, supported: b
         if item not in method.constants:
             known.offer(item)
     wanted = [item.meta["val"] for item in node.all_input_nodes if is_size(item.meta["val"])]
+    # A delegate gets tensors only: it learns sizes from theirs. Nobody need compute those of results, but they must
+    # follow from the inputs'.
+    lost = [size for size in wanted if not known.can(size)]
+    given = {symbol for item in tensors for size in item.meta["val"].shape for symbol in _symbols(size)}
     value = node.meta["val"]
     for result in value if isinstance(value, tuple | list) else (value,):
-        wanted.extend(getattr(result, "shape", (result,)))
-    lost = [size for size in wanted if not known.can(size)]
-    # A delegate gets tensors only: it learns sizes from theirs.
+        lost.extend(size for size in getattr(result, "shape", (result,)) if not _symbols(size) <= given)
     return f"the size {lost[0]} is not a size of its inputs" if lost else None
+
+
+def _symbols(size: Any) -> set[Any]:
+    return size.node.expr.free_symbols if is_size(size) else set()
 
 
 def _first_takers(verdicts: Mapping[Node, Mapping[str, Verdict]]) -> dict[Node, str]:

@@ -19,7 +19,7 @@ from delegatekit_api import LoweringError, Partitioner, StageEvent
 from . import discovery
 from .debugging import debug_map
 from .edge import EdgeMethod, build_edge, decompose_nodes
-from .emit import Emitted, External, emit, kernel_of
+from .emit import Emitted, External, MemoryOptions, emit, kernel_of
 from .explanation import Explanation, explain_plan
 from .exporting import Model, exported_programs
 from .lowering import ChosenBackend, LoweredMethod, lower_partitions
@@ -67,7 +67,7 @@ class LoweredProgram:
 
     def report(self) -> Report:
         """What was delegated, what was not, and what the file will need."""
-        return make_report(self.methods, self._image, self.stages)
+        return make_report(self.methods, self._image, self.stages, self._emitted.arenas)
 
 
 def lower(
@@ -80,6 +80,7 @@ def lower(
     dynamic_shapes: Any = None,
     external: External = False,
     stack_traces: bool = False,
+    memory: MemoryOptions | None = None,
 ) -> LoweredProgram:
     """Lower a model to backends, in priority order; what none of them takes runs on the runtime's own operators.
 
@@ -95,6 +96,7 @@ def lower(
     initial values of buffers that the program updates stay inside.
 
     With `stack_traces` the file tells for each instruction which lines of the user's source it comes from.
+    `memory` chooses the planner, the alignment and the memory spaces of the values; see `MemoryOptions`.
     """
     clock = _Clock()
     chosen = _choose(backends, options or {})
@@ -103,7 +105,9 @@ def lower(
     with clock.stage("lower", next(iter(programs))) as progress:
         lowered = lower_partitions(partitioned, chosen, progress)
     with clock.stage("emit", next(iter(programs))):
-        emitted = emit(lowered, f"delegatekit {__version__}", external=external, stack_traces=stack_traces)
+        emitted = emit(
+            lowered, f"delegatekit {__version__}", external=external, stack_traces=stack_traces, memory=memory
+        )
     return LoweredProgram(lowered, emitted, clock.seconds)
 
 

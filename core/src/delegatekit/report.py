@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from .emit import ArenaReport
 from .lowering import LoweredMethod
 from .pte import PteImage, schema
 from .pte.segments import data_size
@@ -30,6 +31,8 @@ class MethodReport:
     #: Kernel name -> number of calls.
     fallback: Mapping[str, int]
     arena_size: int
+    #: The planned memory, space by space.
+    arenas: tuple[ArenaReport, ...] = ()
 
     @property
     def delegated_nodes(self) -> int:
@@ -52,6 +55,10 @@ class Report:
     stages: Mapping[str, float]
     #: Data files beside the .pte -> bytes of their data; "" is the one that is named as the .pte.
     data_files: Mapping[str, int] = field(default_factory=dict)
+
+    def memory(self) -> str:
+        """The planned memory of each method and space: its size, the bound, and what is there when most is."""
+        return "\n".join(line for method in self.methods for line in _memory_lines(method))
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -78,7 +85,12 @@ class Report:
         return "\n".join(lines)
 
 
-def make_report(methods: Mapping[str, LoweredMethod], image: PteImage, stages: Mapping[str, float]) -> Report:
+def make_report(
+    methods: Mapping[str, LoweredMethod],
+    image: PteImage,
+    stages: Mapping[str, float],
+    arenas: Mapping[str, tuple[ArenaReport, ...]],
+) -> Report:
     """Summarise lowered methods and the image that was emitted for them."""
     reports = []
     for (name, method), plan in zip(methods.items(), image.plans, strict=True):
@@ -86,13 +98,45 @@ def make_report(methods: Mapping[str, LoweredMethod], image: PteImage, stages: M
             DelegateReport(delegate.chosen.backend.name, len(delegate.partition.nodes), delegate.blob_size)
             for delegate in method.delegates
         )
-        reports.append(MethodReport(name, delegates, _kernel_calls(plan), sum(plan.non_const_buffer_sizes or ())))
+        arena_size = sum(plan.non_const_buffer_sizes or ())
+        reports.append(MethodReport(name, delegates, _kernel_calls(plan), arena_size, arenas.get(name, ())))
     named = {data.key: data_size(data.data) for data in image.named_data}
     data_files = {
         name: sum(data_size(datum.data) for datum in content.data) for name, content in image.data_files.items()
     }
     constants = sum(map(data_size, image.constants))
     return Report(tuple(reports), constants, sum(named.values()), dict(stages), data_files)
+
+
+#: So many values of a peak are written out.
+_SHOWN = 12
+
+
+def _memory_lines(method: MethodReport) -> Iterator[str]:
+    yield f"method {method.name}: {human_size(method.arena_size)} planned"
+    for arena in method.arenas:
+        parts = [f"{arena.size} bytes for {arena.values} values", f"least possible {arena.bound}"]
+        if arena.bound:
+            parts.append(f"{100.0 * arena.excess:+.1f} %")
+        if arena.alignment_waste:
+            parts.append(f"{arena.alignment_waste} lost to alignment at the peak")
+        if arena.overread:
+            parts.append(f"{arena.overread} for reads beyond the end")
+        yield f"  space {arena.space} (memory_id {arena.memory_id}): {', '.join(parts)}"
+        if not arena.peak:
+            continue
+        yield f"    in use at step {arena.peak_step}:"
+        for value in arena.peak[:_SHOWN]:
+            bar = "#" * max(1, round(30 * value.size / max(1, arena.bound)))
+            until = "the end" if value.is_output or value.is_buffer else f"step {value.last}"
+            kind = f"{value.dtype}[{','.join(map(str, value.shape))}]"
+            yield (
+                f"    {bar:<30} {human_size(value.size):>10}  {value.name} {kind}, from {' and '.join(value.writers)} "
+                f"at step {value.first} until {until}"
+            )
+        if len(arena.peak) > _SHOWN:
+            rest = arena.peak[_SHOWN:]
+            yield f"    {'':<30} {human_size(sum(value.size for value in rest)):>10}  {len(rest)} more"
 
 
 def _kernel_calls(plan: schema.ExecutionPlan) -> dict[str, int]:

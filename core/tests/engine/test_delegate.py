@@ -140,7 +140,7 @@ def test_the_delegate_alone_as_a_file_has_unplanned_arguments_and_the_named_data
     assert bytes(file.delegate_blob(plan.delegates[0])) == b"blob"  # type: ignore[index]
     assert {key: bytes(value) for key, value in file.named_data.items()} == {"b": b"22"}
     assert torch.equal(load(data, runtime)["forward"](X), 2 * X)
-    with pytest.raises(FormatError, match="no named data 'c'"):
+    with pytest.raises(FormatError, match="needs the named data 'c'"):
         runtime.payloads[0].as_program(["c"])
 
 

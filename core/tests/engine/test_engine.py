@@ -223,7 +223,7 @@ def test_a_loop_runs_until_its_condition_holds() -> None:
 
 
 def test_an_endless_loop_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delegatekit.engine.method._INSTRUCTION_LIMIT", 1000)
+    monkeypatch.setattr("delegatekit.engine.instructions.INSTRUCTION_LIMIT", 1000)
     data = build([EValue(Bool(False)), handmade.tensor([5], 0)], [1], [1], [JumpFalseCall(0, 0)], [])
     with pytest.raises(ExecutionError, match="no end after 1000 instructions"):
         delegatekit.load(data)["forward"](X)

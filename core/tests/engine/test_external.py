@@ -111,6 +111,41 @@ def test_the_predicate_chooses_what_goes_where_and_is_asked_once(exported: Any, 
     )
 
 
+def test_any_dtype_and_tensors_without_elements_go_outside(tmp_path: Path) -> None:
+    class Kinds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("none", torch.zeros(0, 3))
+            self.register_buffer("scalar", torch.tensor(2.0))
+            self.register_buffer("index", torch.tensor([1, 0]))
+            self.register_buffer("mask", torch.tensor([True, False, True]))
+            self.register_buffer("small", torch.ones(3, dtype=torch.float16))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = torch.cat([x, self.none]) * self.scalar
+            return y, x[self.index], torch.where(self.mask, x, y), x.half() + self.small
+
+    x = torch.randn(2, 3)
+    data, path = dk.lower(Kinds().eval(), (x,), backends=[], external=True).save(tmp_path / "model.pte")
+    assert {key: len(stored.data) for key, stored in read_ptd(data).items()} == {
+        "none": 0,
+        "scalar": 4,
+        "index": 16,
+        "mask": 3,
+        "small": 6,
+    }
+    stock = _C._load_program(str(path), data_path=str(data)).load_method("forward")((x,))
+    ours = dk.load(path, data=data)["forward"](x)
+    for mine, theirs, expected in zip(ours, stock, Kinds()(x), strict=True):
+        assert torch.equal(mine, expected) and torch.equal(theirs, expected)
+
+
+def test_the_report_says_how_much_is_in_each_data_file(exported: Any) -> None:
+    report = lower(exported, lambda name, data: {"a.weight": True, "b.bias": "small"}.get(name)).report()
+    assert report.data_files == {"": 128, "small": 12}
+    assert "data file small.ptd: 12 B" in str(report)
+
+
 def test_the_stock_binding_takes_only_one_data_file(exported: Any, tmp_path: Path) -> None:
     """Our engine takes several; who wants the stock Python binding to run the file uses one."""
     first, _, path = lower(exported, lambda name, data: name.split(".")[0]).save(tmp_path / "model.pte")[-3:]

@@ -45,6 +45,9 @@ class DelegatePayload:
     #: argument are the keys of the named data to put in. Inputs and outputs are not memory-planned: the runtime points
     #: at the caller's tensors.
     as_program: Callable[[Collection[str]], bytes]
+    #: Where among the arguments of the file's call (inputs, then outputs) numbers stand, which are not given to
+    #: `execute`: stock ExecuTorch passes them where a delegate's program names sizes. Since API 1.1.
+    numbers: tuple[int, ...] = ()
 
 
 class DelegateRuntime(Protocol):

@@ -23,6 +23,7 @@ from delegatekit_api import DelegatePayload, TensorSpec
 from delegatekit_xnnpack import blob, plugin, schema
 from delegatekit_xnnpack.graph import Graph, Shape
 from delegatekit_xnnpack.options import XnnpackOptions
+from delegatekit_xnnpack.sizes import dynamic_count, largest
 
 
 class Apply(torch.nn.Module):
@@ -110,24 +111,65 @@ def matches_eager() -> Callable[..., Lowered]:
 
 
 @pytest.fixture
+def agrees_at_sizes() -> Callable[..., Any]:
+    """agrees_at_sizes(model, calls, dynamic_shapes, terms=1): one delegate, or the test fails; both engines, each call.
+
+    The first call is the example that the model is exported with.
+    """
+
+    def check(model: Any, calls: Sequence[tuple[Any, ...]], dynamic_shapes: Any, *, terms: int = 1) -> Any:
+        module = as_module(model)
+        exported = torch.export.export(module, calls[0], dynamic_shapes=dynamic_shapes, strict=False)
+        program = delegatekit.lower(exported, backends=["xnnpack"])
+        (method,) = program.report().methods
+        assert len(method.delegates) == 1 and not method.fallback, str(program.report())
+        from executorch.extension.pybindings import _C
+
+        buffer = program.buffer
+        loaded = _C._load_program_from_buffer(buffer)
+        stock, engine = loaded.load_method("forward"), delegatekit.load(buffer)["forward"]
+        precise, allowed = copy.deepcopy(module).double(), tolerance(terms)
+        for call in calls:
+            with torch.no_grad():
+                wanted = pytree.tree_leaves(precise(*(tensor.double() for tensor in call)))
+            for results in (stock(tuple(call)), pytree.tree_leaves(engine(*call))):
+                assert [tuple(result.shape) for result in results] == [tuple(want.shape) for want in wanted]
+                for result, want in zip(results, wanted, strict=True):
+                    torch.testing.assert_close(result.double(), want, rtol=allowed, atol=allowed)
+        return program
+
+    return check
+
+
+@pytest.fixture
 def refusals() -> Callable[..., list[str]]:
     """refusals(model, *inputs, **options): the reasons for which nodes of the model are not taken."""
 
-    def check(model: Any, *inputs: torch.Tensor, keep: Sequence[str] = (), **options: Any) -> list[str]:
+    def check(
+        model: Any, *inputs: torch.Tensor, keep: Sequence[str] = (), dynamic_shapes: Any = None, **options: Any
+    ) -> list[str]:
         partitioner = plugin.create_partitioner(XnnpackOptions(**options))
-        exported = torch.export.export(as_module(model), inputs)
+        exported = torch.export.export(as_module(model), inputs, dynamic_shapes=dynamic_shapes)
         view = build_edge(exported, keep={*partitioner.keep_operators(), *keep}).view
-        nodes = [node for node in view.graph.nodes if node.op == "call_function"]
+        nodes = [
+            node
+            for node in view.graph.nodes
+            if node.op == "call_function" and isinstance(node.meta["val"], torch.Tensor)
+        ]
         return [verdict.reason for node in nodes if not (verdict := partitioner.check(node, view)).supported]
 
     return check
 
 
 def _delegate_file(serialised: blob.SerialisedGraph, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bytes:
+    dynamism = pte.schema.TensorShapeDynamism
     values = [
         pte.schema.EValue(
             pte.schema.Tensor(
-                scalar_type=pte.schema.ScalarType.FLOAT, sizes=list(shape), dim_order=list(range(len(shape)))
+                scalar_type=pte.schema.ScalarType.FLOAT,
+                sizes=list(map(largest, shape)),
+                dim_order=list(range(len(shape))),
+                shape_dynamism=dynamism.DYNAMIC_BOUND if dynamic_count(shape) else dynamism.STATIC,
             )
         )
         for shape in (*inputs, *outputs)
@@ -163,11 +205,15 @@ def _payload(graph: Graph) -> DelegatePayload:
         delegate_id="XnnpackBackend",
         blob=memoryview(serialised.blob),
         compile_specs=(),
-        inputs=tuple(TensorSpec("float32", shape) for shape in shapes[0]),
-        outputs=tuple(TensorSpec("float32", shape) for shape in shapes[1]),
+        inputs=tuple(map(_spec, shapes[0])),
+        outputs=tuple(map(_spec, shapes[1])),
         named_data=named,
         as_program=lambda keys: _delegate_file(serialised, *shapes),
     )
+
+
+def _spec(shape: Shape) -> TensorSpec:
+    return TensorSpec("float32", tuple(map(largest, shape)), dynamic=dynamic_count(shape) > 0)
 
 
 def _bytes(data: Any) -> bytes:

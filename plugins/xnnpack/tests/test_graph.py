@@ -10,6 +10,7 @@ import torch
 from delegatekit_api import LoweringError
 from delegatekit_xnnpack import operators as ops
 from delegatekit_xnnpack.graph import Bounds, DataType, Graph, Node, Value, constant_bytes
+from delegatekit_xnnpack.sizes import Dynamic
 
 
 def _graph(operator, *shapes, output, clamp=None, constants=()):
@@ -38,7 +39,13 @@ def test_a_sound_graph_passes():
         (_graph(ops.ConstantPad((-1,), (0,), 0.0), (3,), output=(2,)), "does not take inputs of shapes"),
         (_graph(ops.Concatenate(0), (3,), output=(3,)), "does not take inputs of shapes"),
         (_graph(ops.Concatenate(1), (2, 3), (3, 3), output=(2, 6)), "does not take inputs of shapes"),
-        (_graph(ops.GlobalAveragePool(), (2, 3, 4), output=(2, 1, 4)), "does not take inputs of shapes"),
+        (_graph(ops.GlobalAveragePool(), (3, 4), output=(1, 4)), "does not take inputs of shapes"),
+        (_graph(ops.GlobalAveragePool(), (2, 3, 4), output=(4,)), "has output shape (4,), computes (1, 1, 4)"),
+        (_graph(ops.Reshape((0, 4)), (2, 3), output=(1, 4)), "does not take inputs of shapes"),
+        (_graph(ops.Reshape((0, 0, 2)), (2, 3), output=(1, 3, 2)), "does not take inputs of shapes"),
+        (_graph(ops.Reshape((3,)), (Dynamic((3, 1)),), output=(3,)), "does not take inputs of shapes"),
+        (_graph(ops.Unary(ops.UnaryKind.EXP), (Dynamic((3, 0)),), output=(Dynamic((3, 0)),)), "without elements"),
+        (_graph(ops.Binary(ops.BinaryKind.ADD), (Dynamic((3, 1)),), (3,), output=(3,)), "do not broadcast"),
         (_graph(ops.BatchMatrixMultiply(), (2, 3, 4), (2, 3, 4), output=(2, 3, 4)), "does not take inputs of shapes"),
         (_graph(ops.Unary(ops.UnaryKind.EXP), (1,) * 7, output=(1,) * 7), "rank 7; XNNPACK allows 6"),
         (_graph(ops.Unary(ops.UnaryKind.EXP), (2, 0), output=(2, 0)), "without elements"),

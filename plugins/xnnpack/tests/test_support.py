@@ -103,15 +103,9 @@ def test_a_refusal_says_why(model, inputs, reason, refusals):
     assert any(reason in given for given in reasons), reasons
 
 
-def test_sizes_that_change_are_refused():
-    exported = torch.export.export(nn.ReLU(), (X,), dynamic_shapes=({0: torch.export.Dim("n")},))
-    from delegatekit_api import ProgramView
-
-    view = ProgramView.of(exported.run_decompositions({}))
-    node = next(node for node in view.graph.nodes if node.op == "call_function")
-    verdict = plugin.create_partitioner(XnnpackOptions()).check(node, view)
-    assert not verdict.supported
-    assert "sizes that change from call to call" in verdict.reason
+def test_sizes_without_a_bound_are_refused(refusals):
+    (reason,) = refusals(torch.relu, X, dynamic_shapes={"arguments": ({0: torch.export.Dim("n")},)})
+    assert "has a size without an upper bound" in reason
 
 
 def test_left_out_operators_are_refused(refusals):

@@ -14,8 +14,9 @@ from delegatekit_api import NamedData
 from ..lowering import LoweredMethod
 from ..manifest import MANIFEST_KEY
 from ..pte import PteImage, schema
+from .arena import ArenaReport, MemoryOptions, Spaces
 from .external import External, Outside
-from .method import MethodEmitter
+from .method import MethodEmitter, overread_bytes
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Emitted:
 
     image: PteImage
     handles: Mapping[str, tuple[tuple[int, ...], ...]]
+    #: The planned memory of each method, space by space.
+    arenas: Mapping[str, tuple[ArenaReport, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -36,6 +39,7 @@ class Shared:
     blobs: list[Sequence[bytes | bytearray | memoryview]] = field(default_factory=list)
     named_data: list[NamedData] = field(default_factory=list)
     outside: Outside = field(default_factory=Outside)
+    spaces: Spaces = field(default_factory=lambda: Spaces(MemoryOptions()))
     _index: dict[Any, int] = field(default_factory=dict)
 
     def place(self, table: schema.Tensor, tensor: torch.Tensor, name: str | None) -> None:
@@ -59,16 +63,23 @@ class Shared:
 
 
 def emit(
-    methods: Mapping[str, LoweredMethod], producer: str, *, external: External = False, stack_traces: bool = False
+    methods: Mapping[str, LoweredMethod],
+    producer: str,
+    *,
+    external: External = False,
+    stack_traces: bool = False,
+    memory: MemoryOptions | None = None,
 ) -> Emitted:
     """Assemble the file's image. `producer` is "delegatekit 0.1.0". Weights stay where they are.
 
     `external` chooses the constants and named data that go into data files beside the .pte. With `stack_traces` the
-    file says for each instruction which of the user's lines it comes from.
+    file says for each instruction which of the user's lines it comes from. `memory` says how memory is planned.
 
     Raises UnsupportedError, with the user's source line, for an operator that nobody can run.
     """
-    shared = Shared(stack_traces, outside=Outside(external))
+    shared = Shared(stack_traces, outside=Outside(external), spaces=Spaces(memory or MemoryOptions()))
+    state = _shared_state(methods)
+    shared.spaces.share(state, max(map(overread_bytes, methods.values()), default=0))
     emitters = {name: MethodEmitter(name, method, shared) for name, method in methods.items()}
     plans = tuple(emitter.plan() for emitter in emitters.values())
     owners = [
@@ -84,8 +95,8 @@ def emit(
         for index, delegate in enumerate(method.delegates)
     ]
     content: dict[str, Any] = {"producer": producer, "delegates": owners}
-    if state := _shared_state(methods):
-        content["shared_state"] = state
+    if state:
+        content["shared_state"] = sorted(state)
     named_data = shared.outside.named_data(shared.named_data)
     data_files = shared.outside.files()
     if data_files:
@@ -99,14 +110,19 @@ def emit(
         named_data=(*named_data, NamedData(MANIFEST_KEY, manifest)),
         data_files=data_files,
     )
-    return Emitted(image, {name: tuple(emitter.handles) for name, emitter in emitters.items()})
+    handles = {name: tuple(emitter.handles) for name, emitter in emitters.items()}
+    return Emitted(image, handles, {name: emitter.arenas for name, emitter in emitters.items()})
 
 
-def _shared_state(methods: Mapping[str, LoweredMethod]) -> list[str]:
-    """Names of the buffers that several methods update and that are one tensor in the module."""
-    found: dict[str, list[int]] = {}
+def _shared_state(methods: Mapping[str, LoweredMethod]) -> dict[str, int]:
+    """Names and bytes of the buffers that several methods update and that are one tensor in the module."""
+    found: dict[str, list[torch.Tensor]] = {}
     for method in methods.values():
         for node, buffer in method.edge.buffers.items():
             if node not in method.plan.owned_buffers:
-                found.setdefault(buffer.name, []).append(buffer.initial.data_ptr())
-    return sorted(name for name, places in found.items() if len(places) > 1 and len(set(places)) == 1)
+                found.setdefault(buffer.name, []).append(buffer.initial)
+    return {
+        name: tensors[0].nbytes
+        for name, tensors in found.items()
+        if len(tensors) > 1 and len({tensor.data_ptr() for tensor in tensors}) == 1
+    }

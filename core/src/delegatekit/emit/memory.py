@@ -1,25 +1,41 @@
-"""Plans where values live in the arena: in comes size and lifetime of each value, out goes an offset for each."""
+"""Plans where values live in an arena: in comes size and lifetime of each value, out goes an offset for each."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-#: Every value starts at a multiple of this many bytes.
+from delegatekit_api import LoweringError
+
+#: Unless told otherwise, every value starts at a multiple of this many bytes. The runtime wants no less.
 ALIGNMENT = 16
 
-#: Up to this many values the better, quadratic planner is affordable.
-_GREEDY_LIMIT = 512
+#: Up to this many pairs of values that live at the same time, "best" can afford the planner that looks at each pair.
+_PAIR_LIMIT = 2_000_000
 
 
 @dataclass(frozen=True)
 class Request:
-    """Memory for one value: `size` bytes from step `first` to step `last`, both included."""
+    """Memory for one value: `size` bytes from step `first` to step `last`, both included.
+
+    The offset must be a multiple of `alignment`, a power of two.
+    """
 
     size: int
     first: int
     last: int
+    alignment: int = ALIGNMENT
+
+    @property
+    def span(self) -> int:
+        """Bytes up to where the next value may begin. A value of no bytes still gets an address of its own."""
+        return max(self.alignment, -(-self.size // self.alignment) * self.alignment)
+
+    def meets(self, other: Request) -> bool:
+        """Whether both are in use at some step."""
+        return self.first <= other.last and other.first <= self.last
 
 
 @dataclass(frozen=True)
@@ -30,81 +46,229 @@ class MemoryPlan:
     size: int
 
 
-def plan_memory(requests: Sequence[Request]) -> MemoryPlan:
-    """Give requests whose lifetimes overlap disjoint memory, in as small an arena as the planners find."""
-    plans = [_in_order_of_time(requests)]
-    if len(requests) <= _GREEDY_LIMIT:
-        plans.append(_largest_first(requests))
-    return min(plans, key=lambda plan: plan.size)
+#: What places values: requests in, a plan out. All requests of a call have the same alignment.
+Planner: TypeAlias = Callable[[Sequence[Request]], MemoryPlan]
 
 
-def _aligned(size: int) -> int:
-    # A value of no bytes still gets an address of its own.
-    return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
+def plan_memory(requests: Sequence[Request], planner: str | Planner = "best") -> MemoryPlan:
+    """Give requests whose lifetimes overlap disjoint memory.
+
+    Planners: "greedy" places the largest values first, each into the smallest gap that it fits; "best-fit" goes
+    through the steps in order and takes the smallest free block; "best" takes the smaller of the two results, and
+    only "best-fit" where so many values live at the same time that "greedy" would be slow. A planner of the user's own
+    is checked: see `check_plan`. Raises LoweringError for an unknown name and for a wrong plan.
+    """
+    if isinstance(planner, str):
+        if planner not in PLANNERS:
+            raise LoweringError(f"there is no planner {planner!r}", hint=f"planners: {', '.join(PLANNERS)}")
+        return PLANNERS[planner](requests)
+    plan = planner(requests)
+    if not isinstance(plan, MemoryPlan):
+        raise LoweringError(f"the planner returned a {type(plan).__name__}, not a MemoryPlan")
+    check_plan(requests, plan)
+    return plan
 
 
-def _largest_first(requests: Sequence[Request]) -> MemoryPlan:
+def largest_load(requests: Sequence[Request]) -> tuple[int, int]:
+    """The largest sum of sizes in use at one step, which no plan can undercut, and the first such step."""
+    changes: dict[int, int] = {}
+    for request in requests:
+        changes[request.first] = changes.get(request.first, 0) + request.size
+        changes[request.last + 1] = changes.get(request.last + 1, 0) - request.size
+    load = most = peak = 0
+    for step in sorted(changes):
+        load += changes[step]
+        if load > most:
+            most, peak = load, step
+    return most, peak
+
+
+def is_least(requests: Sequence[Request], plan: MemoryPlan) -> bool:
+    """Whether no plan of these requests can be smaller."""
+    return plan.size <= largest_load([Request(r.span, r.first, r.last, r.alignment) for r in requests])[0]
+
+
+def check_plan(
+    requests: Sequence[Request], plan: MemoryPlan, describe: Callable[[int], str] = "request {}".format
+) -> None:
+    """Raise LoweringError, naming the request or the pair, unless the plan is right.
+
+    Offsets are aligned and inside the arena, and values in use at the same time do not overlap.
+    """
+    if len(plan.offsets) != len(requests):
+        raise LoweringError(f"the plan has {len(plan.offsets)} offsets for {len(requests)} values")
+    events: list[tuple[int, int, int]] = []  # (step, 0 for an end or 1 for a begin, request)
+    for index, (request, offset) in enumerate(zip(requests, plan.offsets, strict=True)):
+        place = f"the plan puts {describe(index)} ({request.size} bytes) at offset {offset!r}"
+        if not isinstance(offset, int) or offset < 0 or offset % request.alignment:
+            raise LoweringError(f"{place}, which is not a multiple of {request.alignment}")
+        if offset + request.size > plan.size:
+            raise LoweringError(f"{place}, beyond the end of its arena of {plan.size} bytes")
+        if request.size:
+            events += [(request.first, 1, index), (request.last + 1, 0, index)]
+    live: list[tuple[int, int]] = []  # (offset, request), sorted; disjoint as long as the plan is right
+    for _, begins, index in sorted(events):
+        item = (plan.offsets[index], index)
+        place_in_live = bisect.bisect_left(live, item)
+        if not begins:
+            del live[place_in_live]
+            continue
+        for offset, other in live[max(0, place_in_live - 1) : place_in_live + 1]:
+            if offset < item[0] + requests[index].size and item[0] < offset + requests[other].size:
+                pair = [
+                    f"{describe(one)} (bytes {plan.offsets[one]} to {plan.offsets[one] + requests[one].size}, "
+                    f"steps {requests[one].first} to {requests[one].last})"
+                    for one in sorted((index, other))
+                ]
+                raise LoweringError(f"the plan lets two values overlap while both are in use: {pair[0]} and {pair[1]}")
+        live.insert(place_in_live, item)
+
+
+# -- planners --------------------------------------------------------------------------------------------------------
+
+
+def plan_greedy(requests: Sequence[Request]) -> MemoryPlan:
     """Place the largest value first, each into the smallest gap among the placed ones that live at the same time."""
-    placed: list[tuple[int, int, Request]] = []  # (offset, end), sorted
-    offsets = [0] * len(requests)
+    placed = Placed(requests)
     for index in sorted(range(len(requests)), key=lambda i: (-requests[i].size, requests[i].first, i)):
-        request = requests[index]
-        size = _aligned(request.size)
+        placed.put(index, placed.gap(index))
+    return placed.plan()
+
+
+class Placed:
+    """Values of one arena that have their place, and gaps for those that have none yet."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.requests = requests
+        self.offsets = [0] * len(requests)
+        self.size = 0
+        borders = sorted({step for request in requests for step in (request.first, request.last)})
+        self._rank = {step: rank for rank, step in enumerate(borders)}
+        self._leaves = 1 << max(0, (len(borders) - 1).bit_length())
+        # A lifetime lies at the few nodes of a tree over the steps that together cover it.
+        self._covering: dict[int, list[int]] = {}
+        self._starts: list[tuple[int, int]] = []  # (first, request), sorted
+
+    def put(self, index: int, offset: int) -> None:
+        """Place a value."""
+        self.offsets[index] = offset
+        request = self.requests[index]
+        self.size = max(self.size, offset + request.span)
+        bisect.insort(self._starts, (request.first, index))
+        low, high = self._rank[request.first] + self._leaves, self._rank[request.last] + self._leaves + 1
+        while low < high:
+            if low & 1:
+                self._covering.setdefault(low, []).append(index)
+                low += 1
+            if high & 1:
+                high -= 1
+                self._covering.setdefault(high, []).append(index)
+            low, high = low // 2, high // 2
+
+    def gap(self, index: int) -> int:
+        """The offset of the smallest gap that the value fits while it lives; behind everything if there is none."""
+        request, size = self.requests[index], self.requests[index].span
         best, best_gap, cursor = -1, 0, 0
-        for offset, end, other in placed:
-            if other.last < request.first or other.first > request.last:
-                continue
-            gap = offset - cursor
-            if gap >= size and (best < 0 or gap < best_gap):
-                best, best_gap = cursor, gap
+        for offset, end in sorted((self.offsets[i], self.offsets[i] + self.requests[i].span) for i in self._met(index)):
+            free = offset - cursor
+            if free >= size and (best < 0 or free < best_gap):
+                best, best_gap = cursor, free
             cursor = max(cursor, end)
-        offsets[index] = best if best >= 0 else cursor
-        bisect.insort(placed, (offsets[index], offsets[index] + size, request), key=lambda item: item[:2])
-    return MemoryPlan(tuple(offsets), max((end for _, end, _ in placed), default=0))
+        return best if best >= 0 else -(-cursor // request.alignment) * request.alignment
+
+    def _met(self, index: int) -> list[int]:
+        """The placed values that live while this one does: alive when it begins, or beginning later."""
+        request = self.requests[index]
+        found: list[int] = []
+        node = self._rank[request.first] + self._leaves
+        while node:
+            found += self._covering.get(node, ())
+            node //= 2
+        behind = bisect.bisect_left(self._starts, (request.first + 1, -1))
+        found += [other for _, other in self._starts[behind : bisect.bisect_left(self._starts, (request.last + 1, -1))]]
+        return found
+
+    def plan(self) -> MemoryPlan:
+        """The finished plan."""
+        return MemoryPlan(tuple(self.offsets), self.size)
 
 
-def _in_order_of_time(requests: Sequence[Request]) -> MemoryPlan:
+def plan_best_fit(requests: Sequence[Request]) -> MemoryPlan:
     """Walk through the steps, taking the smallest free block that fits and returning blocks as values die."""
-    free: list[tuple[int, int]] = []  # (size, offset), sorted
-    begins: dict[int, int] = {}  # free block's offset -> size
-    ends: dict[int, int] = {}  # free block's end -> offset
+    free = _FreeBlocks()
     offsets = [0] * len(requests)
-    top = 0
-
-    def release(offset: int, size: int) -> None:
-        if offset in ends:  # join with the free block in front
-            start = ends.pop(offset)
-            free.pop(bisect.bisect_left(free, (begins[start], start)))
-            size += begins.pop(start)
-            offset = start
-        if offset + size in begins:  # and with the one behind
-            behind = begins.pop(offset + size)
-            free.pop(bisect.bisect_left(free, (behind, offset + size)))
-            del ends[offset + size + behind]
-            size += behind
-        begins[offset], ends[offset + size] = size, offset
-        bisect.insort(free, (size, offset))
-
     dying = sorted(range(len(requests)), key=lambda i: requests[i].last)
     next_to_die = 0
     for index in sorted(range(len(requests)), key=lambda i: (requests[i].first, -requests[i].size)):
         while next_to_die < len(dying) and requests[dying[next_to_die]].last < requests[index].first:
             dead = dying[next_to_die]
-            release(offsets[dead], _aligned(requests[dead].size))
+            free.release(offsets[dead], requests[dead].span)
             next_to_die += 1
-        size = _aligned(requests[index].size)
-        place = bisect.bisect_left(free, (size, -1))
-        if place < len(free):
-            block, offset = free.pop(place)
-            del begins[offset], ends[offset + block]
+        offsets[index] = free.take(requests[index].span)
+    return MemoryPlan(tuple(offsets), free.top)
+
+
+class _FreeBlocks:
+    """An arena that grows, and the blocks in it that are free; neighbours are joined."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self._sorted: list[tuple[int, int]] = []  # (size, offset)
+        self._begins: dict[int, int] = {}  # free block's offset -> size
+        self._ends: dict[int, int] = {}  # free block's end -> offset
+
+    def take(self, size: int) -> int:
+        """The offset of a block of this size, at the begin of the smallest free block, or at the arena's end."""
+        place = bisect.bisect_left(self._sorted, (size, -1))
+        if place < len(self._sorted):
+            block, offset = self._sorted[place]
+            self._remove(offset)
             if block > size:
-                release(offset + size, block - size)
-        elif top in ends:  # grow the free block at the end of the arena
-            offset = ends.pop(top)
-            block = begins.pop(offset)
-            free.pop(bisect.bisect_left(free, (block, offset)))
-            top = offset + size
-        else:
-            offset, top = top, top + size
-        offsets[index] = offset
-    return MemoryPlan(tuple(offsets), top)
+                self._add(offset + size, block - size)
+            return offset
+        offset = self._ends.get(self.top, self.top)
+        if offset < self.top:  # grow the free block at the end
+            self._remove(offset)
+        self.top = offset + size
+        return offset
+
+    def release(self, offset: int, size: int) -> None:
+        """Give a block back."""
+        if offset in self._ends:  # join with the free block in front
+            start = self._ends[offset]
+            size += self._remove(start)
+            offset = start
+        if offset + size in self._begins:  # and with the one behind
+            size += self._remove(offset + size)
+        self._add(offset, size)
+
+    def _add(self, offset: int, size: int) -> None:
+        self._begins[offset], self._ends[offset + size] = size, offset
+        bisect.insort(self._sorted, (size, offset))
+
+    def _remove(self, offset: int) -> int:
+        size = self._begins.pop(offset)
+        del self._ends[offset + size]
+        self._sorted.pop(bisect.bisect_left(self._sorted, (size, offset)))
+        return size
+
+
+def plan_best(requests: Sequence[Request]) -> MemoryPlan:
+    """The smaller result of the two planners."""
+    plans = [plan_best_fit(requests)]
+    if not is_least(requests, plans[0]) and _pairs(requests) <= _PAIR_LIMIT:
+        plans.append(plan_greedy(requests))
+    return min(plans, key=lambda plan: plan.size)
+
+
+def _pairs(requests: Sequence[Request]) -> int:
+    """How many pairs of requests live at the same time."""
+    ends = sorted(request.last for request in requests)
+    starts = sorted(request.first for request in requests)
+    # Pairs that do not meet: one ends before the other begins.
+    apart = sum(bisect.bisect_left(ends, start) for start in starts)
+    return len(requests) * (len(requests) - 1) // 2 - apart
+
+
+#: The planners by name.
+PLANNERS: dict[str, Planner] = {"best": plan_best, "greedy": plan_greedy, "best-fit": plan_best_fit}

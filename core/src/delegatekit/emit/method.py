@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,9 +17,10 @@ from delegatekit_api import LoweringError, UnsupportedError, describe_node, is_d
 from ..edge.sizes import is_size, is_size_node, is_static, upper_shape
 from ..lowering import Delegate, LoweredMethod
 from ..pte import schema
-from ..pte.dtypes import scalar_type
+from ..pte.dtypes import scalar_type, torch_dtype
 from . import control_flow
-from .memory import Request, plan_memory
+from .arena import ArenaReport, PlannedValue
+from .reuse import FOREVER, Reuse, Storage
 from .variants import require_kernel
 
 if TYPE_CHECKING:
@@ -31,16 +32,6 @@ aten = torch.ops.aten
 _SAME_BYTES = frozenset({aten.view_copy.default, aten.squeeze_copy.dims, aten.unsqueeze_copy.default})
 
 
-@dataclass(eq=False)
-class _Storage:
-    """One planned piece of memory and when it is in use; views of a value share it."""
-
-    size: int
-    first: int
-    last: int
-    tensors: list[schema.Tensor]
-
-
 class MethodEmitter:
     """Builds one execution plan. Each method below writes one of its parts."""
 
@@ -50,7 +41,7 @@ class MethodEmitter:
         self.shared = shared
         self.values: list[schema.EValue] = []
         self.index: dict[Any, int] = {}  # node, or (node, result number), or a literal's key -> value index
-        self.storage: dict[Any, _Storage] = {}  # node or (node, result number) -> memory
+        self.storage: dict[Any, Storage] = {}  # node or (node, result number) -> memory
         self.constants = dict(method.edge.constants)
         self.operators: dict[str, int] = {}
         self.operator_tables: list[schema.Operator] = []
@@ -66,9 +57,14 @@ class MethodEmitter:
         self.owned = method.plan.owned_buffers
         self.in_place = _in_place_updates(method)
         #: Memory that the loops around the current step use, inmost last.
-        self._loops: list[set[_Storage]] = []
+        self._loops: list[set[Storage]] = []
         #: Value index -> memory, for values that several nodes stand for.
-        self._homes: dict[int, _Storage] = {}
+        self._homes: dict[int, Storage] = {}
+        memory = shared.spaces.options
+        self._reuse = Reuse(in_place=memory.in_place, views=memory.views, alignment=memory.alignment)
+        self._backends: list[str] = []  # of the delegates
+        #: What `plan` makes of the memory, space by space.
+        self.arenas: tuple[ArenaReport, ...] = ()
 
     def plan(self) -> schema.ExecutionPlan:
         """The finished plan. Memory is planned here, constants and blobs go to what the methods share."""
@@ -85,6 +81,7 @@ class MethodEmitter:
         }
         outputs = [self._output(self._before_write_back(item)) for item in edge.outputs]
         self._write_back(updates)
+        sizes = self._plan_memory()
         return schema.ExecutionPlan(
             name=self.name,
             container_meta_type=schema.ContainerMetadata(edge.input_structure, edge.output_structure),
@@ -101,7 +98,7 @@ class MethodEmitter:
             ],
             operators=self.operator_tables,
             delegates=self.delegates,
-            non_const_buffer_sizes=[0, self._plan_memory()],
+            non_const_buffer_sizes=sizes,
         )
 
     def _steps(self, method: LoweredMethod) -> None:
@@ -136,7 +133,8 @@ class MethodEmitter:
         tensor = self.tensor(index)
         tensor.data_buffer_idx = self.shared.state(buffer.initial)
         tensor.extra_tensor_info = schema.ExtraTensorInfo(fully_qualified_name=buffer.name)
-        self.storage[node].last = _FOREVER
+        home = self.storage[node]
+        home.name, home.last, home.rewritten, home.state = buffer.name, FOREVER, True, True
 
     def _output(self, item: Any) -> int:
         """The index of an output: a node, the key of a kept value, or a literal."""
@@ -145,7 +143,7 @@ class MethodEmitter:
         self.step = len(self.instructions) + 1
         index = self._value(item)
         if item in self.storage:
-            self.storage[item].last = _FOREVER
+            self.storage[item].last = FOREVER
         return index
 
     def _before_write_back(self, item: Any) -> Any:
@@ -163,7 +161,7 @@ class MethodEmitter:
             self._kernel("aten::clone", "out", [source, self._literal_value(None), kept, kept])
         return key
 
-    def _buffer_storages(self) -> list[_Storage]:
+    def _buffer_storages(self) -> list[Storage]:
         return [self.storage[node] for node in self.method.edge.buffers if node not in self.owned]
 
     def _write_back(self, updates: Mapping[Node, Any]) -> None:
@@ -186,15 +184,15 @@ class MethodEmitter:
         assert isinstance(tensor, schema.Tensor)
         return tensor
 
-    def _planned(self, key: Any, value: torch.Tensor, shares: _Storage | None = None) -> int:
+    def _planned(self, key: Any, value: torch.Tensor, shares: Storage | None = None) -> int:
         """A tensor in the arena: in memory of its own, or in `shares`."""
         tensor = _tensor_table(value, key)
         self.index[key] = self._add(tensor)
         if shares is None:
             size = math.prod(tensor.sizes or ()) * value.element_size()
-            shares = _Storage(size, self.step, self.step, [])
+            shares = Storage(size, self.step, self.step, [], name=str(key if isinstance(key, Node) else key[0]))
         shares.tensors.append(tensor)
-        self.storage[key] = shares
+        self.storage[key] = self._homes[self.index[key]] = shares
         return self.index[key]
 
     def _value(self, node: Any) -> int:
@@ -202,6 +200,7 @@ class MethodEmitter:
         if node in self.storage:
             storage = self.storage[node]
             storage.last = max(storage.last, self.step)
+            storage.reads.append(self.step)
             for touched in self._loops:
                 touched.add(storage)
         known = self.index.get(node)
@@ -266,6 +265,9 @@ class MethodEmitter:
             self._kernel(f"{variant.name}_", "", [*arguments, self.index[node]])
             return
         self._kernel(variant.name, variant.overload, [*arguments, *self._results(node)])
+        if node in self.storage:
+            operands = [(operand, self.storage.get(operand)) for operand in _tensor_operands(node)]
+            self._reuse.offer(variant.full_name, self.step, node, self.storage[node], operands)
 
     def _is_elided(self, node: Node) -> bool:
         """Whether a node's value lies in the memory of what it views."""
@@ -380,6 +382,7 @@ class MethodEmitter:
                 compile_specs=[schema.CompileSpec(spec.key, spec.value) for spec in delegate.compile_specs],
             )
         )
+        self._backends.append(delegate.chosen.backend.name)
         self.shared.blobs.append(delegate.blob)
         self.shared.named_data.extend(delegate.named_data)
         self._append(schema.DelegateCall(len(self.delegates) - 1, [*inputs, *outputs]))
@@ -425,7 +428,7 @@ class MethodEmitter:
             # Written within, wherever that is: the first use begins here, and jumps may come back.
             for touched in self._loops:
                 touched.add(self.storage[key])
-            self._homes[index] = self.storage[key]
+            self.storage[key].rewritten = True
         return results
 
     def enter_region(self, region: LoweredMethod, operands: list[int]) -> None:
@@ -455,7 +458,6 @@ class MethodEmitter:
             return index
         key = (item, "kept", self.step)
         copy = self._planned(key, item.meta["val"])
-        self._homes[copy] = self.storage[key]
         self.copy_into(copy, index)
         self.storage[key].last = self.step + len(among)
         return copy
@@ -474,7 +476,6 @@ class MethodEmitter:
         source = self.operand(node)
         key = (node, "row", self.step)
         result = self._planned(key, node.meta["val"][0])
-        self._homes[result] = self.storage[key]
         self._kernel("aten::select_copy", "int_out", [source, self.literal(0), row, result, result])
         return result
 
@@ -510,23 +511,86 @@ class MethodEmitter:
 
     # -- memory --------------------------------------------------------------------------------------------------
 
-    def _plan_memory(self) -> int:
-        """Place all storages, write their offsets into the tensors, and return the arena's size."""
-        storages = list({id(storage): storage for storage in self.storage.values()}.values())
-        plan = plan_memory([Request(storage.size, storage.first, storage.last) for storage in storages])
-        for storage, offset in zip(storages, plan.offsets, strict=True):
+    def _plan_memory(self) -> list[int]:
+        """Place all storages, write their offsets into the tensors, and return the sizes of the spaces."""
+        storages = list(dict.fromkeys(self.storage.values()))
+        planner = self.shared.spaces.options.planner
+        needless = self._reuse.apply(storages, planner if isinstance(planner, str) else "best")
+        values = self._planned_values(storages, needless)
+        overread = overread_bytes(self.method)
+        places, sizes, self.arenas = self.shared.spaces.plan(self.name, list(values.values()), overread)
+        place_of = dict(zip(values, places, strict=True))
+        for storage in storages:
+            root, shift = storage.root()
+            space, offset = place_of[root]
             for tensor in storage.tensors:
+                place = offset + shift
                 tensor.allocation_info = schema.AllocationDetails(
-                    memory_id=1, memory_offset_low=offset & 0xFFFFFFFF, memory_offset_high=offset >> 32
+                    memory_id=space, memory_offset_low=place & 0xFFFFFFFF, memory_offset_high=place >> 32
                 )
-        overread = max(
-            (delegate.chosen.backend.description.overread_bytes for delegate in self.method.delegates), default=0
-        )
-        return plan.size + overread
+        self._drop(needless)
+        return sizes
 
+    def _planned_values(self, storages: Sequence[Storage], needless: Set[int]) -> dict[Storage, PlannedValue]:
+        """A description of each storage that lies in no other one, with steps counted as in the finished method."""
+        kept = [0]  # step -> how many of the steps up to it stay
+        for step in range(1, len(self.instructions) + 2):
+            kept.append(kept[-1] + (step not in needless))
+        members: dict[Storage, list[Storage]] = {}
+        for storage in storages:
+            members.setdefault(storage.root()[0], []).append(storage)
+        outputs = {index for item in self.method.edge.outputs if (index := self.index.get(item)) is not None}
+        returned = {home for index, home in self._homes.items() if index in outputs}
+        found: dict[Storage, PlannedValue] = {}
+        for root, inner in members.items():
+            table = root.tensors[0]
+            writes = sorted({storage.first for storage in inner} - needless)
+            reads = sorted({step for storage in inner for step in storage.reads} - needless)
+            found[root] = PlannedValue(
+                method=self.name,
+                names=tuple(dict.fromkeys(storage.name for storage in (root, *inner))),
+                size=root.size,
+                dtype=str(torch_dtype(table.scalar_type)).removeprefix("torch."),
+                shape=tuple(table.sizes or ()),
+                first=kept[root.first],
+                last=kept[min(root.last, len(self.instructions) + 1)],
+                is_input=any(storage.first == 0 and not storage.state for storage in inner),
+                is_output=any(storage in returned for storage in inner),
+                is_buffer=root.state,
+                writers=self._actors(writes, "input" if not root.state else "initial value"),
+                readers=self._actors(reads, ""),
+            )
+        return found
 
-#: A step behind all others.
-_FOREVER = 1 << 62
+    def _actors(self, steps: Iterable[int], before: str) -> tuple[str, ...]:
+        """Kernels and backends of some steps; `before` is what step 0 is called."""
+        names = []
+        for step in steps:
+            call = self.instructions[step - 1].instr_args if 0 < step <= len(self.instructions) else None
+            if isinstance(call, schema.KernelCall):
+                names.append(self.operator_tables[call.op_index].full_name)
+            elif isinstance(call, schema.DelegateCall):
+                names.append(self._backends[call.delegate_index])
+            elif step == 0 and before:
+                names.append(before)
+        return tuple(dict.fromkeys(names))
+
+    def _drop(self, needless: Set[int]) -> None:
+        """Leave out the instructions of these steps; jumps go where they went."""
+        if not needless:
+            return
+        before = [0]  # instruction -> how many of those in front of it stay
+        for step in range(1, len(self.instructions) + 1):
+            before.append(before[-1] + (step not in needless))
+        kept = [step not in needless for step in range(1, len(self.instructions) + 1)]
+        for instruction in self.instructions:
+            if isinstance(instruction.instr_args, schema.JumpFalseCall):
+                jump = instruction.instr_args
+                jump.destination_instruction = before[jump.destination_instruction]
+        self.instructions[:] = compress(self.instructions, kept)
+        self.handles[:] = compress(self.handles, kept)
+        self.stacks[:] = compress(self.stacks, kept)
+
 
 _ZEROS: dict[type, Any] = {torch.SymInt: 0, torch.SymFloat: 0.0, torch.SymBool: False}
 
@@ -592,6 +656,23 @@ def _seen_through_views(node: Node) -> set[Node]:
 
 #: Operators whose in-place form the runtime has and that touch only a part of their operand.
 _IN_PLACE = frozenset({aten.index_put.default})
+
+
+def overread_bytes(method: LoweredMethod) -> int:
+    """How many bytes behind its inputs a delegate of the method may read."""
+    return max((delegate.chosen.backend.description.overread_bytes for delegate in method.delegates), default=0)
+
+
+def _tensor_operands(node: Node) -> list[Node]:
+    """The tensors that a call takes, in order, one that comes twice twice."""
+    found: list[Node] = []
+
+    def visit(operand: Node) -> Node:
+        found.append(operand)
+        return operand
+
+    torch.fx.map_arg((node.args, node.kwargs), visit)
+    return [operand for operand in found if isinstance(operand.meta["val"], torch.Tensor)]
 
 
 def _stack(node: Node | None) -> schema.FrameList:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .method import Method
-from .program import LoadedProgram, load
+from .program import LoadedProgram, Session, load
 
-__all__ = ["LoadedProgram", "Method", "load"]
+__all__ = ["LoadedProgram", "Method", "Session", "load"]

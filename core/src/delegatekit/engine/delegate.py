@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any, Final, TypeAlias
 
 import torch
 
@@ -18,14 +20,28 @@ from delegatekit_api import (
     NamedData,
     PluginError,
     RuntimeUnavailableError,
+    TensorSpec,
 )
 
 from ..discovery import LoadedBackend
 from ..manifest import Owner
 from ..pte import PteFile, PteImage, schema, to_bytes
+from ..pte.dtypes import torch_dtype
 
 #: Finds the backend that runs delegates of an id; raises PluginError if there is none.
 BackendFinder: TypeAlias = Callable[[str], LoadedBackend]
+
+
+#: Held while plugins are looked for, imported and asked: they may be written for one thread.
+_PLUGINS: Final = RLock()
+
+
+@dataclass(frozen=True)
+class FoundRuntime:
+    """A plugin's runtime, and whether its delegates keep buffers of the program inside themselves."""
+
+    runtime: DelegateRuntime
+    owns_state: bool
 
 
 class Runtimes:
@@ -33,15 +49,16 @@ class Runtimes:
 
     def __init__(self, find: BackendFinder) -> None:
         self._find = find
-        self._known: dict[str, DelegateRuntime] = {}
+        self._known: dict[str, FoundRuntime] = {}
 
-    def get(self, delegate_id: str, owner: Owner, where: str) -> DelegateRuntime:
+    def get(self, delegate_id: str, owner: Owner, where: str) -> FoundRuntime:
         """The runtime for a delegate id. Raises RuntimeUnavailableError, naming what to install."""
-        if delegate_id not in self._known:
-            self._known[delegate_id] = self._create(delegate_id, owner, where)
-        return self._known[delegate_id]
+        with _PLUGINS:
+            if delegate_id not in self._known:
+                self._known[delegate_id] = self._create(delegate_id, owner, where)
+            return self._known[delegate_id]
 
-    def _create(self, delegate_id: str, owner: Owner, where: str) -> DelegateRuntime:
+    def _create(self, delegate_id: str, owner: Owner, where: str) -> FoundRuntime:
         made_by = f"the file was made with {owner.distribution} {owner.version}" if owner != Owner() else None
         try:
             backend = self._find(delegate_id)
@@ -55,22 +72,31 @@ class Runtimes:
                 where=where,
                 hint=made_by,
             )
-        return backend.create_runtime()
+        description = getattr(backend, "description", None)
+        return FoundRuntime(backend.create_runtime(), bool(getattr(description, "owns_state", False)))
 
 
 class DelegateInstance:
     """One initialised delegate; released by `destroy`, or when it is collected."""
 
-    def __init__(self, runtime: DelegateRuntime, payload: DelegatePayload, where: str) -> None:
+    def __init__(self, found: FoundRuntime, payload: DelegatePayload, where: str) -> None:
         self._where = where
-        self._runtime = runtime
+        self._runtime = found.runtime
+        self._owns_state = found.owns_state
+        self._payload = payload
+        self._init()
+
+    def _init(self) -> None:
         try:
-            self._handle: Any = runtime.init(payload)
+            with _PLUGINS:
+                self._handle: Any = self._runtime.init(self._payload)
         except DelegateKitError:
             raise
         except Exception as error:
-            raise FormatError(f"its runtime refused the blob: {type(error).__name__}: {error}", where=where) from error
-        self._release = weakref.finalize(self, runtime.destroy, self._handle)
+            raise FormatError(
+                f"its runtime refused the blob: {type(error).__name__}: {error}", where=self._where
+            ) from error
+        self._release = weakref.finalize(self, self._runtime.destroy, self._handle)
 
     def execute(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once, writing into `outputs`."""
@@ -81,17 +107,21 @@ class DelegateInstance:
         except Exception as error:
             raise ExecutionError(f"failed: {type(error).__name__}: {error}", where=self._where) from error
 
+    def reset(self) -> None:
+        """Put buffers that the delegate keeps inside itself back to their initial values: it is made anew."""
+        if self._owns_state and self._release.alive:
+            self.destroy()
+            self._init()
+
     def destroy(self) -> None:
         """Release the runtime's handle."""
         self._release()
 
 
 def payload(
-    file: PteFile, table: schema.BackendDelegate, inputs: Sequence[schema.Tensor], outputs: Sequence[schema.Tensor]
+    file: PteFile, table: schema.BackendDelegate, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> DelegatePayload:
-    """What a delegate's runtime receives, for a call with these inputs and outputs."""
-    from .method import tensor_spec
-
+    """What a delegate's runtime receives, for a call with these tables as inputs and outputs."""
     blob = file.delegate_blob(table)
     specs = tuple(CompileSpec(str(spec.key), spec.value or b"") for spec in table.compile_specs or ())
     input_specs, output_specs = ([tensor_spec(tensor) for tensor in tensors] for tensors in (inputs, outputs))
@@ -115,6 +145,7 @@ def payload(
         outputs=tuple(spec for spec in output_specs if spec is not None),
         named_data=file.named_data,
         as_program=as_program,
+        numbers=tuple(place for place, item in enumerate(inputs) if not isinstance(item, schema.Tensor)),
     )
 
 
@@ -122,21 +153,14 @@ def delegate_program(
     table: schema.BackendDelegate,
     blob: memoryview,
     named_data: tuple[NamedData, ...],
-    inputs: Sequence[schema.Tensor],
-    outputs: Sequence[schema.Tensor],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
 ) -> PteImage:
-    """A file with one method that calls one delegate; its inputs and outputs are not memory-planned."""
-    values = [
-        schema.EValue(
-            schema.Tensor(
-                scalar_type=tensor.scalar_type,
-                sizes=tensor.sizes,
-                dim_order=tensor.dim_order,
-                shape_dynamism=tensor.shape_dynamism,
-            )
-        )
-        for tensor in (*inputs, *outputs)
-    ]
+    """A file with one method that calls one delegate; its inputs and outputs are not memory-planned.
+
+    Numbers among the inputs stay what they are in the file: the runtimes that this is for do not look at them.
+    """
+    values = [schema.EValue(_unplanned(table)) for table in (*inputs, *outputs)]
     arguments = list(range(len(values)))
     delegate = schema.BackendDelegate(
         id=table.id,
@@ -147,7 +171,7 @@ def delegate_program(
         name="forward",
         container_meta_type=schema.ContainerMetadata("", ""),
         values=values,
-        inputs=arguments[: len(inputs)],
+        inputs=[index for index, table in enumerate(inputs) if isinstance(table, schema.Tensor)],
         outputs=arguments[len(inputs) :],
         chains=[schema.Chain([], [], [schema.Instruction(schema.DelegateCall(0, arguments))])],
         operators=[],
@@ -155,3 +179,22 @@ def delegate_program(
         non_const_buffer_sizes=[0, 0],
     )
     return PteImage(plans=(plan,), delegate_blobs=(blob,), named_data=named_data)
+
+
+def _unplanned(table: Any) -> Any:
+    if not isinstance(table, schema.Tensor):
+        return table
+    return schema.Tensor(
+        scalar_type=table.scalar_type,
+        sizes=table.sizes,
+        dim_order=table.dim_order,
+        shape_dynamism=table.shape_dynamism,
+    )
+
+
+def tensor_spec(value: Any) -> TensorSpec | None:
+    """The spec of a tensor table; None for any other value."""
+    if not isinstance(value, schema.Tensor):
+        return None
+    dtype = str(torch_dtype(value.scalar_type)).removeprefix("torch.")
+    return TensorSpec(dtype, tuple(value.sizes or ()), dynamic=bool(value.shape_dynamism))

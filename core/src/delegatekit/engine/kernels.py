@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from torch._ops import OpOverload
 from delegatekit_api import FormatError
 
 from ..pte.dtypes import torch_dtype
+from .sizes import Sizes
 
 #: Kernels whose result is a number -> Python's function of the same meaning.
 _SCALAR_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
@@ -65,28 +67,119 @@ def scalar_function(name: str) -> Callable[..., Any]:
     return _SCALAR_FUNCTIONS[name]
 
 
-def bind(name: str, arguments: Sequence[Any]) -> Callable[[], Any]:
-    """The call of kernel `name` on values (tensors, numbers, lists) that stay the same objects over all calls.
+@dataclass
+class Call:
+    """A kernel call that is ready to be made: `function(*positional, **keywords)`.
 
-    Raises FormatError for a kernel that this engine lacks, and for a copy between sizes that differ.
+    Values that change between calls are put into the containers, at the places of the file's arguments.
     """
+
+    function: Callable[..., Any]
+    positional: list[Any]
+    keywords: dict[str, Any] = field(default_factory=dict)
+    #: Where each argument of the file's call went; those behind the last are the return values, which are not passed.
+    places: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def bound(self) -> Callable[[], Any]:
+        """The call with the arguments as they are now and stay."""
+        return partial(self.function, *self.positional, **self.keywords)
+
+    def __call__(self) -> Any:
+        """Make the call with the arguments as they are now."""
+        return self.function(*self.positional, **self.keywords)
+
+
+def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes], *, fixed: bool) -> Call:
+    """The call of kernel `name` on values: tensors, numbers, lists.
+
+    `resizable` are the sizes of the tensors whose sizes change, by the tensor's id. `fixed` says that the values are
+    the same objects in all calls. Raises FormatError for a kernel that this engine lacks, and for a copy between sizes
+    that differ.
+    """
+    if not resizes(name):
+        return _arranged(name, arguments)
     if name in _COPIES:
-        return _copy(name, arguments[0], arguments[_COPIES[name]])
-    if name == "executorch_prim::et_copy_index.tensor":
-        target, source, index = arguments
-        return partial(target[index].copy_, source)
-    if name == "dim_order_ops::_empty_dim_order.out":
-        return lambda: None  # any content will do
-    positional, keywords = _arranged(name, arguments)
-    return partial(_target(name)._op, *positional, **keywords)
+        source, target = arguments[0], arguments[_COPIES[name]]
+        if fixed and id(source) not in resizable and id(target) not in resizable:
+            return _copy(name, source, target)
+    function = _OWN.get(name, _convert)
+    values = list(arguments)
+    return Call(partial(function, resizable), values, places=[(values, position) for position in range(len(values))])
 
 
-def _copy(name: str, source: torch.Tensor, target: torch.Tensor) -> Callable[[], Any]:
+def specialised(name: str, arguments: Sequence[Any]) -> Callable[[], Any] | None:
+    """A copy between tensors as it is while their sizes stay what they are now; None if nothing can be left out."""
+    if name not in _COPIES or not arguments[0].is_contiguous():
+        return None
+    return _copy(name, arguments[0], arguments[_COPIES[name]]).bound()
+
+
+def resizes(name: str) -> bool:
+    """Whether a kernel is one of the runtime's own that give their result its sizes here."""
+    return name in _COPIES or name in _OWN
+
+
+def is_data_dependent(name: str) -> bool:
+    """Whether the sizes of a kernel's results follow from the content of its inputs."""
+    target = _target(name)
+    return name.startswith("aten::repeat_interleave.") or torch.Tag.dynamic_output_shape in target.tags
+
+
+def _copy(name: str, source: torch.Tensor, target: torch.Tensor) -> Call:
     if name == "executorch_prim::et_view.default" and source.numel() == target.numel() and source.is_contiguous():
         source = source.view(target.shape)
     if source.shape != target.shape:
         raise FormatError(f"{name} copies {tuple(source.shape)} into {tuple(target.shape)}")
-    return partial(target.copy_, source)
+    if source.data_ptr() == target.data_ptr() and source.stride() == target.stride() and source.dtype == target.dtype:
+        return Call(_nothing, [])
+    return Call(target.copy_, [source])
+
+
+def _nothing() -> None:
+    """What is left of a copy of memory to itself."""
+
+
+def _fit(resizable: Mapping[int, Sizes], tensor: torch.Tensor, shape: Sequence[int]) -> None:
+    if tensor.shape != shape:
+        known = resizable.get(id(tensor))
+        if known is None:
+            raise ValueError(f"sizes {tuple(shape)} do not fit into a tensor of {tuple(tensor.shape)}")
+        known.resize(shape)
+
+
+def _view(resizable: Mapping[int, Sizes], source: torch.Tensor, sizes: list[int], target: torch.Tensor) -> None:
+    viewed = source.reshape(sizes)
+    _fit(resizable, target, viewed.shape)
+    if viewed.data_ptr() != target.data_ptr() or viewed.stride() != target.stride():
+        target.copy_(viewed)
+
+
+def _convert(resizable: Mapping[int, Sizes], source: torch.Tensor, *others: Any) -> None:
+    target = others[-1]
+    _fit(resizable, target, source.shape)
+    target.copy_(source)
+
+
+def _copy_row(resizable: Mapping[int, Sizes], target: torch.Tensor, source: torch.Tensor, index: int) -> None:
+    """As the runtime does it: the target has as many rows as were written."""
+    known = resizable.get(id(target))
+    if known is not None:
+        if index and target.shape[1:] != source.shape:
+            raise ValueError(f"row {index} has sizes {tuple(source.shape)}, those before {tuple(target.shape[1:])}")
+        _fit(resizable, target, (index + 1, *source.shape))
+    target[index].copy_(source)
+
+
+def _empty(resizable: Mapping[int, Sizes], sizes: list[int], *others: Any) -> None:
+    _fit(resizable, others[-1], sizes)  # any content will do
+
+
+#: Kernels of the runtime's own that resize their result; those of `_COPIES` that are not here only convert.
+_OWN: Final[dict[str, Callable[..., None]]] = {
+    "executorch_prim::et_view.default": _view,
+    "executorch_prim::et_copy_index.tensor": _copy_row,
+    "dim_order_ops::_empty_dim_order.out": _empty,
+}
 
 
 @cache
@@ -105,18 +198,19 @@ def _parameters(name: str) -> tuple[tuple[str, bool], ...]:
     return tuple((argument.name, argument.kwarg_only) for argument in _target(name)._schema.arguments)
 
 
-def _arranged(name: str, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+def _arranged(name: str, arguments: Sequence[Any]) -> Call:
     """Arguments in the order of the runtime's call as PyTorch wants them: some by position, some by name."""
-    positional: list[Any] = []
-    keywords: dict[str, Any] = {}
+    call = Call(_target(name)._op, [])
     # What a call passes beyond the operator's arguments is the return value, which is the out argument again.
     for (parameter, keyword_only), value in zip(_parameters(name), arguments, strict=False):
         converted = _converted(parameter, value)
         if keyword_only:
-            keywords[parameter] = converted
+            call.keywords[parameter] = converted
+            call.places.append((call.keywords, parameter))
         else:
-            positional.append(converted)
-    return positional, keywords
+            call.places.append((call.positional, len(call.positional)))
+            call.positional.append(converted)
+    return call
 
 
 def _converted(name: str, value: Any) -> Any:

@@ -3,60 +3,124 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TypeVar
+from weakref import WeakSet
 
 from delegatekit_api import ExecutionError, FormatError
 
 from .. import discovery
 from ..manifest import read_manifest
-from ..pte import PteFile, Source, read
+from ..pte import PteFile, Source, read, schema
 from ..pte.validate import validate, validate_data
 from .delegate import BackendFinder, Runtimes
+from .memory import SharedBuffers, check_shared
 from .method import Method
 
+_Self = TypeVar("_Self", bound="Session")
 
-class LoadedProgram(Mapping[str, Method]):
-    """The methods of a file by name: `program["forward"](x)`.
 
-    A method belongs to one thread at a time; `new_method` makes another instance, with its own arena and delegates,
-    that shares the file's constants.
+@dataclass(frozen=True)
+class _Common:
+    """What the sessions of a program have in common."""
+
+    file: PteFile
+    plans: Mapping[str, schema.ExecutionPlan]
+    runtimes: Runtimes
+    shared_names: frozenset[str]
+    #: Held while a method is made.
+    lock: Lock = field(default_factory=Lock)
+    #: Every method that is alive.
+    methods: WeakSet[Method] = field(default_factory=WeakSet)
+
+
+class Session(Mapping[str, Method]):
+    """One instance of each method of a program, made when it is first asked for: `session["forward"](x)`.
+
+    Buffers that the file says the methods share are one memory in all methods of a session, and in no other session's.
+    A session is for one thread at a time; to get methods out of it is safe from any.
     """
 
-    def __init__(self, file: PteFile, find_backend: BackendFinder) -> None:
-        self._file = file
-        self._runtimes = Runtimes(find_backend)
-        self._plans = {str(plan.name): plan for plan in file.program.execution_plan or ()}
+    def __init__(self, common: _Common) -> None:
+        self._common = common
+        self._shared = SharedBuffers(common.shared_names)
         self._methods: dict[str, Method] = {}
 
     def __getitem__(self, name: str) -> Method:
-        if name not in self._methods:
-            self._methods[name] = self.new_method(name)
-        return self._methods[name]
+        with self._common.lock:
+            if name not in self._methods:
+                self._methods[name] = self._make(name)
+            return self._methods[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._plans
+        return name in self._common.plans
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._plans)
+        return iter(self._common.plans)
 
     def __len__(self) -> int:
-        return len(self._plans)
+        return len(self._common.plans)
 
-    def new_method(self, name: str) -> Method:
-        """A fresh instance of a method. Raises RuntimeUnavailableError if a delegate cannot run here."""
-        if name not in self._plans:
-            raise ExecutionError(f"there is no method {name!r} (methods: {', '.join(self._plans)})")
-        return Method(self._file, self._plans[name], self._runtimes)
+    def reset(self) -> None:
+        """Put the buffers of all methods back to their initial values, see `Method.reset`."""
+        for method in self._made():
+            method.reset()
 
     def close(self) -> None:
         """Release the delegates of all methods."""
-        for method in self._methods.values():
+        for method in self._made():
             method.close()
 
-    def __enter__(self) -> LoadedProgram:
+    def _made(self) -> list[Method]:
+        with self._common.lock:
+            return list(self._methods.values())
+
+    def _make(self, name: str) -> Method:
+        common = self._common
+        if name not in common.plans:
+            raise ExecutionError(f"there is no method {name!r} (methods: {', '.join(common.plans)})")
+        method = Method(common.file, common.plans[name], common.runtimes, self._shared)
+        common.methods.add(method)
+        return method
+
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class LoadedProgram(Session):
+    """The methods of a file by name: `program["forward"](x)`.
+
+    The program itself is a session. Threads that work at the same time take one each (`new_session`): sessions have the
+    file's constants in common, but each has arenas, buffers and delegates of its own.
+    """
+
+    def __init__(self, file: PteFile, find_backend: BackendFinder) -> None:
+        plans = {str(plan.name): plan for plan in file.program.execution_plan or ()}
+        shared = read_manifest(file).shared_state
+        check_shared(file, plans.values(), shared)
+        super().__init__(_Common(file, plans, Runtimes(find_backend), shared))
+
+    def new_session(self) -> Session:
+        """Further instances of the methods, which share buffers among themselves only, starting with initial values."""
+        return Session(self._common)
+
+    def new_method(self, name: str) -> Method:
+        """A further instance of one method, with buffers of its own.
+
+        Raises RuntimeUnavailableError if a delegate cannot run here.
+        """
+        return self.new_session()[name]
+
+    def close(self) -> None:
+        """Release the delegates of all methods of all sessions."""
+        with self._common.lock:
+            methods = list(self._common.methods)
+        for method in methods:
+            method.close()
 
 
 def load(

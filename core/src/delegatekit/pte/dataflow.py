@@ -6,7 +6,8 @@ may leave views out: then a value that no instruction writes is another value's 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import bisect
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,17 +38,19 @@ def calls(plan: schema.ExecutionPlan) -> list[Any]:
     return [instruction.instr_args for chain in plan.chains or () for instruction in chain.instructions or ()]
 
 
-def effects(plan: schema.ExecutionPlan) -> tuple[Effect, ...]:
+def effects(plan: schema.ExecutionPlan, delegate_outputs: Mapping[int, int] | None = None) -> tuple[Effect, ...]:
     """The effect of each instruction of `calls(plan)`; one more at the end reads the method's outputs.
 
+    `delegate_outputs` says how many outputs each delegate has, by index, as far as that is known.
     The plan's indices must have been checked. Raises FormatError for a delegate whose inputs and outputs are mixed up.
     """
-    return tuple(_Flow(plan).run())
+    return tuple(_Flow(plan, delegate_outputs or {}).run())
 
 
 class _Flow:
-    def __init__(self, plan: schema.ExecutionPlan) -> None:
+    def __init__(self, plan: schema.ExecutionPlan, delegate_outputs: Mapping[int, int]) -> None:
         self.plan = plan
+        self.delegate_outputs = delegate_outputs
         self.values = [value.val for value in plan.values or ()]
         self.calls = calls(plan)
         # Many calls may share one long list, but not so that work and memory explode.
@@ -57,6 +60,8 @@ class _Flow:
         self.read: set[int] = set()
         #: Memory -> the value that was written there last.
         self.owners: dict[tuple[int, int], int] = {}
+        #: Buffer -> the spans of these values that nothing has been written over, as (begin, end, value), sorted.
+        self.spans: dict[int, list[tuple[int, int, int]]] = {}
 
     def run(self) -> Iterator[Effect]:
         inputs = set(self.plan.inputs or ())
@@ -69,8 +74,8 @@ class _Flow:
 
     def settled(self, effect: Effect) -> Effect:
         """The effect with what its reads see, after which its values are read and written."""
-        owners = (self.owner(index) for index in effect.reads if index not in self.defined)
-        through = tuple(owner for owner in owners if owner is not None)
+        unwritten = (index for index in effect.reads if index not in self.defined)
+        through = tuple(dict.fromkeys(owner for index in unwritten for owner in self.seen(index)))
         self.read.update(effect.reads, through)
         for index in effect.writes:
             self.define(index)
@@ -82,6 +87,20 @@ class _Flow:
         place = _place(self.values[index])
         if place is not None:
             self.owners[place] = index
+            spans = self.spans.setdefault(place[0], [])
+            end = place[1] + _size(self.values[index])
+            low, high = _overlapping(spans, place[1], end)
+            spans[low:high] = [(place[1], end, index)] if end > place[1] else []
+
+    def seen(self, index: int) -> list[int]:
+        """The values whose memory this one sees: the same, a larger one that it is a part of, or its parts."""
+        place = _place(self.values[index])
+        if place is None:
+            return []
+        spans = self.spans.get(place[0], [])
+        low, high = _overlapping(spans, place[1], place[1] + _size(self.values[index]))
+        self.spend(high - low)
+        return [owner for _, _, owner in spans[low:high]]
 
     def owner(self, index: int) -> int | None:
         """The value whose memory this one names, too."""
@@ -113,6 +132,9 @@ class _Flow:
 
     def delegate(self, step: int, call: schema.DelegateCall) -> Effect:
         arguments = call.args or []
+        stated = self.delegate_outputs.get(call.delegate_index)
+        if stated is not None and 0 < stated <= len(arguments):
+            return Effect(tuple(arguments[:-stated]), tuple(arguments[-stated:]))
         all_arguments = set(arguments)
         known = [self.is_input(step, index, all_arguments) for index in arguments]
         # Inputs come first: what stands before one is one.
@@ -155,13 +177,16 @@ class _Flow:
         """The value itself; of a list of tensors, its items."""
         value = self.values[index]
         if isinstance(value, schema.TensorList | schema.OptionalTensorList):
-            self.budget -= len(value.items or ())
-            if self.budget < 0:
-                raise FormatError(
-                    "its lists of tensors unfold to far more than the file holds", where=f"method {self.plan.name}"
-                )
+            self.spend(len(value.items or ()))
             return [item for item in value.items or () if item >= 0]
         return (index,)
+
+    def spend(self, items: int) -> None:
+        self.budget -= items
+        if self.budget < 0:
+            raise FormatError(
+                "its lists of tensors unfold to far more than the file holds", where=f"method {self.plan.name}"
+            )
 
     def _find_last_mentions(self) -> list[int]:
         last = [-1] * len(self.values)
@@ -193,3 +218,11 @@ def _place(value: Any) -> tuple[int, int] | None:
 
 def _size(value: Any) -> int:
     return value.nbytes if isinstance(value, schema.Tensor) else 0
+
+
+def _overlapping(spans: Sequence[tuple[int, int, int]], begin: int, end: int) -> tuple[int, int]:
+    """The range of the sorted, disjoint spans that overlap the bytes from `begin` to `end`."""
+    low = bisect.bisect_left(spans, (begin, -1, -1))
+    if low and spans[low - 1][1] > begin:
+        low -= 1
+    return low, max(low, bisect.bisect_left(spans, (end, -1, -1)))

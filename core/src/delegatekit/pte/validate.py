@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from delegatekit_api import FormatError
 
+from ..manifest import read_manifest
 from . import schema
 from .dataflow import Effect, calls, effects
+from .in_place import IN_PLACE
 from .reader import PteFile
 from .signatures import Kinds, signature
 
@@ -20,6 +22,7 @@ from .signatures import Kinds, signature
 _LARGEST_BUFFER = 64 << 30
 _DAMAGED = "the file is damaged, or was written by a faulty tool"
 
+_NUMBERS = (schema.Int, schema.Bool, schema.Double)
 _LISTS = (schema.IntList, schema.DoubleList, schema.BoolList, schema.TensorList, schema.OptionalTensorList)
 
 
@@ -34,7 +37,7 @@ def validate(file: PteFile) -> None:
     for index, segment in enumerate(program.segments or ()):
         if segment.size and not file.segments[index].nbytes:
             raise FormatError("is empty, but should not be", where=f"segment {index}")
-    _ = file.named_data
+    manifest = read_manifest(file)
     names: set[str] = set()
     for index, plan in enumerate(program.execution_plan or ()):
         if not plan.name:
@@ -42,7 +45,7 @@ def validate(file: PteFile) -> None:
         if plan.name in names:
             raise FormatError("is there twice", where=f"method {plan.name}", hint=_DAMAGED)
         names.add(plan.name)
-        _Plan(file, plan).check()
+        _Plan(file, plan, manifest.outputs_of(plan.name)).check()
 
 
 def validate_data(file: PteFile) -> None:
@@ -64,8 +67,9 @@ def _require(value: Any, what: str, where: str) -> None:
 class _Plan:
     """The checks of one method."""
 
-    def __init__(self, file: PteFile, plan: schema.ExecutionPlan) -> None:
+    def __init__(self, file: PteFile, plan: schema.ExecutionPlan, delegate_outputs: Mapping[int, int]) -> None:
         self.file = file
+        self.delegate_outputs = delegate_outputs
         self.plan = plan
         self.where = f"method {plan.name}"
         self.values: Sequence[schema.EValue] = plan.values or []
@@ -93,7 +97,7 @@ class _Plan:
                 self.fail("has no instructions", f"{self.where}, chain {number}")
             for step, instruction in enumerate(chain.instructions or ()):
                 self.check_instruction(instruction.instr_args, chain, f"{self.where}, instruction {step}")
-        _WriteCheck(self.plan, self.where).run()
+        _WriteCheck(self.plan, self.where, self.delegate_outputs).run()
 
     def reserve(self, size: int, where: str) -> None:
         self.reserved += size
@@ -229,8 +233,11 @@ class _Plan:
             arguments = self.arguments(call, where)
             if not arguments:
                 self.fail("calls a delegate without arguments", where)
-            if not all(isinstance(argument, schema.Tensor) for argument in arguments):
-                self.fail("passes something that is no tensor to a delegate", where)
+            # Stock ExecuTorch passes the sizes that a delegate's program names, too, between its inputs.
+            if not all(isinstance(argument, (schema.Tensor, *_NUMBERS)) for argument in arguments):
+                self.fail("passes something that is neither tensor nor number to a delegate", where)
+            if not isinstance(arguments[-1], schema.Tensor):
+                self.fail("calls a delegate whose last argument, an output, is no tensor", where)
         elif isinstance(call, schema.MoveCall):
             if any(isinstance(self.value(index, where), _LISTS) for index in (call.move_from, call.move_to)):
                 self.fail("moves a list", where)
@@ -271,8 +278,9 @@ class _WriteCheck:
     The latter are found in methods without jumps.
     """
 
-    def __init__(self, plan: schema.ExecutionPlan, where: str) -> None:
+    def __init__(self, plan: schema.ExecutionPlan, where: str, delegate_outputs: Mapping[int, int]) -> None:
         self.plan = plan
+        self.delegate_outputs = delegate_outputs
         self.where = where
         self.values = [value.val for value in plan.values or ()]
         self.calls = calls(plan)
@@ -281,7 +289,7 @@ class _WriteCheck:
         self.last_read: dict[int, int] = {}
 
     def run(self) -> None:
-        found = effects(self.plan)
+        found = effects(self.plan, self.delegate_outputs)
         self.check_constants(found)
         if any(isinstance(call, schema.JumpFalseCall | schema.MoveCall) for call in self.calls):
             return
@@ -298,7 +306,7 @@ class _WriteCheck:
                 self.write(index, -1)
         for step, effect in enumerate(found):
             for index in effect.writes:
-                self.write(index, step)
+                self.write(index, step, over_operand=self.takes_over(index, step, effect))
 
     def check_constants(self, found: Sequence[Effect]) -> None:
         """Constants are in the file, mapped read-only: writing to one would end the process."""
@@ -326,7 +334,19 @@ class _WriteCheck:
     def at(self, step: int) -> str:
         return f"{self.where}, instruction {step}" if step >= 0 else f"{self.where}, inputs"
 
-    def write(self, index: int, step: int) -> None:
+    def takes_over(self, index: int, step: int, effect: Effect) -> bool:
+        """Whether an instruction writes a value over one that it reads, exactly, and its kernel may do so."""
+        call = self.calls[step] if step < len(self.calls) else None
+        if not isinstance(call, schema.KernelCall):
+            return False
+        if (self.plan.operators or [])[call.op_index].full_name not in IN_PLACE:
+            return False
+        mine = _span(self.values[index])
+        spans = [span for span in (_span(self.values[other]) for other in effect.reads) if span is not None]
+        met = [span for span in spans if mine and span[0] == mine[0] and span[1] < mine[2] and mine[1] < span[2]]
+        return bool(met) and all(span == mine for span in met)
+
+    def write(self, index: int, step: int, *, over_operand: bool = False) -> None:
         value = self.values[index]
         if not isinstance(value, schema.Tensor) or value.allocation_info is None or not value.nbytes:
             return
@@ -338,7 +358,7 @@ class _WriteCheck:
             position -= 1
         while position < len(starts) and starts[position] < end:
             _, other, last = spans[position]
-            if other != index and last >= step:
+            if other != index and last >= step + over_operand:
                 raise FormatError(
                     f"value {index} overwrites value {other}, which is read until instruction {last}",
                     where=self.at(step),
@@ -347,6 +367,14 @@ class _WriteCheck:
             del starts[position], spans[position]
         starts.insert(position, start)
         spans.insert(position, (end, index, max(step, self.last_read.get(index, step))))
+
+
+def _span(value: Any) -> tuple[int, int, int] | None:
+    """Buffer, begin and end of a planned value."""
+    if not isinstance(value, schema.Tensor) or value.allocation_info is None:
+        return None
+    begin = value.allocation_info.offset
+    return value.allocation_info.memory_id, begin, begin + value.nbytes
 
 
 def _is_constant(value: Any) -> bool:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch.fx import Node
+import torch
+from torch.fx import Node
+
+from .sizes import Size, size_of
 
 _MISSING = object()
+#: What a node may be beside a tensor (or several).
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def argument(node: Node, name: str) -> Any:
@@ -37,9 +41,22 @@ def _parameters(target: Any) -> dict[str, tuple[int | None, Any]]:
     }
 
 
-def shape_of(node: Node) -> tuple[int, ...]:
-    """Sizes of a node's (tensor) value."""
-    return tuple(node.meta["val"].shape)
+def shape_of(node: Node) -> tuple[Size, ...]:
+    """Sizes of a node's (tensor) value. Raises LoweringError for one without an upper bound."""
+    return tuple(map(size_of, node.meta["val"].shape))
+
+
+def tensor_operands(node: Node) -> list[Node]:
+    """The nodes that a call reads, less those that are numbers computed from sizes."""
+    return [operand for operand in node.all_input_nodes if not isinstance(operand.meta.get("val"), _NUMBERS)]
+
+
+def size_argument(item: Any) -> Size | None:
+    """An argument that is a size: an int, or a node that computes one; None for other things."""
+    if isinstance(item, int):
+        return item
+    value = item.meta.get("val") if isinstance(item, Node) else None
+    return size_of(value) if isinstance(value, torch.SymInt) else None
 
 
 def rank_of(node: Node) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from . import operators as ops
 from . import schema
 from .check import check_shapes
 from .graph import DataType, Graph, Node, Shape, Value, constant_bytes
+from .sizes import largest
 
 MAGIC: Final = b"XH00"
 IDENTIFIERS: Final = (b"XN00", b"XN01")
@@ -105,7 +106,8 @@ def _value(
     tensor = schema.XNNTensorValue(
         datatype=int(value.datatype),
         num_dims=len(value.shape),
-        dims=list(value.shape),
+        # XNNPACK reads the sizes of its inputs in every call; what is declared is the largest call.
+        dims=list(map(largest, value.shape)),
         constant_buffer_idx=0 if value.data is None else constants.index(value.data),
         external_id=externs.get(value, schema.NONE),
         flags=flags,
@@ -151,8 +153,8 @@ def _fields(operator: ops.Operator, inputs: list[int]) -> tuple[str, dict[str, A
             return operator.kind.value, {**_convolution(operator), **_weighted(inputs)}
         case ops.Pool():
             return operator.kind.value, {**_pool(operator), "input_id": inputs[0]}
-        case ops.GlobalAveragePool():
-            return "GlobalAvgPooling2d", {"input_id": inputs[0], "flags": schema.KEEP_DIMS}
+        case ops.GlobalAveragePool(keep_dims):
+            return "GlobalAvgPooling2d", {"input_id": inputs[0], "flags": schema.KEEP_DIMS if keep_dims else 0}
         case ops.ResizeBilinear(height, width, align_corners):
             flags = schema.ALIGN_CORNERS if align_corners else 0
             sizes = {"new_height": height, "new_width": width}
@@ -246,12 +248,16 @@ def parse(blob: bytes | bytearray | memoryview) -> schema.XNNGraph:
 
 
 def validate(
-    blob: bytes | bytearray | memoryview, named_data: Mapping[str, memoryview], arguments: int
+    blob: bytes | bytearray | memoryview,
+    named_data: Mapping[str, memoryview],
+    arguments: int,
+    numbers: Collection[int] = (),
 ) -> frozenset[str]:
     """Check a blob for what the runtime does not check, or crashes on; returns the keys of the named data it uses.
 
-    `arguments` is the number of the delegate's inputs and outputs. Raises FormatError for values used but not defined,
-    constants whose data is missing or has another size than their shape, and a wrong number of arguments.
+    `arguments` is the number of the delegate's inputs and outputs, together with the `numbers` among them: the places
+    of arguments that XNNPACK does not look at. Raises FormatError for values used but not defined, constants whose data
+    is missing or has another size than their shape, and a wrong number of arguments.
     """
     graph = parse(blob)
     section_size = _HEADER.unpack_from(memoryview(blob).cast("B"))[-1]
@@ -271,7 +277,7 @@ def validate(
             externs.add(tensor.external_id)
         if tensor.constant_buffer_idx:
             _validate_constant(tensor, entries, named_data, section_size, where)
-    if externs != set(range(arguments)):
+    if externs != set(range(arguments)).difference(numbers):
         raise FormatError(f"external values {sorted(externs)} are not the {arguments} arguments", where="XNNPACK blob")
     for index, node in enumerate(graph.xnodes):
         where = f"XNNPACK blob, node {index}"

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
+from delegatekit_api import LoweringError
+
 from . import operators as ops
-from .graph import Bounds, Graph, Node, Shape, Value
-from .layout import Order, Tensor, channels_last, inverse, moves_elements, reshape_through
+from .graph import MAX_RANK, Bounds, Graph, Node, Shape, Value, static
+from .layout import Order, Tensor, channels_last, inverse, moves_elements, regroupings, reshape_through
+from .sizes import Dynamic, Size, dynamic_count, largest
 
 
 class Builder:
@@ -61,6 +64,7 @@ class Builder:
 
     def filled(self, shape: Shape, number: float) -> Tensor:
         """A constant with the same number everywhere."""
+        shape = static(shape)
         key = (shape, repr(float(number)))
         found = self._constants.get(key)
         if found is None:
@@ -93,13 +97,17 @@ class Builder:
         producer = value.producer
         if producer is not None and isinstance(producer.operator, ops.Reshape):
             value = producer.inputs[0]
-        return value if value.shape == shape else self.emit(ops.Reshape(shape), value)
+        if value.shape == shape:
+            return value
+        if dynamic_count(shape) > 1:
+            return self.dense(self._regrouped(Tensor.dense(value), shape))
+        return self.emit(ops.Reshape(tuple(0 if isinstance(size, Dynamic) else size for size in shape)), value)
 
     def transposed(self, value: Value, permutation: Sequence[int]) -> Value:
         """The value with permuted axes; chains become one transpose, and moving axes of size 1 is a reshape."""
         permutation = tuple(permutation)
         if value.data is not None:
-            return self.constant(value.data.reshape(value.shape).permute(permutation))
+            return self.constant(value.data.reshape(static(value.shape)).permute(permutation))
         producer = value.producer
         if producer is not None and isinstance(producer.operator, ops.Transpose):
             value, inner = producer.inputs[0], producer.operator.permutation
@@ -110,9 +118,10 @@ class Builder:
             before, after = (tuple(sizes[axis] for axis in permutation) for sizes in (pad.before, pad.after))
             inner_value = self.transposed(producer.inputs[0], permutation)
             return self.emit(ops.ConstantPad(before, after, pad.fill), inner_value)
-        if not moves_elements(value.shape, permutation):
-            return self.reshaped(value, tuple(value.shape[axis] for axis in permutation))
-        return self.emit(ops.Transpose(permutation), value)
+        shape = tuple(value.shape[axis] for axis in permutation)
+        if not moves_elements(value.shape, permutation) and dynamic_count(shape) < 2:
+            return self.reshaped(value, shape)
+        return value if permutation == tuple(range(len(shape))) else self.emit(ops.Transpose(permutation), value)
 
     # -- tensors in the layout that an operator needs --------------------------------------------------------------
 
@@ -137,18 +146,31 @@ class Builder:
         if tensor.shape == shape:
             return tensor
         through = reshape_through(tensor, shape)
-        if through is None:
-            return Tensor.dense(self.reshaped(self.dense(tensor), shape))
-        return Tensor(self.reshaped(tensor.value, through.shape), through.order)
+        if through is not None and (dynamic_count(shape) < 2 or through.shape == tensor.value.shape):
+            return Tensor(self.reshaped(tensor.value, through.shape), through.order)
+        if dynamic_count(shape) > 1 and tensor.value.data is None:
+            return self._regrouped(tensor, shape)
+        return Tensor.dense(self.reshaped(self.dense(tensor), shape))
 
-    def slice(self, tensor: Tensor, axis: int, start: int, size: int) -> Tensor:
-        """`size` elements from `start` along a logical axis."""
+    def slice(self, tensor: Tensor, axis: int, start: int, size: Size) -> Tensor:
+        """`size` elements from `start` along a logical axis: a known number, or all that there are up to some place."""
         stored = tensor.value.shape
         if size == tensor.shape[axis]:
             return tensor
-        offsets, sizes = [0] * len(stored), list(stored)
-        offsets[tensor.order[axis]], sizes[tensor.order[axis]] = start, size
+        offsets, sizes = [0] * len(stored), list(map(largest, stored))
+        offsets[tensor.order[axis]], sizes[tensor.order[axis]] = start, largest(size)
         return self.map(ops.Slice(tuple(offsets), tuple(sizes)), tensor)
+
+    def concatenated(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+        """Tensors of equal rank joined along a logical axis, in the storage order that most of them have."""
+        order = self.common_order(tensors, len(tensors[0].shape))
+        operator = ops.Concatenate(order[axis])
+        values = [self.stored(tensor, order) for tensor in tensors]
+        while len(values) > 1:
+            # In groups of five, the groups in groups of five: an element is copied as often as the tree is deep.
+            groups = [values[at : at + _CONCATENATE_LIMIT] for at in range(0, len(values), _CONCATENATE_LIMIT)]
+            values = [group[0] if len(group) == 1 else self.emit(operator, *group) for group in groups]
+        return Tensor(values[0], order)
 
     def pad(self, tensor: Tensor, amounts: Sequence[tuple[int, int]], fill: float) -> Tensor:
         """`fill` before and after each logical axis."""
@@ -157,6 +179,76 @@ class Builder:
         axes = inverse(tensor.order)
         before, after = (tuple(amounts[axis][side] for axis in axes) for side in (0, 1))
         return self.map(ops.ConstantPad(before, after, fill), tensor)
+
+    # -- reshapes with several sizes that change --------------------------------------------------------------------
+
+    def _regrouped(self, tensor: Tensor, target: Shape) -> Tensor:
+        """The tensor under a shape with several sizes that change, which XNNPACK's reshape cannot be told.
+
+        Axes of fixed sizes are cut and joined by slices and concatenations; axes of size 1 come by broadcasting and go
+        by averaging. See `regrouping_obstacle` for what can be done.
+        """
+        shape = tensor.shape
+        obstacle = regrouping_obstacle(shape, target)
+        if obstacle is not None:
+            raise LoweringError(f"{shape} to {target}: {obstacle}", where="XNNPACK graph")
+        units = [axis for axis, size in enumerate(shape) if size == 1]
+        free = len(units)
+        # Axes of size 1 wait in front; `at` is the logical axis that comes next.
+        tensor = tensor.permuted([*units, *(axis for axis, size in enumerate(shape) if size != 1)])
+        at = free
+        for old, new in regroupings(shape, target):
+            if [shape[axis] for axis in old] == [target[axis] for axis in new]:
+                at += len(old)
+                continue
+            # The last but one is joined to the last; what is left of it goes to the front, and the next has its place.
+            second = at + len(old) - 2
+            for _ in old[1:]:
+                tensor = _moved(self._joined(tensor, second), second, 0)
+                free, at = free + 1, at + 1
+            for axis in new[:-1]:
+                if not free:
+                    tensor, free, at = self.lifted(tensor), 1, at + 1
+                tensor = self._cut(_moved(tensor, 0, at - 1), at - 1, largest(target[axis]))
+                free -= 1
+            at += 1
+        wanted = target.count(1)
+        for _ in range(wanted - free):
+            tensor, free = self.lifted(tensor), free + 1
+        surplus = free - wanted
+        if surplus > 0 and surplus % 2 and wanted:
+            tensor, surplus = self.lifted(self._without_units(tensor, surplus + 1)), 0
+        tensor = self._without_units(tensor, surplus)
+        sources = iter(range(wanted)), iter(range(wanted, len(target)))
+        return tensor.permuted([next(sources[size != 1]) for size in target])
+
+    def _joined(self, tensor: Tensor, axis: int) -> Tensor:
+        """The elements of an axis (of a known size) one behind the other along the next; the axis has then size 1."""
+        return self.concatenated(
+            [self.slice(tensor, axis, at, 1) for at in range(largest(tensor.shape[axis]))], axis + 1
+        )
+
+    def _cut(self, tensor: Tensor, axis: int, count: int) -> Tensor:
+        """The axis behind `axis` cut into `count` parts, which become `axis` (of size 1 before)."""
+        width = largest(tensor.shape[axis + 1]) // count
+        return self.concatenated([self.slice(tensor, axis + 1, at * width, width) for at in range(count)], axis)
+
+    def lifted(self, tensor: Tensor) -> Tensor:
+        """The tensor with a further axis of size 1 in front: a product with a one of higher rank."""
+        one = self.filled((1,) * (len(tensor.order) + 1), 1.0).value
+        value = self.emit(ops.Binary(ops.BinaryKind.MULTIPLY), tensor.value, one)
+        return Tensor(value, (0, *(axis + 1 for axis in tensor.order)))
+
+    def _without_units(self, tensor: Tensor, count: int) -> Tensor:
+        """The tensor less its first `count` axes, of size 1: means over one element, which take axes away in pairs."""
+        if count % 2:
+            tensor, count = self.lifted(tensor), count + 1
+        while count:
+            rest = sorted(range(2, len(tensor.order)), key=lambda axis: tensor.order[axis])
+            value = self.stored(tensor, inverse([*rest[:-1], 0, 1, rest[-1]]))
+            order = inverse([axis - 2 for axis in rest])
+            tensor, count = Tensor(self.emit(ops.GlobalAveragePool(keep_dims=False), value), order), count - 2
+        return tensor
 
     # -- elementwise -----------------------------------------------------------------------------------------------
 
@@ -196,7 +288,9 @@ class Builder:
             return next(iter(candidates), identity)
 
         def cost(order: Order) -> tuple[int, bool]:
-            moved = sum(tensor.value.size for tensor in tensors if not _is_free(tensor) and _differs(tensor, order))
+            moved = sum(
+                largest(tensor.value.size) for tensor in tensors if not _is_free(tensor) and _differs(tensor, order)
+            )
             # What comes out of a convolution mostly goes into one: of two equals, stay away from the identity.
             return moved, order == identity
 
@@ -211,6 +305,43 @@ class Builder:
         elif len(tensor.order) < rank:
             return self.dense(tensor)
         return self.stored(tensor, order)
+
+
+#: XNNPACK joins at most this many values in one node.
+_CONCATENATE_LIMIT = 5
+#: Parts that an axis may be cut into, or that may be joined to one.
+_PART_LIMIT = 32
+
+
+def regrouping_obstacle(shape: Shape, target: Shape) -> str | None:
+    """Why a reshape between shapes with several sizes that change cannot be done; None if it can.
+
+    The axes that change stay what they are, or stand for themselves on both sides; the others may be cut and joined.
+    """
+    units, rank = shape.count(1), len(shape)
+    for old, new in regroupings(shape, target):
+        before, after = [shape[axis] for axis in old], [target[axis] for axis in new]
+        if before == after:
+            continue
+        if dynamic_count((*before, *after)):
+            return "sizes that change are joined or cut"
+        parts = max(map(largest, (*before[:-1], *after[:-1])))
+        if parts > _PART_LIMIT:
+            return f"{parts} parts of an axis"
+        units += len(old) - 1
+        missing = max(0, len(new) - 1 - units)
+        units, rank = units + missing - (len(new) - 1), rank + missing
+    wanted = target.count(1)
+    # Axes go in pairs: an odd one needs another.
+    peak = rank + (max(0, wanted - units) if wanted else units % 2)
+    return f"needs {peak} axes, XNNPACK allows {MAX_RANK}" if peak > MAX_RANK else None
+
+
+def _moved(tensor: Tensor, source: int, destination: int) -> Tensor:
+    """The tensor with one logical axis at another place."""
+    dims = [axis for axis in range(len(tensor.order)) if axis != source]
+    dims.insert(destination, source)
+    return tensor.permuted(dims)
 
 
 def _is_free(tensor: Tensor) -> bool:

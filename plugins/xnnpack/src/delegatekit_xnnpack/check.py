@@ -19,9 +19,13 @@ from .graph import Shape
 def check_shapes(table: Any, shapes: Mapping[int, Shape], where: str) -> None:
     """Compare the result of one node with its declared shape.
 
-    `shapes` maps value ids to the sizes that the blob declares. Nodes that this package never writes, and attributes
-    that leave a size open, are not checked. Raises FormatError.
+    `shapes` maps value ids to the sizes that the blob declares: those of the largest call. Nodes that this package
+    never writes are not checked. Raises FormatError.
     """
+    for name in ("perm", "new_shape", "offsets", "sizes"):
+        numbers = getattr(table, name, ())
+        if len(numbers or ()) != getattr(table, "num_dims", 0) and hasattr(table, name):
+            raise FormatError(f"has {len(numbers or ())} numbers in {name} for {table.num_dims} axes", where=where)
     read = _READERS.get(type(table).__mro__[1])
     operator = read(table) if read is not None else None
     if operator is None:
@@ -53,7 +57,7 @@ def _padding(table: Any) -> ops.Padding:
 def _unary(table: Any) -> ops.Operator | None:
     name = type(table).__name__
     if name == "GlobalAvgPooling2d":
-        return ops.GlobalAveragePool() if table.flags & schema.KEEP_DIMS else None
+        return ops.GlobalAveragePool(bool(table.flags & schema.KEEP_DIMS))
     return ops.Clamp() if name == "Clamp" or name in ops.UnaryKind.__members__.values() else None
 
 
@@ -85,7 +89,7 @@ def _pool(table: Any) -> ops.Operator:
 
 def _reshape(table: Any) -> ops.Operator | None:
     shape = tuple(table.new_shape or ())
-    return None if 0 in shape or not shape else ops.Reshape(shape)
+    return ops.Reshape(shape) if shape else None
 
 
 #: Fields of a node -> how to read it back.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from delegatekit_api import LoweringError
 
+from .sizes import Size, dynamic_count, smallest
+
 if TYPE_CHECKING:
     import torch
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 #: XNN_MAX_TENSOR_DIMS of XNNPACK.
 MAX_RANK = 6
 
-Shape = tuple[int, ...]
+Shape = tuple[Size, ...]
 
 
 class DataType(IntEnum):
@@ -95,7 +97,7 @@ class Value:
     producer: Node | None = field(default=None, repr=False)
 
     @property
-    def size(self) -> int:
+    def size(self) -> Size:
         """Number of elements."""
         return math.prod(self.shape)
 
@@ -165,13 +167,20 @@ class Graph:
 def _verify_value(value: Value, where: str) -> None:
     if len(value.shape) > MAX_RANK:
         raise LoweringError(f"has a value of rank {len(value.shape)}; XNNPACK allows {MAX_RANK}", where=where)
-    if any(size < 1 for size in value.shape):
+    if any(smallest(size) < 1 for size in value.shape):
         raise LoweringError(f"has a value without elements, {value.shape}", where=where)
     if value.data is not None:
         have = value.data.numel() * value.data.element_size()
-        want = constant_bytes(value.datatype, value.shape)
+        want = constant_bytes(value.datatype, static(value.shape))
         if have != want:
             raise LoweringError(f"has a constant of {have} bytes where {value.shape} needs {want}", where=where)
+
+
+def static(shape: Shape) -> tuple[int, ...]:
+    """A shape whose sizes are known. Raises LoweringError if one changes from call to call."""
+    if dynamic_count(shape):
+        raise LoweringError(f"sizes {shape} must not change from call to call", where="XNNPACK graph")
+    return shape  # type: ignore[return-value]
 
 
 def _verify_clamp(node: Node, where: str) -> None:

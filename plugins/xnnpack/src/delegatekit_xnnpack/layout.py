@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .graph import Shape, Value
+from .sizes import largest
 
 #: Logical axis -> stored axis.
 Order = tuple[int, ...]
@@ -77,7 +78,7 @@ def reshape_through(tensor: Tensor, target: Shape) -> StoredReshape | None:
     shape = tensor.shape
     ranks = _ranks_in_memory(tensor)
     placed: list[tuple[int, list[int]]] = []
-    for old, new in _groups(shape, target):
+    for old, new in regroupings(shape, target):
         positions = [ranks[tensor.order[axis]] for axis in old]
         if positions != list(range(positions[0], positions[0] + len(positions))):
             return None
@@ -92,8 +93,8 @@ def _ranks_in_memory(tensor: Tensor) -> dict[int, int]:
     return {axis: position for position, axis in enumerate(long)}
 
 
-def _groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
-    """The smallest runs of axes, those of size 1 left out, whose products agree."""
+def regroupings(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
+    """The smallest runs of axes, those of size 1 left out, whose products agree. Both shapes have as many elements."""
     old_axes = [axis for axis, size in enumerate(old) if size != 1]
     new_axes = [axis for axis, size in enumerate(new) if size != 1]
     groups: list[tuple[list[int], list[int]]] = []
@@ -103,7 +104,8 @@ def _groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
         product, wanted = old[old_axes[i]], new[new_axes[j]]
         i, j = i + 1, j + 1
         while product != wanted:
-            if product < wanted:
+            # Sizes that change may differ although they are equal in the largest call: then either side may grow.
+            if j == len(new_axes) or (i < len(old_axes) and largest(product) <= largest(wanted)):
                 left.append(old_axes[i])
                 product *= old[old_axes[i]]
                 i += 1

@@ -14,6 +14,7 @@ from typing import ClassVar
 from delegatekit_api import LoweringError
 
 from .graph import Shape
+from .sizes import Dynamic, Size, at_most, minimum
 
 
 class UnaryKind(str, Enum):
@@ -233,10 +234,10 @@ class Convolution(Operator):
         height, width = (size(axis, x[1 + axis], spans[axis]) for axis in (0, 1))
         return (x[0], height, width, outputs)
 
-    def _size(self, axis: int, size: int, padding: int) -> int:
+    def _size(self, axis: int, size: Size, padding: int) -> Size:
         return window_count(size + padding, self.kernel[axis], self.stride[axis], self.dilation[axis])
 
-    def _transposed_size(self, axis: int, size: int, padding: int) -> int:
+    def _transposed_size(self, axis: int, size: Size, padding: int) -> Size:
         reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1
         return (size - 1) * self.stride[axis] + reach + self.adjustment[axis] - padding
 
@@ -266,14 +267,16 @@ class Pool(Operator):
 
 @dataclass(frozen=True)
 class GlobalAveragePool(Operator):
-    """Mean of x (N, H, W, C) over H and W -> (N, 1, 1, C)."""
+    """Mean of x (..., H, W, C) over H and W -> (..., 1, 1, C), or (..., C) without `keep_dims`."""
 
     fuses_clamp = True
 
+    keep_dims: bool = True
+
     def _shape(self, *inputs: Shape) -> Shape:
         (x,) = inputs
-        _require(len(x) == 4, self, inputs)
-        return (x[0], 1, 1, x[3])
+        _require(len(x) >= 3, self, inputs)
+        return (*x[:-3], *((1, 1) if self.keep_dims else ()), x[-1])
 
 
 @dataclass(frozen=True)
@@ -304,28 +307,34 @@ class Transpose(Operator):
 
 @dataclass(frozen=True)
 class Reshape(Operator):
-    """The same elements under another shape (of rank 1 or more)."""
+    """The same elements under another shape (of rank 1 or more). One size may be 0: it is what the others leave."""
 
-    shape: Shape
+    shape: tuple[int, ...]
 
     def _shape(self, *inputs: Shape) -> Shape:
         (x,) = inputs
-        _require(bool(self.shape) and math.prod(x) == math.prod(self.shape), self, inputs)
-        return self.shape
+        known = math.prod(size for size in self.shape if size)
+        rest = math.prod(x) // known if known else 0
+        result = tuple(size or rest for size in self.shape)
+        _require(bool(result) and self.shape.count(0) <= 1 and math.prod(x) == math.prod(result), self, inputs)
+        return result
 
 
 @dataclass(frozen=True)
 class Slice(Operator):
-    """The block of `sizes` that begins at `offsets`."""
+    """The block of `sizes` that begins at `offsets`; where an axis changes from call to call, what there is of it."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
 
     def _shape(self, *inputs: Shape) -> Shape:
         (x,) = inputs
-        ends = zip(self.offsets, self.sizes, x, strict=True)
-        _require(all(offset >= 0 and offset + size <= extent for offset, size, extent in ends), self, inputs)
-        return self.sizes
+        result = []
+        for offset, size, extent in zip(self.offsets, self.sizes, x, strict=True):
+            end = minimum(offset + size, extent) if isinstance(extent, Dynamic) else offset + size
+            _require(offset >= 0 and at_most(end, extent), self, inputs)
+            result.append(end - offset)
+        return tuple(result)
 
 
 @dataclass(frozen=True)
@@ -368,7 +377,7 @@ def broadcast_shape(left: Shape, right: Shape) -> Shape:
     return tuple(result)
 
 
-def window_count(size: int, kernel: int, stride: int, dilation: int) -> int:
+def window_count(size: Size, kernel: int, stride: int, dilation: int) -> Size:
     """Positions of a dilated window that fit into `size`."""
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 

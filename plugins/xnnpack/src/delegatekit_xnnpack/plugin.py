@@ -35,8 +35,9 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="CPU inference on Arm, x86, WebAssembly and RISC-V (float32)",
-        api_version=ApiVersion(1, 0),
+        api_version=ApiVersion(1, 1),
         options=XnnpackOptions,
+        supports_dynamic_shapes=True,
         # XNNPACK's kernels load whole vectors and may read so many bytes behind the end of an input.
         overread_bytes=64,
     )

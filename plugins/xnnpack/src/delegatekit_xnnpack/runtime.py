@@ -61,7 +61,12 @@ class XnnpackRuntime:
 
     def init(self, payload: DelegatePayload) -> _Handle:
         """Validate the blob and load it. Raises FormatError, or RuntimeUnavailableError without executorch."""
-        keys = validate(payload.blob, payload.named_data, len(payload.inputs) + len(payload.outputs))
+        keys = validate(
+            payload.blob,
+            payload.named_data,
+            len(payload.inputs) + len(payload.outputs) + len(payload.numbers),
+            payload.numbers,
+        )
         available = self.is_available()
         if not available.available:
             raise RuntimeUnavailableError(available.reason, where=_DELEGATE_ID)
@@ -73,15 +78,20 @@ class XnnpackRuntime:
             raise FormatError(f"does not load: {_explain(error)}", where="XNNPACK blob") from error
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Run once. Raises ExecutionError."""
+        """Run once with this call's sizes; results may be smaller than `outputs`. Raises ExecutionError."""
         if handle.method is None:
             raise ExecutionError("was destroyed", where="XNNPACK delegate")
+        empty = [tuple(tensor.shape) for tensor in inputs if not tensor.numel()]
+        if empty:
+            # Some of XNNPACK's operators end the process then.
+            raise ExecutionError(f"an input has no elements, {empty[0]}", where="XNNPACK delegate")
         try:
             results = handle.method(tuple(inputs), clone_outputs=False)
         except RuntimeError as error:
             raise ExecutionError(f"failed: {_explain(error)}", where="XNNPACK delegate") from error
         for output, result in zip(outputs, results, strict=True):
-            output.copy_(result)
+            # Only sizes that change from call to call differ: the library refuses all others.
+            output.resize_(result.shape).copy_(result)
 
     def destroy(self, handle: _Handle) -> None:
         """Release the delegate; twice is harmless."""

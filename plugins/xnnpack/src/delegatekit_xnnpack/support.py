@@ -21,10 +21,12 @@ from delegatekit_api import (
     Verdict,
 )
 
-from .arguments import argument, per_axis, rank_of, shape_of
-from .graph import MAX_RANK
+from .arguments import argument, axis_of, per_axis, rank_of, shape_of, tensor_operands
+from .graph import MAX_RANK, Shape
+from .joined import company, needs_company, reshape_obstacle, view_obstacle
 from .lowering import elementwise, reduction, spatial
 from .lowering.shape import index_runs, pad_amounts, selected_indices, slice_bounds
+from .sizes import Dynamic, dynamic_count, is_bounded, largest, minimum, smallest
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 def float32_tensors(node: Node, program: ProgramView) -> str | None:
     """All tensors are float32 (single numbers known at lowering time are converted)."""
-    for operand in (*node.all_input_nodes, node):
+    for operand in (*tensor_operands(node), node):
         value = operand.meta.get("val")
         if not isinstance(value, torch.Tensor):
             return f"{operand.name} is not one tensor"
@@ -61,23 +63,40 @@ def _index_operands(node: Node) -> tuple[Any, ...]:
     return (argument(node, "index"),) if str(node.target) == "aten.index_select.default" else ()
 
 
-def static_sizes(node: Node, program: ProgramView) -> str | None:
-    """No size depends on the input."""
-    for operand in (*node.all_input_nodes, node):
-        if not all(isinstance(size, int) for size in operand.meta["val"].shape):
-            return f"{operand.name} has sizes that change from call to call, {tuple(operand.meta['val'].shape)}"
+def bounded_sizes(node: Node, program: ProgramView) -> str | None:
+    """Sizes that change from call to call have an upper bound, and grow together."""
+    for operand in (*tensor_operands(node), node):
+        sizes = operand.meta["val"].shape
+        if not all(map(is_bounded, sizes)):
+            return f"{operand.name} has a size without an upper bound, {tuple(sizes)}"
+        if not all(largest(size) == max(size.calls) for size in shape_of(operand) if isinstance(size, Dynamic)):
+            return f"{operand.name} has a size that shrinks where another one grows, {tuple(sizes)}"
     return None
 
 
 def rank_and_elements(node: Node, program: ProgramView) -> str | None:
     """At most 6 axes, and at least one element."""
-    for operand in (*node.all_input_nodes, node):
+    for operand in (*tensor_operands(node), node):
         shape = shape_of(operand)
         if len(shape) > MAX_RANK:
             return f"{operand.name} has {len(shape)} axes: XNNPACK allows {MAX_RANK}"
         if 0 in shape:
             return f"{operand.name} has no elements, {shape}"
+        if any(smallest(size) < 1 for size in shape):
+            return f"{operand.name} has no elements in some calls, {shape}"
     return None
+
+
+#: Operators whose size arguments need not be read: they follow from the shape of the result.
+_TAKE_SIZES = ("view_copy", "expand_copy", "slice_copy", "select_copy", "upsample_bilinear2d", "upsample_nearest2d")
+
+
+def numbers_known(node: Node, program: ProgramView) -> str | None:
+    """Numbers beside the tensors, but for sizes of results, are not computed from sizes."""
+    numbers = [operand.name for operand in node.all_input_nodes if operand not in tensor_operands(node)]
+    if not numbers or str(node.target).split(".")[1] in _TAKE_SIZES:
+        return None
+    return f"{numbers[0]} is a number that is computed from sizes"
 
 
 # -- shared constraints ----------------------------------------------------------------------------------------------
@@ -85,7 +104,7 @@ def rank_and_elements(node: Node, program: ProgramView) -> str | None:
 
 def not_scalar(node: Node, program: ProgramView) -> str | None:
     """No operand and no result of rank 0."""
-    for operand in (*node.all_input_nodes, node):
+    for operand in (*tensor_operands(node), node):
         if rank_of(operand) == 0:
             return f"{operand.name} has rank 0: XNNPACK cannot reshape from or to it"
     return None
@@ -202,21 +221,61 @@ def slope_per_channel(node: Node, program: ProgramView) -> str | None:
 # -- shapes ----------------------------------------------------------------------------------------------------------
 
 
+def known_repeats(node: Node, program: ProgramView) -> str | None:
+    """Axes are expanded to sizes that do not change."""
+    shape, target = shape_of(node.args[0]), shape_of(node)  # type: ignore[arg-type]
+    kept = (1,) * (len(target) - len(shape)) + shape
+    changing = [want for have, want in zip(kept, target, strict=True) if have != want and isinstance(want, Dynamic)]
+    return f"an axis is repeated {changing[0]} times, which changes from call to call" if changing else None
+
+
 def few_repeats(node: Node, program: ProgramView) -> str | None:
-    """An axis for each repetition fits into 6 axes, and every axis is repeated at least once."""
+    """An axis for each repetition fits into 6 axes; where several sizes change, 25 repetitions at most."""
     tiles = elementwise.repeat_tiles(node)
+    if dynamic_count(shape_of(node)) > 1:
+        most = max(tile for tile, _ in tiles)
+        return None if most <= _RUN_LIMIT else f"{most} repetitions where several sizes change"
     axes = sum(2 if tile > 1 else 1 for tile, _ in tiles)
     if axes <= MAX_RANK:
         return None
     return f"{len(tiles)} axes, {axes - len(tiles)} of them repeated, need {axes}: XNNPACK allows {MAX_RANK}"
 
 
+def viewable(node: Node, program: ProgramView) -> str | None:
+    """At most one size of the result changes, or those that change are neither joined nor cut."""
+    return view_obstacle(node)
+
+
 def sliceable(node: Node, program: ProgramView) -> str | None:
-    """The step is 1, or one axis more fits into 6."""
-    _, _, step = slice_bounds(node)
-    if step == 1 or rank_of(node) < MAX_RANK:
+    """The step is 1, or one axis more fits into 6; a slice of an axis that changes begins and ends at known places."""
+    axis, start, _, step = slice_bounds(node)
+    shape, result = shape_of(argument(node, "self")), shape_of(node)
+    size, count = shape[axis], result[axis]
+    if not isinstance(start, int):
+        return "the slice begins at a place that changes from call to call"
+    if isinstance(size, Dynamic) and (
+        step != 1 or minimum(start + largest(count), size) - start != count  # what XNNPACK's slice leaves
+    ):
+        return f"a slice of {count} elements, step {step}, of {size}: XNNPACK's slices end at a known place"
+    if step == 1:
         return None
-    return f"step {step} along one of {MAX_RANK} axes: XNNPACK slices with step 1"
+    if rank_of(node) == MAX_RANK:
+        return f"step {step} along one of {MAX_RANK} axes: XNNPACK slices with step 1"
+    before, after = shape[:axis], shape[axis + 1 :]
+    rows = (*before, count, step, *after)
+    return reshape_obstacle((*before, count * step, *after), rows) or reshape_obstacle(
+        (*before, count, 1, *after), result
+    )
+
+
+def selects_known(node: Node, program: ProgramView) -> str | None:
+    """The index is known, and exists in every call."""
+    shape, index = shape_of(argument(node, "self")), argument(node, "index")
+    axis = axis_of(argument(node, "dim"), len(shape))
+    size = shape[axis]
+    if not isinstance(index, int) or (isinstance(size, Dynamic) and not 0 <= index < smallest(size)):
+        return "the index is counted from the end of an axis that changes, or computed"
+    return reshape_obstacle((*shape[:axis], 1, *shape[axis + 1 :]), shape_of(node))
 
 
 def few_runs(node: Node, program: ProgramView) -> str | None:
@@ -225,6 +284,10 @@ def few_runs(node: Node, program: ProgramView) -> str | None:
     if indices is None:
         return "index is computed: XNNPACK has no gather"
     runs = len(index_runs(indices))
+    shape = shape_of(argument(node, "self"))
+    size = shape[axis_of(argument(node, "dim"), len(shape))]
+    if isinstance(size, Dynamic) and max(indices) >= smallest(size):
+        return f"index {max(indices)} does not exist in every call: the axis has {size} elements"
     return None if runs <= _RUN_LIMIT else f"{runs} separate runs of indices: XNNPACK has no gather"
 
 
@@ -239,17 +302,30 @@ def same_ranks(node: Node, program: ProgramView) -> str | None:
 
 
 def pads_what_is_left(node: Node, program: ProgramView) -> str | None:
-    """Negative amounts leave something to pad."""
+    """Negative amounts leave something to pad, and do not count from the end of an axis that changes."""
     for size, (before, after) in zip(shape_of(argument(node, "self")), pad_amounts(node), strict=True):
-        if size + min(0, before) + min(0, after) < 1:
+        if smallest(size) + min(0, before) + min(0, after) < 1:
             return f"{before} and {after} around {size} elements cut everything off"
+        if isinstance(size, Dynamic) and after < 0:
+            return (
+                f"{-after} elements are cut off the end of an axis that changes: XNNPACK's slices end at a known place"
+            )
     return None
 
 
 def shuffles_a_batch(node: Node, program: ProgramView) -> str | None:
-    """The input is (N, C, H, W)."""
-    rank = rank_of(argument(node, "self"))
-    return None if rank == 4 else f"an input of rank {rank}: only (N, C, H, W) is taken"
+    """The input is (N, C, H, W), of which one size may change."""
+    shape = shape_of(argument(node, "self"))
+    if len(shape) != 4:
+        return f"an input of rank {len(shape)}: only (N, C, H, W) is taken"
+    return f"several sizes of {shape} change from call to call" if dynamic_count(shape) > 1 else None
+
+
+def halves_known(node: Node, program: ProgramView) -> str | None:
+    """The axis that is halved does not change."""
+    shape = shape_of(argument(node, "self"))
+    size = shape[argument(node, "dim") % len(shape)]
+    return f"half of {size} elements is not at a known place" if isinstance(size, Dynamic) else None
 
 
 # -- matrix products -------------------------------------------------------------------------------------------------
@@ -271,7 +347,10 @@ def unscaled(node: Node, program: ProgramView) -> str | None:
 
 def matrix_operands(node: Node, program: ProgramView) -> str | None:
     """The result has rank 1 or more."""
-    return "a dot product has a result of rank 0, which XNNPACK cannot reshape to" if rank_of(node) == 0 else None
+    if rank_of(node) == 0:
+        return "a dot product has a result of rank 0, which XNNPACK cannot reshape to"
+    shape, ranks = shape_of(node), {rank_of(operand) for operand in tensor_operands(node)}
+    return reshape_obstacle((*shape, 1), shape) if 1 in ranks else None
 
 
 # -- feature maps ----------------------------------------------------------------------------------------------------
@@ -304,6 +383,8 @@ def pool_shape(spatial: int, *, divides: bool = False) -> Constraint:
         rank = rank_of(argument(node, "self"))
         if rank not in (spatial + 1, spatial + 2):
             return f"an input of rank {rank}"
+        if argument(node, "ceil_mode") and dynamic_count(shape_of(argument(node, "self"))[-spatial:]):
+            return "ceil_mode where the size changes from call to call: XNNPACK's padding is known beforehand"
         divisor = argument(node, "divisor_override") if divides else None
         if divisor is None:
             return None
@@ -312,7 +393,8 @@ def pool_shape(spatial: int, *, divides: bool = False) -> Constraint:
             return f"divisor_override = {divisor}: XNNPACK divides by the number of elements in the window"
         return None
 
-    check.__doc__ = f"{spatial} spatial axes" + (", no divisor of its own." if divides else ".")
+    divisor = ", no divisor of its own" if divides else ""
+    check.__doc__ = f"{spatial} spatial axes{divisor}; with ceil_mode, they do not change."
     return check
 
 
@@ -326,16 +408,20 @@ def divides_evenly(axes: int) -> Constraint:
 
     def check(node: Node, program: ProgramView) -> str | None:
         before, after = shape_of(argument(node, "self"))[-axes:], shape_of(node)[-axes:]
+        if dynamic_count((*before, *after)):
+            return f"{before} to {after} needs windows that change from call to call"
         if all(old % new == 0 for old, new in zip(before, after, strict=True)):
             return None
         return f"{before} to {after} needs windows of different sizes"
 
-    check.__doc__ = "The result's sizes divide the input's."
+    check.__doc__ = "The result's sizes divide the input's, and none of them changes."
     return check
 
 
 def resize_ratio(node: Node, program: ProgramView) -> str | None:
-    """Scale factors, if given, are exactly the ratio of the sizes (or corners are aligned)."""
+    """The new height and width do not change; scale factors, if given, are exactly the ratio of the sizes."""
+    if dynamic_count(shape_of(node)[2:]):
+        return "a height or width that changes from call to call: XNNPACK resizes to a known one"
     if argument(node, "align_corners") or spatial.resize_is_exact(node):
         return None
     return f"scale_factors {argument(node, 'scale_factors')} are not the ratio of the sizes"
@@ -358,10 +444,65 @@ def image(node: Node, program: ProgramView) -> str | None:
 # -- reductions ------------------------------------------------------------------------------------------------------
 
 
+def reducible(*, counted: bool = False, averaged: bool = False) -> Constraint:
+    """Constraint: the axes to reduce can be brought where XNNPACK reduces them.
+
+    `counted`: the number of elements must not change; `averaged`: they are reduced by means.
+    """
+
+    def check(node: Node, program: ProgramView) -> str | None:
+        shape, reduced = shape_of(argument(node, "self")), reduction.reduced_sizes(node)
+        if counted and dynamic_count(reduced):
+            return f"a reduction over {math.prod(reduced)} elements, a number that changes from call to call"
+        return _pairs_obstacle(shape, len(reduced)) if averaged else _pools_obstacle(shape)
+
+    check.__doc__ = (
+        "The number of reduced elements does not change, and w" if counted else "W"
+    ) + f"here several sizes change, there are at most {MAX_RANK - 1 if averaged else 4} axes."
+    return check
+
+
+def _pairs_obstacle(shape: Shape, reduced: int) -> str | None:
+    if dynamic_count(shape) < 2 or len(shape) + reduced % 2 <= MAX_RANK - (reduced == len(shape)):
+        return None
+    return f"a mean of {len(shape)} axes, several of which change: XNNPACK reduces them in pairs"
+
+
+def _pools_obstacle(shape: Shape) -> str | None:
+    if dynamic_count(shape) < 2 or len(shape) <= 4:
+        return None
+    return f"a maximum of {len(shape)} axes, several of which change: XNNPACK pools feature maps"
+
+
 def enough_elements(node: Node, program: ProgramView) -> str | None:
     """There are more elements than the correction."""
-    count, correction = reduction.reduced_count(node), reduction.variance_correction(node)
+    count, correction = math.prod(reduction.reduced_sizes(node)), reduction.variance_correction(node)
+    if isinstance(count, Dynamic):
+        return f"correction {correction:g} of {count} elements, a number that changes" if correction else None
     return None if count > correction >= 0 else f"correction {correction:g} of {count} elements"
+
+
+def normalises_known(node: Node, program: ProgramView) -> str | None:
+    """The normalised axes do not change; where several others do, there are at most 5 axes."""
+    shape = shape_of(argument(node, "input"))
+    axes = len(argument(node, "normalized_shape"))
+    if dynamic_count(shape[-axes:]):
+        return f"axes {shape[-axes:]} that change from call to call are normalised"
+    return _pairs_obstacle(shape, axes)
+
+
+def groups_known(node: Node, program: ProgramView) -> str | None:
+    """Where several sizes change, there are at most 4 axes and 32 groups."""
+    shape, groups = shape_of(argument(node, "input")), argument(node, "num_groups")
+    batch, channels, *rest = shape
+    if dynamic_count(shape) < 2:
+        return None
+    grouped = (batch, groups, channels // groups, *rest)
+    return (
+        reshape_obstacle(shape, grouped)
+        or reshape_obstacle(grouped, shape)
+        or _pairs_obstacle(grouped, len(grouped) - 2)
+    )
 
 
 def positive_epsilon(node: Node, program: ProgramView) -> str | None:
@@ -399,14 +540,14 @@ TABLE = SupportTable(
         *_row("leaky_relu.default", normal_number("negative_slope"), keep=True),
         *_row("elu.default", plain_elu, normal_number("scale"), keep=True),
         *_row("prelu.default", slope_per_channel, keep=True),
-        *_row("glu.default", not_scalar, keep=True),
-        *_row("expand_copy.default", not_scalar, passenger=True),
+        *_row("glu.default", not_scalar, halves_known, keep=True),
+        *_row("expand_copy.default", not_scalar, known_repeats, passenger=True),
         *_row("repeat.default", not_scalar, few_repeats, passenger=True),
-        *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", not_scalar, passenger=True),
+        *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", not_scalar, viewable, passenger=True),
         *_row("permute_copy.default", passenger=True),
         *_row("slice_copy.Tensor", sliceable, passenger=True),
         *_row("index_select.default", not_scalar, few_runs, passenger=True),
-        *_row("select_copy.int", not_scalar, passenger=True),
+        *_row("select_copy.int", not_scalar, selects_known, passenger=True),
         *_row("cat.default", not_scalar, same_ranks, passenger=True),
         *_row("constant_pad_nd.default", pads_what_is_left, float32_number("value"), passenger=True),
         *_row("pixel_shuffle.default", shuffles_a_batch, keep=True, passenger=True),
@@ -423,13 +564,15 @@ TABLE = SupportTable(
         *_row("_adaptive_avg_pool2d.default", divides_evenly(2)),
         *_row("upsample_bilinear2d.vec", image, resize_ratio, keep=True),
         *_row("upsample_nearest2d.vec", image, nearest_ratio, keep=True),
-        *_row("mean.dim sum.dim_IntList", not_scalar, same_dtype),
-        *_row("var.correction", not_scalar, enough_elements),
-        *_row("amax.default amin.default", not_scalar),
+        *_row("mean.dim", not_scalar, same_dtype, reducible(averaged=True)),
+        *_row("sum.dim_IntList", not_scalar, same_dtype, reducible(counted=True, averaged=True)),
+        *_row("var.correction", not_scalar, enough_elements, reducible(averaged=True)),
+        *_row("amax.default amin.default", not_scalar, reducible(counted=True)),
         *_row("_softmax.default", not_scalar, single_precision_softmax),
-        *_row("layer_norm.default group_norm.default", positive_epsilon, keep=True),
+        *_row("layer_norm.default", positive_epsilon, normalises_known, keep=True),
+        *_row("group_norm.default", positive_epsilon, groups_known, keep=True),
     ],
-    common=(float32_tensors, static_sizes, rank_and_elements),
+    common=(float32_tensors, bounded_sizes, rank_and_elements, numbers_known),
 )
 
 #: Operators whose result for special inputs is not PyTorch's, measured on the runtime of ExecuTorch 1.5.1 for x86.
@@ -478,6 +621,16 @@ class XnnpackPartitioner(TablePartitioner):
         reason = SPECIAL_VALUES.get(str(node.target)) if self._options.exact_special_values else None
         if verdict.supported and reason is not None:
             return Verdict.no(f"{reason} (exact_special_values is set)")
+        return self._with_company(verdict, node, program) if verdict.supported else verdict
+
+    def _with_company(self, verdict: Verdict, node: Node, program: ProgramView) -> Verdict:
+        """The verdict with the nodes that a view which joins or cuts sizes that change must be lowered with."""
+        members = sorted(company(node), key=lambda member: member.name)
+        refused = [member for member in members if not TablePartitioner.check(self, member, program).supported]
+        if not refused:
+            return Verdict.yes(passenger=verdict.passenger, group=members)
+        if needs_company(node):
+            return Verdict.no(f"sizes that change are joined, and {refused[0].name}, which goes with it, is not taken")
         return verdict
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:  # type: ignore[override]

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from delegatekit_api import LoweringError, ProgramView, describe_node, operator_name
 
 from ..arguments import shape_of
@@ -33,7 +35,8 @@ def build_graph(view: ProgramView) -> Graph:
     for node in view.inputs:
         builder.define(node, builder.input(shape_of(node)))
     for node in view.graph.nodes:
-        if node.op != "call_function":
+        # What computes sizes is not lowered: XNNPACK knows them in every call.
+        if node.op != "call_function" or not isinstance(node.meta["val"], torch.Tensor):
             continue
         lower = LOWERINGS.get(operator_name(node))
         if lower is None:

@@ -11,6 +11,7 @@ from delegatekit_api import LoweringError, ProgramView, describe_node
 
 from ..arguments import shape_of
 from ..builder import Builder
+from ..joined import Joined
 from ..layout import Tensor
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class ProgramBuilder(Builder):
     def __init__(self, view: ProgramView) -> None:
         super().__init__()
         self.view = view
-        self._tensors: dict[Node, Tensor] = {}
+        self._tensors: dict[Node, Tensor | Joined] = {}
 
     def tensor(self, node: Node) -> Tensor:
         """The tensor of a node of the program: an input, an operator lowered before, or a constant."""
@@ -33,13 +34,23 @@ class ProgramBuilder(Builder):
             if data is None:
                 raise LoweringError("is used before it is lowered", where=describe_node(node))
             found = self._tensors[node] = Tensor.dense(self.constant(data.detach().to(torch.float32)))
+        if isinstance(found, Joined):
+            found = self._tensors[node] = self.reshape(found.parts, found.shape)
         return found
+
+    def joined(self, node: Node) -> Joined:
+        """The tensor of a node with the groups that its axes consist of; each is a group of one in most cases."""
+        found = self._tensors.get(node)
+        if isinstance(found, Joined):
+            return found
+        tensor = self.tensor(node)
+        return Joined(tensor, (1,) * len(tensor.shape))
 
     def operand(self, item: Node | float) -> Tensor:
         """The tensor of a node, or a number as a constant of rank 0."""
         return self.scalar(item) if isinstance(item, int | float) else self.tensor(item)
 
-    def define(self, node: Node, tensor: Tensor) -> None:
+    def define(self, node: Node, tensor: Tensor | Joined) -> None:
         """Record what a node was lowered to. Raises LoweringError if the shape is not the node's."""
         if tensor.shape != shape_of(node):
             raise LoweringError(f"was lowered to shape {tensor.shape}, not {shape_of(node)}", where=describe_node(node))
@@ -52,4 +63,4 @@ class ProgramBuilder(Builder):
 
 
 #: Lowers one node of the program: adds what computes it and returns its tensor. Relies on the support table's checks.
-Lowering = Callable[[ProgramBuilder, "Node"], Tensor]
+Lowering = Callable[[ProgramBuilder, "Node"], "Tensor | Joined"]

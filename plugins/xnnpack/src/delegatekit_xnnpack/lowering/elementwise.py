@@ -10,8 +10,10 @@ import torch
 
 from .. import operators as ops
 from ..arguments import argument, shape_of
+from ..graph import Shape
 from ..layout import Tensor
 from ..operators import BinaryKind, UnaryKind
+from ..sizes import Size, dynamic_count
 from .context import Lowering, ProgramBuilder
 
 if TYPE_CHECKING:
@@ -158,7 +160,7 @@ def _elu(b: ProgramBuilder, node: Node) -> Tensor:
 
 def _prelu(b: ProgramBuilder, node: Node) -> Tensor:
     x, slope = b.tensor(argument(node, "self")), b.tensor(argument(node, "weight"))
-    if len(x.shape) > 1 and slope.value.size > 1:
+    if len(x.shape) > 1 and slope.value.size != 1:
         slope = b.reshape(slope, (slope.value.size, *[1] * (len(x.shape) - 2)))
     return b.binary(BinaryKind.PRELU, x, slope)
 
@@ -196,7 +198,7 @@ def _expand(b: ProgramBuilder, node: Node) -> Tensor:
     return expand(b, b.tensor(node.args[0]), shape_of(node))  # type: ignore[arg-type]
 
 
-def expand(b: ProgramBuilder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+def expand(b: ProgramBuilder, x: Tensor, shape: Shape) -> Tensor:
     """`x` repeated along axes of size 1: a product with ones, whose broadcasting does it."""
     x = b.reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape)
     repeats = tuple(1 if have == want else want for have, want in zip(x.shape, shape, strict=True))
@@ -206,15 +208,20 @@ def expand(b: ProgramBuilder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
 def _repeat(b: ProgramBuilder, node: Node) -> Tensor:
     x = b.tensor(argument(node, "self"))
     tiles, sizes = repeat_tiles(node), []
+    if dynamic_count(shape_of(node)) > 1:
+        x = b.reshape(x, tuple(size for _, size in tiles))
+        for axis, (tile, _) in enumerate(tiles):
+            x = b.concatenated([x] * tile, axis)
+        return x
     for tile, size in tiles:
         sizes += [1, size] if tile > 1 else [size]
-    wanted: list[int] = []
+    wanted: list[Size] = []
     for tile, size in tiles:
         wanted += [tile, size] if tile > 1 else [size]
     return b.reshape(expand(b, b.reshape(x, tuple(sizes)), tuple(wanted)), shape_of(node))
 
 
-def repeat_tiles(node: Node) -> list[tuple[int, int]]:
+def repeat_tiles(node: Node) -> list[tuple[int, Size]]:
     """For each axis of the result of `repeat`: how often, and the size that is repeated."""
     repeats, shape = argument(node, "repeats"), shape_of(argument(node, "self"))
     return list(zip(repeats, (1,) * (len(repeats) - len(shape)) + shape, strict=True))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from .. import operators as ops
 from ..arguments import argument, rank_of, shape_of
 from ..graph import Value
-from ..layout import Tensor, moves_elements
+from ..joined import Joined, parts_of, source_of, with_last_joined
+from ..layout import Tensor, inverse, moves_elements
 from ..operators import BinaryKind
 from .context import Lowering, ProgramBuilder
 
@@ -31,18 +32,38 @@ def fully_connected(b: ProgramBuilder, x: Tensor, weight: Tensor, bias: Tensor |
     return Tensor(b.emit(ops.FullyConnected(transposed), *inputs), order)
 
 
-def _linear(b: ProgramBuilder, node: Node) -> Tensor:
+def _linear(b: ProgramBuilder, node: Node) -> Tensor | Joined:
     bias = argument(node, "bias")
-    weight = b.tensor(argument(node, "weight"))
-    return fully_connected(b, b.tensor(argument(node, "input")), weight, None if bias is None else b.tensor(bias))
+    operands = b.tensor(argument(node, "weight")), None if bias is None else b.tensor(bias)
+    source = argument(node, "input")
+    rows = with_last_joined(b.joined(source).axes) if source_of(node) is not None else None
+    if rows is None or len(rows) == len(parts_of(rows)):
+        return fully_connected(b, b.tensor(source), *operands)
+    parts = b.reshape(b.joined(source).parts, parts_of(rows))
+    return Joined(fully_connected(b, parts, *operands), tuple(map(len, rows)))
 
 
 def matmul(b: ProgramBuilder, left: Tensor, right: Tensor) -> Tensor:
     """left (..., M, K) @ right (..., K, N), both of rank 2 or more, batch axes broadcast."""
     if len(right.shape) == 2:
         return fully_connected(b, left, right.permuted((1, 0)), None)
+    order = _common_batch_order(left, right)
+    if order is not None:
+        product = matmul(b, left.permuted(order), right.permuted(order))
+        return product.permuted(inverse(order))
     value, transposed = _right_operand(b, right)
     return Tensor.dense(b.emit(ops.BatchMatrixMultiply(transposed), b.dense(left), value))
+
+
+def _common_batch_order(left: Tensor, right: Tensor) -> tuple[int, ...] | None:
+    """The permutation that brings the batch axes into the order in which both operands store them, if it is another."""
+    rank = len(left.order)
+    sequences = {inverse(tensor.order)[:-2] for tensor in (left, right)}
+    if len(right.order) != rank or len(sequences) != 1:
+        return None
+    (sequence,) = sequences
+    stored_so = sequence != tuple(range(rank - 2)) and set(sequence) == set(range(rank - 2))
+    return (*sequence, rank - 2, rank - 1) if stored_so else None
 
 
 def _right_operand(b: ProgramBuilder, right: Tensor) -> tuple[Value, bool]:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from .. import operators as ops
 from ..arguments import argument, axes_of, axis_of, rank_of, shape_of
-from ..graph import Value
-from ..layout import Tensor
+from ..graph import Shape, Value
+from ..layout import Tensor, inverse
 from ..operators import BinaryKind, Padding, PoolKind, UnaryKind
+from ..sizes import Dynamic, Size, dynamic_count, largest
 from .context import Lowering, ProgramBuilder
 
 if TYPE_CHECKING:
@@ -26,20 +27,59 @@ _ROW_LIMIT = 1024
 
 def mean(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
     """The mean over logical axes, which stay with size 1."""
-    for start, stop in _stored_runs(x, axes):
+    return b.reshape(_mean(b, x, axes), tuple(1 if axis in axes else size for axis, size in enumerate(x.shape)))
+
+
+def _mean(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
+    """The mean over logical axes, which stay with size 1, perhaps with an axis of size 1 more in front."""
+    runs = _stored_runs(x, axes)
+    if not _are_reshaped(x, runs):
+        return _mean_of_pairs(b, x, axes)
+    for start, stop in runs:
         x = _mean_of_run(b, x, start, stop)
     return x
 
 
+def _are_reshaped(x: Tensor, runs: Sequence[tuple[int, int]]) -> bool:
+    """Whether runs can be brought to the shape that their reduction needs: a reshape allows one size that changes."""
+    stored = x.value.shape
+    last_axis = [(len(stored) - 1, len(stored))]
+    return dynamic_count(stored) < 2 or not runs or (list(runs) == last_axis and not isinstance(stored[-1], Dynamic))
+
+
+def _mean_of_pairs(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
+    """The mean by global average pools over two axes each. The result may have axes of size 1 more in front."""
+    reduced = [axis for axis in axes if x.shape[axis] != 1]
+    kept = [axis for axis in range(len(x.shape)) if axis not in reduced]
+    # An odd axis needs a partner, and an axis must be left to stand behind the pair.
+    lifts = len(reduced) % 2 + (not kept)
+    for _ in range(lifts):
+        x = b.lifted(x)
+    reduced, kept = [axis + lifts for axis in reduced], [*range(lifts), *(axis + lifts for axis in kept)]
+    if len(reduced) % 2:
+        reduced.append(kept.pop(0))
+    kept.sort(key=lambda axis: x.order[axis])
+    while reduced:
+        pair, reduced = reduced[-2:], reduced[:-2]
+        order = inverse([*kept[:-1], *reduced, *pair, kept[-1]])
+        x = Tensor(b.emit(ops.GlobalAveragePool(), b.stored(x, order)), order)
+        kept = [*kept[:-1], *pair, kept[-1]]
+    return x
+
+
 def total(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """The sum over logical axes, which stay with size 1."""
+    """The sum over logical axes of known sizes, which stay with size 1."""
     factor = 1.0
-    for start, stop in _stored_runs(x, axes):
+    runs = _stored_runs(x, axes)
+    if not _are_reshaped(x, runs):
+        count = math.prod(x.shape[axis] for axis in axes)
+        return b.binary(BinaryKind.MULTIPLY, mean(b, x, axes), b.scalar(largest(count)))
+    for start, stop in runs:
         count = math.prod(x.value.shape[start:stop])
         if _is_row(x, stop):
             x = _weighted_row_sum(b, x, start, stop, 1.0)
         else:
-            x, factor = _mean_of_run(b, x, start, stop), factor * count
+            x, factor = _mean_of_run(b, x, start, stop), factor * largest(count)
     return x if factor == 1.0 else b.binary(BinaryKind.MULTIPLY, x, b.scalar(factor))
 
 
@@ -70,24 +110,26 @@ def _is_row(x: Tensor, stop: int) -> bool:
 
 def _mean_of_run(b: ProgramBuilder, x: Tensor, start: int, stop: int) -> Tensor:
     stored = x.value.shape
-    if _is_row(x, stop):
-        return _weighted_row_sum(b, x, start, stop, 1.0 / math.prod(stored[start:stop]))
+    count = math.prod(stored[start:stop])
+    if _is_row(x, stop) and not isinstance(count, Dynamic):
+        return _weighted_row_sum(b, x, start, stop, 1.0 / count)
     pooled = b.emit(ops.GlobalAveragePool(), b.reshaped(x.value, _as_image(stored, start, stop)))
     return _with_run_reduced(b, x, pooled, start, stop)
 
 
-def _as_image(stored: Sequence[int], start: int, stop: int) -> tuple[int, int, int, int]:
+def _as_image(stored: Shape, start: int, stop: int) -> Shape:
     """The stored shape as (N, H, W, C) whose H and W are the run."""
     if len(stored) == 4 and (start, stop) == (1, 3):
-        return (stored[0], stored[1], stored[2], stored[3])
+        return stored
     return (math.prod(stored[:start]), math.prod(stored[start:stop]), 1, math.prod(stored[stop:]))
 
 
 def _weighted_row_sum(b: ProgramBuilder, x: Tensor, start: int, stop: int, weight: float) -> Tensor:
     stored = x.value.shape
     value = x.value
-    count = math.prod(stored[start:stop])
-    lengths = _row_lengths(count)
+    count = largest(math.prod(stored[start:stop]))
+    # What is summed in two steps could not be reshaped back.
+    lengths = _row_lengths(count) if dynamic_count(stored) < 2 else (count,)
     for length in lengths:
         one_step = (*stored[:start], count)
         rows = b.reshaped(value, one_step if len(lengths) == 1 else (value.size // length, length))
@@ -113,18 +155,18 @@ def _reduction_axes(node: Node) -> tuple[int, ...]:
     return axes_of(argument(node, "dim"), rank_of(argument(node, "self")))
 
 
-def _mean(b: ProgramBuilder, node: Node) -> Tensor:
-    return b.reshape(mean(b, b.tensor(argument(node, "self")), _reduction_axes(node)), shape_of(node))
+def _mean_of_node(b: ProgramBuilder, node: Node) -> Tensor:
+    return b.reshape(_mean(b, b.tensor(argument(node, "self")), _reduction_axes(node)), shape_of(node))
 
 
 def _sum(b: ProgramBuilder, node: Node) -> Tensor:
     return b.reshape(total(b, b.tensor(argument(node, "self")), _reduction_axes(node)), shape_of(node))
 
 
-def reduced_count(node: Node) -> int:
-    """How many elements each result of a reduction sees."""
+def reduced_sizes(node: Node) -> list[Size]:
+    """The sizes of the axes that a reduction takes away."""
     shape = shape_of(argument(node, "self"))
-    return math.prod(shape[axis] for axis in _reduction_axes(node))
+    return [shape[axis] for axis in _reduction_axes(node)]
 
 
 def variance_correction(node: Node) -> float:
@@ -134,11 +176,11 @@ def variance_correction(node: Node) -> float:
 
 
 def _variance(b: ProgramBuilder, node: Node) -> Tensor:
-    axes, count = _reduction_axes(node), reduced_count(node)
+    axes, correction = _reduction_axes(node), variance_correction(node)
     _, squared = _centred(b, b.tensor(argument(node, "self")), axes)
-    correction = variance_correction(node)
     result = mean(b, squared, axes)
     if correction:
+        count = largest(math.prod(reduced_sizes(node)))
         result = b.binary(BinaryKind.MULTIPLY, result, b.scalar(count / (count - correction)))
     return b.reshape(result, shape_of(node))
 
@@ -152,26 +194,47 @@ def _centred(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> tuple[Tensor,
 # -- extremes --------------------------------------------------------------------------------------------------------
 
 
-def _extreme(*, largest: bool) -> Lowering:
+def _extreme(*, maximum: bool) -> Lowering:
     def lower(b: ProgramBuilder, node: Node) -> Tensor:
         x = b.tensor(argument(node, "self"))
-        x = x if largest else b.unary(UnaryKind.NEGATE, x)
-        for start, stop in _stored_runs(x, _reduction_axes(node)):
-            x = _maximum_of_run(b, x, start, stop)
-        return b.reshape(x if largest else b.unary(UnaryKind.NEGATE, x), shape_of(node))
+        x = x if maximum else b.unary(UnaryKind.NEGATE, x)
+        if dynamic_count(x.shape) < 2:
+            for start, stop in _stored_runs(x, _reduction_axes(node)):
+                x = _maximum_of_run(b, x, start, stop)
+        else:
+            x = _maximum_of_axes(b, x, _reduction_axes(node))
+        return b.reshape(x if maximum else b.unary(UnaryKind.NEGATE, x), shape_of(node))
 
     return lower
 
 
 def _maximum_of_run(b: ProgramBuilder, x: Tensor, start: int, stop: int) -> Tensor:
     stored = x.value.shape
-    outer, count, inner = math.prod(stored[:start]), math.prod(stored[start:stop]), math.prod(stored[stop:])
+    outer, inner = math.prod(stored[:start]), math.prod(stored[stop:])
+    count = largest(math.prod(stored[start:stop]))
     rows = b.reshaped(x.value, (outer, count, inner))
     if inner == 1:
         # Pooling works along channels: rows become columns first.
         rows, outer, inner = b.transposed(rows, (2, 1, 0)), 1, outer
     operator = ops.Pool(PoolKind.MAXIMUM, Padding(), (count, 1), (count, 1))
     return _with_run_reduced(b, x, b.emit(operator, b.reshaped(rows, (outer, count, 1, inner))), start, stop)
+
+
+def _maximum_of_axes(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
+    """The maximum over logical axes of known sizes of a tensor of rank 4 or less, one by one. The result has rank 4."""
+    lifts = 4 - len(x.shape)
+    for _ in range(lifts):
+        x = b.lifted(x)
+    for axis in axes:
+        reduced = axis + lifts
+        count = largest(x.shape[reduced])
+        if count == 1:
+            continue
+        others = sorted({0, 1, 2, 3} - {reduced}, key=lambda at: x.order[at])
+        order = inverse([others[0], reduced, *others[1:]])
+        operator = ops.Pool(PoolKind.MAXIMUM, Padding(), (count, 1), (count, 1))
+        x = Tensor(b.emit(operator, b.stored(x, order)), order)
+    return x
 
 
 # -- softmax and normalisation ---------------------------------------------------------------------------------------
@@ -206,14 +269,16 @@ def _group_norm(b: ProgramBuilder, node: Node) -> Tensor:
     x = b.tensor(argument(node, "input"))
     groups, rank = argument(node, "num_groups"), len(x.shape)
     batch, channels, *rest = x.shape
-    grouped = b.reshape(x, (batch, groups, channels // groups, math.prod(rest)))
-    result = b.reshape(normalised(b, grouped, (2, 3), argument(node, "eps")), x.shape)
+    # One axis is easier to reduce; but where several sizes change, a reshape could not tell it apart again.
+    spatial = [math.prod(rest)] if dynamic_count(x.shape) < 2 else rest
+    grouped = b.reshape(x, (batch, groups, channels // groups, *spatial))
+    result = b.reshape(normalised(b, grouped, range(2, 3 + len(spatial)), argument(node, "eps")), x.shape)
     channel_shape = (channels, *[1] * (rank - 2))
     return _scale_and_shift(b, result, argument(node, "weight"), argument(node, "bias"), channel_shape)
 
 
 def _scale_and_shift(
-    b: ProgramBuilder, x: Tensor, weight: Node | None, bias: Node | None, shape: tuple[int, ...] | None = None
+    b: ProgramBuilder, x: Tensor, weight: Node | None, bias: Node | None, shape: Shape | None = None
 ) -> Tensor:
     """x * weight + bias, either may be missing; `shape` is how they broadcast if not as they are."""
     for kind, parameter in ((BinaryKind.MULTIPLY, weight), (BinaryKind.ADD, bias)):
@@ -224,11 +289,11 @@ def _scale_and_shift(
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "aten.mean.dim": _mean,
+    "aten.mean.dim": _mean_of_node,
     "aten.sum.dim_IntList": _sum,
     "aten.var.correction": _variance,
-    "aten.amax.default": _extreme(largest=True),
-    "aten.amin.default": _extreme(largest=False),
+    "aten.amax.default": _extreme(maximum=True),
+    "aten.amin.default": _extreme(maximum=False),
     "aten._softmax.default": _softmax,
     "aten.layer_norm.default": _layer_norm,
     "aten.group_norm.default": _group_norm,

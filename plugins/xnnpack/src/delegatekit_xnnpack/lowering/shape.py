@@ -3,46 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from torch.fx import Node
 
 from delegatekit_api import ProgramView
 
-from .. import operators as ops
-from ..arguments import argument, axis_of, shape_of
+from ..arguments import argument, axis_of, rank_of, shape_of, size_argument
+from ..joined import Joined, parts_of, viewed
 from ..layout import Tensor
+from ..sizes import Size, largest, minimum
 from .context import Lowering, ProgramBuilder
 
-if TYPE_CHECKING:
-    from torch.fx import Node
 
-#: XNNPACK joins at most this many values in one node.
-_CONCATENATE_LIMIT = 5
-
-
-def _reshape_to_result(b: ProgramBuilder, node: Node) -> Tensor:
-    return b.reshape(b.tensor(node.args[0]), shape_of(node))  # type: ignore[arg-type]
-
-
-def _permute(b: ProgramBuilder, node: Node) -> Tensor:
-    x = b.tensor(argument(node, "self"))
-    return x.permuted([axis_of(dim, len(x.shape)) for dim in argument(node, "dims")])
+def _reshape_to_result(b: ProgramBuilder, node: Node) -> Tensor | Joined:
+    source: Node = node.args[0]  # type: ignore[assignment]
+    x = b.joined(source)
+    axes = viewed(x.axes, shape_of(node))
+    if axes is None:
+        return b.reshape(b.tensor(source), shape_of(node))
+    return Joined(b.reshape(x.parts, parts_of(axes)), tuple(map(len, axes))).simplified()
 
 
-def slice_bounds(node: Node) -> tuple[int, int, int]:
-    """Axis, first index and step of a slice, all counted from the front and within the size."""
-    shape = shape_of(argument(node, "self"))
-    axis, step = axis_of(argument(node, "dim"), len(shape)), argument(node, "step")
-    start, _, _ = slice(argument(node, "start"), argument(node, "end"), step).indices(shape[axis])
-    return axis, start, step
+def _permute(b: ProgramBuilder, node: Node) -> Tensor | Joined:
+    x = b.joined(argument(node, "self"))
+    return x.permuted([axis_of(dim, len(x.counts)) for dim in argument(node, "dims")]).simplified()
+
+
+def slice_bounds(node: Node) -> tuple[int, Size | None, Size | None, int]:
+    """Axis, first index, end and step of a slice, as they stand in the edge dialect: within the size, from the front.
+
+    A start or end that is neither a number nor a size is None.
+    """
+    axis = axis_of(argument(node, "dim"), rank_of(argument(node, "self")))
+    size, step = shape_of(argument(node, "self"))[axis], argument(node, "step")
+    start, end = argument(node, "start"), argument(node, "end")
+    if isinstance(size, int) and not isinstance(start, Node) and not isinstance(end, Node):
+        start, end, _ = slice(start, end, step).indices(size)
+        return axis, start, end, step
+    start = 0 if start is None else size_argument(start)
+    end = size if end is None else size_argument(end)
+    if isinstance(end, int):
+        end = minimum(end, size)
+    return axis, start, end, step
 
 
 def _slice(b: ProgramBuilder, node: Node) -> Tensor:
-    axis, start, step = slice_bounds(node)
-    x, count = b.tensor(argument(node, "self")), shape_of(node)[axis]
+    axis, first, _, step = slice_bounds(node)
+    x, count, start = b.tensor(argument(node, "self")), shape_of(node)[axis], largest(first or 0)
     if step == 1:
         return b.slice(x, axis, start, count)
+    count = largest(count)
     # Every step-th element is the first column of rows as long as the step; the last row may need filling up.
-    length = min(count * step, x.shape[axis] - start)
+    length = min(count * step, largest(x.shape[axis]) - start)
     block = b.slice(x, axis, start, length)
     missing = [(0, 0)] * len(x.shape)
     missing[axis] = (0, count * step - length)
@@ -73,31 +85,19 @@ def _index_select(b: ProgramBuilder, node: Node) -> Tensor:
     axis = axis_of(argument(node, "dim"), len(x.shape))
     indices = selected_indices(node, b.view)
     assert indices is not None
-    return concatenated(b, [b.slice(x, axis, first, count) for first, count in index_runs(indices)], axis)
+    return b.concatenated([b.slice(x, axis, first, count) for first, count in index_runs(indices)], axis)
 
 
 def _select(b: ProgramBuilder, node: Node) -> Tensor:
     x = b.tensor(argument(node, "self"))
     axis = axis_of(argument(node, "dim"), len(x.shape))
-    index = axis_of(argument(node, "index"), x.shape[axis])
+    index = axis_of(argument(node, "index"), largest(x.shape[axis]))
     return b.reshape(b.slice(x, axis, index, 1), shape_of(node))
 
 
 def _cat(b: ProgramBuilder, node: Node) -> Tensor:
     tensors = [b.tensor(item) for item in argument(node, "tensors")]
-    return concatenated(b, tensors, axis_of(argument(node, "dim"), len(tensors[0].shape)))
-
-
-def concatenated(b: ProgramBuilder, tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """Tensors of equal rank joined along a logical axis, in the storage order that most of them have."""
-    order = b.common_order(tensors, len(tensors[0].shape))
-    operator = ops.Concatenate(order[axis])
-    values = [b.stored(tensor, order) for tensor in tensors]
-    while len(values) > 1:
-        # In groups of five, the groups in groups of five: an element is copied as often as the tree is deep.
-        groups = [values[at : at + _CONCATENATE_LIMIT] for at in range(0, len(values), _CONCATENATE_LIMIT)]
-        values = [group[0] if len(group) == 1 else b.emit(operator, *group) for group in groups]
-    return Tensor(values[0], order)
+    return b.concatenated(tensors, axis_of(argument(node, "dim"), len(tensors[0].shape)))
 
 
 def pad_amounts(node: Node) -> list[tuple[int, int]]:

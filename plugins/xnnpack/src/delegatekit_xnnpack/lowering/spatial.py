@@ -11,9 +11,10 @@ import torch
 
 from .. import operators as ops
 from ..arguments import argument, per_axis, rank_of, shape_of
-from ..graph import Value
+from ..graph import Value, static
 from ..layout import Tensor
 from ..operators import ConvolutionKind, Padding, PoolKind
+from ..sizes import dynamic_count, largest
 from .context import Lowering, ProgramBuilder
 from .elementwise import expand
 
@@ -46,7 +47,7 @@ def _convolution(b: ProgramBuilder, node: Node) -> Tensor:
         weight = weight.unsqueeze(2)
     groups, transposed = argument(node, "groups"), argument(node, "transposed")
     kernel = (weight.shape[2], weight.shape[3])
-    inputs = shape_of(source)[1]
+    inputs = largest(shape_of(source)[1])
     outputs = weight.shape[1] * groups if transposed else weight.shape[0]
     kind = _convolution_kind(groups, inputs, transposed=transposed)
     operator = ops.Convolution(
@@ -115,12 +116,14 @@ def pool_window(node: Node, spatial: int) -> PoolWindow:
     padding = _as_pair(per_axis(argument(node, "padding"), spatial), 0)
     has_dilation = "max_pool" in str(node.target)
     dilation = _as_pair(per_axis(argument(node, "dilation"), spatial), 1) if has_dilation else (1, 1)
-    size = _as_pair(shape_of(argument(node, "self"))[-spatial:], 1)
-    result = _as_pair(shape_of(node)[-spatial:], 1)
-    overhang = [
-        max(0, (result[i] - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 - size[i] - 2 * padding[i])
-        for i in (0, 1)
-    ]
+    overhang = [0, 0]
+    if argument(node, "ceil_mode"):
+        size = _as_pair(static(shape_of(argument(node, "self"))[-spatial:]), 1)
+        result = _as_pair(static(shape_of(node)[-spatial:]), 1)
+        overhang = [
+            max(0, (result[i] - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 - size[i] - 2 * padding[i])
+            for i in (0, 1)
+        ]
     return PoolWindow(kernel, stride, padding, dilation, (overhang[0], overhang[1]))
 
 
@@ -155,8 +158,9 @@ def _average_pool(spatial: int) -> Lowering:
 def _adaptive_average_pool(spatial: int) -> Lowering:
     def lower(b: ProgramBuilder, node: Node) -> Tensor:
         x = _as_feature_map(b, b.tensor(argument(node, "self")), spatial)
-        height, width = _as_pair(shape_of(node)[-spatial:], 1)
-        kernel = (x.shape[2] // height, x.shape[3] // width)
+        height, width = _as_pair(static(shape_of(node)[-spatial:]), 1)
+        tall, wide = static(x.shape[2:])
+        kernel = (tall // height, wide // width)
         operator = ops.Pool(PoolKind.AVERAGE, Padding(), kernel, kernel)
         return b.reshape(b.from_nhwc(b.emit(operator, b.nhwc(x))), shape_of(node))
 
@@ -167,7 +171,7 @@ def _adaptive_average_pool(spatial: int) -> Lowering:
 
 
 def _upsample_bilinear(b: ProgramBuilder, node: Node) -> Tensor:
-    _, _, height, width = shape_of(node)
+    height, width = static(shape_of(node)[2:])
     operator = ops.ResizeBilinear(height, width, bool(argument(node, "align_corners")))
     return b.from_nhwc(b.emit(operator, b.nhwc(b.tensor(argument(node, "input")))))
 
@@ -176,8 +180,27 @@ def _upsample_nearest(b: ProgramBuilder, node: Node) -> Tensor:
     x = b.tensor(argument(node, "input"))
     batch, channels, height, width = x.shape
     _, _, tall, wide = shape_of(node)
+    factors = (largest(tall // height), largest(wide // width))
+    if dynamic_count(x.shape) > 1:
+        return _repeated_pixels(b, x, factors)
     cells = b.reshape(x, (batch, channels, height, 1, width, 1))
-    return b.reshape(expand(b, cells, (batch, channels, height, tall // height, width, wide // width)), shape_of(node))
+    return b.reshape(expand(b, cells, (batch, channels, height, factors[0], width, factors[1])), shape_of(node))
+
+
+def _repeated_pixels(b: ProgramBuilder, x: Tensor, factors: Pair) -> Tensor:
+    """Each pixel repeated, where several sizes change: a transposed convolution with a window of ones per channel."""
+    channels = largest(x.shape[1])
+    operator = ops.Convolution(
+        ConvolutionKind.TRANSPOSED,
+        Padding(),
+        kernel=factors,
+        stride=factors,
+        dilation=(1, 1),
+        groups=channels,
+        group_inputs=1,
+        group_outputs=1,
+    )
+    return b.from_nhwc(b.emit(operator, b.nhwc(x), b.filled((channels, *factors, 1), 1.0).value))
 
 
 def resize_is_exact(node: Node) -> bool:
@@ -192,11 +215,13 @@ def resize_is_exact(node: Node) -> bool:
 def nearest_repeats_evenly(node: Node) -> bool:
     """Whether nearest-neighbour upsampling repeats every row and column equally often.
 
-    PyTorch computes source indices in single precision; for a few sizes they fall one short of the exact ones.
+    PyTorch computes source indices in single precision; for a few sizes they fall one short of the exact ones. Of sizes
+    that change, the largest has the indices of all others, as their ratio is the same.
     """
-    for old, new in zip(shape_of(argument(node, "input"))[2:], shape_of(node)[2:], strict=True):
-        if new % old:
+    for before, after in zip(shape_of(argument(node, "input"))[2:], shape_of(node)[2:], strict=True):
+        if after % before != 0 or not isinstance(after // before, int):
             return False
+        old, new = largest(before), largest(after)
         scale = torch.tensor(old / new, dtype=torch.float32)
         source = (torch.arange(new, dtype=torch.float32) * scale).floor().clamp(max=old - 1)
         if not torch.equal(source, (torch.arange(new) // math.floor(new / old)).float()):

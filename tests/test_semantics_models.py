@@ -1,0 +1,138 @@
+"""Models whose sizes change, that branch, loop, keep state or scatter: both engines agree with eager on one file.
+
+Fast on small configurations; the full ones, among them Whisper-tiny at its real size, are marked slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from referee import StockProgram
+
+import delegatekit
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+models = pytest.importorskip("delegatekit_conformance.models")
+
+
+@dataclass(frozen=True)
+class Most:
+    """Upper bounds with XNNPACK: delegates, and kernel calls outside them (calls that compute sizes not counted)."""
+
+    delegates: int
+    kernels: int
+
+
+#: What stays outside XNNPACK: embeddings, masks made of integers and bools (their sizes change), what indexes or
+#: scatters, and the copies of control flow.
+EXPECTED = {
+    "whisper-tiny encoder": Most(1, 0),
+    "whisper-tiny decoder, any length": Most(1, 25),
+    "mobilevit": Most(1, 0),
+    "mobilevit, any batch": Most(1, 0),
+    "qwen": Most(1, 1),
+    "qwen, any length": Most(1, 25),
+    "sentences, any batch and length": Most(2, 25),
+    "lstm tagger": Most(1, 1),
+    "lstm tagger, any batch": Most(2, 3),
+    "lstm tagger as a loop, any length": Most(2, 15),
+    "early exit": Most(2, 4),
+    "u-net": Most(1, 0),
+    "u-net, any size": Most(1, 0),
+    "experts": Most(3, 14),
+    "experts, any length": Most(3, 16),
+}
+
+
+def close(result: torch.Tensor, eager: torch.Tensor, tolerance: float) -> None:
+    """float32 rounding, relative to the largest value."""
+    torch.testing.assert_close(result, eager, rtol=0, atol=float(tolerance * eager.abs().max()))
+
+
+def check(name: str, backends: list[str], *, small: bool, tolerance: float) -> None:
+    case = models.build_model(name, small=small)
+    program = delegatekit.lower(case.export(), backends=backends)
+    data = program.buffer
+    engine, stock = delegatekit.load(data)["forward"], StockProgram(data).method()
+    # The first call comes again behind the others, whose sizes and ways must have left nothing behind.
+    for inputs in (case.inputs, *case.calls, case.inputs):
+        with torch.no_grad():
+            eager = case.module(*inputs)
+        close(engine(*inputs), eager, tolerance)
+        close(stock(inputs)[0], eager, tolerance)
+    if backends:
+        method = program.report().methods[0]
+        sizes = ("aten::sym_size", "executorch_prim::")
+        kernels = sum(count for name, count in method.fallback.items() if not name.startswith(sizes))
+        assert len(method.delegates) <= EXPECTED[name].delegates
+        assert kernels <= EXPECTED[name].kernels
+
+
+def test_all_models_are_here() -> None:
+    assert set(EXPECTED) == set(models.SEMANTIC_MODELS)
+
+
+@pytest.mark.parametrize("backends", [[], ["xnnpack"]], ids=["runtime", "xnnpack"])
+@pytest.mark.parametrize("name", EXPECTED)
+def test_small_models_agree_with_eager(name: str, backends: list[str]) -> None:
+    check(name, backends, small=True, tolerance=5e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPECTED)
+def test_full_models_agree_with_eager(name: str) -> None:
+    check(name, ["xnnpack"], small=False, tolerance=1e-4)
+
+
+def test_the_calls_of_the_early_exit_take_both_ways() -> None:
+    case = models.build_model("early exit", small=True)
+    with torch.no_grad():
+        early = [bool(case.module.first(*call)[1].max() > case.module.sure) for call in (case.inputs, *case.calls)]
+    assert early == [True, False, True, False]
+
+
+def test_some_tokens_of_the_experts_find_no_room() -> None:
+    case = models.build_model("experts", small=True)
+    (tokens,) = case.inputs
+    with torch.no_grad():
+        passed = (case.module(tokens) == tokens).all(1)
+    assert 0 < int(passed.sum()) < len(tokens)
+
+
+def test_torch_export_itself_unrolls_an_lstm() -> None:
+    """Why the tagger of any length is a loop: torch.export accepts no LSTM whose length changes."""
+    case = models.build_model("lstm tagger", small=True)
+    length = torch.export.Dim("length", min=1, max=12)
+    with pytest.raises(Exception, match=r"specialized it to be a constant \(6\)"):
+        torch.export.export(case.module, case.inputs, dynamic_shapes={"words": {1: length}}, strict=False)
+
+
+@pytest.mark.parametrize("backends", [[], ["xnnpack"]], ids=["runtime", "xnnpack"])
+def test_whisper_writes_the_same_tokens(backends: list[str]) -> None:
+    """Encoder and decoder as two methods of one file; the decoder takes all tokens so far, without a cache."""
+    encoder, decoder = (
+        models.build_model(f"whisper-tiny {half}", small=True) for half in ("encoder", "decoder, any length")
+    )
+    exported = {"encode": encoder.export(), "decode": decoder.export()}
+    data = delegatekit.lower(exported, backends=backends).buffer
+    loaded, stock = delegatekit.load(data), StockProgram(data)
+    spectrogram = encoder.inputs[0]
+
+    def transcribe(encode: object, decode: object) -> list[int]:
+        assert callable(encode) and callable(decode)
+        tokens = torch.tensor([[3]])
+        with torch.no_grad():
+            states = encode(spectrogram)
+            for _ in range(12):
+                top = decode(tokens, states)[0, -1].topk(2)
+                assert float(top.values[0] - top.values[1]) > 1e-4  # no tie, which rounding could break
+                tokens = torch.cat([tokens, top.indices[:1].view(1, 1)], 1)
+        return tokens[0].tolist()
+
+    eager = transcribe(encoder.module, decoder.module)
+    assert len(set(eager)) > 1
+    assert transcribe(loaded["encode"], loaded["decode"]) == eager
+    methods = [stock.method(name) for name in ("encode", "decode")]
+    assert transcribe(*(lambda *inputs, m=method: m(inputs)[0].clone() for method in methods)) == eager
