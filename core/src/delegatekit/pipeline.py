@@ -23,9 +23,11 @@ from .emit import Emitted, External, MemoryOptions, emit, kernel_of
 from .explanation import Explanation, explain_plan
 from .exporting import Model, exported_programs
 from .lowering import ChosenBackend, LoweredMethod, lower_partitions
-from .partition import PartitionedMethod, keep_operators, partition
+from .partition import PartitionedMethod, keep_operators
+from .partition import partition as form_partitions
 from .pte import ptd_to_bytes, to_bytes, write
 from .report import Report, make_report
+from .selection import PartitionFunction, Selection, Selectors
 from .version import __version__
 
 #: Environment variable that turns the checks at stage borders on (`--debug` and the tests set it).
@@ -78,6 +80,9 @@ def lower(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    only: Selectors | None = None,
+    skip: Selectors | None = None,
+    partition: PartitionFunction | None = None,
     external: External = False,
     stack_traces: bool = False,
     memory: MemoryOptions | None = None,
@@ -88,6 +93,12 @@ def lower(
     them: every changing size needs an upper bound), an ExportedProgram, or a mapping of method names to
     ExportedPrograms. `options` maps a backend's name to its options. Raises PluginError for an unknown
     backend, OptionError for a wrong option, and UnsupportedError, with the user's source line, for what nobody runs.
+
+    `only` and `skip` pin nodes: lists of module paths ("encoder.layers.*.attn", with all that is inside), operators
+    ("aten.linear.default", "aten.linear", "linear") or functions of a node, for all backends or as a dict by backend. A
+    backend gets only nodes that `only` selects and none that `skip` selects; what selects nothing is refused.
+    `partition` is a function that forms the partitions itself: called for each graph with its ProgramView and with
+    `ask(backend, node)`, it returns pairs of a backend and the nodes of one delegate, which are checked.
 
     `external` chooses the weights that live outside the .pte: a function that is called with the name and the data of
     each constant and of each piece of named data of a backend, and answers False (inside), True (in the data file
@@ -101,7 +112,9 @@ def lower(
     clock = _Clock()
     chosen = _choose(backends, options or {})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    partitioned = {name: _partitioned(program, name, chosen, clock) for name, program in programs.items()}
+    selection = Selection(chosen, only, skip, partition)
+    partitioned = {name: _partitioned(program, name, chosen, selection, clock) for name, program in programs.items()}
+    selection.check_used()
     with clock.stage("lower", next(iter(programs))) as progress:
         lowered = lower_partitions(partitioned, chosen, progress)
     with clock.stage("emit", next(iter(programs))):
@@ -119,12 +132,19 @@ def explain(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    only: Selectors | None = None,
+    skip: Selectors | None = None,
+    partition: PartitionFunction | None = None,
 ) -> Explanation:
     """Tell for every node who would run it, and why each backend that does not take it leaves it. Compiles nothing."""
     clock = _Clock()
     chosen = _choose(backends, options or {})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    plans = {name: _partitioned(program, name, chosen, clock, ask_all=True) for name, program in programs.items()}
+    selection = Selection(chosen, only, skip, partition)
+    plans = {
+        name: _partitioned(program, name, chosen, selection, clock, ask_all=True) for name, program in programs.items()
+    }
+    selection.check_used()
     return explain_plan(plans, tuple(chosen))
 
 
@@ -145,7 +165,13 @@ def _choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> d
 
 
 def _partitioned(
-    program: ExportedProgram, name: str, chosen: Mapping[str, ChosenBackend], clock: _Clock, *, ask_all: bool = False
+    program: ExportedProgram,
+    name: str,
+    chosen: Mapping[str, ChosenBackend],
+    selection: Selection,
+    clock: _Clock,
+    *,
+    ask_all: bool = False,
 ) -> PartitionedMethod:
     partitioners: dict[str, Partitioner] = {
         backend: choice.backend.create_partitioner(choice.options) for backend, choice in chosen.items()
@@ -160,7 +186,9 @@ def _partitioned(
         plans = {id(region.edge): region.plan for regions in inner.values() for region in regions}
         while True:
             with clock.stage("partition", name):
-                plan = partition(edge, partitioners, descriptions=descriptions, ask_all=ask_all)
+                plan = form_partitions(
+                    edge, selection.partitioners(edge, partitioners), descriptions=descriptions, ask_all=ask_all
+                )
             # Nobody runs these whole: kept for a backend that then left them, or without a kernel in the runtime.
             stranded = {node for node in plan.fallback if _has_no_kernel(node)}
             decomposed = False
