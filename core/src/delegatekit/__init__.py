@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .engine import LoadedProgram, load
     from .explanation import Explanation
     from .inspection import DataInspection, Inspection, inspect, inspect_data
+    from .lowered_module import LoweredModule, to_backend
     from .pipeline import LoweredProgram, explain, lower
     from .report import Report
 
@@ -28,6 +29,7 @@ _HOMES = {
     "Explanation": "explanation",
     "Inspection": "inspection",
     "LoadedProgram": "engine",
+    "LoweredModule": "lowered_module",
     "LoweredProgram": "pipeline",
     "MemoryOptions": "emit",
     "MemoryPlan": "emit",
@@ -38,6 +40,7 @@ _HOMES = {
     "inspect_data": "inspection",
     "load": "engine",
     "lower": "pipeline",
+    "to_backend": "lowered_module",
 }
 
 __all__ = [
@@ -45,6 +48,7 @@ __all__ = [
     "Explanation",
     "Inspection",
     "LoadedProgram",
+    "LoweredModule",
     "LoweredProgram",
     "MemoryOptions",
     "MemoryPlan",
@@ -56,6 +60,7 @@ __all__ = [
     "inspect_data",
     "load",
     "lower",
+    "to_backend",
 ]
 
 

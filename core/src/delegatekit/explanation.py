@@ -12,6 +12,7 @@ from .edge import EdgeMethod
 from .edge.sizes import is_size_node
 from .emit import kernel_limit, kernel_of
 from .partition import PartitionedMethod, PartitionPlan
+from .precompiled import is_precompiled, precompiled
 
 #: The runtime's own operators, among the reasons.
 RUNTIME = "runtime"
@@ -87,6 +88,8 @@ def _rows(name: str, method: EdgeMethod, plan: PartitionPlan) -> list[ExplainRow
         if node.op != "call_function" or node.target is operator.getitem or is_size_node(node):
             continue
         taker = plan.taker.get(node)
+        if is_precompiled(node):
+            taker = precompiled(node).delegate.chosen.backend.name
         reasons = {backend: answer.reason for backend, answer in plan.verdicts[node].items() if not answer.supported}
         if taker is None:
             reasons |= {

@@ -32,7 +32,9 @@ def exported_programs(
             raise LoweringError("inputs is a tensor", hint="pass a tuple of inputs: (tensor,)")
         with stage:
             return {"forward": _export(model, tuple(inputs or ()), dict(kwargs or {}), dynamic_shapes)}
-    if isinstance(model, ExportedProgram | Mapping) and not (inputs is kwargs is dynamic_shapes is None):
+    if isinstance(model, ExportedProgram | Mapping) and any(
+        given is not None for given in (inputs, kwargs, dynamic_shapes)
+    ):
         raise LoweringError("an ExportedProgram has its inputs already", hint="drop inputs, kwargs and dynamic_shapes")
     if isinstance(model, ExportedProgram):
         return {"forward": model}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,6 +37,7 @@ from delegatekit_api import (
 from .edge import EdgeMethod
 from .edge.sizes import SizeNodes
 from .partition import Partition, PartitionedMethod, PartitionPlan
+from .precompiled import is_precompiled, precompiled
 
 if TYPE_CHECKING:
     from .discovery import LoadedBackend
@@ -60,6 +61,15 @@ class Delegate:
     compile_specs: tuple[CompileSpec, ...]
     named_data: tuple[NamedData, ...]
     debug_handle_map: Mapping[int | str, tuple[int, ...]]
+    #: The call of a lowered module, if the delegate was compiled before.
+    call: Node | None = None
+
+    @property
+    def results(self) -> tuple[tuple[Any, Any], ...]:
+        """What it computes: the node, or the call and the result's number, and the fake value."""
+        if self.call is not None:
+            return tuple(((self.call, number), value) for number, value in enumerate(self.call.meta["val"]))
+        return tuple((node, node.meta["val"]) for node in self.partition.outputs)
 
     @property
     def blob_size(self) -> int:
@@ -124,7 +134,10 @@ def _partitions(edge: EdgeMethod, plan: PartitionPlan) -> Iterator[tuple[EdgeMet
 
 
 def _assemble(edge: EdgeMethod, plan: PartitionPlan, delegates: Mapping[int, Delegate]) -> LoweredMethod:
-    steps = tuple(delegates[id(step)] if isinstance(step, Partition) else step for step in plan.steps)
+    steps = tuple(
+        delegates[id(step)] if isinstance(step, Partition) else _embedded(step) if is_precompiled(step) else step
+        for step in plan.steps
+    )
     regions = {
         call: tuple(
             _assemble(region, inner, delegates)
@@ -133,6 +146,19 @@ def _assemble(edge: EdgeMethod, plan: PartitionPlan, delegates: Mapping[int, Del
         for call in edge.regions
     }
     return LoweredMethod(edge, plan, steps, regions)
+
+
+def _embedded(call: Node) -> Delegate:
+    """The delegate of a lowered module, for this call of it."""
+    delegate: Delegate = precompiled(call).delegate
+    inputs: Any = call.args[0]
+    handle = call.meta["debug_handle"]
+    return replace(
+        delegate,
+        partition=Partition(delegate.partition.backend, (call,), tuple(inputs), (), ()),
+        debug_handle_map=dict.fromkeys(delegate.debug_handle_map, (handle,)),
+        call=call,
+    )
 
 
 def _compile(

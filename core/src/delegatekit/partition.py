@@ -32,6 +32,7 @@ from delegatekit_api import (
 
 from .edge import EdgeMethod
 from .edge.sizes import SizeNodes, is_size, is_size_node
+from .precompiled import is_precompiled
 
 #: With more sets than this, the bit sets of the merging pass would not be small any more; the sets stay as grown.
 _EXACT_LIMIT = 16_384
@@ -146,8 +147,9 @@ def _ask(
     node: Node, method: EdgeMethod, partitioners: Mapping[str, Partitioner], dynamic: frozenset[str], ask_all: bool
 ) -> dict[str, Verdict]:
     answers: dict[str, Verdict] = {}
-    # A getitem belongs to the operator whose result it picks; sizes and control flow are the runtime's.
-    if node.target is operator.getitem or is_size_node(node) or node in method.regions:
+    # A getitem belongs to the operator whose result it picks; sizes and control flow are the runtime's; a lowered
+    # module has its backend already.
+    if node.target is operator.getitem or is_size_node(node) or node in method.regions or is_precompiled(node):
         return answers
     changing = dynamic_operand(node)
     for backend, partitioner in partitioners.items():

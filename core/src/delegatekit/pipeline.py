@@ -19,12 +19,14 @@ from delegatekit_api import LoweringError, Partitioner, StageEvent
 from . import discovery
 from .debugging import debug_map
 from .edge import EdgeMethod, build_edge, decompose_nodes
+from .edge.sizes import is_size_node
 from .emit import Emitted, External, MemoryOptions, emit, kernel_of
 from .explanation import Explanation, explain_plan
 from .exporting import Model, exported_programs
 from .lowering import ChosenBackend, LoweredMethod, lower_partitions
 from .partition import PartitionedMethod, keep_operators
 from .partition import partition as form_partitions
+from .precompiled import is_precompiled
 from .pte import ptd_to_bytes, to_bytes, write
 from .report import Report, make_report
 from .selection import PartitionFunction, Selection, Selectors
@@ -212,6 +214,8 @@ def _verified(edge: EdgeMethod) -> EdgeMethod:
 
 
 def _has_no_kernel(node: Node) -> bool:
+    if is_size_node(node) or is_precompiled(node):
+        return False
     return isinstance(node.target, torch._ops.OpOverload) and kernel_of(node) is None
 
 

@@ -13,7 +13,7 @@ from .memory import ALIGNMENT, PLANNERS, MemoryPlan, Placed, Planner, Request, c
 
 #: The space of what no function of the user's sends elsewhere: memory_id 1.
 ARENA = "arena"
-#: The space of the buffers that several methods share: memory_id 2, at equal offsets in all methods.
+#: The space of the buffers of a file with several methods: memory_id 2.
 STATE = "state"
 
 
@@ -65,7 +65,8 @@ class MemoryOptions:
     `views`: slices of leading rows and concatenations along them may be parts of one value instead of copies.
     `spaces`: a function from each planned value to the space that it belongs in: a name, a number (the memory_id of
     the file), or a sequence of them, tried in order: ("sram", "dram"). Names get the memory_ids from 1 in the order
-    of `capacities`, then in the order in which they are first used; all methods of a file have the same.
+    of `capacities`, then in the order in which they are first used; all methods of a file have the same. Buffers of
+    files with several methods are not asked about: they lie in the space "state", memory_id 2.
     `capacities`: bytes that a space has at most in any method, by name or number.
     Raises OptionError for wrong values.
     """
@@ -118,35 +119,35 @@ class ArenaReport:
 
 
 class Spaces:
-    """The memory spaces of a file: equal numbers in all methods, and the group of buffers that methods share."""
+    """The memory spaces of a file: equal numbers in all methods, and the buffers that outlive a call."""
 
     def __init__(self, options: MemoryOptions) -> None:
         self.options = options
         self._numbers: dict[str, int] = {}
-        #: Shared buffer -> its place in the space STATE.
-        self._group: dict[str, int] = {}
-        self._group_size = 0
+        #: (method, buffer) -> its place in the space STATE.
+        self._state: dict[tuple[str, str], int] = {}
+        self._state_overread = 0
         self._plain_numbers: set[int] = set()
         self._capacities: dict[int, int] = {}
         if options.spaces is None:
             self.number(ARENA)
 
-    def share(self, buffers: Mapping[str, int], overread: int = 0) -> None:
-        """Give buffers (name -> bytes) a space of their own, at offsets that are the same in all methods.
+    def keep(self, buffers: Sequence[tuple[int, Sequence[tuple[str, str]]]], overread: int = 0) -> None:
+        """Give buffers a space of their own. Each is its bytes, and the method and name under which methods know it.
 
-        `overread` bytes behind them may be read in any method. To be called before the first plan.
+        A buffer that several methods know is at the same offset in all of them, and no two buffers of the file
+        overlap: a runtime may give all methods one arena per memory_id (the stock one's Python binding does), where
+        anything else that a method plans there would destroy what another one keeps. `overread` bytes behind them may
+        be read in any method. To be called before the first plan.
         """
-        if not buffers:
-            return
-        names = sorted(buffers)
-        requests = [Request(buffers[name], 0, 0, self.options.alignment) for name in names]
-        placed = Placed(requests)
-        for index, name in enumerate(names):
-            offset = placed.gap(index)
-            placed.put(index, offset)
-            self._group[name] = offset
-        self._group_size = placed.size + overread
-        self._numbers[STATE] = 2
+        # What several methods know comes first: then each method needs no more than up to its last buffer.
+        end = 0
+        for size, users in sorted(buffers, key=lambda buffer: (-len(buffer[1]), sorted(buffer[1]))):
+            self._state.update(dict.fromkeys(users, end))
+            end += Request(size, 0, 0, self.options.alignment).span
+        self._state_overread = overread
+        if self._state:
+            self._numbers[STATE] = 2
 
     def number(self, space: str | int) -> int:
         """The memory_id of a space."""
@@ -185,10 +186,11 @@ class Spaces:
         waiting: dict[int, list[int]] = {}
         choices: list[list[int]] = []
         for index, value in enumerate(values):
-            if value.is_buffer and value.name in self._group:
+            kept = self._state.get((method, value.name)) if value.is_buffer else None
+            if kept is not None:
                 state = self._numbers[STATE]
-                places[index] = state, self._group[value.name]
-                sizes[state] = self._group_size
+                places[index] = state, kept
+                sizes[state] = max(sizes.get(state, 0), kept + requests[index].span)
                 choices.append([state])
                 continue
             choices.append(self._choices(value))
@@ -210,24 +212,25 @@ class Spaces:
                         hint="let all values try limited spaces in the same order",
                     )
                 waiting.setdefault(rest[0], []).append(index)
-            kept = [index for index in members if index not in spilled]
-            for index, offset in zip(kept, plan.offsets, strict=True):
+            staying = [index for index in members if index not in spilled]
+            for index, offset in zip(staying, plan.offsets, strict=True):
                 places[index] = number, offset
             sizes[number] = plan.size
-        shared = self._numbers.get(STATE)
-        # What a backend reads beyond its inputs must be memory of the same space; shared buffers have it already.
-        sizes = {number: size + (number != shared) * overread for number, size in sizes.items()}
+        # What a backend reads beyond its inputs must be memory of the same space.
+        kept_at = self._numbers.get(STATE)
+        beyond = {number: self._state_overread if number == kept_at else overread for number in sizes}
+        sizes = {number: size + beyond[number] for number, size in sizes.items()}
         for number, size in sizes.items():
-            if number == shared and size > self._capacities.get(number, size):
+            if number == kept_at and size > self._capacities.get(number, size):
                 raise LoweringError(
-                    f"space {STATE} has {self._capacities[number]} bytes, the shared buffers need {size}", where=where
+                    f"space {STATE} has {self._capacities[number]} bytes, the buffers need {size}", where=where
                 )
         reports = tuple(
             self._report(
                 number,
                 [value for value, (its, _) in zip(values, places, strict=True) if its == number],
                 sizes[number],
-                overread,
+                beyond[number],
             )
             for number in sorted(sizes)
         )

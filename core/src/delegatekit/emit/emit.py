@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,14 +79,15 @@ def emit(
     """
     shared = Shared(stack_traces, outside=Outside(external), spaces=Spaces(memory or MemoryOptions()))
     state = _shared_state(methods)
-    shared.spaces.share(state, max(map(overread_bytes, methods.values()), default=0))
+    if len(methods) > 1:
+        shared.spaces.keep(_buffers(methods, state), max(map(overread_bytes, methods.values())))
     emitters = {name: MethodEmitter(name, method, shared) for name, method in methods.items()}
     plans = tuple(emitter.plan() for emitter in emitters.values())
     owners = [
         {
             "method": name,
             "index": index,
-            "outputs": len(delegate.partition.outputs),
+            "outputs": len(delegate.results),
             "distribution": delegate.chosen.backend.distribution,
             "version": delegate.chosen.backend.version,
             "api": str(delegate.chosen.backend.description.api_version),
@@ -114,15 +115,26 @@ def emit(
     return Emitted(image, handles, {name: emitter.arenas for name, emitter in emitters.items()})
 
 
-def _shared_state(methods: Mapping[str, LoweredMethod]) -> dict[str, int]:
-    """Names and bytes of the buffers that several methods update and that are one tensor in the module."""
+def _shared_state(methods: Mapping[str, LoweredMethod]) -> set[str]:
+    """Names of the buffers that several methods update and that are one tensor in the module."""
     found: dict[str, list[torch.Tensor]] = {}
     for method in methods.values():
         for node, buffer in method.edge.buffers.items():
             if node not in method.plan.owned_buffers:
                 found.setdefault(buffer.name, []).append(buffer.initial)
     return {
-        name: tensors[0].nbytes
+        name
         for name, tensors in found.items()
         if len(tensors) > 1 and len({tensor.data_ptr() for tensor in tensors}) == 1
     }
+
+
+def _buffers(methods: Mapping[str, LoweredMethod], shared: Collection[str]) -> list[tuple[int, list[tuple[str, str]]]]:
+    """The bytes of each buffer that a method of the file keeps, and the methods and names that know it."""
+    found: dict[tuple[str, str], tuple[int, list[tuple[str, str]]]] = {}
+    for method, lowered in methods.items():
+        for node, buffer in lowered.edge.buffers.items():
+            if node not in lowered.plan.owned_buffers:
+                key = ("", buffer.name) if buffer.name in shared else (method, buffer.name)
+                found.setdefault(key, (buffer.initial.nbytes, []))[1].append((method, buffer.name))
+    return list(found.values())

@@ -374,7 +374,7 @@ class MethodEmitter:
 
     def _delegate_call(self, delegate: Delegate) -> None:
         inputs = [self._value(node) for node in delegate.partition.inputs]
-        outputs = [self._planned(node, node.meta["val"]) for node in delegate.partition.outputs]
+        outputs = [self._planned(key, value) for key, value in delegate.results]
         self.delegates.append(
             schema.BackendDelegate(
                 id=delegate.chosen.backend.description.delegate_id,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final
 
@@ -15,6 +14,8 @@ from torch._ops import OpOverload
 from delegatekit_api import FormatError
 
 from ..pte.dtypes import torch_dtype
+from . import bindings
+from .bindings import Call
 from .sizes import Sizes
 
 #: Kernels whose result is a number -> Python's function of the same meaning.
@@ -67,28 +68,6 @@ def scalar_function(name: str) -> Callable[..., Any]:
     return _SCALAR_FUNCTIONS[name]
 
 
-@dataclass
-class Call:
-    """A kernel call that is ready to be made: `function(*positional, **keywords)`.
-
-    Values that change between calls are put into the containers, at the places of the file's arguments.
-    """
-
-    function: Callable[..., Any]
-    positional: list[Any]
-    keywords: dict[str, Any] = field(default_factory=dict)
-    #: Where each argument of the file's call went; those behind the last are the return values, which are not passed.
-    places: list[tuple[Any, Any]] = field(default_factory=list)
-
-    def bound(self) -> Callable[[], Any]:
-        """The call with the arguments as they are now and stay."""
-        return partial(self.function, *self.positional, **self.keywords)
-
-    def __call__(self) -> Any:
-        """Make the call with the arguments as they are now."""
-        return self.function(*self.positional, **self.keywords)
-
-
 def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes], *, fixed: bool) -> Call:
     """The call of kernel `name` on values: tensors, numbers, lists.
 
@@ -97,7 +76,8 @@ def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes],
     that differ.
     """
     if not resizes(name):
-        return _arranged(name, arguments)
+        call = _arranged(name, arguments)
+        return call if not fixed else bindings.faster(_target(name), call)
     if name in _COPIES:
         source, target = arguments[0], arguments[_COPIES[name]]
         if fixed and id(source) not in resizable and id(target) not in resizable:

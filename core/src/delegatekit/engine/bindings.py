@@ -1,0 +1,126 @@
+"""Calls of PyTorch's operators, by the shortest way that leads to them.
+
+The functions of the module `torch` take half the time of an operator called by its overload, but choose the overload
+by themselves. So which one they choose for such arguments is looked at once, before they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+@dataclass
+class Call:
+    """A kernel call that is ready to be made: `function(*positional, **keywords)`.
+
+    Values that change between calls are put into the containers, at the places of the file's arguments.
+    """
+
+    function: Callable[..., Any]
+    positional: list[Any]
+    keywords: dict[str, Any] = field(default_factory=dict)
+    #: Where each argument of the file's call went; those behind the last are the return values, which are not passed.
+    places: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def bound(self) -> Callable[[], Any]:
+        """The call with the arguments as they are now and stay."""
+        return partial(self.function, *self.positional, **self.keywords)
+
+    def __call__(self) -> Any:
+        """Make the call with the arguments as they are now."""
+        return self.function(*self.positional, **self.keywords)
+
+
+_aten = torch.ops.aten
+
+#: Operators on a number, whose out-variants compute into a temporary -> those that take the number for a tensor.
+_WITH_TENSOR: Final = {
+    _aten.add.Scalar_out: _aten.add.out,
+    _aten.sub.Scalar_out: _aten.sub.out,
+    _aten.mul.Scalar_out: _aten.mul.out,
+    _aten.div.Scalar_out: _aten.div.out,
+    _aten.div.Scalar_mode_out: _aten.div.out_mode,
+}
+
+#: Overload and kinds of arguments -> whether the function of the same name calls that overload with these arguments.
+_KNOWN: dict[tuple[Any, ...], bool] = {}
+
+
+def faster(target: OpOverload, call: Call) -> Call:
+    """The call by PyTorch's function of the operator's name, if that means the same; else the call as it is.
+
+    Only for calls with the same arguments at all times.
+    """
+    given = call
+    function = getattr(torch._C._VariableFunctions, target._schema.name.rpartition("::")[2], None)
+    if function is None or "out" not in call.keywords:
+        return call
+    if target in _WITH_TENSOR:
+        tensor, number, *factor = call.positional
+        if torch.result_type(tensor, number) != call.keywords["out"].dtype:
+            return call
+        target = _WITH_TENSOR[target]
+        # What is called alpha is given by name there.
+        call = Call(call.function, [tensor, number], {**call.keywords, **({"alpha": factor[0]} if factor else {})})
+    key = (target, *map(_kind, call.positional), *((name, _kind(value)) for name, value in call.keywords.items()))
+    known = _KNOWN.get(key)
+    if known is None:
+        known = _KNOWN[key] = _means_the_same(function, target, call)
+    return Call(function, call.positional, call.keywords, call.places) if known else given
+
+
+def _kind(value: Any) -> Any:
+    """What PyTorch looks at when it chooses an overload."""
+    if isinstance(value, torch.Tensor):
+        return torch.Tensor, value.dim() == 0, value.dtype
+    if isinstance(value, list):
+        return list, *sorted({str(_kind(item)) for item in value})
+    return type(value)
+
+
+def _means_the_same(function: Callable[..., Any], target: OpOverload, call: Call) -> bool:
+    with _Recorder() as recorder:
+        try:
+            function(*call.positional, **call.keywords)
+        except Exception:  # it has no such parameters, or does more than call one operator
+            return False
+    if len(recorder.calls) != 1 or recorder.calls[0][0] is not target:
+        return False
+    _, args, kwargs = recorder.calls[0]
+    wanted, found = _complete(target, call.positional, call.keywords), _complete(target, args, kwargs)
+    return len(wanted) == len(found) and all(map(_equal, wanted, found))
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down the operators that are called, and computes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[Any, Sequence[Any], dict[str, Any]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append((func, args, kwargs or {}))
+        return (kwargs or {})["out"]
+
+
+def _complete(target: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """A value for each parameter; PyTorch leaves those out that are the default."""
+    return [
+        args[position] if position < len(args) else kwargs.get(parameter.name, parameter.default_value)
+        for position, parameter in enumerate(target._schema.arguments)
+    ]
+
+
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(map(_equal, first, second))
+    if isinstance(first, torch.Tensor):
+        return first is second
+    return type(first) is type(second) and bool(first == second)
