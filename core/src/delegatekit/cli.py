@@ -57,6 +57,10 @@ BackendOption = Annotated[
 SettingOption = Annotated[
     list[str], typer.Option("--option", help="Backend option: NAME.KEY=VALUE (or KEY=VALUE with one backend).")
 ]
+OnlyOption = Annotated[
+    list[str], typer.Option(help="Module path ('layers.*.attn') or operator that backends may take; repeat for more.")
+]
+SkipOption = Annotated[list[str], typer.Option(help="Module path or operator that no backend takes; repeat for more.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 FileArgument = Annotated[Path, typer.Argument(help="A .pte file.")]
 
@@ -113,6 +117,8 @@ def lower(
     backend: BackendOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="The .pte file to write.")],
     option: SettingOption = [],  # noqa: B006  (typer copies it)
+    only: OnlyOption = [],  # noqa: B006
+    skip: SkipOption = [],  # noqa: B006
     external: Annotated[
         list[str],
         typer.Option(
@@ -142,6 +148,8 @@ def lower(
             **_model(model),
             backends=backend,
             options=settings,
+            only=only or None,
+            skip=skip or None,
             external=outside,
             stack_traces=stack_traces,
             memory=memory,
@@ -166,6 +174,8 @@ def explain(
     model: ModelArgument,
     backend: BackendOption,
     option: SettingOption = [],  # noqa: B006
+    only: OnlyOption = [],  # noqa: B006
+    skip: SkipOption = [],  # noqa: B006
     every: Annotated[bool, typer.Option("--all", help="Also list the operators that a backend takes.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -173,7 +183,9 @@ def explain(
     from . import explain as explain_model
 
     with _progress():
-        explanation = explain_model(**_model(model), backends=backend, options=_settings(option, backend))
+        explanation = explain_model(
+            **_model(model), backends=backend, options=_settings(option, backend), only=only or None, skip=skip or None
+        )
     if as_json:
         print(
             json.dumps([dataclasses.asdict(row) | {"reasons": dict(row.reasons)} for row in explanation.rows], indent=1)
