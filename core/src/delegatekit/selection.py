@@ -76,7 +76,7 @@ class Selection:
     def _look_at(self, edge: EdgeMethod) -> None:
         nodes = [node for node in edge.graph.nodes if node.op == "call_function" and not is_size_node(node)]
         for node in nodes:
-            self._names.update((operator_name(node), *_module_paths(node)))
+            self._names.update((*_operator_names(node), *_module_paths(node)))
         for what, selectors in (("only", self._only), ("skip", self._skip)):
             for selector in {item for items in selectors.values() for item in items}:
                 if (what, selector) not in self._matched and any(_means(selector, node) for node in nodes):
@@ -119,11 +119,16 @@ def _means(selector: Selector, node: Node) -> bool:
             raise LoweringError(
                 f"selector {_text(selector)} failed: {type(error).__name__}: {error}", where=describe_node(node)
             ) from error
-    name = operator_name(node)
-    packet = name.rpartition(".")[0]
-    if selector in (name, packet, packet.partition(".")[2]):
+    if selector in _operator_names(node):
         return True
     return any(fnmatch.fnmatchcase(path, selector) for path in _module_paths(node))
+
+
+def _operator_names(node: Node) -> tuple[str, str, str]:
+    """ "aten.linear.default", "aten.linear" and "linear"."""
+    name = operator_name(node)
+    packet = name.rpartition(".")[0]
+    return name, packet, packet.partition(".")[2]
 
 
 def _module_paths(node: Node) -> Iterator[str]:
