@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo test test-all fuzz lint format bench wheels clean
+.PHONY: help setup demo generate test test-all fuzz lint format bench wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -30,6 +30,9 @@ $(STAMP): constraints.txt requirements-dev.txt requirements-models.txt $(addsuff
 
 demo: $(STAMP) ## lower a pretrained network, run it on both engines, compare with eager
 	$(BIN)/python examples/demo.py
+
+generate: $(STAMP) ## a tiny Llama writes tokens from one file: prefill and decode share weights and cache
+	$(BIN)/python examples/generate.py
 
 test: $(STAMP) ## all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
@@ -55,9 +58,10 @@ format: $(STAMP) ## put the sources in form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## lowering against stock ExecuTorch, side by side
+bench: $(STAMP) ## lowering and the engine against stock ExecuTorch, side by side
 	$(BIN)/python benchmarks/lowering.py
 	$(BIN)/python benchmarks/lowering.py --chains
+	$(BIN)/python benchmarks/engine.py
 
 wheels: $(STAMP) ## build all wheels into dist/
 	@rm -rf dist

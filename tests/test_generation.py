@@ -8,8 +8,11 @@ initial values, so all methods are loaded before the first call.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -84,11 +87,17 @@ def eager(module: Any) -> list[Generated]:
     return found
 
 
+@pytest.fixture(scope="module")
+def exported(module: Any) -> dict[str, torch.export.ExportedProgram]:
+    methods: dict[str, torch.export.ExportedProgram] = module.export_methods(LONGEST)
+    return methods
+
+
 @pytest.fixture(scope="module", params=[[], ["xnnpack"]], ids=["runtime", "xnnpack"])
-def data(request: pytest.FixtureRequest, module: Any) -> bytes:
+def data(request: pytest.FixtureRequest, module: Any, exported: dict[str, torch.export.ExportedProgram]) -> bytes:
     """The file. The writer takes the buffers' values of this moment, so the cache is emptied first."""
     module.reset()
-    buffer: bytes = delegatekit.lower(module.export_methods(LONGEST), backends=request.param).buffer
+    buffer: bytes = delegatekit.lower(exported, backends=request.param).buffer
     return buffer
 
 
@@ -138,7 +147,7 @@ def test_weights_are_stored_once(data: bytes, module: Any) -> None:
     """Constants and named data of the file, over both methods, are the bytes of the parameters and little else."""
     file = read(data)
     constants = (file.program.segments or ())[0].size
-    named = sum(len(data) for name, data in file.named_data.items() if name != "delegatekit.manifest")
+    named = sum(len(value) for name, value in file.named_data.items() if name != "delegatekit.manifest")
     # Equal tensors are one: the weights of all norms are 1.
     weights = {bytes(p.detach().numpy()) for p in module.parameters()}
     distinct = sum(map(len, weights))
@@ -156,3 +165,10 @@ def test_the_cache_is_one_over_the_methods_and_starts_empty(data: bytes, module:
         tensors = [value.val for value in plan.values or () if isinstance(value.val, schema.Tensor)]
         named = {t.extra_tensor_info.fully_qualified_name for t in tensors if t.extra_tensor_info is not None}
         assert named >= set(module.state)
+
+
+@pytest.mark.slow
+def test_the_example_runs() -> None:
+    script = Path(__file__).parents[1] / "examples" / "generate.py"
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert "all tokens are the same" in result.stdout

@@ -476,59 +476,40 @@ def test_a_space_that_is_too_small_names_method_space_and_values() -> None:
         delegatekit.lower(Function(network), EXAMPLES[0], backends=[], memory=options)
 
 
-def test_buffers_that_methods_share_have_equal_places_in_all_of_them() -> None:
-    from delegatekit.pte import read
+class Count(nn.Module):
+    """Counts its calls in a buffer of its own, and adds up its inputs in one that others may have, too."""
 
-    class Cache(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("k", torch.zeros(4, 8))
-            self.register_buffer("own", torch.zeros(3))
-            self.k: torch.Tensor
-            self.own: torch.Tensor
+    def __init__(self, total: torch.Tensor, step: int) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(5, dtype=torch.int64))
+        self.total, self.step = nn.Buffer(total), step
+        self.count: torch.Tensor
 
-    class Write(nn.Module):
-        def __init__(self, cache: Cache) -> None:
-            super().__init__()
-            self.cache = cache
+    def forward(self, x: torch.Tensor) -> Any:
+        self.count.add_(self.step)
+        self.total.add_(x.exp().sum(0))
+        return self.count * 2, (x @ x.T).tanh() @ x + self.total
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.cache.k.copy_(x.exp())
-            self.cache.own.add_(1)
-            return x + self.cache.own.sum()
 
-    class Read(nn.Module):
-        def __init__(self, cache: Cache) -> None:
-            super().__init__()
-            self.cache = cache
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.cache.k.add_(x)
-            return self.cache.k @ x.sin().T
-
-    cache = Cache()
-    x = torch.randn(4, 8)
-    program = delegatekit.lower(
-        {
-            name: torch.export.export(module(cache), (x,), strict=False)
-            for name, module in (("write", Write), ("read", Read))
-        },
-        backends=[],
-    )
-    places = {}
-    for plan in read(program.buffer).program.execution_plan:
-        for value in plan.values:
-            extra = getattr(value.val, "extra_tensor_info", None)
-            if extra is not None and extra.fully_qualified_name:
-                place = value.val.allocation_info
-                places[plan.name, extra.fully_qualified_name] = (place.memory_id, place.offset)
-        assert plan.non_const_buffer_sizes[2] == 128
-    assert places == {("write", "cache.k"): (2, 0), ("read", "cache.k"): (2, 0), ("write", "cache.own"): (1, 0)} or (
-        places["write", "cache.k"] == places["read", "cache.k"] == (2, 0) and places["write", "cache.own"][0] == 1
-    )
-    stock = StockProgram(program.buffer)
-    same(stock.method("write")((x,)), [x + 3])
-    same(stock.method("read")((x,)), [x @ x.sin().T])  # the stock runtime gives each method its own
+def test_methods_that_take_turns_keep_their_buffers_and_share_those_that_are_one() -> None:
+    """The stock runtime's Python binding gives all methods one arena per memory_id, sized for the largest."""
+    total = torch.zeros(8)
+    modules: dict[str, nn.Module] = {"a": Count(total, 1), "b": Count(total, 10), "c": Function(network)}
+    assert modules["a"].total.data_ptr() == modules["b"].total.data_ptr()
+    examples = {"a": (torch.rand(4, 8),), "b": (torch.rand(20, 8),), "c": EXAMPLES[0]}
+    programs = {name: torch.export.export(module, examples[name], strict=False) for name, module in modules.items()}
+    program = delegatekit.lower(programs, backends=[])
+    arenas = {m.name: {arena.space: arena.memory_id for arena in m.arenas} for m in program.report().methods}
+    assert arenas == {"a": {"arena": 1, "state": 2}, "b": {"arena": 1, "state": 2}, "c": {"arena": 1}}
+    ours, stock = delegatekit.load(program.buffer), StockProgram(program.buffer)
+    for name in modules:  # loading a method sets its buffers to their initial values
+        stock.method(name)
+    for name in "acbbcaba":
+        inputs = tuple(torch.rand(example.shape) for example in examples[name])
+        with torch.no_grad():
+            want = modules[name](*inputs)
+        same(ours[name](*inputs), want)
+        same(stock.method(name)(inputs), want)
 
 
 # -- reports ---------------------------------------------------------------------------------------------------------

@@ -274,6 +274,15 @@ _add("two of no dimensions", lambda x, y: (x + y, x * y, x < y, torch.maximum(x,
 _add("a constant of no dimensions", lambda x: (x + torch.tensor(2.5), x * torch.tensor(3)), [X], ALL)
 _add("one of no dimensions", lambda x: (x.sum(), x.exp(), x.view(1), x.abs()), [T(())], NUMBER)
 
+_CLOSE_PAIRS = "f32,f64 f64,f32 f16,f32 f32,f16 i64,f64 f64,i64 i32,f32 i32,i64 i64,i32 i8,i64 bf16,f64 i16,f16"
+for _name in "eq ne lt le gt ge maximum minimum where add mul div fmod remainder atan2".split() + ["floor_divide", "div, truncated"]:
+    _one = T((), "positive", seed=5) if _name in _NO_ZERO else T((), "close", seed=5)
+    _add(f"{_name} of close values, no dimensions", _BINARY[_name], [T((40,), "close"), _one], _CLOSE_PAIRS)
+    _add(f"{_name} of close values, no dimensions first", lambda x, y, f=_BINARY[_name]: f(y, x), [T((40,), "positive"), T((), "close")], _CLOSE_PAIRS)
+    _add(f"{_name} of close values, two of no dimensions", _BINARY[_name], [T((), "close"), _one], _CLOSE_PAIRS)
+for _name, _number in {"0.1": 0.1, "3.001": 3.001}.items():
+    _add(f"numbers that narrow dtypes round, {_name}", lambda x, n=_number: (x + n, x - n, n - x, x * n, x / n, torch.fmod(x, n), x % n, x // n, x == n, x < n, x >= n), [T((400,))], f"{FLOAT} i64 i8", 1.5)
+
 # -- reductions ------------------------------------------------------------------------------------------------------
 
 _add("sum", lambda x: (x.sum(), x.sum(1), x.sum((0, -1), keepdim=True)), [X], ALL, 8.0)
@@ -403,14 +412,14 @@ _add("baddbmm", lambda b, x, y: torch.baddbmm(b, x, y.mT, beta=2), [T((2, 3, 3))
 _add("linear", F.linear, [X, T((5, 4)), T((5,))], FLOAT, 8.0)
 _add("linear without bias", F.linear, [X, T((5, 4))], FLOAT, 8.0)
 _add("linear of a vector", F.linear, [T((4,)), T((5, 4)), T((5,))], FLOAT, 8.0)
-_add("long sums", lambda x, y: (x @ y, x.sum(1), x.mean(1)), [T((2, 3000), "positive"), T((3000, 2), "positive")], FLOAT, 8.0)
+_add("long sums", lambda x, y: (x @ y, x.sum(1), x.mean(1)), [T((2, 3000), "positive"), T((3000, 2), "positive")], FLOAT, 64.0)
 _LONG = T((2, 4000), "positive")
-_add("long reductions", lambda x: (x.cumsum(1)[:, -1], x.var(1), x.softmax(1), x.log_softmax(1), F.layer_norm(x, (4000,)), torch.linalg.vector_norm(x, dim=1), x.view(2, 40, 100).sum((1, 2))), [_LONG], FLOAT, 16.0)
-_add("long products", lambda x, w: (F.linear(x, w), torch.bmm(x[None], w[None].mT), torch.addmm(w[0, :2], x, w.T)), [_LONG, T((2, 4000), "positive", seed=1)], FLOAT, 16.0)
+_add("long reductions", lambda x: (x.cumsum(1)[:, -1], x.var(1), x.softmax(1), x.log_softmax(1), F.layer_norm(x, (4000,)), torch.linalg.vector_norm(x, dim=1), x.view(2, 40, 100).sum((1, 2))), [_LONG], FLOAT, 64.0)
+_add("long products", lambda x, w: (F.linear(x, w), torch.bmm(x[None], w[None].mT), torch.addmm(w[0, :2], x, w.T)), [_LONG, T((2, 4000), "positive", seed=1)], FLOAT, 64.0)
 _add("long convolution", lambda x, w: F.conv2d(x, w), [T((1, 100, 6, 6), "positive"), T((1, 100, 6, 6), "positive")], FLOAT, 16.0)
-_add("wide windows", lambda x: (F.avg_pool2d(x, 60), F.adaptive_avg_pool2d(x, 1), x.mean((2, 3))), [T((1, 1, 60, 60), "positive")], FLOAT, 16.0)
-_add("long products, more", lambda x, y: (torch.baddbmm(y[None, :2, :2], x[None], y.T[None]), torch.einsum("ij,kj->ik", x, y), (x @ y[0]), (x * y).sum(1)), [_LONG, T((2, 4000), "positive", seed=1)], FLOAT, 16.0)
-_add("long norms", lambda x: (F.group_norm(x, 2), F.rms_norm(x, (60,)), F.instance_norm(x), F.layer_norm(x, (60, 60))), [T((1, 4, 60, 60), "positive")], FLOAT, 16.0)
+_add("wide windows", lambda x: (F.avg_pool2d(x, 60), F.adaptive_avg_pool2d(x, 1), x.mean((2, 3))), [T((1, 1, 60, 60), "positive")], FLOAT, 64.0)
+_add("long products, more", lambda x, y: (torch.baddbmm(y[None, :2, :2], x[None], y.T[None]), torch.einsum("ij,kj->ik", x, y), (x @ y[0]), (x * y).sum(1)), [_LONG, T((2, 4000), "positive", seed=1)], FLOAT, 64.0)
+_add("long norms", lambda x: (F.group_norm(x, 2), F.rms_norm(x, (60,)), F.instance_norm(x), F.layer_norm(x, (60, 60))), [T((1, 4, 60, 60), "positive")], FLOAT, 64.0)
 _add("long integers", lambda x: (x.sum(), x.sum(1), x.cumsum(1), x.view(1, -1) @ x.view(-1, 1), torch.addmm(x[:2, :2], x, x.T), x.prod(1)), [T((2, 300), "close")], "i32 i64 i16")
 _add("einsum", lambda x, m: torch.einsum("bij,jk->bik", x, m), [X, MATRIX], FLOAT, 8.0)
 _add("outer", lambda x, y: (torch.outer(x, y), torch.dot(x, x)), [T((3,)), T((4,))], NUMBER, 8.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from delegatekit.pte import PteImage, to_bytes
@@ -75,3 +76,37 @@ def delegate_program(change: Callable[[ExecutionPlan], None] = lambda plan: None
     )
     change(method)
     return to_bytes(PteImage((method,), delegate_blobs=(b"blob" * 9,), named_data=(NamedData("key", b"data"),)))
+
+
+def number(value: int) -> EValue:
+    return EValue(Int(value))
+
+
+def build(
+    values: list[EValue], inputs: list[int], outputs: list[int], calls: list[Any], names: list[str], **more: Any
+) -> bytes:
+    image = {key: more.pop(key) for key in ("constants", "mutable_state") if key in more}
+    operators = [Operator(*name.rsplit(".", 1)) if "." in name else Operator(name, "") for name in names]
+    more.setdefault("non_const_buffer_sizes", [0, 1024])
+    method = plan(values, inputs, outputs, calls, operators=operators, **more)
+    return to_bytes(PteImage((method,), **image))
+
+
+def both(data: bytes, *inputs: Any, calls: int = 1) -> list[Any]:
+    """The outputs of the last of some calls, after checking that the stock runtime computes the same in each."""
+    import delegatekit
+
+    _C = pytest.importorskip("executorch.extension.pybindings._C", reason="executorch is not installed")
+    method = delegatekit.load(data)["forward"]
+    stock = _C._load_program_from_buffer(data).load_method("forward")
+    ours: list[Any] = []
+    for _ in range(calls):
+        result = method(*inputs)
+        ours = list(result) if isinstance(result, tuple) else [result]
+        for mine, theirs in zip(ours, stock(tuple(inputs)), strict=True):
+            if isinstance(mine, torch.Tensor):
+                assert mine.dtype == theirs.dtype
+                torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+            else:
+                assert mine == theirs
+    return ours

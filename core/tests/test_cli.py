@@ -147,6 +147,18 @@ def test_lower_takes_a_pt2_file(cli: Any, tmp_path: Path) -> None:
     assert "wrote" in cli("lower", "linear.pt2", "-b", "nothing", "-o", "model.pte").stdout
 
 
+def test_lower_shows_the_planned_memory_and_takes_a_planner(cli: Any) -> None:
+    default = lower(cli, "linear", "--memory-report").stdout
+    assert "space arena (memory_id 1): 64 bytes for 2 values, least possible 56" in default
+    assert "float32[2,4], step 0 until step" in default and "written by input" in default
+    (found,) = json.loads(lower(cli, "linear", "--planner", "best-fit", "--alignment", "64", "--json").stdout)[
+        "methods"
+    ][0]["arenas"]
+    assert found["space"] == "arena" and found["size"] == 128 and found["alignment_waste"] == 128 - found["bound"]
+    wrong = cli("lower", "models:linear", "-b", "nothing", "-o", "m.pte", "--planner", "quick", code=2)
+    assert "planners: best, greedy, best-fit" in wrong.stderr
+
+
 def test_the_report_as_json_is_all_of_stdout(cli: Any) -> None:
     report = json.loads(lower(cli, "linear", "--json").stdout)
     (method,) = report["methods"]

@@ -191,6 +191,8 @@ class CachedDecoder(nn.Module):
     Each call goes on behind the tokens of the calls before, up to `length` tokens in all; `reset` starts anew. Exported
     once with a T that changes and once with T = 1, it gives the methods `prefill` and `decode` (`export_methods`),
     which share all weights and the cache.
+
+    Raises ValueError for a model with sliding-window attention.
     """
 
     def __init__(self, model: nn.Module, length: int) -> None:
@@ -203,6 +205,8 @@ class CachedDecoder(nn.Module):
         heads: int = configuration.num_attention_heads
         size = getattr(configuration, "head_dim", None) or configuration.hidden_size // heads
         cache.early_initialization(1, configuration.num_key_value_heads, size, torch.float32, torch.device("cpu"))
+        if any(layer.is_sliding for layer in cache.layers):
+            raise ValueError("a sliding-window cache counts its tokens in Python, where torch.export does not see it")
         self._cache = cache
         for index, layer in enumerate(cache.layers):
             for name, tensor in (("key", layer.keys), ("value", layer.values), ("count", layer.cumulative_length)):
@@ -233,8 +237,10 @@ class CachedDecoder(nn.Module):
         """`prefill` for prompts of 2 to `longest` tokens, `decode` for one token."""
         tokens = torch.zeros(1, 8, dtype=torch.int64)
         length = torch.export.Dim("length", min=2, max=longest)
-        prefill = torch.export.export(self, (tokens,), dynamic_shapes={"tokens": {1: length}}, strict=False)
-        return {"prefill": prefill, "decode": torch.export.export(self, (tokens[:, :1],), strict=False)}
+        with torch.no_grad():
+            prefill = torch.export.export(self, (tokens,), dynamic_shapes={"tokens": {1: length}}, strict=False)
+            decode = torch.export.export(self, (tokens[:, :1],), strict=False)
+        return {"prefill": prefill, "decode": decode}
 
 
 def tiny_llama(length: int = 64) -> CachedDecoder:
@@ -251,7 +257,9 @@ def tiny_llama(length: int = 64) -> CachedDecoder:
         num_key_value_heads=2,
         max_position_embeddings=length,
     )
-    return CachedDecoder(LlamaForCausalLM(configuration).eval(), length)
+    module = CachedDecoder(LlamaForCausalLM(configuration), length)
+    module.eval()
+    return module
 
 
 class Tagger(nn.Module):
@@ -281,8 +289,9 @@ class LoopTagger(nn.Module):
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         """Logits of each word's tags."""
-        from torch._higher_order_ops.while_loop import while_loop
+        from torch._higher_order_ops.while_loop import while_loop as operator
 
+        while_loop: Any = operator
         inputs = self.embedding(words)
         last = torch.full((), words.shape[0], dtype=torch.int64)
 
@@ -469,7 +478,7 @@ def _mobilevit(any_batch: bool) -> Callable[[str, bool], ModelCase]:
             "neck_hidden_sizes": [8, 8, 16, 16, 24, 32, 32],
             "num_labels": 10,
         }
-        configuration = MobileViTConfig(**(few if small else {}))
+        configuration: Any = MobileViTConfig(**(few if small else {}))
         model = OneOutput(_kaiming(MobileViTForImageClassification(configuration)), "logits")
         size = configuration.image_size
         if not any_batch:

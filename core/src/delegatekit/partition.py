@@ -130,8 +130,7 @@ def partition(
     """
     nodes = [node for node in method.graph.nodes if node.op == "call_function"]
     descriptions = descriptions or {}
-    dynamic = frozenset(name for name, facts in descriptions.items() if facts.supports_dynamic_shapes)
-    verdicts = {node: _ask(node, method, partitioners, dynamic, ask_all) for node in nodes}
+    verdicts = {node: ask_backends(node, method, partitioners, descriptions, ask_all=ask_all) for node in nodes}
     taker = _first_takers(verdicts)
     clusters = _Clusters(nodes)
     fixed = _proposals(method, partitioners, verdicts, taker, clusters)
@@ -143,9 +142,18 @@ def partition(
     return _plan(method, nodes, verdicts, taker, chosen, stateful)
 
 
-def _ask(
-    node: Node, method: EdgeMethod, partitioners: Mapping[str, Partitioner], dynamic: frozenset[str], ask_all: bool
+def ask_backends(
+    node: Node,
+    method: EdgeMethod,
+    partitioners: Mapping[str, Partitioner],
+    descriptions: Mapping[str, BackendDescription],
+    *,
+    ask_all: bool = True,
 ) -> dict[str, Verdict]:
+    """The backends' answers about a node, up to the first that takes it or with `ask_all` of each.
+
+    Empty for nodes that are for no backend. Raises PluginError as `partition` does.
+    """
     answers: dict[str, Verdict] = {}
     # A getitem belongs to the operator whose result it picks; sizes and control flow are the runtime's; a lowered
     # module has its backend already.
@@ -153,7 +161,8 @@ def _ask(
         return answers
     changing = dynamic_operand(node)
     for backend, partitioner in partitioners.items():
-        refusal = None if changing is None else _dynamic_refusal(node, method, changing, backend in dynamic)
+        able = backend in descriptions and descriptions[backend].supports_dynamic_shapes
+        refusal = None if changing is None else _dynamic_refusal(node, method, changing, able)
         with _blaming(backend, "checking a node", node):
             answer = partitioner.check(node, method.view) if refusal is None else Verdict.no(refusal)
         if not isinstance(answer, Verdict) or not (answer.supported or answer.reason):

@@ -188,9 +188,8 @@ def _partitioned(
         plans = {id(region.edge): region.plan for regions in inner.values() for region in regions}
         while True:
             with clock.stage("partition", name):
-                plan = form_partitions(
-                    edge, selection.partitioners(edge, partitioners), descriptions=descriptions, ask_all=ask_all
-                )
+                selected = selection.partitioners(edge, partitioners, descriptions)
+                plan = form_partitions(edge, selected, descriptions=descriptions, ask_all=ask_all)
             # Nobody runs these whole: kept for a backend that then left them, or without a kernel in the runtime.
             stranded = {node for node in plan.fallback if _has_no_kernel(node)}
             decomposed = False

@@ -131,8 +131,8 @@ def _memory_lines(method: MethodReport) -> Iterator[str]:
             until = "the end" if value.is_output or value.is_buffer else f"step {value.last}"
             kind = f"{value.dtype}[{','.join(map(str, value.shape))}]"
             yield (
-                f"    {bar:<30} {human_size(value.size):>10}  {value.name} {kind}, from {' and '.join(value.writers)} "
-                f"at step {value.first} until {until}"
+                f"    {bar:<30} {human_size(value.size):>10}  {value.name} {kind}, step {value.first} until {until}, "
+                f"written by {', '.join(value.writers)}"
             )
         if len(arena.peak) > _SHOWN:
             rest = arena.peak[_SHOWN:]

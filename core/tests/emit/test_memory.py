@@ -194,15 +194,16 @@ def test_a_number_that_has_a_name_already_is_refused() -> None:
         spread(options, [value("c", 64, 0, 1)])
 
 
-def test_buffers_that_methods_share_lie_at_equal_offsets_in_a_space_of_their_own() -> None:
+def test_buffers_of_several_methods_lie_in_a_space_of_their_own_and_apart_unless_they_are_shared() -> None:
     spaces = Spaces(MemoryOptions(spaces=lambda _: "fast"))
-    spaces.share({"cache.v": 100, "cache.k": 200}, overread=64)
-    everything = [value("x", 64, 0, 1), value("cache.k", 200, 0, 9, is_buffer=True)]
-    first, sizes, _ = spaces.plan("prefill", everything, 64)
-    second, others, _ = spaces.plan("decode", [value("cache.v", 100, 0, 9, is_buffer=True), everything[1]], 0)
-    assert first[1] == second[1] and first[1][0] == second[0][0] == 2
-    assert sizes[2] == others[2] and len({offset for _, offset in (*second, first[1])}) == 2
-    assert first[0] == (1, 0) and sizes[1] == 64 + 64 and others[1] == 0
+    spaces.keep(
+        [(100, [("prefill", "n")]), (50, [("decode", "n")]), (200, [("prefill", "k"), ("decode", "k")])], overread=64
+    )
+    buffers = {name: value(name, size, 0, 9, is_buffer=True) for name, size in (("n", 100), ("k", 200))}
+    first, sizes, _ = spaces.plan("prefill", [value("x", 64, 0, 1), *buffers.values()], 64)
+    second, others, _ = spaces.plan("decode", [replace(buffers["n"], size=50), buffers["k"]], 0)
+    assert first == [(1, 0), (2, 272), (2, 0)] and second == [(2, 208), (2, 0)]
+    assert sizes == [0, 64 + 64, 272 + 112 + 64] and others == [0, 0, 272 + 64]
 
 
 @pytest.mark.parametrize(

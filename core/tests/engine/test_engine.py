@@ -9,11 +9,12 @@ from typing import Any
 import handmade
 import pytest
 import torch
+from handmade import both, build, number
 from torch.utils._pytree import tree_flatten, treespec_dumps
 
 import delegatekit
 from delegatekit.engine import Method
-from delegatekit.pte import PteImage, to_bytes, write
+from delegatekit.pte import write
 from delegatekit.pte.schema import (
     AllocationDetails,
     Bool,
@@ -24,13 +25,11 @@ from delegatekit.pte.schema import (
     ExtraTensorInfo,
     FreeCall,
     Instruction,
-    Int,
     IntList,
     JumpFalseCall,
     KernelCall,
     MoveCall,
     Null,
-    Operator,
     OptionalTensorList,
     ScalarType,
     Tensor,
@@ -42,37 +41,6 @@ _C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock
 
 X = torch.tensor([1.0, -2.0, 3.0, -4.0, 5.0])
 ALL = list(range(5))
-
-
-def number(value: int) -> EValue:
-    return EValue(Int(value))
-
-
-def build(
-    values: list[EValue], inputs: list[int], outputs: list[int], calls: list[Any], names: list[str], **more: Any
-) -> bytes:
-    image = {key: more.pop(key) for key in ("constants", "mutable_state") if key in more}
-    operators = [Operator(*name.rsplit(".", 1)) if "." in name else Operator(name, "") for name in names]
-    more.setdefault("non_const_buffer_sizes", [0, 1024])
-    plan = handmade.plan(values, inputs, outputs, calls, operators=operators, **more)
-    return to_bytes(PteImage((plan,), **image))
-
-
-def both(data: bytes, *inputs: Any, calls: int = 1) -> list[Any]:
-    """The outputs of the last of some calls, after checking that the stock runtime computes the same in each."""
-    method = delegatekit.load(data)["forward"]
-    stock = _C._load_program_from_buffer(data).load_method("forward")
-    ours: list[Any] = []
-    for _ in range(calls):
-        result = method(*inputs)
-        ours = list(result) if isinstance(result, tuple) else [result]
-        for mine, theirs in zip(ours, stock(tuple(inputs)), strict=True):
-            if isinstance(mine, torch.Tensor):
-                assert mine.dtype == theirs.dtype
-                torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
-            else:
-                assert mine == theirs
-    return ours
 
 
 # -- instructions ----------------------------------------------------------------------------------------------------

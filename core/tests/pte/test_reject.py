@@ -26,6 +26,7 @@ from delegatekit.pte.schema import (
     KernelCall,
     MoveCall,
     Operator,
+    String,
     Tensor,
     TensorList,
 )
@@ -208,9 +209,13 @@ DELEGATES: dict[str, tuple[Callable[[ExecutionPlan], Any], str]] = {
     "location unknown": (lambda p: setattr(p.delegates[0].processed, "location", 7), "unknown location 7"),
     "call number out of range": (lambda p: setattr(first(p), "delegate_index", 3), "delegate 3 of 1"),
     "inputs behind outputs": (lambda p: setattr(first(p), "args", [1, 0]), "mixed up"),
-    "a number passed to a delegate": (
-        lambda p: (p.values.append(EValue(Bool(True))), setattr(first(p), "args", [0, 2, 1])),
-        "no tensor",
+    "a number for a delegate's output": (
+        lambda p: (p.values.append(EValue(Bool(True))), setattr(first(p), "args", [0, 1, 2])),
+        "an output, is no tensor",
+    ),
+    "a text passed to a delegate": (
+        lambda p: (p.values.append(EValue(String("x"))), setattr(first(p), "args", [0, 2, 1])),
+        "neither tensor nor number",
     ),
     "no arguments": (lambda p: setattr(first(p), "args", []), "without arguments"),
     "compile spec without value": (

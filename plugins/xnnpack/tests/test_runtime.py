@@ -13,6 +13,7 @@ from delegatekit_xnnpack import operators as ops
 from delegatekit_xnnpack import runtime as runtime_module
 from delegatekit_xnnpack.builder import Builder
 from delegatekit_xnnpack.runtime import XnnpackRuntime
+from delegatekit_xnnpack.sizes import Dynamic
 
 
 def _graph():
@@ -37,6 +38,32 @@ def test_a_delegate_writes_its_results_into_the_callers_tensors(payload_of):
         runtime.execute(handle, [x, y], outputs)
         assert torch.equal(outputs[0], x + y)
         assert torch.equal(outputs[1], (x + y) * 2.0)
+    runtime.destroy(handle)
+
+
+def test_results_have_the_sizes_of_the_call(payload_of):
+    builder = Builder()
+    rows, columns = Dynamic((5, 1, 2)), Dynamic((7, 1, 3))
+    x, y = builder.input((rows, 1)), builder.input((columns,))
+    builder.output(builder.binary(ops.BinaryKind.ADD, x, y))
+    builder.output(builder.reshape(x, (rows,)))
+    payload = payload_of(builder.graph)
+    assert [spec.dynamic for spec in payload.outputs] == [True, True]
+    runtime = XnnpackRuntime()
+    handle = runtime.init(payload)
+    memory = torch.zeros(5 * 7), torch.zeros(5)
+    for n, m in ((5, 7), (1, 1), (2, 7), (5, 1), (3, 3), (5, 7)):
+        # The caller hands over tensors of the largest sizes, in memory of its own.
+        outputs = memory[0].view(5, 7), memory[1].view(5)
+        x, y = torch.randn(n, 1), torch.randn(m)
+        runtime.execute(handle, [x, y], outputs)
+        assert torch.equal(outputs[0], x + y)
+        assert torch.equal(outputs[1], x[:, 0])
+        assert outputs[0].data_ptr() == memory[0].data_ptr()
+    with pytest.raises(ExecutionError, match="not supported"):
+        runtime.execute(handle, [torch.randn(6, 1), torch.randn(7)], [torch.empty(5, 7), torch.empty(5)])
+    with pytest.raises(ExecutionError, match=r"no elements, \(0, 1\)"):
+        runtime.execute(handle, [torch.randn(0, 1), torch.randn(7)], [torch.empty(5, 7), torch.empty(5)])
     runtime.destroy(handle)
 
 

@@ -29,8 +29,14 @@ def _attention(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value:
     scale = kwargs.get("scale")
     if kwargs.get("dropout_p", dropout):
         b.refuse("attention with dropout is random", hint="call model.eval() before torch.export")
-    if b.dtype(query) not in (torch.float32, torch.float64) or len(b.shape(query)) < 2:
-        return NotImplemented  # PyTorch's decomposition knows the accumulation type of the narrow dtypes
+    dtype = b.dtype(query)
+    if not dtype.is_floating_point or len(b.shape(query)) < 2:
+        return NotImplemented
+    # Scores of narrow dtypes are computed, summed up and weighed in float32, as PyTorch's kernels do.
+    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    query, key, values = (convert(b, item, wide) for item in (query, key, values))
+    if mask is not None and b.dtype(mask) != torch.bool:
+        mask = convert(b, mask, wide)
     if kwargs.get("enable_gqa", False):
         key, values = (_repeat_heads(b, tensor, b.shape(query)[-3]) for tensor in (key, values))
     if scale is None:
@@ -41,8 +47,11 @@ def _attention(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value:
     if bias is not None:
         scores = b.call(aten.add.Tensor, scores, bias)
     weights = b.call(aten._softmax.default, scores, -1, False)
-    result = b.call(aten.matmul.default, weights, values, value=value)
-    return result if visible is None else b.call(aten.mul.Tensor, result, visible, value=value)
+    known = value if wide == dtype else None
+    result = b.call(aten.matmul.default, weights, values, value=known)
+    if visible is not None:
+        result = b.call(aten.mul.Tensor, result, convert(b, visible, wide), value=known)
+    return convert(b, result, dtype)
 
 
 def _repeat_heads(b: Builder, x: Node, heads: int) -> Node:

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from delegatekit_api import MutableState, UnsupportedError, describe_node
 
-from . import attention, normalization  # noqa: F401  (they register their rules)
+from . import attention, composites, normalization, promotion  # noqa: F401  (they register their rules)
 from .builder import Builder, drop_dead, resolve
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders

@@ -11,10 +11,10 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
-from delegatekit_api import LoweringError, UnsupportedError, describe_node
+from delegatekit_api import LoweringError, UnsupportedError, describe_node, operator_name
 
 from .arguments import nodes_in, substitute
-from .sizes import SYMBOLIC, Shape, SizeNodes, expression
+from .sizes import SYMBOLIC, Shape, SizeNodes, expression, is_static
 
 if TYPE_CHECKING:
     from .program import EdgeMethod
@@ -92,6 +92,10 @@ class Builder:
         expanded = self._expand(self, target, args, kwargs)
         return self.emit(target, args, kwargs, value) if expanded is NotImplemented else expanded
 
+    def has_rule(self, target: OpOverload) -> bool:
+        """Whether a rule rewrites the operator."""
+        return target in self._rules
+
     def emit(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None, value: Any = None) -> Node:
         """Append the call as it is (merged with an equal one, folded if all its inputs are constants).
 
@@ -111,7 +115,10 @@ class Builder:
                 return node
         if value is None:
             value = self._propagate(target, args, kwargs)
-        node = self._append(target, args, value, kwargs)
+        if _has_no_elements(value) and isinstance(target, OpOverload):
+            node = self.constant(torch.empty(value.shape, dtype=value.dtype), "_empty")
+        else:
+            node = self._append(target, args, value, kwargs)
         if key is not None:
             self._merged[key] = node
         return node
@@ -235,6 +242,7 @@ class Builder:
         node.meta["val"] = value
         node.meta["debug_handle"] = self._handle
         if origin is not None:
+            node.meta["source_operator"] = origin.meta.get("source_operator") or operator_name(origin)
             for key in ("stack_trace", "nn_module_stack"):
                 if key in origin.meta:
                     node.meta[key] = origin.meta[key]
@@ -289,6 +297,11 @@ _VIEWS: dict[OpOverload, OpOverload] = {
     aten.unsqueeze_copy.default: aten.unsqueeze.default,
     aten.view_copy.default: aten.reshape.default,
 }
+
+
+def _has_no_elements(value: Any) -> bool:
+    """Whether a value has no elements in any call: then there is nothing to compute, and many kernels fail at it."""
+    return isinstance(value, torch.Tensor) and is_static(value.shape) and 0 in value.shape
 
 
 def _bytes(tensor: torch.Tensor) -> int:

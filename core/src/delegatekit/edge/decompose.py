@@ -112,12 +112,18 @@ class Decomposer:
         calls = [node for node in graph.nodes if node.op == "call_function"]
         if any(node.op == "get_attr" for node in graph.nodes):
             return None
+        if any(_is_primitive(node.target) and not builder.has_rule(node.target) for node in calls):
+            return None  # a reference in PyTorch's primitives, which nobody else knows
         # An operator that decomposes into itself has no decomposition for these arguments.
         return None if any(node.target is target for node in calls) else _Recipe(graph)
 
 
 def _is_mutable(target: Any) -> bool:
     return isinstance(target, OpOverload) and target._schema.is_mutable
+
+
+def _is_primitive(target: Any) -> bool:
+    return isinstance(target, OpOverload) and target.namespace == "prims"
 
 
 def _replay(builder: Builder, recipe: _Recipe, args: Any, kwargs: Any) -> Value:

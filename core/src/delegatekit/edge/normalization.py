@@ -1,4 +1,7 @@
-"""Batch normalisation at inference: folded into the convolution or linear before it, else one multiply and one add."""
+"""Batch normalisation at inference: folded into the convolution or linear before it, else one multiply and one add.
+
+Statistics that are no constants (inputs, or buffers that the method updates) are computed with at run time.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from .builder import Builder, Value
-from .rules import aten, rule
+from .rules import aten, convert, rule
 
 
 @rule(aten.batch_norm.default)
@@ -31,7 +34,9 @@ def _instance_norm(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], va
     x, weight, bias, mean, variance, use_input_stats, _, epsilon = args[:8]
     if not use_input_stats:
         return _normalise(b, x, weight, bias, mean, variance, epsilon, value)
-    rank = len(b.shape(x))
+    rank, dtype = len(b.shape(x)), b.dtype(x)
+    # The squares of narrow floats soon have no place in their own type.
+    x, weight, bias = (None if item is None else _wide(b, item) for item in (x, weight, bias))
     axes = list(range(2, rank))
     centred = b.call(aten.sub.Tensor, x, b.call(aten.mean.dim, x, axes, True))
     spread = b.call(aten.mean.dim, b.call(aten.mul.Tensor, centred, centred), axes, True)
@@ -42,7 +47,11 @@ def _instance_norm(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], va
         result = b.call(aten.mul.Tensor, result, b.call(aten.view.default, weight, per_channel))
     if bias is not None:
         result = b.call(aten.add.Tensor, result, b.call(aten.view.default, bias, per_channel))
-    return result
+    return convert(b, result, dtype)
+
+
+def _wide(b: Builder, x: Node) -> Node:
+    return convert(b, x, torch.float32) if b.dtype(x) in (torch.float16, torch.bfloat16) else x
 
 
 def _normalise(
@@ -57,8 +66,10 @@ def _normalise(
 ) -> Value:
     known = [None if node is None else b.constants.get(node) for node in (weight, bias, mean, variance)]
     given = [node is not None for node in (weight, bias, mean, variance)]
-    if known[2] is None or known[3] is None or any(g and k is None for g, k in zip(given, known, strict=True)):
+    if mean is None or variance is None:
         return NotImplemented
+    if known[2] is None or known[3] is None or any(g and k is None for g, k in zip(given, known, strict=True)):
+        return _normalise_at_run_time(b, x, weight, bias, mean, variance, epsilon)
     # In double precision up to the factor itself: it is then as exact as the weights that it scales.
     factor = (known[3].double() + epsilon).rsqrt()
     if known[0] is not None:
@@ -72,6 +83,26 @@ def _normalise(
     dtype, shape = b.dtype(x), (1, -1, *[1] * (len(b.shape(x)) - 2))
     scaled = b.call(aten.mul.Tensor, x, b.constant(factor.to(dtype).reshape(shape)))
     return b.call(aten.add.Tensor, scaled, b.constant(shift.to(dtype).reshape(shape)), value=value)
+
+
+def _normalise_at_run_time(
+    b: Builder, x: Node, weight: Node | None, bias: Node | None, mean: Node, variance: Node, epsilon: float
+) -> Value:
+    """x * factor + shift; in float32 for narrow dtypes, whose statistics may be float32, too."""
+    dtype = b.dtype(x)
+    x = _wide(b, x)
+    wide = b.dtype(x)
+    mean, variance = convert(b, mean, wide), convert(b, variance, wide)
+    factor = b.call(aten.rsqrt.default, b.call(aten.add.Scalar, variance, epsilon))
+    if weight is not None:
+        factor = b.call(aten.mul.Tensor, factor, convert(b, weight, wide))
+    shift = b.call(aten.neg.default, b.call(aten.mul.Tensor, mean, factor))
+    if bias is not None:
+        shift = b.call(aten.add.Tensor, shift, convert(b, bias, wide))
+    per_channel = (1, -1, *[1] * (len(b.shape(x)) - 2))
+    factor, shift = (b.call(aten.view.default, item, per_channel) for item in (factor, shift))
+    scaled = b.call(aten.mul.Tensor, x, factor)
+    return convert(b, b.call(aten.add.Tensor, scaled, shift), dtype)
 
 
 def _fold(b: Builder, x: Node, factor: torch.Tensor, shift: torch.Tensor, value: Any) -> Value | None:

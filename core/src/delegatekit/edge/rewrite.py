@@ -18,6 +18,7 @@ from .decompose import Decomposer
 from .program import EdgeMethod
 from .rules import RULES
 from .sizes import is_size, is_size_node, no_guards
+from .substitutes import SUBSTITUTES
 
 
 def decompose_nodes(method: EdgeMethod, nodes: Collection[Node], *, keep: Collection[str]) -> tuple[EdgeMethod, bool]:
@@ -78,6 +79,12 @@ class _Rewrite:
 
     def _decompose(self, node: Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
+        substitute_for = SUBSTITUTES.get(target)
+        if substitute_for is not None:
+            result = substitute_for(self.builder, args, kwargs, node.meta["val"])
+            if result is not NotImplemented:
+                self.decomposed = True
+                return result
         result = self.builder.decompose(target, args, kwargs, node.meta["val"])
         if _is_still(result, target):
             further = self.decomposer.last_resort(self.builder, target, args, kwargs)

@@ -29,7 +29,7 @@ def rule(*targets: OpOverload) -> Callable[[Rule], Rule]:
     return register
 
 
-def _completed(args: tuple[Any, ...], required: int, defaults: tuple[Any, ...]) -> tuple[Any, ...]:
+def completed(args: tuple[Any, ...], required: int, defaults: tuple[Any, ...]) -> tuple[Any, ...]:
     """Positional arguments, with the defaults of those behind the `required` ones that were left out."""
     return (*args, *defaults[len(args) - required :])
 
@@ -230,7 +230,7 @@ def _written_slice(b: Builder, x: Node, dim: int) -> tuple[Node, int, int] | Non
     """Source, start and end of the slice along `dim` that `x` is, if it is another value with a slice overwritten."""
     if x.target is not aten.slice_scatter.default:
         return None
-    _, source, axis, start, stop, step = _completed(x.args, 2, (0, None, None, 1))
+    _, source, axis, start, stop, step = completed(x.args, 2, (0, None, None, 1))
     size = b.shape(x)[dim]
     if step != 1 or axis % len(b.shape(x)) != dim or not is_static((size, start or 0, stop or 0)):
         return None
@@ -240,7 +240,7 @@ def _written_slice(b: Builder, x: Node, dim: int) -> tuple[Node, int, int] | Non
 
 @rule(aten.slice.Tensor, aten.slice_copy.Tensor)
 def _slice(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, dim, start, stop, step = _completed(args, 1, (0, None, None, 1))
+    x, dim, start, stop, step = completed(args, 1, (0, None, None, 1))
     size = b.shape(x)[dim]
     if is_static((size, start or 0, stop or 0)):
         start, stop, step = slice(start, stop, step).indices(size)
@@ -291,7 +291,7 @@ def _pieces(b: Builder, x: Node, sizes: Sequence[int], dim: int) -> tuple[Node, 
 
 @rule(aten.split.Tensor, aten.split_copy.Tensor)
 def _split(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, size, dim = _completed(args, 2, (0,))
+    x, size, dim = completed(args, 2, (0,))
     total = b.shape(x)[dim]
     if not is_static((total, size)):
         return NotImplemented if value is None else _pieces(b, x, [piece.shape[dim] for piece in value], dim)
@@ -300,13 +300,13 @@ def _split(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
 
 @rule(aten.split_with_sizes.default, aten.split_with_sizes_copy.default, aten.split.sizes)
 def _split_with_sizes(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, sizes, dim = _completed(args, 2, (0,))
+    x, sizes, dim = completed(args, 2, (0,))
     return _pieces(b, x, sizes, dim)
 
 
 @rule(aten.chunk.default)
 def _chunk(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, chunks, dim = _completed(args, 2, (0,))
+    x, chunks, dim = completed(args, 2, (0,))
     total = b.shape(x)[dim]
     if not is_static((total,)):
         return NotImplemented if value is None else _pieces(b, x, [piece.shape[dim] for piece in value], dim)
@@ -316,7 +316,7 @@ def _chunk(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
 
 @rule(aten.unbind.int, aten.unbind_copy.int)
 def _unbind(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, dim = _completed(args, 1, (0,))
+    x, dim = completed(args, 1, (0,))
     count = b.shape(x)[dim] if value is None else len(value)
     return tuple(_select(b, (x, dim, index), {}, None) for index in range(count))
 
@@ -346,7 +346,7 @@ RULES[aten.div.Tensor_mode] = _with_scalar_form(aten.div.Scalar_mode)
 @rule(aten.remainder.Tensor, aten.remainder.Scalar)
 def _remainder(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     x, y = args
-    dtype = _result_dtype(x, y)
+    dtype = result_dtype(x, y)
     if not dtype.is_floating_point and isinstance(x, Node):
         # ExecuTorch 1.5 computes the remainder of integers with the wrong sign; its division rounds as it should.
         x = convert(b, x, dtype)
@@ -355,7 +355,7 @@ def _remainder(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value:
     return _with_scalar_form(aten.remainder.Scalar)(b, args, kwargs, value)
 
 
-def _result_dtype(first: Any, second: Any) -> torch.dtype:
+def result_dtype(first: Any, second: Any) -> torch.dtype:
     """The dtype of an arithmetic result of two tensors, or of a tensor and a number."""
     return torch.result_type(*map(_typed, (first, second)))
 
@@ -390,7 +390,7 @@ def _with_alpha(tensor_form: OpOverload, scalar_form: OpOverload) -> Rule:
             return b.emit(tensor_form, args[:2], {} if alpha == 1 else {"alpha": alpha}, value)
         number = args[1] * alpha
         # The runtime's kernel refuses a number that changes the dtype (an integer tensor + 0.5).
-        x = convert(b, args[0], _result_dtype(args[0], number))
+        x = convert(b, args[0], result_dtype(args[0], number))
         return b.emit(scalar_form, (x, number), {}, value)
 
     return apply
@@ -507,7 +507,7 @@ def _pad(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) 
 
 @rule(aten.constant_pad_nd.default)
 def _constant_pad(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, padding, fill = _completed(args, 2, (0,))
+    x, padding, fill = completed(args, 2, (0,))
     for number, (before, behind) in enumerate(zip(padding[::2], padding[1::2], strict=True), 1):
         # A negative padding cuts off: a slice says so.
         size = b.shape(x)[-number]
@@ -532,9 +532,9 @@ def _sum(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) 
 def _variance(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     # var(x, dims, unbiased, keepdim), or var(x, unbiased) over everything
     if len(args) > 1 and not isinstance(args[1], bool):
-        x, dims, unbiased, keepdim = _completed(args, 2, (True, False))
+        x, dims, unbiased, keepdim = completed(args, 2, (True, False))
     else:
-        (x, unbiased), dims, keepdim = _completed(args, 1, (True,)), None, False
+        (x, unbiased), dims, keepdim = completed(args, 1, (True,)), None, False
     unbiased, keepdim = kwargs.get("unbiased", unbiased), kwargs.get("keepdim", keepdim)
     return b.emit(aten.var.correction, (x, dims), {"correction": int(unbiased), "keepdim": keepdim}, value)
 

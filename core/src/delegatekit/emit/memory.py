@@ -12,7 +12,7 @@ from delegatekit_api import LoweringError
 #: Unless told otherwise, every value starts at a multiple of this many bytes. The runtime wants no less.
 ALIGNMENT = 16
 
-#: Up to this many pairs of values that live at the same time, "best" can afford the planner that looks at each pair.
+#: So many pairs of values that live at the same time "best" can afford to look at.
 _PAIR_LIMIT = 2_000_000
 
 
@@ -54,9 +54,9 @@ def plan_memory(requests: Sequence[Request], planner: str | Planner = "best") ->
     """Give requests whose lifetimes overlap disjoint memory.
 
     Planners: "greedy" places the largest values first, each into the smallest gap that it fits; "best-fit" goes
-    through the steps in order and takes the smallest free block; "best" takes the smaller of the two results, and
-    only "best-fit" where so many values live at the same time that "greedy" would be slow. A planner of the user's own
-    is checked: see `check_plan`. Raises LoweringError for an unknown name and for a wrong plan.
+    through the steps in order and takes the smallest free block; "best" takes the smallest of several results, and
+    only "best-fit" where so many values live at the same time that the others would be slow. A planner of the user's
+    own is checked: see `check_plan`. Raises LoweringError for an unknown name and for a wrong plan.
     """
     if isinstance(planner, str):
         if planner not in PLANNERS:
@@ -129,8 +129,12 @@ def check_plan(
 
 def plan_greedy(requests: Sequence[Request]) -> MemoryPlan:
     """Place the largest value first, each into the smallest gap among the placed ones that live at the same time."""
+    return _plan_in_order(requests, lambda request: -request.size)
+
+
+def _plan_in_order(requests: Sequence[Request], rank: Callable[[Request], int]) -> MemoryPlan:
     placed = Placed(requests)
-    for index in sorted(range(len(requests)), key=lambda i: (-requests[i].size, requests[i].first, i)):
+    for index in sorted(range(len(requests)), key=lambda i: (rank(requests[i]), requests[i].first, i)):
         placed.put(index, placed.gap(index))
     return placed.plan()
 
@@ -254,11 +258,19 @@ class _FreeBlocks:
 
 
 def plan_best(requests: Sequence[Request]) -> MemoryPlan:
-    """The smaller result of the two planners."""
-    plans = [plan_best_fit(requests)]
-    if not is_least(requests, plans[0]) and _pairs(requests) <= _PAIR_LIMIT:
-        plans.append(plan_greedy(requests))
-    return min(plans, key=lambda plan: plan.size)
+    """The smallest of what the planners find, and of placing what is large for long, or lives long, first."""
+    end = max((request.last for request in requests if request.last < 1 << 60), default=0) + 1
+    orders: list[Callable[[Request], int]] = [
+        lambda request: -request.size,
+        lambda request: -request.size * (min(request.last, end) - request.first + 1),
+        lambda request: request.first - min(request.last, end),
+    ]
+    best = plan_best_fit(requests)
+    for order in orders[: _PAIR_LIMIT // max(1, _pairs(requests))]:
+        if is_least(requests, best):
+            break
+        best = min(best, _plan_in_order(requests, order), key=lambda plan: plan.size)
+    return best
 
 
 def _pairs(requests: Sequence[Request]) -> int:

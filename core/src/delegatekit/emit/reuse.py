@@ -29,6 +29,9 @@ from .memory import Request, is_least, plan_memory
 
 aten = torch.ops.aten
 
+#: Up to this many values, plans with and without sharing are compared.
+_TRIALS = 4096
+
 #: A step behind all others: values that stay when the method has run.
 FOREVER = 1 << 62
 
@@ -138,6 +141,8 @@ class Reuse:
         """
         if not self._found:
             return set()
+        if len(storages) > _TRIALS:
+            return self._merge(storages, (_InPlace, _Copies))
         before = [(storage.first, storage.last) for storage in storages]
         choices: list[tuple[type, ...]] = [(_InPlace, _Copies), (_InPlace,), ()]
         sizes: list[int] = []

@@ -269,8 +269,8 @@ class Instructions:
         if changes and not self._jumps and kernels.is_data_dependent(name):
             return self._watching(careful, writes)
         # Numbers that change only together with sizes can be bound until they do.
-        bound = self._replaced.intersection(indices) <= self._followers
-        return self._settling(position, careful, prepared.bound if bound else lambda: run, changes=changes)
+        bind = not fixed and self._replaced.intersection(indices) <= self._followers
+        return self._settling(position, careful, prepared.bound if bind else lambda: run, changes=changes)
 
     def _resizing_kernel(
         self, position: int, name: str, run: Step, arguments: Sequence[Any], *, changes: bool, fixed: bool
@@ -288,20 +288,30 @@ class Instructions:
     def _careful_kernel(self, position: int, run: Step, writes: Sequence[int], reads: Collection[int]) -> Step:
         values, sizes = self.values, self._sizes
 
-        def careful() -> None:
+        def look() -> tuple[list[Sizes], list[Sizes]]:
+            """The results, and those of them to make empty: an operand that is a result, too, has its sizes."""
             results = [sizes[id(values[index])] for index in writes]
             read = [values[index] for index in reads]
-            for result in results:
-                # An operand may be the result as well: then it has its sizes.
-                if not any(result.tensor is tensor for tensor in read):
-                    result.clear()
+            empty = [
+                result for result in results if result.dynamic and not any(result.tensor is tensor for tensor in read)
+            ]
+            return results, empty
+
+        known = look() if self._replaced.isdisjoint((*writes, *reads)) else None
+
+        def careful() -> None:
+            results, empty = known or look()
+            for result in empty:
+                result.tensor.resize_(0)
             try:
                 run()
             except RuntimeError:
                 if any(result.overflows for result in results):
                     self._settle(position, writes, results)
                 raise
-            self._settle(position, writes, results)
+            for result in results:
+                if not result.settled:
+                    self._settle(position, writes, results)
 
         return careful
 
@@ -368,7 +378,10 @@ class Instructions:
         reads, writes = self._effects[position].reads, self._effects[position].writes
         instance = self._make_delegate(call.delegate_index, reads, writes)
         self.delegates.append(instance)
-        reads = tuple(index for index in reads if isinstance(self._tables[index], schema.Tensor))
+        reads, writes = (
+            tuple(index for index in indices if isinstance(self._tables[index], schema.Tensor))
+            for indices in (reads, writes)
+        )
         inputs = [self.values[index] for index in reads]
         outputs = [self.values[index] for index in writes]
         for container, indices in ((inputs, reads), (outputs, writes)):

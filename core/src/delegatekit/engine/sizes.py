@@ -35,10 +35,13 @@ class Sizes:
         else:
             self.tensor.as_strided_(shape, self._strides(shape))
 
-    def clear(self) -> None:
-        """Make a tensor of changing sizes empty, so that a kernel gives it others without a warning."""
-        if self.dynamic:
-            self.tensor.resize_(0)
+    @property
+    def settled(self) -> bool:
+        """Whether the tensor has sizes that it may have, in the file's dim order."""
+        tensor = self.tensor
+        if not self.dynamic:
+            return tensor.shape == self.largest
+        return self._contiguous and tensor.dim() == len(self.largest) and tensor.is_contiguous()
 
     def settle(self) -> str | None:
         """Look at the sizes that a kernel gave the tensor: None, or what is wrong with them, which is put right.

@@ -15,6 +15,7 @@ from ..manifest import read_manifest
 from . import schema
 from .dataflow import Effect, calls, effects
 from .in_place import IN_PLACE
+from .liveness import find_overwritten
 from .reader import PteFile
 from .signatures import Kinds, signature
 
@@ -273,10 +274,7 @@ def _names(kinds: Kinds) -> str:
 
 
 class _WriteCheck:
-    """Looks for writes that must not be: to constants, and over planned values that are still read.
-
-    The latter are found in methods without jumps.
-    """
+    """Looks for writes that must not be: to constants, and over planned values that are still read."""
 
     def __init__(self, plan: schema.ExecutionPlan, where: str, delegate_outputs: Mapping[int, int]) -> None:
         self.plan = plan
@@ -292,6 +290,7 @@ class _WriteCheck:
         found = effects(self.plan, self.delegate_outputs)
         self.check_constants(found)
         if any(isinstance(call, schema.JumpFalseCall | schema.MoveCall) for call in self.calls):
+            self.check_jumping(found)
             return
         for step, effect in enumerate(found):
             for index in (*effect.reads, *effect.through):
@@ -307,6 +306,18 @@ class _WriteCheck:
         for step, effect in enumerate(found):
             for index in effect.writes:
                 self.write(index, step, over_operand=self.takes_over(index, step, effect))
+
+    def check_jumping(self, found: Sequence[Effect]) -> None:
+        delegates = {call.delegate_index for call in self.calls if isinstance(call, schema.DelegateCall)}
+        if not delegates <= self.delegate_outputs.keys():
+            return  # where there are jumps, what a delegate writes must be known, not inferred
+        fault = find_overwritten(self.plan, found, self.takes_over)
+        if fault is not None:
+            raise FormatError(
+                f"value {fault.value} overwrites value {fault.other}, which is still to be read",
+                where=self.at(fault.step),
+                hint=_DAMAGED,
+            )
 
     def check_constants(self, found: Sequence[Effect]) -> None:
         """Constants are in the file, mapped read-only: writing to one would end the process."""

@@ -3,7 +3,7 @@
 PyTorch's attention makes (length, batch * heads, width) of (length, batch, features) only to permute it and make
 (batch, heads, length, width) of that. XNNPACK's reshape infers one size and could not go back; but nobody looks at what
 lies between. Such a tensor is kept as its parts: each of its axes is a group of axes of another tensor. Views and
-permutations change the groups, linear layers pass them on, and other operators get a reshape.
+permutations change the groups, products with a matrix pass them on, and other operators get a reshape.
 
 This module has the algebra of the groups, and what follows from it for a program's nodes: `Axes` are an axis's sizes,
 slowest first, for each axis.
@@ -20,7 +20,7 @@ from torch.fx import Node
 
 from delegatekit_api import operator_name
 
-from .arguments import argument, axis_of, shape_of
+from .arguments import argument, axis_of, rank_of, shape_of
 from .builder import regrouping_obstacle
 from .graph import Shape
 from .layout import Tensor
@@ -132,17 +132,32 @@ def with_last_joined(axes: Axes) -> Axes | None:
 
 _VIEWS = ("aten.view_copy.default", "aten.unsqueeze_copy.default", "aten.squeeze_copy.dims")
 _PERMUTE = "aten.permute_copy.default"
-_LINEAR = "aten.linear.default"
+#: Operators that work row by row: their rows, and what these are multiplied by and added to.
+_ROW_WISE = {
+    "aten.linear.default": ("input", ("weight", "bias")),
+    "aten.addmm.default": ("mat1", ("mat2", "self")),
+    "aten.mm.default": ("self", ("mat2",)),
+    "aten.matmul.default": ("self", ("other",)),
+}
 
 
 def source_of(node: Node) -> Node | None:
     """What a node views, permutes or multiplies row by row; None for nodes that know nothing of groups."""
     name = operator_name(node)
-    if name == _LINEAR:
-        weight, bias = argument(node, "weight"), argument(node, "bias")
-        known = weight.op == "placeholder" and (bias is None or bias.op == "placeholder")
-        return argument(node, "input") if known else None
-    return node.args[0] if name in (*_VIEWS, _PERMUTE) else None  # type: ignore[return-value]
+    if name not in _ROW_WISE:
+        return node.args[0] if name in (*_VIEWS, _PERMUTE) else None  # type: ignore[return-value]
+    rows, others = _ROW_WISE[name]
+    operands = [argument(node, other) for other in others]
+    # Inputs and constants: nothing that could come of the rows.
+    known = all(operand is None or operand.op == "placeholder" for operand in operands)
+    return argument(node, rows) if known and _is_row_wise(node, operands) else None
+
+
+def _is_row_wise(node: Node, operands: Sequence[Node]) -> bool:
+    """Whether a product multiplies each row by the same matrix, and adds the same to each."""
+    if operator_name(node) == "aten.matmul.default":
+        return rank_of(operands[0]) == 2 and rank_of(argument(node, "self")) > 1
+    return operator_name(node) != "aten.addmm.default" or shape_of(operands[1]) == shape_of(node)[1:]
 
 
 def axes_of_node(node: Node) -> Axes:
@@ -154,7 +169,7 @@ def axes_of_node(node: Node) -> Axes:
     found: Axes | None = None
     if name == _PERMUTE:
         found = tuple(axes[axis_of(dim, len(axes))] for dim in argument(node, "dims"))
-    elif name == _LINEAR:
+    elif name in _ROW_WISE:
         rows = with_last_joined(axes) if len(axes) > 1 and dynamic_count(parts_of(axes)) > 1 else None
         found = None if rows is None else (*rows[:-1], shape_of(node)[-1:])
     else:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import operators as ops
-from ..arguments import argument, rank_of, shape_of
+from ..arguments import argument, shape_of
 from ..graph import Value
 from ..joined import Joined, parts_of, source_of, with_last_joined
 from ..layout import Tensor, inverse, moves_elements
@@ -32,15 +33,19 @@ def fully_connected(b: ProgramBuilder, x: Tensor, weight: Tensor, bias: Tensor |
     return Tensor(b.emit(ops.FullyConnected(transposed), *inputs), order)
 
 
+def _row_by_row(b: ProgramBuilder, node: Node, rows: Node, product: Callable[[Tensor], Tensor]) -> Tensor | Joined:
+    """A product of rows (..., I), whose leading axes may be groups: they stay as they are."""
+    joined = b.joined(rows)
+    axes = with_last_joined(joined.axes) if source_of(node) is rows else None
+    if axes is None or len(axes) == len(parts_of(axes)):
+        return product(b.tensor(rows))
+    return Joined(product(b.reshape(joined.parts, parts_of(axes))), tuple(map(len, axes)))
+
+
 def _linear(b: ProgramBuilder, node: Node) -> Tensor | Joined:
-    bias = argument(node, "bias")
-    operands = b.tensor(argument(node, "weight")), None if bias is None else b.tensor(bias)
-    source = argument(node, "input")
-    rows = with_last_joined(b.joined(source).axes) if source_of(node) is not None else None
-    if rows is None or len(rows) == len(parts_of(rows)):
-        return fully_connected(b, b.tensor(source), *operands)
-    parts = b.reshape(b.joined(source).parts, parts_of(rows))
-    return Joined(fully_connected(b, parts, *operands), tuple(map(len, rows)))
+    weight, bias = b.tensor(argument(node, "weight")), argument(node, "bias")
+    shift = None if bias is None else b.tensor(bias)
+    return _row_by_row(b, node, argument(node, "input"), lambda x: fully_connected(b, x, weight, shift))
 
 
 def matmul(b: ProgramBuilder, left: Tensor, right: Tensor) -> Tensor:
@@ -82,7 +87,10 @@ def _is_moved(tensor: Tensor) -> bool:
     return moves_elements(tensor.value.shape, tensor.order)
 
 
-def _matmul(b: ProgramBuilder, node: Node) -> Tensor:
+def _matmul(b: ProgramBuilder, node: Node) -> Tensor | Joined:
+    if source_of(node) is not None:
+        weight = b.tensor(node.args[1])  # type: ignore[arg-type]
+        return _row_by_row(b, node, node.args[0], lambda x: matmul(b, x, weight))  # type: ignore[arg-type]
     left, right = (b.tensor(operand) for operand in node.args[:2])  # type: ignore[arg-type]
     if len(left.shape) == 1:
         left = b.reshape(left, (1, *left.shape))
@@ -91,12 +99,12 @@ def _matmul(b: ProgramBuilder, node: Node) -> Tensor:
     return b.reshape(matmul(b, left, right), shape_of(node))
 
 
-def _addmm(b: ProgramBuilder, node: Node) -> Tensor:
-    left, right = b.tensor(argument(node, "mat1")), b.tensor(argument(node, "mat2"))
-    bias = argument(node, "self")
-    if rank_of(bias) == 1 and shape_of(bias)[0] == shape_of(node)[1]:
-        return fully_connected(b, left, right.permuted((1, 0)), b.tensor(bias))
-    return b.binary(BinaryKind.ADD, b.tensor(bias), matmul(b, left, right))
+def _addmm(b: ProgramBuilder, node: Node) -> Tensor | Joined:
+    rows, right, bias = argument(node, "mat1"), b.tensor(argument(node, "mat2")), argument(node, "self")
+    shift = b.tensor(bias)
+    if shift.shape == shape_of(node)[1:]:
+        return _row_by_row(b, node, rows, lambda x: fully_connected(b, x, right.permuted((1, 0)), shift))
+    return b.binary(BinaryKind.ADD, shift, matmul(b, b.tensor(rows), right))
 
 
 def _baddbmm(b: ProgramBuilder, node: Node) -> Tensor:

@@ -1,0 +1,218 @@
+"""Operators with an obvious spelling in others: views that PyTorch writes as aliases, windows in one or three dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from .builder import Builder, Rule, Value
+from .rules import RULES, aten, convert, rule, view
+from .sizes import is_static, same, same_shape
+
+# -- views -----------------------------------------------------------------------------------------------------------
+
+
+def _copying(copy: OpOverload) -> Rule:
+    """The rule of a view: the operator that makes a copy of what it would show."""
+
+    def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+        return b.emit(copy, args, kwargs, None if value is None else b.fake_like(value))
+
+    return apply
+
+
+RULES[aten.diagonal.default] = _copying(aten.diagonal_copy.default)
+RULES[aten.unfold.default] = _copying(aten.unfold_copy.default)
+RULES[aten.view.dtype] = _copying(aten.view_copy.dtype)
+
+
+@rule(aten.as_strided.default)
+def _as_strided(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    # It looks at the memory behind the tensor, which is the tensor itself only if that is all of the memory.
+    source = b.origin.args[0] if b.origin is not None and b.origin.target is aten.as_strided.default else None
+    base = source.meta.get("val") if isinstance(source, Node) else None
+    whole = (
+        isinstance(base, torch.Tensor)
+        and is_static(base.shape)
+        and base.is_contiguous()
+        and base.storage_offset() == 0
+        and base.untyped_storage().nbytes() == base.numel() * base.element_size()
+    )
+    if not whole:
+        b.refuse("looks at the memory behind a tensor that is not contiguous", hint="call contiguous() before it")
+    return b.emit(aten.as_strided_copy.default, args, kwargs, None if value is None else b.fake_like(value))
+
+
+@rule(aten.cat.default)
+def _cat(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    parts = [part for part in args[0] if not any(same(size, 0) for size in b.shape(part))]
+    if value is None or not parts or len(parts) == len(args[0]):
+        return NotImplemented
+    if len(parts) == 1:
+        return convert(b, parts[0], value.dtype)
+    # Those left out may have decided the dtype.
+    parts = [convert(b, part, value.dtype) for part in parts]
+    return b.emit(aten.cat.default, (parts, *args[1:]), kwargs, value)
+
+
+# -- bits ------------------------------------------------------------------------------------------------------------
+
+
+def _shift(form: OpOverload) -> Rule:
+    def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+        x, count = args
+        if not isinstance(count, Node):
+            count = b.constant(torch.tensor(count, dtype=b.dtype(x)))
+        if not isinstance(x, Node):
+            x = b.constant(torch.tensor(x, dtype=b.dtype(count)))
+        return b.translate(form, (x, count), {}, value)
+
+    return apply
+
+
+for _target in (aten.__lshift__.Scalar, aten.__lshift__.Tensor):
+    RULES[_target] = _shift(aten.bitwise_left_shift.Tensor)
+for _target in (aten.bitwise_left_shift.Tensor_Scalar, aten.bitwise_left_shift.Scalar_Tensor):
+    RULES[_target] = _shift(aten.bitwise_left_shift.Tensor)
+for _target in (aten.__rshift__.Scalar, aten.__rshift__.Tensor):
+    RULES[_target] = _shift(aten.bitwise_right_shift.Tensor)
+for _target in (aten.bitwise_right_shift.Tensor_Scalar, aten.bitwise_right_shift.Scalar_Tensor):
+    RULES[_target] = _shift(aten.bitwise_right_shift.Tensor)
+
+
+# -- windows ---------------------------------------------------------------------------------------------------------
+
+
+def _per_dim(setting: Any, dims: int) -> list[int]:
+    given = [setting] if isinstance(setting, int) else list(setting)
+    return given * dims if len(given) == 1 else given
+
+
+def _window(args: tuple[Any, ...], kwargs: dict[str, Any], names: Sequence[str], dims: int) -> dict[str, Any]:
+    """The settings of a pooling operator by name, each size a list of `dims` ints."""
+    given = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False, "count_include_pad": True}
+    given |= {"divisor_override": None} | dict(zip(names, args[1:], strict=False)) | kwargs
+    given["stride"] = given["stride"] or given["kernel_size"]
+    lists = {"kernel_size", "stride", "padding", "dilation"}
+    return {name: _per_dim(item, dims) if name in lists else item for name, item in given.items()}
+
+
+_AVERAGE = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+_LARGEST = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+
+
+def _average(b: Builder, x: Node, s: dict[str, Any], axes: slice) -> Node:
+    windows = [s[name][axes] for name in ("kernel_size", "stride", "padding")]
+    return b.call(  # type: ignore[no-any-return]
+        aten.avg_pool2d.default, x, *windows, s["ceil_mode"], s["count_include_pad"], s["divisor_override"]
+    )
+
+
+@rule(aten.avg_pool1d.default)
+def _average_1d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    s = _window(args, kwargs, _AVERAGE[:5], 1)
+    for name, neutral in (("kernel_size", 1), ("stride", 1), ("padding", 0)):
+        s[name] = [neutral, *s[name]]
+    wide = b.call(aten.unsqueeze.default, args[0], -2)
+    return b.call(aten.squeeze.dims, _average(b, wide, s, slice(None)), [-2])
+
+
+@rule(aten.avg_pool3d.default)
+def _average_3d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    """Planes first, then depth; a window that may stick out is not a product of two, unless its divisor is fixed."""
+    s = _window(args, kwargs, _AVERAGE, 3)
+    sticks_out = s["ceil_mode"] or (any(s["padding"]) and not s["count_include_pad"])
+    if sticks_out or s["divisor_override"] is not None or not is_static(b.shape(args[0])):
+        return NotImplemented
+
+    def pool(x: Node, axes: slice) -> Node:
+        if axes.start == 1:
+            return _average(b, x, s, axes)
+        depth = {**s, **{name: [s[name][0], neutral] for name, neutral in _NEUTRAL.items() if name in s}}
+        return _average(b, x, depth, slice(None))
+
+    return _planes_then_depth(b, args[0], pool)
+
+
+@rule(aten.max_pool3d.default)
+def _largest_3d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    s = _window(args, kwargs, _LARGEST, 3)
+    if not is_static(b.shape(args[0])):
+        return NotImplemented
+
+    def pool(x: Node, axes: slice) -> Node:
+        names = ("kernel_size", "stride", "padding", "dilation")
+        windows = [s[name][axes] if axes.start == 1 else [s[name][0], _NEUTRAL[name]] for name in names]
+        return b.call(aten.max_pool2d.default, x, *windows, s["ceil_mode"])  # type: ignore[no-any-return]
+
+    return _planes_then_depth(b, args[0], pool)
+
+
+_NEUTRAL = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
+
+
+def _planes_then_depth(b: Builder, x: Node, pool: Any) -> Node:
+    """Pool (..., D, H, W) over H and W, then over D: two poolings in two dimensions."""
+    *lead, depth, height, width = b.shape(x)
+    planes = pool(view(b, x, (math.prod(lead), depth, height, width)), slice(1, 3))
+    height, width = b.shape(planes)[-2:]
+    columns = pool(view(b, planes, (math.prod(lead), 1, depth, height * width)), slice(0, 1))
+    return view(b, columns, (*lead, b.shape(columns)[-2], height, width))
+
+
+@rule(aten.adaptive_avg_pool1d.default)
+def _adaptive_average_1d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    x, (size,) = args[0], _per_dim(args[1], 1)
+    if same_shape((size,), b.shape(x)[-1:]):
+        return x
+    if size == 1:
+        return b.call(aten.mean.dim, x, [-1], True)
+    wide = b.call(aten.unsqueeze.default, x, -2)
+    batched = wide if len(b.shape(x)) > 2 else b.call(aten.unsqueeze.default, wide, 0)
+    pooled = b.call(aten._adaptive_avg_pool2d.default, batched, [1, size])
+    return b.call(aten.squeeze.dims, pooled, [-2] if batched is wide else [0, -2])
+
+
+# -- PyTorch's primitives, which its references are written in --------------------------------------------------------
+
+_PRIMITIVES = (
+    "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf exp expm1 floor log log10 log1p log2 neg "
+    "reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc isfinite maximum minimum atan2"
+)
+_PRIMITIVE_PAIRS = "add sub mul eq ne lt le gt ge fmod remainder bitwise_and bitwise_or bitwise_xor"
+
+
+def _renamed(target: OpOverload) -> Rule:
+    def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+        return b.translate(target, args, kwargs, value)
+
+    return apply
+
+
+def _rename_primitives() -> None:
+    prims = torch.ops.prims
+    for name in _PRIMITIVES.split():
+        if hasattr(prims, name) and hasattr(getattr(aten, name), "default"):
+            RULES[getattr(prims, name).default] = _renamed(getattr(aten, name).default)
+    for name in _PRIMITIVE_PAIRS.split():
+        if hasattr(prims, name):
+            RULES[getattr(prims, name).default] = _renamed(getattr(aten, name).Tensor)
+    RULES[prims.shift_left.default] = RULES[aten.bitwise_left_shift.Scalar_Tensor]
+    RULES[prims.shift_right_arithmetic.default] = RULES[aten.bitwise_right_shift.Scalar_Tensor]
+    RULES[prims.pow.default] = _renamed(aten.pow.Tensor_Tensor)
+    RULES[prims.where.default] = _renamed(aten.where.self)
+
+
+_rename_primitives()
+
+
+@rule(torch.ops.prims.div.default)
+def _primitive_division(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    if any(isinstance(item, Node) and not b.dtype(item).is_floating_point for item in args):
+        return b.translate(aten.div.Tensor_mode, args, {"rounding_mode": "trunc"}, value)
+    return b.translate(aten.div.Tensor, args, {}, value)

@@ -1,0 +1,163 @@
+"""Which planned values are overwritten while they are still to be read, in methods that jump.
+
+Liveness over the graph of jumps. It errs on the side of silence: what values hold behind a move, and reads through
+views that the writer left out, are not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import schema
+from .dataflow import Effect, calls
+
+#: Methods with more than so many pairs of instructions and values are not looked at.
+_LARGEST = 1 << 23
+#: Jumps nest less deep than the passes over the instructions that it takes to follow them.
+_PASSES = 64
+
+
+@dataclass(frozen=True)
+class Overwritten:
+    """At an instruction (-1: the inputs are set), `value` is written over `other`, which is still to be read."""
+
+    step: int
+    value: int
+    other: int
+
+
+def find_overwritten(
+    plan: schema.ExecutionPlan, found: Sequence[Effect], takes_over: Callable[[int, int, Effect], bool]
+) -> Overwritten | None:
+    """The first such write; None if there is none. `found` are the method's effects.
+
+    `takes_over(value, step, effect)` says whether an instruction may write a value over one that it reads.
+    """
+    if len(found) * len(plan.values or ()) > _LARGEST:
+        return None
+    liveness = _Liveness(plan, found)
+    return liveness.search(takes_over) if liveness.solve() else None
+
+
+class _Liveness:
+    """Sets of values are the bits of integers."""
+
+    def __init__(self, plan: schema.ExecutionPlan, found: Sequence[Effect]) -> None:
+        self.plan = plan
+        self.tables: list[Any] = [value.val for value in plan.values or ()]
+        self.found = found
+        self.next = _successors(plan, self.tables)
+        self.reads = [_bits(effect.reads) for effect in found]
+        self.writes = [_bits(effect.writes) for effect in found]
+        self.updates = [_bits(effect.updates) for effect in found]
+        #: Buffers with an initial value keep their content from call to call.
+        self.kept = _bits(i for i, table in enumerate(self.tables) if _is_planned(table) and table.data_buffer_idx)
+        self.inputs = _bits(plan.inputs or ())
+        count = len(self.next)
+        #: For each instruction, and the end: what may be read from here on, before it is written anew.
+        self.live = [0] * count + [self.reads[-1] | self.kept]
+        #: What may have been written, in this call, on the way here.
+        self.defined = [self.inputs | self.kept] + [0] * count
+
+    def solve(self) -> bool:
+        """Follow all ways until nothing changes; whether that came to an end."""
+        return any(not self.pass_backwards() for _ in range(_PASSES)) and any(
+            not self.pass_forwards() for _ in range(_PASSES)
+        )
+
+    def pass_backwards(self) -> bool:
+        """Whether something changed."""
+        changed = False
+        for step in reversed(range(len(self.next))):
+            before = self.behind(step) & ~self.writes[step] | self.reads[step]
+            changed |= before != self.live[step]
+            self.live[step] = before
+        return changed
+
+    def pass_forwards(self) -> bool:
+        """Whether something changed."""
+        changed = False
+        for step, successors in enumerate(self.next):
+            behind = self.defined[step] | self.writes[step] | self.updates[step]
+            for successor in successors:
+                changed |= bool(behind & ~self.defined[successor])
+                self.defined[successor] |= behind
+        return changed
+
+    def behind(self, step: int) -> int:
+        """What is live behind an instruction."""
+        found = 0
+        for successor in self.next[step]:
+            found |= self.live[successor]
+        return found
+
+    def search(self, takes_over: Callable[[int, int, Effect], bool]) -> Overwritten | None:
+        """The first write over something live."""
+        needed = (self.live[0] | self.kept) & (self.inputs | self.kept)
+        for index in self.plan.inputs or ():
+            other = self.met(index, needed)
+            if other is not None:
+                return Overwritten(-1, index, other)
+        for step in range(len(self.next)):
+            effect = self.found[step]
+            for index in effect.writes:
+                needed = self.behind(step)
+                if not takes_over(index, step, effect):
+                    needed |= self.reads[step]
+                other = self.met(index, needed & self.defined[step])
+                if other is not None:
+                    return Overwritten(step, index, other)
+        return None
+
+    def met(self, index: int, needed: int) -> int | None:
+        """A value among `needed` that lies where this one does."""
+        mine = self.tables[index]
+        if not _is_planned(mine) or not mine.nbytes:
+            return None
+        place = mine.allocation_info
+        needed &= ~(1 << index)
+        while needed:
+            other = needed.bit_length() - 1
+            needed ^= 1 << other
+            theirs = self.tables[other]
+            if not _is_planned(theirs) or theirs.allocation_info.memory_id != place.memory_id:
+                continue
+            begin = theirs.allocation_info.offset
+            if begin < place.offset + mine.nbytes and place.offset < begin + theirs.nbytes:
+                return other
+        return None
+
+
+def _successors(plan: schema.ExecutionPlan, tables: Sequence[Any]) -> list[tuple[int, ...]]:
+    """For each instruction those that may be the next; the number behind the last stands for the end."""
+    replaced = {(call.args or [-1])[-1] for call in calls(plan) if isinstance(call, schema.KernelCall)}
+    replaced |= {call.move_to for call in calls(plan) if isinstance(call, schema.MoveCall)}
+    found: list[tuple[int, ...]] = []
+    for chain in plan.chains or ():
+        start = len(found)
+        for instruction in chain.instructions or ():
+            call, behind = instruction.instr_args, len(found) + 1
+            if not isinstance(call, schema.JumpFalseCall):
+                found.append((behind,))
+                continue
+            condition = tables[call.cond_value_index]
+            target = start + call.destination_instruction
+            known = isinstance(condition, schema.Bool) and call.cond_value_index not in replaced
+            if known:
+                found.append((behind,) if condition.bool_val else (target,))
+            else:
+                found.append((behind, target))
+    return found
+
+
+def _is_planned(table: Any) -> bool:
+    return isinstance(table, schema.Tensor) and table.allocation_info is not None
+
+
+def _bits(indices: Any) -> int:
+    found = 0
+    for index in indices:
+        found |= 1 << index
+    return found
