@@ -63,6 +63,10 @@ def page(name: str) -> str:
         "* *whole*: the backend asks the core to keep the operator; the others have no smaller pieces to fall into, or "
         "are what PyTorch decomposes to.",
         "* *passenger*: taken only in a partition with an operator that is no passenger.",
+        "",
+        "Sizes may change from call to call, under the conditions given."
+        if backend.description.supports_dynamic_shapes
+        else "Sizes are the same in every call.",
     ]
     if table.common:
         lines += ["", "Conditions for every operator:", ""]
@@ -76,6 +80,8 @@ def page(name: str) -> str:
 def operator_row(row: OperatorSupport) -> str:
     """One row of the table of operators."""
     conditions = " ".join(describe(constraint) for constraint in row.constraints)
+    if row.static_only:
+        conditions = f"No size changes from call to call. {conditions}".strip()
     return f"| `{row.operator}` | {_mark(row.keep)} | {_mark(row.passenger)} | {_cell(conditions)} |"
 
 

@@ -167,6 +167,16 @@ def test_the_cache_is_one_over_the_methods_and_starts_empty(data: bytes, module:
         assert named >= set(module.state)
 
 
+def test_a_sliding_window_cache_is_refused() -> None:
+    """It counts its tokens in a Python number, which torch.export would fix."""
+    from transformers import MistralConfig, MistralForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    configuration = MistralConfig(vocab_size=10, num_key_value_heads=1, sliding_window=4, **sizes)
+    with pytest.raises(ValueError, match="sliding-window"):
+        models.CachedDecoder(MistralForCausalLM(configuration), 8)
+
+
 @pytest.mark.slow
 def test_the_example_runs() -> None:
     script = Path(__file__).parents[1] / "examples" / "generate.py"

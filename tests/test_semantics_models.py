@@ -85,6 +85,11 @@ def test_all_models_are_here() -> None:
     assert set(EXPECTED) == set(models.SEMANTIC_MODELS)
 
 
+def test_models_of_one_size_have_no_small_configuration() -> None:
+    with pytest.raises(ValueError, match="vit-base has no small configuration"):
+        models.build_model("vit-base", small=True)
+
+
 @pytest.mark.parametrize("backends", [[], ["xnnpack"]], ids=["runtime", "xnnpack"])
 @pytest.mark.parametrize("name", EXPECTED)
 def test_small_models_agree_with_eager(name: str, backends: list[str]) -> None:

@@ -47,7 +47,7 @@ class T:
 
     `like`: "any" (within a few units of 0, negative too where the dtype can), "positive", "unit" (-0.9 to 0.9),
     "odd" (with infinities, NaN and -0.0 where the dtype has them), "index:n" (0 to n - 1), "shift" (0 to 5),
-    "small" (0 to 3), "close" (neighbours that only this dtype, no narrower one, can tell apart).
+    "small" (0 to 3), "wide" (-100 to 100), "close" (neighbours that only this dtype, no narrower one, can tell apart).
     """
 
     shape: tuple[int, ...] = (2, 3, 4)
@@ -65,6 +65,8 @@ class T:
             return torch.randint(0, int(number), self.shape, generator=generator).to(wanted)
         if kind == "shift":
             return (noise.abs() * 3).clamp(0, 5).to(wanted)
+        if kind == "wide":
+            return (40 * noise).clamp(-100, 100).to(wanted)
         if kind == "small":
             return (noise.abs() * 2).clamp(0, 3).round().to(wanted)
         if kind == "close":
@@ -253,10 +255,14 @@ _add("x ** 0.5", lambda x: x**0.5, [POSITIVE], NUMBER)
 _add("x ** -1", lambda x: x**-1, [POSITIVE], FLOAT)
 _add("x ** -0.5", lambda x: x**-0.5, [POSITIVE], NUMBER)
 _add("2 ** x", lambda x: 2**x, [T(like="small")], NUMBER, 4.0)
+_add("powers of two", lambda x: (2**x, 4**x, 2 ** (x - 3), 2 ** (x * 30)), [T(like="small")], "i64 i32")
 _add("0.5 ** x", lambda x: 0.5**x, [T(like="small")], NUMBER, 4.0)
 for _name in "bitwise_and bitwise_or bitwise_xor".split():
     _add(f"{_name} with a number", lambda x, f=getattr(torch, _name): f(x, 6), [X], INT)
     _add(f"{_name} with True", lambda x, f=getattr(torch, _name): f(x, True), [X], BITS)
+_COUNTS = torch.tensor([-1, -2, 0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 100])
+_add("shifts out of the type", lambda x: (x << _COUNTS.to(x.dtype), x >> _COUNTS.to(x.dtype)), [T((13,))], "i8 i16 i32 i64")
+_add("unknown shifts out of the type", lambda x, n: (x << n, x >> n, 3 << n, -3 >> n, x << 70, x >> -1), [T((40,)), T((40,), "wide")], "i8 i16 i32 i64")
 _add("x << 2", lambda x: x << 2, [X], INT)
 _add("x >> 1", lambda x: x >> 1, [X], INT)
 _add("1 << x", lambda x: 1 << x, [T(like="shift")], INT)
@@ -447,7 +453,7 @@ _add("resize", lambda x: F.interpolate(x, (9, 5), mode="bilinear"), [IMAGE], FLO
 _add("resize, corners aligned", lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True), [IMAGE], FLOAT, 8.0)
 _add("resize, nearest", lambda x: F.interpolate(x, scale_factor=1.5), [IMAGE], f"{FLOAT} u8")
 _add("resize, 1-d", lambda x: (F.interpolate(x, 7, mode="linear"), F.interpolate(x, 5)), [T((1, 4, 9))], FLOAT, 8.0)
-_add("resize, bicubic", lambda x: F.interpolate(x, (7, 5), mode="bicubic"), [IMAGE], "f32 f64", 16.0)
+_add("resize, bicubic", lambda x: F.interpolate(x, (7, 5), mode="bicubic"), [IMAGE], "f32 f64", 32.0)
 _add("resize, smoothed", lambda x: F.interpolate(x, (4, 3), mode="bilinear", antialias=True), [IMAGE], "f32 f64", 16.0)
 _add("grid sample", lambda x, g: F.grid_sample(x, g, align_corners=False), [IMAGE, T((1, 3, 3, 2), "unit")], "f32 f64", 16.0)
 _add("layer_norm", lambda x, w, b: F.layer_norm(x, (4,), w, b), [X, T((4,)), T((4,), seed=1)], FLOAT, 8.0)

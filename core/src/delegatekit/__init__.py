@@ -17,7 +17,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .discovery import backends
     from .emit import MemoryOptions, MemoryPlan
-    from .engine import LoadedProgram, load
+    from .engine import LoadedProgram, Session, load
     from .explanation import Explanation
     from .inspection import DataInspection, Inspection, inspect, inspect_data
     from .lowered_module import LoweredModule, to_backend
@@ -34,6 +34,7 @@ _HOMES = {
     "MemoryOptions": "emit",
     "MemoryPlan": "emit",
     "Report": "report",
+    "Session": "engine",
     "backends": "discovery",
     "explain": "pipeline",
     "inspect": "inspection",
@@ -53,6 +54,7 @@ __all__ = [
     "MemoryOptions",
     "MemoryPlan",
     "Report",
+    "Session",
     "__version__",
     "backends",
     "explain",

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import operator
+import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
-from torch.fx import Interpreter, Node
+from torch.fx import Node
 from torch.utils._pytree import tree_flatten, tree_unflatten, treespec_loads
 
-from delegatekit_api import DelegateKitError, UnsupportedError, describe_node
+from delegatekit_api import DelegateKitError, ExecutionError, UnsupportedError, describe_node
 
+from .delegate_shapes import DelegateShapes
+from .edge import EdgeMethod
+from .edge.sizes import is_size_node
 from .engine import Method, load
 from .exporting import Model
-from .lowering import Delegate, LoweredMethod
-from .pipeline import LoweredProgram, lower
-from .precompiled import Precompiled, call_delegate, register
+from .lowering import Delegate, partition_program
+from .partition import PartitionedMethod
+from .pipeline import LoweredProgram, lower_whole
+from .precompiled import Precompiled, call_delegate, hold, is_precompiled, register
+from .pte.segments import digest
 
 #: How many nodes that a backend leaves an error names.
 _NAMED = 5
@@ -34,25 +42,20 @@ def to_backend(
 ) -> LoweredModule:
     """Compile a whole module (or ExportedProgram) into one delegate of one backend.
 
-    The result is a module with the same inputs and outputs: call it, or put it into a bigger module, and export and
-    lower that with any backends. Raises UnsupportedError if the backend leaves any operator, with its reason.
+    The result is a module with the same inputs and outputs: call it, or put it into a bigger module, and export
+    (`strict=False`) and lower that with any backends. Raises UnsupportedError if the backend leaves any operator, with
+    its reason, and for programs that are not functional: those that update buffers.
     """
-    program = lower(
-        model,
-        inputs,
-        backends=[backend],
-        options={backend: options or {}},
-        kwargs=kwargs,
-        dynamic_shapes=dynamic_shapes,
-    )
-    return LoweredModule(program)
+    return LoweredModule(lower_whole(model, inputs, backend, options, kwargs, dynamic_shapes, _check_whole))
 
 
 class LoweredModule(torch.nn.Module):
     """A module whose forward is one compiled delegate.
 
-    Called in Python it runs the delegate in the backend's runtime, from one thread at a time. In torch.export it is one
-    operator, which lowering replaces by the delegate. `backend` is the backend's name.
+    Called in Python it runs the delegate in the backend's runtime; calls from several threads wait for each other. It
+    takes the sizes that it was lowered for, and has no gradients. In torch.export it is one operator, which lowering
+    replaces by the delegate. The delegate is released when neither the module, nor a copy of it, nor a program that
+    was exported with it is left. `backend` is the backend's name.
     """
 
     def __init__(self, program: LoweredProgram) -> None:
@@ -61,31 +64,48 @@ class LoweredModule(torch.nn.Module):
         if len(program.methods) != 1:
             raise UnsupportedError(f"has {len(program.methods)} methods, a lowered module has one", where="program")
         (method,) = program.methods.values()
-        delegate = _whole(method)
-        self.backend = delegate.chosen.backend.name
-        self._program = program
-        self._method: Method | None = None
         edge = method.edge
-        self._positions = [edge.inputs.index(node) for node in delegate.partition.inputs]
-        self._results = [delegate.partition.outputs.index(node) for node in edge.outputs]
+        _check_whole(PartitionedMethod(edge, method.plan))
         if not edge.input_structure or not edge.output_structure:
             raise UnsupportedError(
                 "has inputs or outputs of a type without a serialised form", where=f"method {edge.name}"
             )
+        (delegate,) = method.delegates
+        self.backend = delegate.chosen.backend.name
+        self._program = program
         self._input_structure = treespec_loads(edge.input_structure)
         self._output_structure = treespec_loads(edge.output_structure)
-        self._key = _key(delegate)
-        register(self._key, Precompiled(self._run, self._infer, delegate))
+        self._positions = [edge.inputs.index(node) for node in delegate.partition.inputs]
+        #: Position among the inputs -> the number, text or None that the module was exported for.
+        self._fixed = {
+            position: node.meta["val"]
+            for position, node in enumerate(edge.inputs)
+            if not isinstance(node.meta["val"], torch.Tensor)
+        }
+        self._results = [_Result.of(item, edge, delegate) for item in edge.outputs]
+        shapes = DelegateShapes(partition_program(edge, delegate.partition))
+        self._key = _key(delegate, shapes)
+        self._compiled = register(
+            self._key, Precompiled(_Runner(program, edge, delegate, shapes).run, shapes.infer, delegate)
+        )
+        self._hold_token()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's outputs, computed by the delegate."""
-        flat, structure = tree_flatten((args, kwargs))
+        """The module's outputs, computed by the delegate. Raises ExecutionError for inputs that it cannot take."""
+        flat, structure = tree_flatten((args, self._ordered(kwargs)))
         if structure != self._input_structure:
-            raise DelegateKitError(
+            raise ExecutionError(
                 f"got inputs of structure {structure}, not {self._input_structure}", where="lowered module"
             )
+        for position, value in self._fixed.items():
+            given = flat[position]
+            if type(given) is not type(value) or given != value:
+                raise ExecutionError(
+                    f"was lowered for the value {value!r}, got {given!r}", where=f"lowered module, input {position}"
+                )
         found = call_delegate([flat[position] for position in self._positions], self._key)
-        return tree_unflatten([found[index] for index in self._results], self._output_structure)
+        results = [result.pick(found, flat) for result in self._results]
+        return tree_unflatten(results, self._output_structure)
 
     def program(self) -> LoweredProgram:
         """The module as a program of its own."""
@@ -95,102 +115,134 @@ class LoweredModule(torch.nn.Module):
         """Write the module as a .pte file of its own."""
         return self._program.save(path)
 
-    def _run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        if self._method is None:
-            self._method = next(iter(load(self._program.buffer).values()))
-        flat: list[Any] = list(self._input_values())
-        for position, value in zip(self._positions, inputs, strict=True):
-            flat[position] = value.detach()
-        results = self._method.run(flat)
-        by_output = dict(zip(self._results, results, strict=True))
-        return [by_output[index].clone() for index in range(len(by_output))]
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoweredModule:
+        """A module that calls the same delegate."""
+        copy = LoweredModule.__new__(LoweredModule)
+        torch.nn.Module.__init__(copy)
+        for name in (
+            *("backend", "training", "_program", "_input_structure", "_output_structure", "_positions", "_fixed"),
+            *("_results", "_key", "_compiled"),
+        ):
+            setattr(copy, name, getattr(self, name))
+        copy._hold_token()
+        memo[id(self)] = copy
+        return copy
 
-    def _input_values(self) -> list[Any]:
-        """Something for inputs that the program does not use: numbers as they were, tensors of nothing."""
-        (method,) = self._program.methods.values()
-        values = (node.meta["val"] for node in method.edge.inputs)
-        return [
-            torch.zeros([int(s) for s in v.shape], dtype=v.dtype) if isinstance(v, torch.Tensor) else v for v in values
-        ]
-
-    def _infer(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The outputs' shapes: from the program's own where they never change, else by running it on fake tensors."""
-        (method,) = self._program.methods.values()
-        partition = method.delegates[0].partition
-        values = [node.meta["val"] for node in partition.outputs]
-        if all(isinstance(size, int) for value in values for size in value.shape):
-            return [inputs[0].new_empty(value.shape, dtype=value.dtype) for value in values]
-        return _Shapes(method, dict(zip(partition.inputs, inputs, strict=True))).outputs()
-
-
-class _Shapes(Interpreter):
-    """Runs the edge graph on fake tensors."""
-
-    def __init__(self, method: LoweredMethod, inputs: Mapping[Node, torch.Tensor]) -> None:
-        super().__init__(torch.fx.GraphModule({}, method.edge.graph))
-        self._partition = method.delegates[0].partition
-        self._known = inputs
-
-    def outputs(self) -> list[torch.Tensor]:
-        environment: dict[Node, Any] = dict(self._known)
-        for node in self._partition.constants:
-            value = node.meta["val"]
-            environment[node] = torch.empty(value.shape, dtype=value.dtype)
-
-        def known(node: Node) -> Any:
-            if node not in environment:
-                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known)
-                environment[node] = node.target(*args, **kwargs)  # type: ignore[operator]
-            return environment[node]
-
-        for node in self._partition.nodes:  # in order, so that no chain is too deep
-            known(node)
-        return [environment[node] for node in self._partition.outputs]
-
-
-def _whole(method: LoweredMethod) -> Delegate:
-    """The one delegate that is the whole method."""
-    edge, where = method.edge, f"method {method.edge.name}"
-    left = [node for node in method.plan.fallback if isinstance(node.target, torch._ops.OperatorBase)]
-    left = [node for node in left if node.target is not torch.ops.aten.sym_size.int]
-    if left:
-        named = []
-        for node in left[:_NAMED]:
-            reasons = [answer.reason for answer in method.plan.verdicts[node].values() if answer.reason]
-            named.append(f"{describe_node(node)}{': ' + reasons[0] if reasons else ''}")
-        more = f" (and {len(left) - _NAMED} more)" if len(left) > _NAMED else ""
-        raise UnsupportedError(
-            f"the backend leaves {len(left)} operators: {'; '.join(named)}{more}",
-            where=where,
-            hint="`lower` runs them on the runtime's own operators",
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise DelegateKitError(
+            "cannot be pickled", where="lowered module", hint="`save` writes a .pte; to_backend makes it anew elsewhere"
         )
+
+    def _hold_token(self) -> None:
+        # A program that is exported with the module has its buffers, and so keeps the delegate alive.
+        token = torch.zeros(1, dtype=torch.uint8)
+        hold(token, self._compiled)
+        self.register_buffer("_token", token, persistent=False)
+
+    def _ordered(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Keyword arguments in the order in which the module was exported."""
+        names = self._input_structure.children()[1].context or []
+        return {name: kwargs[name] for name in names if name in kwargs} | kwargs
+
+
+@dataclass(frozen=True)
+class _Result:
+    """Where an output of the module comes from: an output of the delegate, an input of the module, or a literal."""
+
+    kind: str
+    value: Any
+
+    @classmethod
+    def of(cls, item: Any, edge: EdgeMethod, delegate: Delegate) -> _Result:
+        if not isinstance(item, Node):
+            return cls("literal", item)
+        if item in edge.inputs:
+            return cls("input", edge.inputs.index(item))
+        return cls("output", delegate.partition.outputs.index(item))
+
+    def pick(self, outputs: Sequence[torch.Tensor], inputs: Sequence[Any]) -> Any:
+        if self.kind == "literal":
+            return self.value
+        return (outputs if self.kind == "output" else inputs)[self.value]
+
+
+class _Runner:
+    """Runs a delegate in this process: in an engine of its own, made at the first call."""
+
+    def __init__(self, program: LoweredProgram, edge: EdgeMethod, delegate: Delegate, shapes: DelegateShapes) -> None:
+        self._program = program
+        self._shapes = shapes
+        self._lock = threading.Lock()
+        self._method: Method | None = None
+        self._inputs = [edge.inputs.index(node) for node in delegate.partition.inputs]
+        self._outputs = [edge.outputs.index(node) for node in delegate.partition.outputs]
+        self._given = [node.meta["val"] for node in edge.inputs]
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The delegate's outputs."""
+        self._shapes.check(inputs)
+        with self._lock:
+            if self._method is None:
+                self._method = load(self._program.buffer)[next(iter(self._program.methods))]
+            # What the delegate does not get is not used.
+            flat = [
+                value if spec is None else torch.zeros(spec.shape, dtype=value.dtype)
+                for value, spec in zip(self._given, self._method.inputs, strict=True)
+            ]
+            for position, value in zip(self._inputs, inputs, strict=True):
+                flat[position] = value.detach()
+            results = self._method.run(flat)
+            return [results[position].clone() for position in self._outputs]
+
+
+def _check_whole(method: PartitionedMethod) -> None:
+    """Raise UnsupportedError, with the reasons, unless the method is one delegate and nothing else."""
+    edge, plan, where = method.edge, method.plan, f"method {method.edge.name}"
     if edge.buffers:
         raise UnsupportedError(
             f"updates buffers: {', '.join(b.name for b in edge.buffers.values())}",
             where=where,
             hint="a lowered module has no state; lower the whole program instead",
         )
-    if len(method.delegates) != 1:
-        raise UnsupportedError(f"became {len(method.delegates)} delegates, not one", where=where)
-    (delegate,) = method.delegates
+    left = [node for node in plan.fallback if not is_size_node(node) and node.target is not operator.getitem]
+    if left:
+        named = "; ".join(f"{describe_node(node)}: {_why_left(node, method)}" for node in left[:_NAMED])
+        more = f" (and {len(left) - _NAMED} more)" if len(left) > _NAMED else ""
+        raise UnsupportedError(
+            f"the backend leaves {len(left)} operators: {named}{more}",
+            where=where,
+            hint="`lower` runs them on the runtime's own operators",
+        )
+    if len(plan.partitions) != 1:
+        what = f"would be {len(plan.partitions)} delegates, not one" if plan.partitions else "computes nothing"
+        raise UnsupportedError(what, where=where)
+    (partition,) = plan.partitions
     for item in edge.outputs:
-        if item not in delegate.partition.outputs:
+        if isinstance(item, Node) and item not in partition.outputs and item not in edge.inputs:
             raise UnsupportedError(
-                f"returns {item}, which the delegate does not compute",
+                f"returns {item.meta.get('fqn', item.name)}, which the delegate does not compute",
                 where=where,
-                hint="return only tensors that the module computes",
+                hint="return only tensors that the module computes, and its inputs",
             )
-    if not delegate.partition.inputs:
+    if not partition.inputs:
         raise UnsupportedError("has no tensor among its inputs that it uses", where=where)
-    return delegate
 
 
-def _key(delegate: Delegate) -> str:
-    digest = hashlib.sha256()
-    for part in delegate.blob:
-        digest.update(part)
-    for spec in delegate.compile_specs:
-        digest.update(spec.key.encode() + b"\0" + spec.value)
-    for named in delegate.named_data:
-        digest.update(named.key.encode())
-    return f"{delegate.chosen.backend.name}-{digest.hexdigest()[:32]}"
+def _why_left(node: Node, method: PartitionedMethod) -> str:
+    if node in method.edge.regions:
+        return "control flow is the runtime's"
+    if is_precompiled(node):
+        return "it is a delegate already"
+    answers = method.plan.verdicts[node].values()
+    return next((answer.reason for answer in answers if answer.reason), "taken only together with other operators")
+
+
+def _key(delegate: Delegate, shapes: DelegateShapes) -> str:
+    """A name for all that the delegate is: equal ones are interchangeable."""
+    found = hashlib.sha256()
+    parts: list[tuple[str, Any]] = [(delegate.chosen.backend.description.delegate_id, delegate.blob)]
+    parts += [(spec.key, spec.value) for spec in delegate.compile_specs]
+    parts += [(named.key, named.data) for named in delegate.named_data]
+    for name, data in (*parts, (str(shapes), b"")):
+        found.update(hashlib.sha256(name.encode()).digest() + digest(data))
+    return f"{delegate.chosen.backend.name}-{found.hexdigest()[:32]}"

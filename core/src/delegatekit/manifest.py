@@ -37,6 +37,8 @@ class Manifest:
     outputs: Mapping[tuple[str, int], int] = field(default_factory=dict)
     #: Names of the buffers that are one in all methods that have them.
     shared_state: frozenset[str] = frozenset()
+    #: Names of each method's parameters: those given by position when it was exported, then those given by name.
+    parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def outputs_of(self, method: str) -> dict[int, int]:
         """How many outputs each delegate of a method has."""
@@ -81,4 +83,10 @@ def read_manifest(file: PteFile) -> Manifest:
     }
     names = content.get("shared_state")
     shared = frozenset(name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))
-    return Manifest(str(content.get("producer", "unknown")), owners, data_files, outputs, shared)
+    lists = content.get("parameters")
+    parameters = {
+        method: tuple(map(str, names))
+        for method, names in (lists.items() if isinstance(lists, dict) else ())
+        if isinstance(names, list)
+    }
+    return Manifest(str(content.get("producer", "unknown")), owners, data_files, outputs, shared, parameters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -117,9 +117,41 @@ def lower(
     selection = Selection(chosen, only, skip, partition)
     partitioned = {name: _partitioned(program, name, chosen, selection, clock) for name, program in programs.items()}
     selection.check_used()
-    with clock.stage("lower", next(iter(programs))) as progress:
+    return _compiled(partitioned, chosen, clock, external, stack_traces, memory)
+
+
+def lower_whole(
+    model: Model,
+    inputs: Sequence[Any] | None,
+    backend: str,
+    options: Mapping[str, Any] | None,
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    check: Callable[[PartitionedMethod], None],
+) -> LoweredProgram:
+    """Lower for one backend. `check` is called with every method before anything is compiled, and may raise."""
+    clock = _Clock()
+    chosen = _choose([backend], {backend: options or {}})
+    programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
+    selection = Selection(chosen)
+    partitioned = {name: _partitioned(program, name, chosen, selection, clock) for name, program in programs.items()}
+    for method in partitioned.values():
+        check(method)
+    return _compiled(partitioned, chosen, clock)
+
+
+def _compiled(
+    partitioned: Mapping[str, PartitionedMethod],
+    chosen: Mapping[str, ChosenBackend],
+    clock: _Clock,
+    external: External = False,
+    stack_traces: bool = False,
+    memory: MemoryOptions | None = None,
+) -> LoweredProgram:
+    first = next(iter(partitioned))
+    with clock.stage("lower", first) as progress:
         lowered = lower_partitions(partitioned, chosen, progress)
-    with clock.stage("emit", next(iter(programs))):
+    with clock.stage("emit", first):
         emitted = emit(
             lowered, f"delegatekit {__version__}", external=external, stack_traces=stack_traces, memory=memory
         )

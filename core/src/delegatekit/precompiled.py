@@ -1,7 +1,8 @@
 """Delegates that were compiled before the program that they are part of: lowered modules inside other modules.
 
 Exported programs call them by the operator `delegatekit::call_delegate(inputs, key)`, which runs the delegate in eager
-PyTorch, and which lowering replaces by the delegate itself. The key is made from the delegate's content.
+PyTorch, and which lowering replaces by the delegate itself. The key is made from all that the delegate is: equal keys
+mean equal delegates, whichever process made them.
 """
 
 from __future__ import annotations
@@ -9,42 +10,52 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import torch
 from torch.fx import Node
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from delegatekit_api import LoweringError, UnsupportedError, describe_node
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Precompiled:
     """A compiled delegate: how it runs here, what shapes it returns, and what lowering made of it."""
 
-    #: Flat inputs -> flat outputs.
+    #: The delegate's inputs -> its outputs.
     run: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
-    #: The same for fake tensors: shapes and dtypes.
+    #: The same for fake tensors: shapes and dtypes. Raises ExecutionError for inputs that the delegate does not take.
     infer: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
     #: The `lowering.Delegate`.
     delegate: Any
 
 
-#: Key -> delegate. They stay for the life of the process: an exported program holds nothing but the key.
-_KNOWN: Final[dict[str, Precompiled]] = {}
+#: Key -> delegate. A key holds nothing: delegates live as long as a module, or a program that was exported from one.
+_KNOWN: Final[WeakValueDictionary[str, Precompiled]] = WeakValueDictionary()
+#: A tensor that modules and the programs exported from them hold -> the delegate that lives as long as it.
+_HELD: Final[Any] = WeakTensorKeyDictionary()
 
 
-def register(key: str, precompiled: Precompiled) -> None:
-    """Make a delegate callable under a key."""
-    _KNOWN[key] = precompiled
+def register(key: str, precompiled: Precompiled) -> Precompiled:
+    """Make a delegate callable under a key; returns the one that is known under it already, if there is one."""
+    return _KNOWN.setdefault(key, precompiled)
+
+
+def hold(token: torch.Tensor, precompiled: Precompiled) -> None:
+    """Keep a delegate alive as long as the tensor."""
+    _HELD[token] = precompiled
 
 
 def _find(key: str, where: str | None = None) -> Precompiled:
-    if key not in _KNOWN:
+    found = _KNOWN.get(key)
+    if found is None:
         raise LoweringError(
             f"the lowered module {key} is not known in this process",
             where=where,
-            hint="make it with to_backend here, from the same model and options, before the program is used",
+            hint="make it here, with to_backend from the same model and options, and keep it while the program is used",
         )
-    return _KNOWN[key]
+    return found
 
 
 @torch.library.custom_op("delegatekit::call_delegate", mutates_args=())

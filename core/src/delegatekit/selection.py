@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from torch.fx import Node
@@ -185,7 +186,7 @@ def _is_choosable(node: Node, edge: EdgeMethod) -> bool:
 
 
 def _operator_names(node: Node) -> set[str]:
-    """ "aten.linear.default", "aten.linear" and "linear", of the node and of the exported operator that it is part of."""
+    """ "aten.linear.default", "aten.linear", "linear": of the node, and of the exported operator that it is part of."""
     found = set()
     for name in (operator_name(node), str(node.meta.get("source_operator", ""))):
         packet = name.rpartition(".")[0]
@@ -369,7 +370,7 @@ def _refuse_circle(
     where: str,
 ) -> None:
     """Raise for a circle of vertices, each one a source of the one in front of it, the first one also the last."""
-    number, user = next((source, user) for user, source in zip(circle, circle[1:], strict=False) if type(source) is int)
+    number, user = next((source, user) for user, source in pairwise(circle) if type(source) is int)
     backend, nodes = partitions[number]
     raise LoweringError(
         f"returned a partition that depends on itself through {describe_node(before[user][number])}",

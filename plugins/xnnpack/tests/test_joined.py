@@ -34,7 +34,7 @@ def test_a_view_groups_the_parts(parts, target, axes):
     [
         ((2 * B, T, 3), (B, 2, T, 3)),  # a size that changes would be cut
         ((T, B), (B, T)),
-        ((T, B, 80), (T, B * 40, 2)),  # too many parts
+        ((T, B, 160), (T, B * 80, 2)),  # too many parts
         ((6, B), (2, 3 * B)),  # one size that changes: a reshape does it
     ],
 )

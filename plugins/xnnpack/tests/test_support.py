@@ -48,7 +48,7 @@ REFUSED = [
     (torch.add, (X.to(torch.int32), X.to(torch.int32)), "int32: only float32 is taken"),
     (torch.add, (X, X.double()), "float64: only float32 is taken"),
     (lambda x: x.neg(), (torch.randn(1, 1, 1, 1, 1, 1, 2),), "7 axes: XNNPACK allows 6"),
-    (lambda x: x.neg(), (torch.randn(2, 0),), "no elements"),
+    (lambda x: x.sum(1), (torch.randn(2, 0),), "no elements"),
     (lambda x: x.sum(-1), (torch.randn(5),), "rank 0: XNNPACK cannot reshape from or to it"),
     (torch.erf, (X,), "aten.erf.default is not in the backend's operator table"),
     # arithmetic and activations
@@ -61,7 +61,6 @@ REFUSED = [
     (lambda x: F.leaky_relu(x, math.inf), (X,), "negative_slope = inf is not a normal float32 number"),
     (lambda x: F.leaky_relu(x, 1e-40), (X,), "negative_slope = 1e-40 is not a normal float32 number"),
     (lambda x: F.pad(x, (1, 1), value=1e39), (X,), "value = 1e+39 is not a float32 number"),
-    (lambda x: F.pad(x, (-4, 2)), (X,), "has no elements"),
     # shapes
     (lambda x: x[..., ::2], (torch.randn(1, 1, 1, 1, 2, 4),), "step 2 along one of 6 axes"),
     (lambda x, i: x.index_select(1, i), (X, torch.tensor([1, 0])), "int64: only float32"),

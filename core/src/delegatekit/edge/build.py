@@ -104,6 +104,7 @@ class _MethodSweep(Sweep):
             given,
             returned,
             regions=self.builder.regions,
+            parameters=_parameters(self.program),
         )
 
     def placeholder(self, node: Node) -> Any:
@@ -161,6 +162,11 @@ class _MethodSweep(Sweep):
 def _call_specs(program: ExportedProgram) -> tuple[Any, Any]:
     signature = program.module_call_graph[0].signature if program.module_call_graph else None
     return (signature.in_spec, signature.out_spec) if signature is not None else (None, None)
+
+
+def _parameters(program: ExportedProgram) -> tuple[str, ...]:
+    signature = program.module_call_graph[0].signature if program.module_call_graph else None
+    return tuple(getattr(signature, "forward_arg_names", None) or ())
 
 
 def _structure(spec: Any) -> str:

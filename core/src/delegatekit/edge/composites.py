@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 from .builder import Builder, Rule, Value
-from .rules import RULES, aten, convert, rule, view
+from .rules import RULES, aten, convert, result_dtype, rule, view
 from .sizes import is_static, same, same_shape
 
 # -- views -----------------------------------------------------------------------------------------------------------
@@ -63,26 +63,37 @@ def _cat(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) 
 # -- bits ------------------------------------------------------------------------------------------------------------
 
 
-def _shift(form: OpOverload) -> Rule:
+def _shift(*, left: bool) -> Rule:
+    """The rule of a shift. By fewer than 0 places or by more than the type has, PyTorch shifts everything out."""
+    form = aten.bitwise_left_shift.Tensor if left else aten.bitwise_right_shift.Tensor
+
     def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
         x, count = args
         if not isinstance(count, Node):
             count = b.constant(torch.tensor(count, dtype=b.dtype(x)))
         if not isinstance(x, Node):
             x = b.constant(torch.tensor(x, dtype=b.dtype(count)))
-        return b.translate(form, (x, count), {}, value)
+        dtype = result_dtype(x, count)
+        x, count = convert(b, x, dtype), convert(b, count, dtype)
+        places = torch.iinfo(dtype).bits
+        known = b.constants.get(count)
+        if known is not None and bool(((known >= 0) & (known < places)).all()):
+            return b.emit(form, (x, count), {}, value)
+        # What kernels make of other counts differs.
+        last = b.constant(torch.tensor(places - 1, dtype=dtype))
+        within = b.call(aten.eq.Tensor, b.call(aten.clamp.default, count, 0, places - 1), count)
+        shifted = b.emit(form, (x, b.call(aten.where.self, within, count, last)), {})
+        return b.call(aten.where.self, within, shifted, b.constant(torch.tensor(0, dtype=dtype))) if left else shifted
 
     return apply
 
 
-for _target in (aten.__lshift__.Scalar, aten.__lshift__.Tensor):
-    RULES[_target] = _shift(aten.bitwise_left_shift.Tensor)
-for _target in (aten.bitwise_left_shift.Tensor_Scalar, aten.bitwise_left_shift.Scalar_Tensor):
-    RULES[_target] = _shift(aten.bitwise_left_shift.Tensor)
-for _target in (aten.__rshift__.Scalar, aten.__rshift__.Tensor):
-    RULES[_target] = _shift(aten.bitwise_right_shift.Tensor)
-for _target in (aten.bitwise_right_shift.Tensor_Scalar, aten.bitwise_right_shift.Scalar_Tensor):
-    RULES[_target] = _shift(aten.bitwise_right_shift.Tensor)
+for _name in ("Tensor", "Tensor_Scalar", "Scalar_Tensor"):
+    RULES[getattr(aten.bitwise_left_shift, _name)] = _shift(left=True)
+    RULES[getattr(aten.bitwise_right_shift, _name)] = _shift(left=False)
+for _name in ("Tensor", "Scalar"):
+    RULES[getattr(aten.__lshift__, _name)] = _shift(left=True)
+    RULES[getattr(aten.__rshift__, _name)] = _shift(left=False)
 
 
 # -- windows ---------------------------------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ class EdgeMethod:
     output_structure: str = ""
     #: Call of a control flow operator -> the graphs that it runs. Their inputs are the call's operands, in order.
     regions: dict[Node, tuple[EdgeMethod, ...]] = field(default_factory=dict)
+    #: Names of the exported call's parameters: those given by position, then those given by name.
+    parameters: tuple[str, ...] = ()
 
     @cached_property
     def view(self) -> ProgramView:

@@ -25,8 +25,6 @@ PROMOTING: tuple[OpOverload, ...] = (
     *(getattr(aten, name).Scalar for name in _EITHER),
     *(getattr(aten, name).Tensor for name in ("bitwise_and", "bitwise_or", "bitwise_xor")),
     aten.rsub.Scalar,
-    aten.bitwise_left_shift.Tensor,
-    aten.bitwise_right_shift.Tensor,
     aten.div.Tensor_mode,
     aten.div.Scalar_mode,
     aten.floor_divide.default,

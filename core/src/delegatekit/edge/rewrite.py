@@ -110,7 +110,15 @@ class _Rewrite:
         constants = drop_dead(builder, keep={*inputs, *buffers})
         structures = (method.input_structure, method.output_structure)
         return EdgeMethod(
-            method.name, builder.graph, constants, buffers, inputs, outputs, *structures, regions=builder.regions
+            method.name,
+            builder.graph,
+            constants,
+            buffers,
+            inputs,
+            outputs,
+            *structures,
+            regions=builder.regions,
+            parameters=method.parameters,
         )
 
 

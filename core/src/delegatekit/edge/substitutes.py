@@ -232,6 +232,16 @@ def _power(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
     return result
 
 
+@_substitute(aten.pow.Scalar)
+def _power_of_number(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    number, exponent = args
+    if value.dtype.is_floating_point or number < 2 or number & (number - 1):
+        return NotImplemented
+    # A power of two is a shift: both are 0 where the bit leaves the type, and for negative exponents.
+    places = b.call(aten.mul.Tensor, convert(b, exponent, value.dtype), number.bit_length() - 1)
+    return b.call(aten.bitwise_left_shift.Tensor, b.constant(torch.tensor(1, dtype=value.dtype)), places)
+
+
 @_substitute(aten.exp2.default)
 def _power_of_two(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     return b.call(aten.pow.Scalar, 2.0, convert(b, args[0], value.dtype))

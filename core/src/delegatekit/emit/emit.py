@@ -96,6 +96,9 @@ def emit(
         for index, delegate in enumerate(method.delegates)
     ]
     content: dict[str, Any] = {"producer": producer, "delegates": owners}
+    parameters = {name: list(method.edge.parameters) for name, method in methods.items() if method.edge.parameters}
+    if parameters:
+        content["parameters"] = parameters
     if state:
         content["shared_state"] = sorted(state)
     named_data = shared.outside.named_data(shared.named_data)

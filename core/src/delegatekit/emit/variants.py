@@ -100,7 +100,8 @@ _COMPUTED_DOUBLE = "the runtime's kernel computes int64 in float64, which has 53
 def _operand(node: Node, position: int = 0) -> torch.Tensor | None:
     """The tensor operand at a position; None if a number stands there."""
     item: Any = node.args[position] if len(node.args) > position else None
-    return item.meta["val"] if isinstance(item, Node) else None
+    value = item.meta["val"] if isinstance(item, Node) else None
+    return value if isinstance(value, torch.Tensor) else None  # a number may be a node, too: a size
 
 
 def _dtype(node: Node) -> torch.dtype:
@@ -181,7 +182,10 @@ def _remainder_limit(node: Node) -> str | None:
 
 def _power_limit(node: Node) -> str | None:
     dtype, exponent = _dtype(node), node.args[1]
-    if isinstance(exponent, Node) or not isinstance(node.args[0], Node):
+    base = node.args[0]
+    if not dtype.is_floating_point and base in (2, 4, 8, 16):
+        return "the runtime computes powers of two in float64, and they do not leave the type as bits do"
+    if isinstance(exponent, Node) or not isinstance(base, Node):
         return (_COMPUTED_DOUBLE if dtype == torch.int64 else None) or _mixed_limit(node)
     if dtype.is_floating_point:
         rooted = exponent == 0.5 and dtype != torch.float16  # PyTorch computes powers of float16, too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NoReturn
@@ -36,8 +37,9 @@ class Inputs:
             positional, keywords = structure.children()
             self._positional = positional.children()
             self._keywords = dict(zip(keywords.context, keywords.children(), strict=True))
+        self._parameters = list(parameters)
         known = len(parameters) == len(self._positional) + len(self._keywords)
-        self._names = list(parameters[: len(self._positional)]) if known else []
+        self._names = self._parameters[: len(self._positional)] if known else []
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The flat inputs of a call. Arguments may be given by position or by name, as the module takes them.
@@ -59,14 +61,22 @@ class Inputs:
     # -- arguments -----------------------------------------------------------------------------------------------
 
     def _flattened(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        if kwargs:
-            reason = "has a type that is unknown here" if self._was_written else "is not in the file"
-            self._refuse(
-                f"takes {len(self._absent)} inputs by position, none by name: the structure of its inputs {reason}",
-                hint="register the type (torch.export.register_dataclass, or torch.utils._pytree) under a "
-                "serialized_type_name before lowering and before loading",
-            )
-        return pytree.tree_leaves(tuple(args))
+        """The flat inputs of a call of unknown structure: only what has one order can be taken apart."""
+        if len(args) == len(self._absent) and not kwargs:
+            return list(args)
+        if len(args) + len(kwargs) == len(self._parameters) and all(
+            name in kwargs for name in self._parameters[len(args) :]
+        ):
+            args, kwargs = [*args, *(kwargs[name] for name in self._parameters[len(args) :])], {}
+        flat, given = pytree.tree_flatten(tuple(args))
+        if not kwargs and not _has_dict(given):
+            return flat
+        reason = "has a type that is unknown here" if self._was_written else "is not in the file"
+        self._refuse(
+            f"takes {len(self._absent)} inputs in their flat order: the structure of its inputs {reason}",
+            hint="register the type (torch.export.register_dataclass, or torch.utils._pytree) under a "
+            "serialized_type_name, before lowering and before loading",
+        )
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The flat inputs of a call that is not written exactly as the exported one was."""
@@ -156,25 +166,27 @@ class Inputs:
         return paths
 
 
+def _has_dict(spec: TreeSpec) -> bool:
+    return _is_dict(spec) or any(map(_has_dict, spec.children()))
+
+
+def _is_dict(spec: TreeSpec) -> bool:
+    return isinstance(spec.type, type) and issubclass(spec.type, dict)
+
+
 def _keys(spec: TreeSpec) -> list[Any]:
     """Keys of a dict of any kind: a defaultdict's context has its factory before them."""
-    context = spec.context
-    return context if len(context) == spec.num_children and not _has_factory(spec) else context[1]  # type: ignore[no-any-return]
-
-
-def _has_factory(spec: TreeSpec) -> bool:
-    return "defaultdict" in spec.type.__name__
+    keys = spec.context[1] if issubclass(spec.type, defaultdict) else spec.context
+    return list(keys)
 
 
 def _steps(spec: TreeSpec) -> list[str]:
     """How each child of a container is reached: "[0]", "['a']", ".x"."""
-    if spec.is_leaf():
-        return []
-    if issubclass(spec.type, dict):
+    if _is_dict(spec):
         return [f"[{key!r}]" for key in _keys(spec)]
     fields: Any = getattr(spec.context, "_fields", None)  # a named tuple's context is its class
     if fields is None and isinstance(spec.context, tuple | list) and spec.context:
-        fields = spec.context[0]  # a dataclass's is its names, those that are not None and those that are
+        fields = spec.context[0]  # a dataclass's is its names: those that are not None, and those that are
     if isinstance(fields, tuple | list) and len(fields) == spec.num_children:
         return [f".{field}" for field in fields]
     return [f"[{number}]" for number in range(spec.num_children)]

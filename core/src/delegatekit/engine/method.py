@@ -9,16 +9,17 @@ from threading import Lock
 from typing import Any, NoReturn
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from delegatekit_api import ExecutionError, TensorSpec
 
 from ..manifest import Manifest, read_manifest
 from ..pte import PteFile, schema
+from .calling import Inputs
 from .delegate import DelegateInstance, Runtimes, payload, tensor_spec
 from .instructions import Instructions
 from .memory import Memory, SharedBuffers, find_buffers
-from .structure import read_input_structure, read_structure
+from .structure import read_structure
 
 
 class Method:
@@ -52,7 +53,7 @@ class Method:
         `clone_outputs=False` returns views of the arena, which the next call overwrites. Raises ExecutionError for
         inputs of another count or dtype than the method was lowered for, or of sizes that it does not take.
         """
-        flat = self._flatten(args, kwargs)
+        flat = self._inputs.flatten(args, kwargs)
         with self._running():
             results = self._run(flat, clone=clone_outputs)
         structure = self._output_structure
@@ -185,9 +186,9 @@ class Method:
             bound = self._values[index]
             if not isinstance(bound, torch.Tensor):
                 if type(given) is not type(bound) or given != bound:
-                    self._refuse_input(position, f"was lowered for the value {bound!r}, got {given!r}")
+                    self._refuse_input(position, f"was lowered for the value {bound!r}, got {_described(given)}")
             elif not isinstance(given, torch.Tensor):
-                self._refuse_input(position, f"is a {type(given).__name__}, not a tensor")
+                self._refuse_input(position, f"is {_described(given)}, not a tensor")
             elif given.dtype != bound.dtype:
                 self._refuse_input(position, f"has dtype {given.dtype}, not {bound.dtype}")
             else:
@@ -206,32 +207,15 @@ class Method:
         sizes.resize(shape)
 
     def _refuse_input(self, position: int, what: str) -> NoReturn:
-        raise ExecutionError(what, where=f"method {self.name}, input {position}")
-
-    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        structure = self._input_structure
-        if structure is None:
-            if kwargs:
-                raise ExecutionError("takes positional inputs only", where=f"method {self.name}")
-            return list(args)
-        flat, given = tree_flatten((args, kwargs))
-        if given != structure:
-            ordered = self._reordered(kwargs, structure)
-            flat, given = tree_flatten((args, ordered))
-        if given != structure:
-            raise ExecutionError(f"got inputs of structure {given}, not {structure}", where=f"method {self.name}")
-        return flat
-
-    @staticmethod
-    def _reordered(kwargs: dict[str, Any], structure: TreeSpec) -> dict[str, Any]:
-        """Keyword arguments in the order in which the module was exported."""
-        names = structure.children()[1].context or []
-        return {name: kwargs[name] for name in names if name in kwargs} | kwargs
+        raise ExecutionError(what, where=f"method {self.name}, input {self._inputs.describe(position)}")
 
     @cached_property
-    def _input_structure(self) -> TreeSpec | None:
+    def _inputs(self) -> Inputs:
         container = self._plan.container_meta_type
-        return read_input_structure(container.encoded_inp_str if container is not None else None)
+        values: Any = self._plan.values
+        absent = [isinstance(values[index].val, schema.Null) for index in self._plan.inputs or ()]
+        text = container.encoded_inp_str if container is not None else None
+        return Inputs(self.name, text, self._manifest.parameters.get(self.name, ()), absent)
 
     @cached_property
     def _output_structure(self) -> TreeSpec | None:
@@ -240,3 +224,10 @@ class Method:
         # Some writers put the structure of one output where the method returns several: trust only what fits.
         fits = structure is not None and structure.num_leaves == len(self._plan.outputs or ())
         return structure if fits else None
+
+
+def _described(given: Any) -> str:
+    """What a caller gave, in few words."""
+    if given is None or isinstance(given, bool | int | float | str):
+        return repr(given)
+    return f"a {type(given).__name__}"

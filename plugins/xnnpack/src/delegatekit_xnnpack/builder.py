@@ -310,7 +310,7 @@ class Builder:
 #: XNNPACK joins at most this many values in one node.
 _CONCATENATE_LIMIT = 5
 #: Parts that an axis may be cut into, or that may be joined to one.
-_PART_LIMIT = 32
+_PART_LIMIT = 64
 
 
 def regrouping_obstacle(shape: Shape, target: Shape) -> str | None:

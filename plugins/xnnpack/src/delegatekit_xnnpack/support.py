@@ -488,7 +488,7 @@ def few_normalised(node: Node, program: ProgramView) -> str | None:
 
 
 def few_groups(node: Node, program: ProgramView) -> str | None:
-    """Where several sizes change, there are at most 4 axes and 32 groups."""
+    """Where several sizes change, there are at most 4 axes and 64 groups."""
     shape, groups = shape_of(argument(node, "input")), argument(node, "num_groups")
     batch, channels, *rest = shape
     if dynamic_count(shape) < 2:
