@@ -171,6 +171,30 @@ def test_backends_take_what_they_can_in_the_order_of_priority(demo: str, first: 
         same(delegatekit.load(program.buffer)["forward"](X), module(X))
 
 
+def test_priority_decides_where_both_could(demo: str) -> None:
+    """Both backends take sums and products, but XNNPACK no more than 6 axes, and the example nothing else."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            wide = (self.linear(x) * x + x).view(1, 1, 1, 1, 1, 3, 8)
+            return torch.cumsum(wide * wide, -1).view(3, 8) * x
+
+    module = Model().eval()
+    with torch.no_grad():
+        want = module(X)
+    expected = {"xnnpack": {"xnnpack": 4, "demo": 1}, "demo": {"demo": 4, "xnnpack": 1}}
+    for first, second in (("xnnpack", "demo"), ("demo", "xnnpack")):
+        rows = delegatekit.explain(module, (X,), backends=[first, second]).rows
+        took = [row.backend for row in rows if row.operator.split(".")[1] in ("linear", "mul", "add")]
+        assert {name: took.count(name) for name in (first, second)} == expected[first]
+        program = delegatekit.lower(module, (X,), backends=[first, second])
+        same(delegatekit.load(program.buffer)["forward"](X), want)
+
+
 class Shrink(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cumsum(x.sin(), 0)
@@ -186,9 +210,23 @@ class Counting(nn.Module):
         return self.seen * 2
 
 
-class Through(nn.Module):
+class Constant(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x.sin(), x
+        return x.sin(), self.weight
+
+
+class Identity(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class Branches(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +237,9 @@ class Through(nn.Module):
             r"(?s)leaves 1 operators: aten\.cumsum\.default .*test_flows\.py.*not in the backend's operator table",
         ),
         (Counting(), "updates buffers: seen"),
-        (Through(), "returns x, which the delegate does not compute"),
+        (Constant(), "returns weight, which the delegate does not compute"),
+        (Identity(), "computes nothing"),
+        (Branches(), r"leaves \d operators: .*cond.* control flow is the runtime's"),
     ],
 )
 def test_what_is_not_one_delegate_is_refused_with_the_reason(module: nn.Module, message: str) -> None:

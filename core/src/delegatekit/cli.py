@@ -58,9 +58,16 @@ SettingOption = Annotated[
     list[str], typer.Option("--option", help="Backend option: NAME.KEY=VALUE (or KEY=VALUE with one backend).")
 ]
 OnlyOption = Annotated[
-    list[str], typer.Option(help="Module path ('layers.*.attn') or operator that backends may take; repeat for more.")
+    list[str],
+    typer.Option(
+        help="Module path ('layers.*.attn') or operator that backends may take, BACKEND=SELECTOR for one backend; "
+        "repeat for more."
+    ),
 ]
-SkipOption = Annotated[list[str], typer.Option(help="Module path or operator that no backend takes; repeat for more.")]
+SkipOption = Annotated[
+    list[str],
+    typer.Option(help="Module path or operator that no backend takes, BACKEND=SELECTOR for one; repeat for more."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 FileArgument = Annotated[Path, typer.Argument(help="A .pte file.")]
 
@@ -148,8 +155,8 @@ def lower(
             **_model(model),
             backends=backend,
             options=settings,
-            only=only or None,
-            skip=skip or None,
+            only=_selectors(only, backend),
+            skip=_selectors(skip, backend),
             external=outside,
             stack_traces=stack_traces,
             memory=memory,
@@ -184,7 +191,11 @@ def explain(
 
     with _progress():
         explanation = explain_model(
-            **_model(model), backends=backend, options=_settings(option, backend), only=only or None, skip=skip or None
+            **_model(model),
+            backends=backend,
+            options=_settings(option, backend),
+            only=_selectors(only, backend),
+            skip=_selectors(skip, backend),
         )
     if as_json:
         print(
@@ -325,6 +336,8 @@ def _model(text: str) -> dict[str, Any]:
 def _load_exported(path: Path) -> Any:
     import torch
 
+    from . import precompiled  # noqa: F401  (programs may call its operator)
+
     if not path.is_file():
         _usage(f"{path} does not exist")
     hint = "torch.export.save makes one"
@@ -334,6 +347,20 @@ def _load_exported(path: Path) -> Any:
         return torch.export.load(path)
     except Exception as error:
         raise DelegateKitError(f"is not a .pt2 file: {error}", where=str(path), hint=hint) from error
+
+
+def _selectors(texts: Sequence[str], backends: Sequence[str]) -> list[str] | dict[str, list[str]] | None:
+    """Selectors as what `lower` takes: SELECTOR is for all backends, BACKEND=SELECTOR for one."""
+    if not any("=" in text for text in texts):
+        return list(texts) or None
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        backend, equals, selector = text.partition("=")
+        if equals and backend not in backends:
+            _usage(f"{text!r} names {backend!r}, which is not among the backends {', '.join(backends)}")
+        for name in [backend] if equals else backends:
+            found.setdefault(name, []).append(selector if equals else text)
+    return found
 
 
 def _settings(options: Sequence[str], backends: Sequence[str]) -> dict[str, dict[str, str]]:

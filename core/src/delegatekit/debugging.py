@@ -6,7 +6,7 @@ behind the method's last one): it stays the same whatever the backends and optio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch.fx import Node
@@ -14,7 +14,7 @@ from torch.fx import Node
 from delegatekit_api import operator_name, source_line
 
 from .edge import EdgeMethod
-from .lowering import LoweredMethod
+from .lowering import Delegate, LoweredMethod
 from .pte import PteImage, schema
 
 
@@ -25,12 +25,13 @@ def debug_map(
 
     For each method: `nodes` (handle -> operators of the edge program that came of it, module path, source line),
     `instructions` (what each calls, and the handles it computes) and `delegates` (backend, and for each id that the
-    backend gave its own operators, their handles).
+    backend gave its own operators, their handles). The delegate of a lowered module has one handle here, that of the
+    call; under `lowered_module` it has its own `nodes` and `operators`, with the handles of that module's program.
     """
     plans = {str(plan.name): plan for plan in image.plans}
     return {
         name: {
-            "nodes": _nodes(method.edge),
+            "nodes": _nodes(_calls(method.edge)),
             "instructions": [
                 {"instruction": index, "calls": _callee(plans[name], instruction.instr_args), "handles": list(found)}
                 for index, (instruction, found) in enumerate(
@@ -38,21 +39,27 @@ def debug_map(
                 )
             ],
             "delegates": [
-                {
-                    "delegate": index,
-                    "backend": delegate.chosen.backend.name,
-                    "operators": {str(key): list(value) for key, value in delegate.debug_handle_map.items()},
-                }
-                for index, delegate in enumerate(method.delegates)
+                {"delegate": index, **_delegate(delegate)} for index, delegate in enumerate(method.delegates)
             ],
         }
         for name, method in methods.items()
     }
 
 
-def _nodes(edge: EdgeMethod) -> dict[str, dict[str, Any]]:
+def _delegate(delegate: Delegate) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "backend": delegate.chosen.backend.name,
+        "operators": {str(key): list(value) for key, value in delegate.debug_handle_map.items()},
+    }
+    if delegate.original is not None:
+        inner = delegate.original
+        found["lowered_module"] = {"nodes": _nodes(inner.partition.nodes), "operators": _delegate(inner)["operators"]}
+    return found
+
+
+def _nodes(nodes: Iterable[Node]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for node in _calls(edge):
+    for node in nodes:
         stack = node.meta.get("nn_module_stack")
         entry = found.setdefault(
             str(node.meta["debug_handle"]),

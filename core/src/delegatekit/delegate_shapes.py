@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from delegatekit_api import ExecutionError, PartitionProgram, UnsupportedError
 
-from .edge.sizes import SYMBOLIC, Size, expression, known_true, upper_bound
+from .edge.sizes import SYMBOLIC, Size, expression, known_true
 
 
 class DelegateShapes:
@@ -29,21 +29,24 @@ class DelegateShapes:
         self._view = program.view
         self._inputs: list[torch.Tensor] = [node.meta["val"] for node in self._view.inputs]
         self._outputs: list[torch.Tensor] = [node.meta["val"] for node in self._view.outputs if node is not None]
-        #: The sizes that change: input, axis, expression, the size itself.
+        #: The sizes that change: input, axis, expression.
         self._changing = [
-            (position, axis, expression(size), size)
+            (position, axis, expression(size))
             for position, value in enumerate(self._inputs)
             for axis, size in enumerate(value.shape)
             if isinstance(size, SYMBOLIC)
         ]
         self._solvers = dict(self._solve())
-        self._terms = {expr: _terms(expr, self._solvers) for _, _, expr, _ in self._changing}
+        self._terms = {expr: _terms(expr, self._solvers) for _, _, expr in self._changing}
+        self._ranges = {
+            symbol: _range(self._changing_size(position, axis).node.shape_env.var_to_range[symbol])
+            for symbol, (position, axis, _, _) in self._solvers.items()
+        }
 
     def __str__(self) -> str:
         """Everything that two delegates of equal shapes share."""
         tensors = [(str(value.dtype), [str(size) for size in value.shape]) for value in (*self._inputs, *self._outputs)]
-        bounds = [(str(expr), upper_bound(size)) for _, _, expr, size in self._changing]
-        return f"{len(self._inputs)} {tensors} {bounds}"
+        return f"{len(self._inputs)} {tensors} {self._ranges}"
 
     def check(self, inputs: Sequence[torch.Tensor]) -> None:
         """Raise ExecutionError for inputs that the delegate was not compiled for."""
@@ -59,14 +62,16 @@ class DelegateShapes:
             symbol: (inputs[position].shape[axis] - offset) // factor
             for symbol, (position, axis, factor, offset) in self._solvers.items()
         }
-        for position, axis, expr, wanted in self._changing:
+        for position, axis, expr in self._changing:
             size = inputs[position].shape[axis]
             shapes = f"has shape {tuple(inputs[position].shape)}, not {tuple(self._inputs[position].shape)}"
             _require(size == _value(self._terms[expr], symbols), position, shapes)
-            lower, upper = _bounds(wanted)
+        for symbol, (position, _, _, _) in self._solvers.items():
+            (lower, upper), value = self._ranges[symbol], symbols[symbol]
+            shape = tuple(inputs[position].shape)
             if upper is not None:
-                _require(size <= upper, position, f"has a size of {size}, more than {upper}")
-            _require(size >= lower, position, f"has a size of {size}, less than {lower}")
+                _require(value <= upper, position, f"has shape {shape}, larger than the {upper} that it may have")
+            _require(value >= lower, position, f"has shape {shape}, smaller than the {lower} that it must have")
 
     def infer(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The outputs for fake inputs, dense, their sizes computed from those of the inputs."""
@@ -84,12 +89,15 @@ class DelegateShapes:
         found = [known[node] for node in self._view.outputs if node is not None]
         return [torch.empty(value.shape, dtype=value.dtype) for value in found]
 
+    def _changing_size(self, position: int, axis: int) -> Any:
+        return self._inputs[position].shape[axis]
+
     def _solve(self) -> Iterator[tuple[sympy.Symbol, tuple[int, int, int, int]]]:
         """Each symbol, and where it is found: input, axis, factor and offset of the size factor * symbol + offset."""
-        wanted = {symbol for _, _, expr, _ in self._changing for symbol in expr.free_symbols}
+        wanted = {symbol for _, _, expr in self._changing for symbol in expr.free_symbols}
         found: set[sympy.Symbol] = set()
         # Sizes that are a symbol themselves first: nothing must be divided there.
-        for position, axis, expr, _ in sorted(self._changing, key=lambda item: not item[2].is_Symbol):
+        for position, axis, expr in sorted(self._changing, key=lambda item: not item[2].is_Symbol):
             (symbol,) = expr.free_symbols if len(expr.free_symbols) == 1 else (None,)
             if symbol is None or symbol in found or not expr.is_polynomial(symbol):
                 continue
@@ -121,9 +129,11 @@ def _value(terms: Sequence[tuple[int, Sequence[Any]]], symbols: Mapping[Any, Siz
     return sum(math.prod((symbols[symbol] for symbol in product), start=factor) for factor, product in terms)
 
 
-def _bounds(size: Any) -> tuple[int, int | None]:
-    lower = size.node.shape_env.bound_sympy(size.node.expr).lower
-    return int(lower) if lower.is_Integer else 0, upper_bound(size)
+def _range(known: Any) -> tuple[int, int | None]:
+    """The smallest and the largest value of a size, as far as there are bounds."""
+    # PyTorch traces changing sizes as if they were at least 2, whatever the user's range: that is no bound.
+    lower = int(known.lower) if known.lower.is_Integer and known.lower > 2 else 0
+    return lower, int(known.upper) if known.upper.is_Integer else None
 
 
 def _require(condition: Any, position: int, message: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, Union
 
 import torch
 from torch.export import ExportedProgram
+from torch.utils._pytree import tree_map_only
 
 from delegatekit_api import LoweringError
 
@@ -57,6 +58,7 @@ def exported_programs(
 def _export(
     model: torch.nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> ExportedProgram:
+    inputs, kwargs = _distinct((inputs, kwargs))
     try:
         with torch.no_grad():
             return torch.export.export(model, inputs, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
@@ -69,3 +71,16 @@ def _export(
             where=type(model).__name__,
             hint="torch.export.export(model, inputs) shows the whole story",
         ) from error
+
+
+def _distinct(inputs: Any) -> Any:
+    """The example inputs with a copy in place of a tensor that came before: torch.export would take both for one."""
+    seen: set[int] = set()
+
+    def copied(item: torch.Tensor) -> torch.Tensor:
+        if id(item) in seen:
+            return item.detach().clone()
+        seen.add(id(item))
+        return item
+
+    return tree_map_only(torch.Tensor, copied, inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,11 +185,11 @@ class _Runner:
         with self._lock:
             if self._method is None:
                 self._method = load(self._program.buffer)[next(iter(self._program.methods))]
-            # What the delegate does not get is not used.
-            flat = [
-                value if spec is None else torch.zeros(spec.shape, dtype=value.dtype)
-                for value, spec in zip(self._given, self._method.inputs, strict=True)
-            ]
+                weakref.finalize(self, self._method.close)  # at once, not when a cycle is collected
+                for position, spec in enumerate(self._method.inputs):
+                    if spec is not None and position not in self._inputs:  # nobody uses it
+                        self._given[position] = torch.zeros(spec.shape, dtype=self._given[position].dtype)
+            flat = list(self._given)
             for position, value in zip(self._inputs, inputs, strict=True):
                 flat[position] = value.detach()
             results = self._method.run(flat)

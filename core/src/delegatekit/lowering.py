@@ -63,6 +63,8 @@ class Delegate:
     debug_handle_map: Mapping[int | str, tuple[int, ...]]
     #: The call of a lowered module, if the delegate was compiled before.
     call: Node | None = None
+    #: The delegate of that module's own program, whose debug handles are that program's.
+    original: Delegate | None = None
 
     @property
     def results(self) -> tuple[tuple[Any, Any], ...]:
@@ -158,6 +160,7 @@ def _embedded(call: Node) -> Delegate:
         partition=Partition(delegate.partition.backend, (call,), tuple(inputs), (), ()),
         debug_handle_map=dict.fromkeys(delegate.debug_handle_map, (handle,)),
         call=call,
+        original=delegate,
     )
 
 

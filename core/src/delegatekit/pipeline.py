@@ -96,11 +96,14 @@ def lower(
     ExportedPrograms. `options` maps a backend's name to its options. Raises PluginError for an unknown
     backend, OptionError for a wrong option, and UnsupportedError, with the user's source line, for what nobody runs.
 
-    `only` and `skip` pin nodes: lists of module paths ("encoder.layers.*.attn", with all that is inside), operators
-    ("aten.linear.default", "aten.linear", "linear") or functions of a node, for all backends or as a dict by backend. A
-    backend gets only nodes that `only` selects and none that `skip` selects; what selects nothing is refused.
-    `partition` is a function that forms the partitions itself: called for each graph with its ProgramView and with
-    `ask(backend, node)`, it returns pairs of a backend and the nodes of one delegate, which are checked.
+    `only` and `skip` pin nodes: lists of module paths ("encoder.layers.*.attn", with all that is inside; "**" is any
+    number of parts), operators ("aten.linear.default", "aten.linear", "linear": as exported, or as `explain` shows
+    them) or functions of a node, for all backends or as a dict by backend. A backend gets only nodes that `only`
+    selects and none that `skip` selects. What selects nothing is refused, and so is a name that is both a module and
+    an operator: "module:linear", "operator:linear".
+    `partition` is a function that forms the partitions itself: called for each graph (and again when operators that
+    nobody runs whole were decomposed) with its ProgramView and with `ask(backend, node)`, it returns pairs of a backend
+    and the nodes of one delegate, which are checked; other nodes run on the runtime.
 
     `external` chooses the weights that live outside the .pte: a function that is called with the name and the data of
     each constant and of each piece of named data of a backend, and answers False (inside), True (in the data file

@@ -290,3 +290,11 @@ def test_training_mode_is_refused_with_the_way_out() -> None:
 def test_writing_an_input_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="writes one of its inputs"):
         edge_of(Function(lambda x: x.add_(1) * 2), torch.randn(3))
+
+
+def test_alpha_is_multiplied_in_where_shapes_differ() -> None:
+    """The runtime scales the wrong operand where the first has one element."""
+    one = edge_of(Function(lambda x: torch.add(x[:1, :1], x, alpha=3)), X)
+    assert not any(node.kwargs for node in one.graph.nodes if str(node.target) == "aten.add.Tensor")
+    same = edge_of(Function(lambda x: torch.add(x * 2, x, alpha=3)), X)
+    assert [node.kwargs for node in same.graph.nodes if str(node.target) == "aten.add.Tensor"] == [{"alpha": 3}]

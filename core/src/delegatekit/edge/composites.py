@@ -1,4 +1,4 @@
-"""Operators with an obvious spelling in others: views that PyTorch writes as aliases, windows in one or three dimensions."""
+"""Operators with an obvious spelling in others: views written as aliases, windows in one or three dimensions."""
 
 from __future__ import annotations
 

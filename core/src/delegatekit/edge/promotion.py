@@ -41,7 +41,7 @@ NARROW_FLOATS = frozenset({torch.float16, torch.bfloat16})
 
 
 def _promoting(target: OpOverload) -> Rule:
-    """The rule of an operator with two operands: first they get one dtype, then its other rule, if any, has its turn."""
+    """The rule of an operator with two operands: first they get one dtype, then comes its other rule."""
     inner = RULES.get(target)
 
     def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
@@ -65,7 +65,8 @@ def _promoted(b: Builder, target: OpOverload, first: Any, second: Any) -> tuple[
     if isinstance(first, Node) and isinstance(second, bool | int | float):
         return _with_number(b, target, first, second)
     if isinstance(second, Node) and isinstance(first, bool | int | float):
-        return _with_number(b, target, second, first)[::-1]
+        x, number = _with_number(b, target, second, first)
+        return number, x
     return first, second
 
 
@@ -100,6 +101,6 @@ def _where(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
 def _clamp(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     if value is None:
         return NotImplemented
-    x, low, high = (*args, *(kwargs.get(name) for name in ("min", "max")[len(args) - 1 :]))
-    converted = [None if item is None else convert(b, item, value.dtype) for item in (x, low, high)]
+    bounds = [*args[1:], *(kwargs.get(name) for name in ("min", "max")[len(args) - 1 :])]
+    converted = [None if item is None else convert(b, item, value.dtype) for item in (args[0], *bounds)]
     return b.emit(aten.clamp.Tensor, tuple(converted), {}, value)

@@ -387,7 +387,11 @@ def _with_alpha(tensor_form: OpOverload, scalar_form: OpOverload) -> Rule:
                 return b.emit(aten.rsub.Scalar, (args[1], args[0], *([alpha] if alpha != 1 else [])), {}, value)
             return NotImplemented
         if isinstance(args[1], Node):
-            return b.emit(tensor_form, args[:2], {} if alpha == 1 else {"alpha": alpha}, value)
+            second = args[1]
+            if alpha != 1 and not same_shape(b.shape(args[0]), b.shape(second)):
+                # The runtime's kernel scales the wrong operand where the first has one element.
+                second, alpha = b.call(aten.mul.Tensor, second, alpha), 1
+            return b.emit(tensor_form, (args[0], second), {} if alpha == 1 else {"alpha": alpha}, value)
         number = args[1] * alpha
         # The runtime's kernel refuses a number that changes the dtype (an integer tensor + 0.5).
         x = convert(b, args[0], result_dtype(args[0], number))

@@ -309,5 +309,7 @@ def _sort(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any)
     dim, descending = kwargs.get("dim", dim), kwargs.get("descending", descending)
     if not b.shape(x):
         return x, b.call(aten.full.default, [], 0, dtype=torch.int64)
-    size = b.shape(x)[dim]
-    return b.call(aten.topk.default, x, size, dim, descending, True)
+    numbers = convert(b, x, torch.uint8) if b.dtype(x) == torch.bool else x
+    result = b.call(aten.topk.default, numbers, b.shape(x)[dim], dim, descending, True)
+    largest, places = (b.call(operator.getitem, result, number) for number in range(2))
+    return convert(b, largest, b.dtype(x)), places

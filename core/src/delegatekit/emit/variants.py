@@ -106,8 +106,9 @@ def _operand(node: Node, position: int = 0) -> torch.Tensor | None:
 
 def _dtype(node: Node) -> torch.dtype:
     """The dtype of the node's result, the first of several."""
-    value = node.meta["val"]
-    return value.dtype if isinstance(value, torch.Tensor) else value[0].dtype  # type: ignore[no-any-return]
+    value: Any = node.meta["val"]
+    first: torch.Tensor = value if isinstance(value, torch.Tensor) else value[0]
+    return first.dtype
 
 
 def _convolution_limit(node: Node) -> str | None:
@@ -212,10 +213,12 @@ def _where_limit(node: Node) -> str | None:
     return "the runtime's where wants values of one dtype" if len(dtypes) > 1 else None
 
 
+_PROMOTING = ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
+
 #: Operator -> check of the cases that its kernel in ExecuTorch 1.5 refuses when it is run, or computes wrongly.
 _LIMITS: dict[str, Callable[[Node], str | None]] = {
-    **{f"aten.{name}.Tensor": _mixed_limit for name in "add sub mul div eq ne lt le gt ge".split()},
-    **{f"aten.{name}.default": _mixed_limit for name in "maximum minimum atan2 floor_divide".split()},
+    **{f"aten.{name}.Tensor": _mixed_limit for name in _PROMOTING},
+    **{f"aten.{name}.default": _mixed_limit for name in ("maximum", "minimum", "atan2", "floor_divide")},
     "aten.add.Scalar": _bool_sum_limit,
     "aten.addmm.default": _narrow_limit,
     "aten.avg_pool2d.default": _narrow_limit,

@@ -62,21 +62,20 @@ class Inputs:
 
     def _flattened(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The flat inputs of a call of unknown structure: only what has one order can be taken apart."""
-        if len(args) == len(self._absent) and not kwargs:
-            return list(args)
         if len(args) + len(kwargs) == len(self._parameters) and all(
             name in kwargs for name in self._parameters[len(args) :]
         ):
             args, kwargs = [*args, *(kwargs[name] for name in self._parameters[len(args) :])], {}
         flat, given = pytree.tree_flatten(tuple(args))
         if not kwargs and not _has_dict(given):
-            return flat
+            return list(args) if len(flat) != len(self._absent) == len(args) else flat
         reason = "has a type that is unknown here" if self._was_written else "is not in the file"
         self._refuse(
             f"takes {len(self._absent)} inputs in their flat order: the structure of its inputs {reason}",
             hint="register the type (torch.export.register_dataclass, or torch.utils._pytree) under a "
             "serialized_type_name, before lowering and before loading",
         )
+        return None
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The flat inputs of a call that is not written exactly as the exported one was."""
