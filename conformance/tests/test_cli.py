@@ -46,7 +46,7 @@ def test_a_fault_gives_exit_code_1_a_table_and_json(install_seeded: InstallSeede
         "name": "seeded",
         "distribution": "delegatekit-seeded",
         "version": "1.2",
-        "api_version": "1.0",
+        "api_version": "1.1",
         "compute_precision": "float32",
         "runtime": {"available": True, "reason": ""},
     }

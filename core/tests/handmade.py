@@ -93,7 +93,10 @@ def build(
 
 
 def both(data: bytes, *inputs: Any, calls: int = 1) -> list[Any]:
-    """The outputs of the last of some calls, after checking that the stock runtime computes the same in each."""
+    """The outputs of the last of some calls, after checking that the stock runtime computes the same in each.
+
+    The same means equal but for the last bit of float32.
+    """
     import delegatekit
 
     _C = pytest.importorskip("executorch.extension.pybindings._C", reason="executorch is not installed")
@@ -106,7 +109,8 @@ def both(data: bytes, *inputs: Any, calls: int = 1) -> list[Any]:
         for mine, theirs in zip(ours, stock(tuple(inputs)), strict=True):
             if isinstance(mine, torch.Tensor):
                 assert mine.dtype == theirs.dtype
-                torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+                # Vectorised exp and its like round their last bit as they please.
+                torch.testing.assert_close(mine, theirs, rtol=2e-7, atol=1e-7)
             else:
                 assert mine == theirs
     return ours

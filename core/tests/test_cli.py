@@ -270,7 +270,7 @@ def test_an_image_is_resized_and_normalised(cli: Any, tmp_path: Path) -> None:
     [
         (["x.pt", "x.pt"], 2, "takes 1 inputs, 2 files are given"),
         (["absent.npy"], 2, "does not exist"),
-        (["short.pt"], 1, "input 0"),
+        (["short.pt"], 1, "input input: has shape"),
         (["odd.npy"], 1, "cannot be read"),
         (["models.py"], 1, "an image fits only"),
     ],

@@ -128,7 +128,7 @@ CASES: tuple[Case, ...] = (
     Case("layer_norm", _module(lambda: nn.LayerNorm(16), (3, 16)), 16, depth=4),
     Case("upsample, bilinear", _module(lambda: nn.Upsample(scale_factor=2, mode="bilinear"), (1, 3, 5, 5)), 4, depth=2),
     # The runtime has no kernel for it: a backend takes it, or the program must be refused with a reason.
-    Case("sort", _function(lambda x: torch.sort(x).values, (3, 5))),
+    Case("inverse", _function(lambda x: torch.linalg.inv_ex(x).inverse, (4, 4))),
     Case("model: small CNN", _module(SmallCnn, (1, 3, 32, 32)), 64, depth=9),
     Case("model: small transformer", _module(SmallTransformer, (1, 12, 32)), 64, depth=16),
 )

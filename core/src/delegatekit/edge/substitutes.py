@@ -156,12 +156,12 @@ def _running_product(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], 
     if not is_static((size,)):
         return NotImplemented
     x = _widened(b, convert(b, x, value.dtype))
-    padding = [0, 0] * (len(b.shape(x)) - dim)
+    shape = list(b.shape(x))
     moved = 1
     while moved < size:
-        padding[-2] = moved
         earlier = b.call(aten.slice.Tensor, x, dim, 0, size - moved)
-        x = b.call(aten.mul.Tensor, x, b.call(aten.constant_pad_nd.default, earlier, list(padding), 1))
+        ones = b.call(aten.full.default, [*shape[:dim], moved, *shape[dim + 1 :]], 1, dtype=b.dtype(x))
+        x = b.call(aten.mul.Tensor, x, b.call(aten.cat.default, [ones, earlier], dim))
         moved *= 2
     return convert(b, x, value.dtype)
 
