@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,18 +16,7 @@ import delegatekit
 from delegatekit.pte import read
 from delegatekit_api import DelegateKitError, LoweringError, UnsupportedError
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "minimal_backend" / "src" / "delegatekit_demo"
 X = torch.randn(3, 8)
-
-
-@pytest.fixture
-def demo(tmp_path: Path, install_plugin: Any) -> Iterator[str]:
-    """The example backend, which adds and multiplies, under the name "demo"."""
-    folder = install_plugin("demo", "from delegatekit_demo.plugin import *\n")
-    shutil.copytree(EXAMPLE, folder / "delegatekit_demo")
-    yield "demo"
-    for name in [name for name in sys.modules if name.partition(".")[0] == "delegatekit_demo"]:
-        del sys.modules[name]
 
 
 class Body(nn.Module):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import io
-import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +22,7 @@ from delegatekit import precompiled
 from delegatekit.pte import read
 from delegatekit_api import DelegateKitError, ExecutionError, LoweringError, UnsupportedError
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "minimal_backend" / "src" / "delegatekit_demo"
 X = torch.randn(3, 8)
-
-
-@pytest.fixture
-def demo(tmp_path: Path, install_plugin: Any) -> Iterator[str]:
-    """The example backend, which adds and multiplies, under the name "demo"."""
-    folder = install_plugin("demo", "from delegatekit_demo.plugin import *\n")
-    shutil.copytree(EXAMPLE, folder / "delegatekit_demo")
-    yield "demo"
-    for name in [name for name in sys.modules if name.partition(".")[0] == "delegatekit_demo"]:
-        del sys.modules[name]
 
 
 class Around(nn.Module):
