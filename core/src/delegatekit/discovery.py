@@ -98,6 +98,10 @@ class LoadedBackend:
         """Whether the plugin implements a hook."""
         return bool(getattr(self._manager.hook, hook).get_hookimpls())
 
+    def describe(self) -> BackendDescription:
+        """Ask the plugin again who it is; `description` is what it said when it was loaded."""
+        return self._call("describe_backend")  # type: ignore[no-any-return]
+
     def make_options(self, values: Mapping[str, Any]) -> BackendOptions:
         """The backend's options from Python values or strings. Raises OptionError."""
         return self.description.options.from_mapping(values, backend=self.name)

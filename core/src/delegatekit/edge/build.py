@@ -150,7 +150,7 @@ class _MethodSweep(Sweep):
             else:
                 raise UnsupportedError(
                     f"output {spec.arg} is of kind {spec.kind.name}: the method writes one of its inputs",
-                    where=self.program.graph_signature.__class__.__name__,
+                    where="exported program",
                     hint="return the new value instead of writing it into the input",
                 )
         for node in self.written:

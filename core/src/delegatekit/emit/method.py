@@ -208,7 +208,9 @@ class MethodEmitter:
             return known
         constant = self.constants.get(node)
         if constant is None:
-            raise LoweringError("is used before it is computed: this is a fault of DelegateKit", where=str(node))
+            raise LoweringError(
+                "is used before it is computed: this is a fault of DelegateKit", where=describe_node(node)
+            )
         tensor = _tensor_table(constant, node)
         self.shared.place(tensor, constant, node.meta.get("fqn"))
         self.index[node] = self._add(tensor)
@@ -712,4 +714,7 @@ def _literal_table(value: Any) -> Any:
         return schema.Double(value)
     if isinstance(value, str):
         return schema.String(value)
-    raise UnsupportedError(f"a value of type {type(value).__name__} cannot be stored in the file")
+    raise UnsupportedError(
+        f"{value!r:.60}, a value of type {type(value).__name__}, cannot be stored in the file",
+        where="a number or text among the arguments or results",
+    )
