@@ -4,14 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-PACKAGES := plugin_api core plugins/xnnpack conformance
+PACKAGES := plugin_api core plugins/xnnpack plugins/reference conformance
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 # One thread: torch's own threads spin, and the tests run in two processes.
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo generate test test-all fuzz lint format bench wheels clean
+.PHONY: help setup demo generate test test-all fuzz conform faults lint format bench wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -57,6 +57,13 @@ lint: $(STAMP) ## style, formatting and types
 format: $(STAMP) ## put the sources in form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+conform: $(STAMP) ## the conformance suite against our backends, at its default settings
+	mkdir -p out
+	for name in xnnpack reference; do $(BIN)/delegatekit conform $$name --json out/$$name.json --html out/$$name.html || exit 1; done
+
+faults: $(STAMP) ## find all seeded faults, and write docs/faults.md
+	$(BIN)/python docs/find_faults.py
 
 bench: $(STAMP) ## lowering and the engine against stock ExecuTorch, side by side
 	$(BIN)/python benchmarks/lowering.py

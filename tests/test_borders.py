@@ -16,6 +16,7 @@ SOURCES = {
     "delegatekit_api": ROOT / "plugin_api" / "src",
     "delegatekit": ROOT / "core" / "src",
     "delegatekit_xnnpack": ROOT / "plugins" / "xnnpack" / "src",
+    "delegatekit_reference": ROOT / "plugins" / "reference" / "src",
     "delegatekit_conformance": ROOT / "conformance" / "src",
 }
 #: Package -> packages of ours, and clients of ours, that it must not import.
@@ -23,6 +24,7 @@ FORBIDDEN = {
     "delegatekit_api": {"delegatekit", "delegatekit_xnnpack", "delegatekit_conformance", "executorch"},
     "delegatekit": {"delegatekit_xnnpack", "delegatekit_conformance", "executorch"},
     "delegatekit_xnnpack": {"delegatekit", "delegatekit_conformance"},
+    "delegatekit_reference": {"delegatekit", "delegatekit_conformance", "delegatekit_xnnpack", "executorch"},
     "delegatekit_conformance": {"delegatekit_xnnpack"},
 }
 #: Names of backends and vendors that core and the plugin API have no business to know.

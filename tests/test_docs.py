@@ -18,7 +18,7 @@ else:
     tomllib = pytest.importorskip("tomli")
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("plugin_api", "core", "plugins/xnnpack", "conformance", "examples/minimal_backend")
+PACKAGES = ("plugin_api", "core", "plugins/xnnpack", "plugins/reference", "conformance", "examples/minimal_backend")
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -121,3 +121,11 @@ def test_the_changelog_has_the_version_of_every_package() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     for package in PACKAGES:
         assert f"## {project(package)['version']}" in text
+
+
+def test_the_conformance_page_explains_every_verdict() -> None:
+    from delegatekit_conformance import Verdict
+
+    page = (ROOT / "docs" / "conformance.md").read_text("utf-8")
+    for verdict in Verdict:
+        assert f"| {verdict.value} | {'yes' if verdict.is_fault else ''} | {verdict.meaning} |" in page, verdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,21 @@ def install_seeded(install_plugin: Callable[..., Path], monkeypatch: pytest.Monk
 
     def install(**faults: Any) -> None:
         folder = install_plugin("seeded", PLUGIN.format(**(_SOUND | faults)))
-        monkeypatch.setenv("PYTHONPATH", str(folder))
+        monkeypatch.setenv("PYTHONPATH", _before_others(folder))
 
     return install
+
+
+@pytest.fixture
+def toy_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Makes the module `toy_cases` importable, here and in workers; returns the folder that its cases write to."""
+    folder = tmp_path / "toys"
+    folder.mkdir()
+    monkeypatch.setenv("TOYS", str(folder))
+    monkeypatch.setenv("PYTHONPATH", _before_others(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    return folder
+
+
+def _before_others(folder: Path) -> str:
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))

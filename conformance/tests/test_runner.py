@@ -1,135 +1,280 @@
-"""The runner survives any worker. The workers here are scripts, so that each fault is exactly the one named."""
+"""The runner survives any worker and loses no verdict. The cases are toys whose faults are exactly the ones named."""
 
 from __future__ import annotations
 
-import json
 import os
+import signal
+import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from delegatekit_conformance import runner
-from delegatekit_conformance.runner import run_cases, run_isolated
-from delegatekit_conformance.verdicts import Outcome, Verdict
+from delegatekit_api import DelegateKitError
+from delegatekit_conformance.context import PROFILES, Context
+from delegatekit_conformance.outcome import CaseResult, Verdict
+from delegatekit_conformance.runner import Limits, Pool, select, shard
+from delegatekit_conformance.runner.journal import Diary, Finished, Progress
 
-UseScript = Callable[[str], None]
-#: Writes a sound result; `name` is the case and `path` the file for it.
-SUCCEED = f"open(path, 'w').write({json.dumps(Outcome('?', Verdict.DELEGATED).to_json())!r}.replace('?', name))"
+Toys = Callable[..., Pool]
+CONTEXT = Context("any", replace(PROFILES["quick"], shrink_seconds=3.0), timeout=1.5)
 
 
 @pytest.fixture
-def use_script(monkeypatch: pytest.MonkeyPatch) -> UseScript:
-    def use(script: str) -> None:
-        code = f"import os, signal, subprocess, sys, time\nname, path = sys.argv[1:]\n{script}"
-        monkeypatch.setattr(runner, "_command", lambda _, name, path: [sys.executable, "-c", code, name, str(path)])
+def toys(toy_folder: Path) -> Iterator[Toys]:
+    """Makes pools whose cases are toys."""
+    from toy_cases import cases  # type: ignore[import-not-found]
 
-    return use
+    pools = []
+
+    def make(context: Context = CONTEXT, **settings: object) -> Pool:
+        pools.append(Pool(context, source=cases, **settings))  # type: ignore[arg-type]
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
 
 
-def gone(pid: int) -> bool:
+def gone(process: int) -> bool:
     """Whether a process has ended (a zombie, too, has ended)."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
         return True
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
     return condition()
 
 
-def test_the_run_goes_on_after_crashes_and_hangs(use_script: UseScript) -> None:
-    use_script(
-        f"if name == 'crash': os.kill(os.getpid(), signal.SIGABRT)\nif name == 'hang': time.sleep(1000)\n{SUCCEED}"
-    )
-    outcomes = {outcome.case: outcome for outcome in run_cases("any", ["crash", "hang", "a", "b"], jobs=2, timeout=2)}
-    assert {name: outcome.verdict for name, outcome in outcomes.items()} == {
-        "crash": Verdict.CRASH,
-        "hang": Verdict.TIMEOUT,
-        "a": Verdict.DELEGATED,
-        "b": Verdict.DELEGATED,
-    }
-    assert "signal SIGABRT" in outcomes["crash"].detail
-    assert "2 s" in outcomes["hang"].detail
+def counts(result: CaseResult) -> dict[str, int]:
+    return {verdict.name: count for verdict, count in result.counts.items()}
 
 
-def test_jobs_run_at_the_same_time(use_script: UseScript, tmp_path: Path) -> None:
-    # Each worker waits for the other one: alone, neither would end.
-    use_script(
-        f"folder = {str(tmp_path)!r}\nopen(folder + '/' + name, 'w').close()\n"
-        f"while len(os.listdir(folder)) < 2: time.sleep(0.02)\n{SUCCEED}"
-    )
-    outcomes = list(run_cases("any", ["a", "b"], jobs=2, timeout=20))
-    assert [outcome.verdict for outcome in outcomes] == [Verdict.DELEGATED] * 2
+def test_a_crash_is_the_verdict_of_one_example_and_the_case_goes_on(toys: Toys) -> None:
+    result = toys().run_case("toys/abort")
+    assert counts(result) == {"DELEGATED": 4, "CRASH": 1}
+    (fault,) = result.faults
+    assert "signal SIGABRT in _abort (toy_cases.py:" in fault.detail
+    assert fault.detail.endswith("the last words") and len(fault.detail) < 1000
+    assert (fault.example, fault.snippet, fault.blame) == ("2", "try_number(2)", "backend")
+    assert fault.shrunk, "smaller ones were tried, and none crashes"
 
 
-def test_a_flood_of_output_neither_blocks_nor_fills_memory(use_script: UseScript) -> None:
-    use_script(
-        "for stream in (sys.stdout, sys.stderr):\n    stream.write('noise ' * 1_000_000)\n"
-        "sys.stderr.write('the last words')\nsys.stderr.flush()\nos._exit(7)"
-    )
-    outcome = run_isolated("any", "case", timeout=20)
-    assert outcome.verdict is Verdict.CRASH
-    assert "exit status 7" in outcome.detail
-    assert outcome.detail.endswith("the last words")
-    assert len(outcome.detail) < 1000
+def test_how_a_process_ends_is_told(toys: Toys) -> None:
+    results = {result.case: result for result in toys(jobs=2).run(["toys/segfault", "toys/exit", "toys/raise"])}
+    details = {name: result.faults[0].detail for name, result in results.items()}
+    assert "signal SIGSEGV in string_at" in details["toys/segfault"]
+    assert "exit status 3" in details["toys/exit"]
+    assert "SystemExit: enough" in details["toys/raise"]
+    assert [counts(result) for result in results.values()] == [{"DELEGATED": 4, "CRASH": 1}] * 3
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see whether the process has ended")
-def test_a_timeout_ends_what_the_worker_started(use_script: UseScript, tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    use_script(
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
-        f"open({str(note)!r}, 'w').write(str(child.pid))\ntime.sleep(1000)"
-    )
+def test_a_worker_that_ends_with_status_0_is_noticed(toys: Toys) -> None:
+    result = toys().run_case("toys/silent")
+    assert counts(result) == {"DELEGATED": 4, "CRASH": 1}
+    assert "exit status 0" in result.faults[0].detail
+
+
+def test_a_hang_ends_with_a_traceback(toys: Toys) -> None:
+    result = toys().run_case("toys/hang")
+    assert counts(result) == {"DELEGATED": 4, "TIMEOUT": 1}
+    assert "no end after 1.5 s in " in result.faults[0].detail and "toy_cases.py" in result.faults[0].detail
+
+
+def test_after_some_crashes_the_rest_is_not_tried_and_that_is_told(toys: Toys) -> None:
+    result = toys().run_case("toys/fatal")
+    assert counts(result) == {"CRASH": 3}
+    assert result.detail == "4 of 7 examples were not tried after 3 crashes or hangs"
+
+
+def test_ordinary_faults_shrink_in_the_worker_also_after_a_crash(toys: Toys) -> None:
+    pool = toys()
+    (fault,) = pool.run_case("toys/mismatch").faults
+    assert (fault.example, fault.detail, fault.shrunk, fault.snippet) == ("2", "2 is wrong", True, "try_number(2)")
+    result = pool.run_case("toys/both")
+    assert counts(result) == {"DELEGATED": 2, "MISMATCH": 2, "CRASH": 1}
+    assert {fault.verdict: fault.example for fault in result.faults} == {Verdict.MISMATCH: "2", Verdict.CRASH: "4"}
+    assert all(fault.shrunk for fault in result.faults)
+
+
+def test_a_crash_that_does_not_come_again_is_told_so(toys: Toys) -> None:
+    result = toys().run_case("toys/once")
+    assert counts(result) == {"DELEGATED": 4, "CRASH": 1}
+    assert result.faults[0].detail.endswith("(not so when it is tried alone)")
+
+
+def test_a_smaller_example_that_crashes_is_found_and_tried_again(toys: Toys) -> None:
+    result = toys().run_case("toys/down")
+    (fault,) = result.faults
+    assert counts(result) == {"CRASH": 1}
+    assert (fault.example, fault.snippet, fault.shrunk) == ("2", "try_number(2)", True)
+    assert "exit status 12" in fault.detail, "the detail is that of the smaller example"
+
+
+def test_a_case_that_cannot_begin_has_a_verdict(toys: Toys) -> None:
+    pool = toys()
+    crashed = pool.run_case("toys/draw")
+    assert counts(crashed) == {"CRASH": 1}
+    assert crashed.faults[0].detail.startswith("before the first example, the process ended with exit status 9")
+    failed = pool.run_case("toys/no examples")
+    assert counts(failed) == {"RUN_ERROR": 1}
+    assert "ValueError: nothing to draw from" in failed.faults[0].detail
+
+
+def test_jobs_run_at_the_same_time(toys: Toys) -> None:
+    # Each waits for the other one: alone, neither would end.
+    results = list(toys(replace(CONTEXT, timeout=30), jobs=2).run(["pair/a", "pair/b"]))
+    assert [counts(result) for result in results] == [{"DELEGATED": 1}] * 2
+
+
+def test_workers_stay_and_are_replaced_after_some_cases(toys: Toys, toy_folder: Path) -> None:
+    pool = toys(limits=Limits(recycle=4))
+    results = list(pool.run(select(pool.cases, ["many"])))
+    assert len(results) == 12
+    processes = (toy_folder / "counted").read_text().split()
+    assert sorted(processes.count(process) for process in set(processes)) == [4, 4, 4]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
+def test_memory_has_a_limit(toys: Toys) -> None:
+    assert counts(toys(limits=Limits(memory=1 << 30)).run_case("toys/grow")) == {"RUN_ERROR": 1}
+    assert counts(toys(limits=Limits(memory=None)).run_case("toys/grow")) == {"DELEGATED": 1}
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see whether a process has ended")
+def test_what_a_worker_started_ends_with_it(toys: Toys, toy_folder: Path) -> None:
+    result = toys().run_case("toys/child")
+    assert counts(result) == {"TIMEOUT": 1, "DELEGATED": 1}
+    first, second, *_ = (toy_folder / "child").read_text().split()
+    assert wait_until(lambda: gone(int(first))), "the child of the worker that hung"
+    assert not gone(int(second)), "the worker of the second is alive"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see whether a process has ended")
+def test_closing_the_run_ends_its_workers(toys: Toys, toy_folder: Path) -> None:
+    pool = toys(replace(CONTEXT, timeout=600), jobs=2)
+    running = pool.run(["toys/long", "toys/sound", "toys/abort"])
+    assert next(running).case == "toys/sound"
+    assert wait_until((toy_folder / "long").exists)
     start = time.monotonic()
-    outcome = run_isolated("any", "case", timeout=2)
-    assert outcome.verdict is Verdict.TIMEOUT
-    assert time.monotonic() - start < 15
-    assert wait_until(lambda: gone(int(note.read_text())))
+    running.close()  # type: ignore[attr-defined]
+    pool.close()
+    assert time.monotonic() - start < 10
+    assert wait_until(lambda: gone(int((toy_folder / "worker").read_text())))
 
 
-def test_a_child_that_keeps_stderr_open_does_not_hold_up_the_run(use_script: UseScript, tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    use_script(
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
-        f"open({str(note)!r}, 'w').write(str(child.pid))\nos._exit(5)"
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see whether a process has ended")
+def test_workers_and_their_children_end_with_a_killed_supervisor(toy_folder: Path) -> None:
+    code = (
+        "from toy_cases import cases\nfrom delegatekit_conformance.runner import Pool\n"
+        "from delegatekit_conformance.context import Context\n"
+        "if __name__ == '__main__': Pool(Context('any', timeout=600), source=cases).run_case('toys/child')"
     )
-    start = time.monotonic()
+    supervisor = subprocess.Popen([sys.executable, "-c", code])
     try:
-        outcome = run_isolated("any", "case", timeout=40)
-        assert outcome.verdict is Verdict.CRASH
-        assert time.monotonic() - start < 30
+        assert wait_until((toy_folder / "worker").exists)
     finally:
-        os.kill(int(note.read_text()), 9)
+        supervisor.kill()
+        supervisor.wait()
+    for name in ("worker", "child"):
+        process = int((toy_folder / name).read_text())
+        assert wait_until(lambda process=process: gone(process)), name  # type: ignore[misc]
 
 
-def test_a_crash_after_the_result_is_still_a_crash(use_script: UseScript) -> None:
-    use_script(f"{SUCCEED}\nos.kill(os.getpid(), signal.SIGKILL)")
-    outcome = run_isolated("any", "case", timeout=20)
-    assert outcome.verdict is Verdict.CRASH
-    assert "after the result" in outcome.detail
+def test_selection_takes_patterns_and_leading_parts() -> None:
+    names = ["contract/bytes", "operators/aten.add.Tensor/float32", "operators/aten.add.Tensor/int8", "models/vit"]
+    assert select(names, []) == names
+    assert select(names, ["contract", "models/"]) == [names[0], names[3]]
+    assert select(names, ["operators/aten.add.Tensor"]) == names[1:3]
+    assert select(names, ["*/float32", "models/*"]) == [names[1], names[3]]
+    assert select(names, ["Contract"]) == select(names, ["contr"]) == []
 
 
-def test_closing_the_run_ends_its_workers(use_script: UseScript, tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    use_script(
-        f"if name == 'hang':\n    open({str(note)!r}, 'w').write(str(os.getpid()))\n    time.sleep(1000)\n"
-        # The other one ends once the hanging one has begun.
-        f"while not os.path.exists({str(note)!r}): time.sleep(0.02)\n{SUCCEED}"
+def test_shards_are_all_cases_once_even_and_stable(toys: Toys) -> None:
+    cases = dict(toys().cases)
+    names = list(cases)
+    shards = [shard(cases, names, index, 3) for index in (1, 2, 3)]
+    assert sorted(name for part in shards for name in part) == sorted(names)
+    costs = [sum(cases[name].cost for name in part) for part in shards]
+    assert max(costs) <= 1.1 * sum(costs) / 3 + 1
+    fewer = [name for name in names if name != "toys/abort"]
+    moved = sum(len(set(shard(cases, fewer, index, 3)) - set(shards[index - 1])) for index in (1, 2, 3))
+    assert moved <= len(names) // 4
+    assert shard(cases, names, 1, 1) == names
+
+
+def test_the_same_seed_gives_the_same_verdicts(toys: Toys) -> None:
+    names = ["toys/abort", "toys/mismatch", "toys/both", "toys/sound"]
+    first, second = (
+        {result.case: (result.counts, [fault.example for fault in result.faults]) for result in toys(jobs=2).run(names)}
+        for _ in range(2)
     )
-    running = run_cases("any", ["hang", "quick", "never"], jobs=2, timeout=600)
-    assert next(running).case == "quick"
-    closer = threading.Thread(target=running.close, daemon=True)
-    closer.start()
-    closer.join(20)
-    assert not closer.is_alive()
-    if Path("/proc/self/stat").exists():
-        assert wait_until(lambda: gone(int(note.read_text())))
+    assert first == second
+
+
+def test_a_diary_is_read_on_and_survives_a_cut_line(tmp_path: Path) -> None:
+    path = tmp_path / "diary"
+    progress = Progress(path)
+    assert progress.read().count is None
+    diary = Diary(path)
+    diary.write("started", process=7, limit=5)
+    diary.write("examples", count=2)
+    diary.write("begin", index=0, example="x", limit=9)
+    assert (progress.read().count, progress.open, progress.example, progress.limit) == (2, 0, "x", 9)
+    diary.close()
+    with path.open("a") as file:
+        file.write('{"event": "outc')
+    assert progress.read().open == 0
+    Diary(path).write("outcome", index=0, outcome={"verdict": "crash"}, died=True)
+    assert progress.read().outcomes[0].verdict is Verdict.CRASH
+    assert (progress.open, progress.deaths) == (None, {0})
+
+
+def test_finished_cases_are_kept_and_only_for_the_same_run(tmp_path: Path) -> None:
+    path = tmp_path / "finished"
+    result = CaseResult("room/case", {"room": "room"}, {Verdict.PASSED: 1})
+    finished = Finished(path, CONTEXT, "pytest")
+    finished.add(result)
+    finished.close()
+    with path.open("a") as file:
+        file.write('{"case": "cut of')
+    again = Finished(path, CONTEXT, "pytest")
+    assert again.results == {"room/case": result}
+    again.add(replace(result, case="room/other"))
+    again.close()
+    assert set(Finished(path, CONTEXT, "pytest").results) == {"room/case", "room/other"}
+    with pytest.raises(DelegateKitError, match="another run: seed is 0 there and 1 here"):
+        Finished(path, replace(CONTEXT, seed=1), "pytest")
+    path.write_text("[1]\n")
+    with pytest.raises(DelegateKitError, match="line 1 is not one"):
+        Finished(path, CONTEXT, "pytest")
+    path.write_text("a picture")
+    with pytest.raises(DelegateKitError, match="is not a file of finished"):
+        Finished(path, CONTEXT, "pytest")
+
+
+def test_a_killed_worker_costs_one_verdict_and_no_other(toys: Toys, toy_folder: Path) -> None:
+    pool = toys(replace(CONTEXT, timeout=60))
+    running = pool.run(["steady/0", "steady/1"])
+
+    def kill() -> None:
+        assert wait_until(lambda: len((toy_folder / "begun").read_text().split()) >= 2)
+        os.kill(int((toy_folder / "worker").read_text()), signal.SIGKILL)
+
+    (toy_folder / "begun").touch()
+    with ThreadPoolExecutor(1) as threads:
+        killed = threads.submit(kill)
+        results = list(running)
+        killed.result()
+    assert [result.examples for result in results] == [4, 4]
+    assert [counts(result) for result in results] == [{"DELEGATED": 3, "CRASH": 1}, {"DELEGATED": 4}]
+    assert "signal SIGKILL" in results[0].faults[0].detail

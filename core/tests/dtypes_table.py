@@ -569,6 +569,19 @@ for _name, _number in {"0.1": 0.1, "3.001": 3.001}.items():
         f"{FLOAT} i64 i8",
         1.5,
     )
+_add(
+    "numbers that narrow dtypes do not hold",
+    lambda x: (x + 100000, 100000 - x, x > 100000, x < -100000, x + math.nan, x.ne(math.nan), x % math.inf),
+    [X],
+    FLOAT,
+)
+_add("a number in front", lambda x: (7 % x, 7 // x, torch.div(7, x, rounding_mode="trunc")), [POSITIVE], NUMBER)
+_add(
+    "a number in front of bits",
+    lambda x: (torch.bitwise_and(5, x), torch.bitwise_or(5, x), torch.bitwise_xor(5, x)),
+    [X],
+    INT,
+)
 
 # -- reductions ------------------------------------------------------------------------------------------------------
 

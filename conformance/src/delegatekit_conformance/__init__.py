@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .verdicts import Outcome, Verdict
+from .outcome import CaseResult, Outcome, Verdict
 
-__all__ = ["Outcome", "Verdict"]
+__all__ = ["CaseResult", "Outcome", "Verdict"]

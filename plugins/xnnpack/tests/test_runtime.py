@@ -83,6 +83,21 @@ def test_wrong_inputs_give_an_execution_error(payload_of):
         runtime.execute(handle, [torch.randn(2, 4), torch.randn(3)], [torch.empty(2, 3), torch.empty(2, 3)])
 
 
+def test_outputs_that_are_not_the_results_are_refused(payload_of):
+    runtime = XnnpackRuntime()
+    handle = runtime.init(payload_of(_graph()))
+    inputs, good = [torch.randn(2, 3), torch.randn(3)], torch.empty(2, 3)
+    for outputs, fault in (
+        ([good], "has 2 outputs, got 1"),
+        ([good, good, good], "got 3"),
+        ([good, torch.empty(3, 2)], r"float32 \(3, 2\), the result float32 \(2, 3\)"),
+        ([good, torch.empty(2, 3, dtype=torch.float64)], "an output is float64"),
+    ):
+        with pytest.raises(ExecutionError, match=fault):
+            runtime.execute(handle, inputs, outputs)
+    runtime.destroy(handle)
+
+
 def test_a_corrupted_blob_never_reaches_the_library(payload_of):
     from dataclasses import replace
 

@@ -57,6 +57,11 @@ REFUSED = [
     (lambda x: x.clamp(2.0, 1.0), (X,), "bounds 2.0 and 1.0 are not an interval"),
     (lambda x: x.clamp(math.nan, 1.0), (X,), "bounds nan and 1.0 are not an interval"),
     (lambda x: torch.ops.aten.elu(x, 2.0, 1.0, 0.5), (X,), "input_scale = 0.5: XNNPACK's ELU has none"),
+    (
+        lambda x: F.prelu(x, torch.tensor([0.25])),
+        (torch.tensor(-1.0),),
+        "the input has rank 0, and its slope has not: XNNPACK would give the result an axis",
+    ),
     (lambda x: F.elu(x, -1.0), (X,), "alpha = -1.0: XNNPACK's ELU wants a positive number"),
     (lambda x: F.leaky_relu(x, math.inf), (X,), "negative_slope = inf is not a normal float32 number"),
     (lambda x: F.leaky_relu(x, 1e-40), (X,), "negative_slope = 1e-40 is not a normal float32 number"),

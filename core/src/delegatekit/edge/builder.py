@@ -152,7 +152,8 @@ class Builder:
             key = (
                 tensor.dtype,
                 tuple(tensor.shape),
-                tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes(),
+                # One element can have any stride and be contiguous.
+                tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().tobytes(),
             )
             known = self._literal_constants.get(key)
             if known is not None:

@@ -31,17 +31,45 @@ RULES[aten.unfold.default] = _copying(aten.unfold_copy.default)
 RULES[aten.view.dtype] = _copying(aten.view_copy.dtype)
 
 
+@rule(aten.index.Tensor, aten._unsafe_index.Tensor)
+def _index(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    # PyTorch forgets to broadcast a last index of rank 0, and so all sizes from here on are wrong in the program.
+    indices = [index.meta["val"] for index in args[1] if isinstance(index, Node)]
+    if value is not None and indices and not any(index.dtype in (torch.bool, torch.uint8) for index in indices):
+        rank = len(b.shape(args[0])) - len(indices) + max(index.dim() for index in indices)
+        if value.dim() != rank:
+            b.refuse(
+                f"PyTorch's exporter gives it {value.dim()} dimensions; in truth it has {rank}",
+                hint="give the index of rank 0 a dimension: index[None]",
+            )
+    return NotImplemented
+
+
+def _stays_within(count: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether as_strided looks at the first `count` elements only, in every call."""
+    sizes, strides = args[1], args[2]
+    offset = args[3] if len(args) > 3 else kwargs.get("storage_offset")
+    if not is_static([*sizes, *strides, offset or 0]):
+        return False
+    last: int = (offset or 0) + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    return last < count
+
+
 @rule(aten.as_strided.default)
 def _as_strided(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    # It looks at the memory behind the tensor, which is the tensor itself only if that is all of the memory.
+    # It looks at the memory behind the tensor. That is the tensor itself where it lies there in order and is all of the
+    # memory, or where nothing else is looked at: of an input, the exporter may leave open how large its memory is.
     source = b.origin.args[0] if b.origin is not None and b.origin.target is aten.as_strided.default else None
     base = source.meta.get("val") if isinstance(source, Node) else None
     whole = (
         isinstance(base, torch.Tensor)
         and is_static(base.shape)
         and base.is_contiguous()
-        and base.storage_offset() == 0
-        and base.untyped_storage().nbytes() == base.numel() * base.element_size()
+        and same(base.storage_offset(), 0)
+        and (
+            _stays_within(base.numel(), args, kwargs)
+            or same(base.untyped_storage().nbytes(), base.numel() * base.element_size())
+        )
     )
     if not whole:
         b.refuse("looks at the memory behind a tensor that is not contiguous", hint="call contiguous() before it")

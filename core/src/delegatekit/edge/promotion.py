@@ -6,6 +6,7 @@ accelerators have other habits; behind these rules there is nothing left that th
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -37,6 +38,8 @@ PROMOTING: tuple[OpOverload, ...] = (
     aten.pow.Tensor_Scalar,
 )
 _TO_FLOAT = frozenset({aten.div.Tensor, aten.atan2.default})
+#: Operators whose rule has another spelling for a number in front of a tensor.
+_NUMBER_FIRST = frozenset({aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor})
 NARROW_FLOATS = frozenset({torch.float16, torch.bfloat16})
 
 
@@ -46,6 +49,8 @@ def _promoting(target: OpOverload) -> Rule:
 
     def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
         first, second, *rest = args
+        if isinstance(first, bool | int | float) and isinstance(second, Node) and target not in _NUMBER_FIRST:
+            return b.translate(target, (_as_tensor(b, target, first, second), second, *rest), kwargs, value)
         operands = _promoted(b, target, first, second)
         if operands != (first, second):
             return b.translate(target, (*operands, *rest), kwargs, value)
@@ -70,6 +75,15 @@ def _promoted(b: Builder, target: OpOverload, first: Any, second: Any) -> tuple[
     return first, second
 
 
+def _as_tensor(b: Builder, target: OpOverload, number: float, other: Node) -> Node:
+    """A number in front of a tensor (5 % x), in the dtype of their result: no kernel takes it as it is."""
+    dtype = result_dtype(other, number)
+    if target in _TO_FLOAT and not dtype.is_floating_point:
+        dtype = torch.get_default_dtype()
+    made: Node = b.call(aten.full.default, [], number, dtype=dtype)
+    return made
+
+
 def _with_number(b: Builder, target: OpOverload, x: Node, number: float) -> tuple[Node, float]:
     dtype = result_dtype(x, number)
     name = target.overloadpacket._qualified_op_name
@@ -79,10 +93,13 @@ def _with_number(b: Builder, target: OpOverload, x: Node, number: float) -> tupl
 
 
 def as_seen(number: float, dtype: torch.dtype) -> float:
-    """The number rounded to a narrow float dtype; for other dtypes as it is."""
+    """The number rounded to a narrow float dtype; for other dtypes, or if the dtype holds it, the number itself."""
     if dtype not in NARROW_FLOATS or isinstance(number, bool):
         return number
-    return type(number)(torch.tensor(number, dtype=dtype).item())
+    seen: float = torch.tensor(float(number), dtype=dtype).item()
+    if seen == number or math.isnan(number):
+        return number
+    return seen if math.isinf(seen) else type(number)(seen)
 
 
 for _target in PROMOTING:

@@ -295,7 +295,8 @@ def _split(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
     total = b.shape(x)[dim]
     if not is_static((total, size)):
         return NotImplemented if value is None else _pieces(b, x, [piece.shape[dim] for piece in value], dim)
-    return _pieces(b, x, [min(size, total - start) for start in range(0, total, size)] or [0], dim)
+    # Of nothing, there is one piece; its size may be given as 0.
+    return _pieces(b, x, [min(size, total - start) for start in range(0, total, max(1, size))] or [0], dim)
 
 
 @rule(aten.split_with_sizes.default, aten.split_with_sizes_copy.default, aten.split.sizes)
@@ -311,7 +312,8 @@ def _chunk(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
     if not is_static((total,)):
         return NotImplemented if value is None else _pieces(b, x, [piece.shape[dim] for piece in value], dim)
     size = max(1, -(-total // chunks))
-    return _pieces(b, x, [min(size, total - start) for start in range(0, total, size)] or [0], dim)
+    # Of nothing, there are as many pieces as are asked for; else there may be fewer.
+    return _pieces(b, x, [min(size, total - start) for start in range(0, total, size)] or [0] * chunks, dim)
 
 
 @rule(aten.unbind.int, aten.unbind_copy.int)
@@ -443,6 +445,11 @@ def _filled(fill: float | None) -> Rule:
 
 for _target in (aten.zeros_like.default, aten.new_zeros.default, aten.zeros.default):
     RULES[_target] = _filled(0)
+# What lies in new memory is not defined. Folded as it is, it would differ in each file, and be the process's old data.
+for _target in (aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_permuted.default):
+    RULES[_target] = _filled(0)
+for _target in (aten.empty_strided.default, aten.new_empty_strided.default):
+    RULES[_target] = _filled(0)
 for _target in (aten.ones_like.default, aten.new_ones.default, aten.ones.default):
     RULES[_target] = _filled(1)
 for _target in (aten.full_like.default, aten.new_full.default):
@@ -480,22 +487,31 @@ def _transposed_convolution(b: Builder, args: tuple[Any, ...], kwargs: dict[str,
     return _emit_convolution(b, args, kwargs, value, transposed=True)
 
 
+@rule(aten.convolution.default)
+def _whole_convolution(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    # A list of one number stands for all dimensions; kernels and backends get the number of each.
+    spatial = len(b.shape(args[1])) - 2
+    full = tuple(_per_dim(item, spatial) if position in (3, 4, 5, 7) else item for position, item in enumerate(args))
+    return NotImplemented if full == args else b.call(aten.convolution.default, *full, value=value, **kwargs)
+
+
+def _per_dim(setting: Any, spatial: int) -> list[int]:
+    values: list[int] = [setting] if isinstance(setting, int) else list(setting)
+    return values * spatial if len(values) == 1 else values
+
+
 def _emit_convolution(b: Builder, args: Any, kwargs: Any, value: Any, *, transposed: bool) -> Value:
     spatial = len(b.shape(args[1])) - 2
     if len(b.shape(args[0])) != spatial + 2:
         return NotImplemented  # no batch dimension: the decomposition adds and removes one
-
-    def per_dim(setting: Any) -> list[int]:
-        values: list[int] = [setting] if isinstance(setting, int) else list(setting)
-        return values * spatial if len(values) == 1 else values
 
     names = (
         "bias stride padding output_padding groups dilation" if transposed else "bias stride padding dilation groups"
     )
     defaults = {"bias": None, "stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
     given = defaults | dict(zip(names.split(), args[2:], strict=False)) | kwargs
-    settings = [per_dim(given[name]) for name in ("stride", "padding", "dilation")]
-    output_padding = per_dim(given["output_padding"])
+    settings = [_per_dim(given[name], spatial) for name in ("stride", "padding", "dilation")]
+    output_padding = _per_dim(given["output_padding"], spatial)
     full = (args[0], args[1], given["bias"], *settings, transposed, output_padding, given["groups"])
     return b.call(aten.convolution.default, *full, value=value)
 

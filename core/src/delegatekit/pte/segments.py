@@ -147,7 +147,8 @@ def _parts(data: Data) -> Iterator[memoryview]:
         import torch
 
         # A strided view is made contiguous here, one tensor at a time, and let go of behind the write.
-        flat = data.detach().contiguous().reshape(-1)
+        # (One element is contiguous with any stride: reshape would keep that.)
+        flat = data.detach().contiguous().as_strided((data.numel(),), (1,))
         if flat.numel():
             array: Any = flat.view(torch.uint8).numpy()
             yield memoryview(array)

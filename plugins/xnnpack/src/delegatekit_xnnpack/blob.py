@@ -93,7 +93,8 @@ class _Constants:
 
 def content_key(data: torch.Tensor) -> str:
     """SHA-256 of the elements in row-major order: the key by which equal constants are stored once per file."""
-    elements = data.contiguous().reshape(-1).view(torch.uint8)
+    # One element is contiguous with any stride: reshape would keep that.
+    elements = data.contiguous().as_strided((data.numel(),), (1,)).view(torch.uint8)
     return hashlib.sha256(elements.numpy().data).hexdigest()
 
 

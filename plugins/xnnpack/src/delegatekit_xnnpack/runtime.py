@@ -13,6 +13,7 @@ from delegatekit_api import (
     ExecutionError,
     FormatError,
     RuntimeUnavailableError,
+    TensorSpec,
 )
 
 from .blob import validate
@@ -43,6 +44,7 @@ class _Handle:
     method: Any
     program: Any
     data: bytes
+    outputs: tuple[TensorSpec, ...]
 
 
 class XnnpackRuntime:
@@ -73,7 +75,7 @@ class XnnpackRuntime:
         data = payload.as_program(sorted(keys))
         try:
             program = _binding()._load_program_from_buffer(data)
-            return _Handle(program.load_method("forward"), program, data)
+            return _Handle(program.load_method("forward"), program, data, payload.outputs)
         except RuntimeError as error:
             raise FormatError(f"does not load: {_explain(error)}", where="XNNPACK blob") from error
 
@@ -81,6 +83,8 @@ class XnnpackRuntime:
         """Run once with this call's sizes; results may be smaller than `outputs`. Raises ExecutionError."""
         if handle.method is None:
             raise ExecutionError("was destroyed", where="XNNPACK delegate")
+        if len(outputs) != len(handle.outputs):
+            raise ExecutionError(f"has {len(handle.outputs)} outputs, got {len(outputs)}", where="XNNPACK delegate")
         empty = [tuple(tensor.shape) for tensor in inputs if not tensor.numel()]
         if empty:
             # Some of XNNPACK's operators end the process then.
@@ -89,8 +93,12 @@ class XnnpackRuntime:
             results = handle.method(tuple(inputs), clone_outputs=False)
         except RuntimeError as error:
             raise ExecutionError(f"failed: {_explain(error)}", where="XNNPACK delegate") from error
-        for output, result in zip(outputs, results, strict=True):
-            # Only sizes that change from call to call differ: the library refuses all others.
+        for output, result, spec in zip(outputs, results, handle.outputs, strict=True):
+            if output.dtype != result.dtype or not (spec.dynamic or output.shape == result.shape):
+                found, wanted = (
+                    f"{str(item.dtype).removeprefix('torch.')} {tuple(item.shape)}" for item in (output, result)
+                )
+                raise ExecutionError(f"an output is {found}, the result {wanted}", where="XNNPACK delegate")
             output.resize_(result.shape).copy_(result)
 
     def destroy(self, handle: _Handle) -> None:

@@ -211,8 +211,10 @@ def plain_elu(node: Node, program: ProgramView) -> str | None:
 
 
 def slope_per_channel(node: Node, program: ProgramView) -> str | None:
-    """One slope, or one for each channel."""
+    """One slope, or one for each channel; the slope of a single number has rank 0, too."""
     slopes, shape = math.prod(shape_of(argument(node, "weight"))), shape_of(argument(node, "self"))
+    if not shape and rank_of(argument(node, "weight")):
+        return "the input has rank 0, and its slope has not: XNNPACK would give the result an axis"
     if slopes == 1 or (len(shape) > 1 and slopes == shape[1]):
         return None
     return f"{slopes} slopes for an input of shape {shape}"

@@ -56,8 +56,14 @@ def matmul(b: ProgramBuilder, left: Tensor, right: Tensor) -> Tensor:
     if order is not None:
         product = matmul(b, left.permuted(order), right.permuted(order))
         return product.permuted(inverse(order))
+    first = b.dense(left)
     value, transposed = _right_operand(b, right)
-    return Tensor.dense(b.emit(ops.BatchMatrixMultiply(transposed), b.dense(left), value))
+    producer = first.producer
+    if value is first and not transposed and producer is not None and isinstance(producer.operator, ops.Transpose):
+        # The stock runtime gives wrong numbers for a transposed value times itself, but not with the flag.
+        rank = len(right.shape)
+        value, transposed = b.dense(right.permuted((*range(rank - 2), rank - 1, rank - 2))), True
+    return Tensor.dense(b.emit(ops.BatchMatrixMultiply(transposed), first, value))
 
 
 def _common_batch_order(left: Tensor, right: Tensor) -> tuple[int, ...] | None:

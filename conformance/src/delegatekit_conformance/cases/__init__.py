@@ -1,0 +1,41 @@
+"""The cases of the suite, room by room: contract, operators, patterns, dynamic, state, graphs, models, robustness.
+
+Every module of this folder that has a function `cases()` adds what it returns; observers may add more through the
+hook `conformance_cases`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+
+from ..context import Context
+from .base import Broken, Case, NotApplicable, Rule
+
+__all__ = ["Broken", "Case", "NotApplicable", "Rule", "all_cases"]
+
+
+def all_cases(context: Context) -> Mapping[str, Case]:
+    """All cases for a backend by name, in the order in which reports show them.
+
+    Raises ValueError if two cases have one name, and TypeError if an observer adds what is no case.
+    """
+    from delegatekit import discovery
+
+    found: dict[str, Case] = {}
+    for module in iter_modules(__path__):
+        room = import_module(f"{__name__}.{module.name}")
+        for case in room.cases() if hasattr(room, "cases") else ():
+            _add(found, case)
+    for case in discovery.extra_conformance_cases(context.backend):
+        if not isinstance(case, Case):
+            raise TypeError(f"an observer adds {case!r} to the conformance cases, which is not a Case")
+        _add(found, case)
+    return found
+
+
+def _add(found: dict[str, Case], case: Case) -> None:
+    if case.name in found:
+        raise ValueError(f"two conformance cases are called {case.name}")
+    found[case.name] = case

@@ -1,0 +1,88 @@
+"""What a case is: a name, examples, and a way to try one example. The runner knows nothing else of cases."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..context import Context
+from ..outcome import Outcome, Verdict
+
+
+class Case(ABC):
+    """One case: the unit that is selected, scheduled and reported. Examples are tried one after the other.
+
+    `name` is unique: "room/subject" or "room/subject/dtype". Examples must be the same in every process for the same
+    context, picklable, and have a `describe()` that gives them in one line.
+    """
+
+    name: str
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """What reports group by; "room" is the name's first part."""
+        return {"room": self.name.partition("/")[0]}
+
+    @property
+    def cost(self) -> float:
+        """About how many seconds the case takes in the default profile: long ones are started first."""
+        return 1.0
+
+    @abstractmethod
+    def examples(self, context: Context) -> Sequence[Any]:
+        """All examples of the case."""
+
+    @abstractmethod
+    def run(self, example: Any, context: Context) -> Outcome:
+        """Try one example in this process. The backend may crash or hang it. Must not raise."""
+
+    def snippet(self, example: Any, context: Context) -> str:
+        """A script that shows what happens with the example, or an empty text."""
+        return ""
+
+    def shrink(self, example: Any, fails: Callable[[Any], bool], context: Context) -> Any:
+        """A smaller example for which `fails` is true, too; `fails` is expensive and may raise to end the search."""
+        return example
+
+
+class Broken(Exception):  # noqa: N818  rules raise it as a statement
+    """Raised by a rule that the backend breaks; says how."""
+
+
+class NotApplicable(Exception):  # noqa: N818
+    """Raised by a rule that does not concern the backend; says why."""
+
+
+class Rule(Case):
+    """A case of one example: a function that returns what it saw, or raises `Broken` or `NotApplicable`."""
+
+    def __init__(self, name: str, check: Callable[[Context], str | None], *, cost: float = 1.0) -> None:
+        self.name = name
+        self._check = check
+        self._cost = cost
+
+    @property
+    def cost(self) -> float:
+        """As given."""
+        return self._cost
+
+    def describe(self) -> str:
+        """The first line of the rule's docstring: what must hold."""
+        return (self._check.__doc__ or self.name).strip().splitlines()[0]
+
+    def examples(self, context: Context) -> Sequence[str]:
+        """The rule itself."""
+        return (self.describe(),)
+
+    def run(self, example: str, context: Context) -> Outcome:
+        """Check the rule."""
+        try:
+            detail = self._check(context) or ""
+        except NotApplicable as reason:
+            return Outcome(Verdict.NOT_APPLICABLE, str(reason))
+        except Broken as words:
+            return Outcome(Verdict.VIOLATION, str(words), blame="backend")
+        except Exception as error:
+            return Outcome(Verdict.VIOLATION, f"{type(error).__name__}: {error}", blame="backend")
+        return Outcome(Verdict.PASSED, detail)

@@ -1,0 +1,124 @@
+"""How a backend introduces itself."""
+
+from __future__ import annotations
+
+import re
+
+from delegatekit import discovery
+from delegatekit_api import API_VERSION, ApiVersion, incompatibility
+
+from ...context import Context
+from ...oracle import ROUNDOFF
+from ..base import Broken
+from ..specimens import backend_of
+from .rules import Rules
+
+RULES = Rules()
+
+#: Versions as PEP 440 wants them, as far as its grammar matters here.
+_VERSION = re.compile(r"(\d+!)?\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9.]+)?")
+#: More bytes than any vector unit or cache line makes a kernel read beyond a tensor's end.
+_OVERREAD = 65_536
+
+
+@RULES.add
+def listed(context: Context) -> str:
+    """`delegatekit backends` lists the backend as ready, under the name of its entry point."""
+    info = discovery.backends()[context.backend]
+    if not info.usable:
+        raise Broken(f"is {info.status}: {info.reason}")
+    description = backend_of(context).description
+    if _normal(description.distribution) != _normal(info.distribution):
+        raise Broken(f"calls its distribution {description.distribution!r}; it is installed by {info.distribution!r}")
+    return f"{info.distribution} {info.version}"
+
+
+@RULES.add
+def version(context: Context) -> str:
+    """The version is a Python package version, and that of the installed distribution."""
+    backend = backend_of(context)
+    told, installed = backend.description.version, backend.version
+    if not _VERSION.fullmatch(told):
+        raise Broken(f"its version {told!r} is not of the form 1.2.3 (PEP 440)")
+    if told != installed:
+        raise Broken(f"says that it is version {told}, but {backend.distribution} {installed} is installed")
+    return told
+
+
+@RULES.add
+def summary(context: Context) -> str:
+    """The summary is one line of words, at most 100 characters."""
+    text = backend_of(context).description.summary
+    if not text.strip():
+        raise Broken("its summary is empty")
+    if len(text.splitlines()) != 1 or text != text.strip():
+        raise Broken(f"its summary is not one plain line: {text!r}")
+    if len(text) > 100:
+        raise Broken(f"its summary has {len(text)} characters")
+    return text
+
+
+@RULES.add
+def api_version(context: Context) -> str:
+    """The API version is one that exists, fits this core, and has all hooks and fields that the plugin uses."""
+    backend = backend_of(context)
+    told = backend.description.api_version
+    reason = incompatibility(told)
+    if reason is not None or told < ApiVersion(1, 0):
+        raise Broken(reason or f"there was no API {told}")
+    newer = [hook for hook in ("preprocess_methods",) if backend.has(hook)]
+    newer += ["owns_state"] if backend.description.owns_state else []
+    if newer and told < ApiVersion(1, 1):
+        raise Broken(f"says API {told}, but uses {', '.join(newer)}, which came with API 1.1")
+    return f"{told} (core: {API_VERSION})"
+
+
+@RULES.add
+def description_twice(context: Context) -> str | None:
+    """Asked twice who it is, the backend says the same."""
+    backend = backend_of(context)
+    first, second = backend.describe(), backend.describe()
+    if not first == second == backend.description:
+        names = [name for name in vars(first) if getattr(first, name) != getattr(second, name)]
+        raise Broken(f"describes itself differently each time: {', '.join(names) or 'since it was loaded'}")
+    return None
+
+
+@RULES.add
+def delegate_id(context: Context) -> str:
+    """The delegate id is one word of printable ASCII, and no other installed backend has it."""
+    told = backend_of(context).description.delegate_id
+    if not re.fullmatch(r"[!-~]{1,127}", told):
+        raise Broken(f"its delegate id {told!r} is not one word of at most 127 printable ASCII characters")
+    for name, info in discovery.backends().items():
+        if name != context.backend and info.usable and info.delegate_id == told:
+            raise Broken(f"backend {name} has the same delegate id, {told}")
+    return told
+
+
+@RULES.add
+def precision(context: Context) -> str:
+    """The compute precision is a floating-point dtype, and the over-read a few bytes at most."""
+    description = backend_of(context).description
+    if description.compute_precision not in ROUNDOFF:
+        raise Broken(f"its compute precision is {description.compute_precision!r}, not one of {', '.join(ROUNDOFF)}")
+    if description.overread_bytes > _OVERREAD:
+        raise Broken(f"reads {description.overread_bytes} bytes beyond the end of tensors")
+    return description.compute_precision
+
+
+@RULES.add
+def hooks(context: Context) -> str:
+    """Hooks that need one another come together: a partitioner and a compiler, in one of its two forms."""
+    backend = backend_of(context)
+    forms = [hook for hook in ("preprocess", "preprocess_methods") if backend.has(hook)]
+    if backend.has("create_partitioner") and not forms:
+        raise Broken("has create_partitioner, but neither preprocess nor preprocess_methods")
+    if forms and not backend.has("create_partitioner"):
+        raise Broken(f"has {forms[0]}, but no create_partitioner: nothing will ever be compiled")
+    optional = ("create_partitioner", *forms, "create_runtime", "quantization_schemes", "create_quantizer")
+    return ", ".join(hook for hook in optional if backend.has(hook))
+
+
+def _normal(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()

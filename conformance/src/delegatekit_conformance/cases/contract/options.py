@@ -1,0 +1,150 @@
+"""The backend's options: what users see of them in the command line and in the documents."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+from delegatekit_api import BackendOptions, OptionError
+
+from ...context import Context
+from ..base import Broken, NotApplicable
+from ..specimens import backend_of
+from .rules import Rules
+
+RULES = Rules()
+
+
+def _options(context: Context) -> type[BackendOptions]:
+    options = backend_of(context).description.options
+    if not dataclasses.fields(options):
+        raise NotApplicable("the backend has no options")
+    return options
+
+
+@RULES.add
+def options_documented(context: Context) -> str:
+    """The options are a frozen dataclass with a docstring, and every one has a help text in words and a type."""
+    options = _options(context)
+    if not options.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        raise Broken(f"{options.__name__} is not frozen")
+    if not (options.__doc__ or "").strip() or (options.__doc__ or "").startswith(f"{options.__name__}("):
+        raise Broken(f"{options.__name__} has no docstring")
+    for row in options.describe():
+        if len(row.help.split()) < 2:
+            raise Broken(f"option {row.name} has no help text in words: {row.help!r}")
+    return ", ".join(row.name for row in options.describe())
+
+
+@RULES.add
+def options_defaults(context: Context) -> str:
+    """Every default is a value that the option itself takes, and a default set leaves nothing to write down."""
+    options = _options(context)
+    plain = options()
+    for row in options.describe():
+        try:
+            given = options.from_mapping({row.name: row.default})
+        except OptionError as error:
+            raise Broken(f"the default of {row.name} is refused: {error.what}") from None
+        if given != plain:
+            raise Broken(f"{row.name} = {row.default!r}, its default, gives other options than none at all")
+    if plain.to_mapping():
+        raise Broken(f"the defaults differ from themselves: {plain.to_mapping()}")
+    return f"{len(options.describe())} options"
+
+
+@RULES.add
+def options_strings(context: Context) -> str:
+    """An option given as the command line gives it, as a text, is the same as given as a value; and all are kept."""
+    options = _options(context)
+    tried = 0
+    for name, value in _values(options):
+        direct = options.from_mapping({name: value})
+        typed = options.from_mapping({name: _text(value)})
+        if direct != typed or getattr(direct, name) != value:
+            raise Broken(f"{name} = {value!r} becomes {getattr(direct, name)!r}, as text {getattr(typed, name)!r}")
+        if options.from_mapping(direct.to_mapping()) != direct:
+            raise Broken(f"{name} = {value!r} is lost in to_mapping: {direct.to_mapping()}")
+        if pickle.loads(pickle.dumps(direct)) != direct or hash(direct) != hash(typed):
+            raise Broken(f"{name} = {value!r}: the options cannot be sent to another process, or hashed")
+        if direct.to_json() != typed.to_json():
+            raise Broken(f"{name} = {value!r} gives two forms of JSON")
+        tried += 1
+    return f"{tried} values"
+
+
+@RULES.add
+def options_refused(context: Context) -> str:
+    """An unknown option and a value of another type are refused with an OptionError that names the option."""
+    options = backend_of(context).description.options
+    _refuse(context, "there_is_no_such_option", "1")
+    tried = 1
+    for name, wrong in _wrong(options):
+        _refuse(context, name, wrong)
+        tried += 1
+    return f"{tried} refused"
+
+
+def _refuse(context: Context, name: str, value: Any) -> None:
+    try:
+        backend_of(context).make_options({name: value})
+    except OptionError as error:
+        if name not in str(error):
+            raise Broken(f"the refusal of {name} = {value!r} does not name it: {error}") from None
+        if not error.hint:
+            raise Broken(f"the refusal of {name} = {value!r} has no hint what is allowed: {error}") from None
+    except Exception as error:
+        raise Broken(f"{name} = {value!r} raises {type(error).__name__}, not OptionError: {error}") from None
+    else:
+        raise Broken(f"{name} = {value!r} is taken")
+
+
+def _hint(options: type[BackendOptions], name: str) -> tuple[Any, bool]:
+    """The type of an option without None, and whether it may be None."""
+    hint = typing.get_type_hints(options)[name]
+    inner = [item for item in typing.get_args(hint) if item is not type(None)]
+    if type(None) in typing.get_args(hint):
+        return inner[0], True
+    return hint, False
+
+
+def _values(options: type[BackendOptions]) -> Iterator[tuple[str, Any]]:
+    """Values that an option takes: its default, its choices, and others of its type unless it refuses them."""
+    for row in options.describe():
+        hint, optional = _hint(options, row.name)
+        several = typing.get_origin(hint) in (tuple, frozenset)
+        simple: dict[Any, list[Any]] = {bool: [True, False], int: [0, 1, 7], float: [0.5, 2.0], str: ["name"]}
+        values: list[Any] = list(row.choices or simple.get(typing.get_args(hint)[0] if several else hint, []))
+        if several:
+            kind = typing.get_origin(hint)
+            values = [kind(values[:1]), kind(values[:2]), kind(())]
+        candidates = [row.default, *values, *([None] if optional else [])]
+        for value in candidates:
+            try:
+                options.from_mapping({row.name: value})
+            except OptionError:
+                continue  # the option's own check: only defaults and choices must be taken, see the other rules
+            yield row.name, value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple | frozenset):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def _wrong(options: type[BackendOptions]) -> Iterator[tuple[str, Any]]:
+    for row in options.describe():
+        hint, _ = _hint(options, row.name)
+        wrong: dict[Any, list[Any]] = {
+            bool: ["perhaps", 2, 0.5],
+            int: ["many", "1.5", 0.5, True],
+            float: ["much", True],
+            str: [3, 0.5],
+        }
+        # A text for a sequence is taken apart at commas; a number is no sequence.
+        for value in [*wrong.get(hint, [5, 0.5]), object(), {}]:
+            yield row.name, value

@@ -1,0 +1,214 @@
+"""What a backend does to the process that uses it: imports, output, network, files, threads."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import delegatekit
+from delegatekit.discovery import BACKEND_GROUP, LoadedBackend
+
+from ...context import Context
+from ...oracle import Accuracy, compare
+from ..base import Broken
+from ..fresh import Fresh, in_fresh_process
+from ..specimens import Sample, backend_of, runs, samples, taken
+from .rules import Rules
+
+RULES = Rules()
+
+#: CPU seconds that importing a plugin may take, on top of DelegateKit itself.
+_IMPORT_SECONDS = 0.5
+#: Packages that a plugin must not import before it is asked to compile or run something.
+_HEAVY = ("torch", "numpy", "tensorflow", "onnx", "onnxruntime", "executorch", "transformers", "scipy", "pandas")
+
+_IMPORTS = """
+import time
+import delegatekit
+from delegatekit import discovery
+from importlib.metadata import entry_points
+entry, = [entry for entry in entry_points(group=given["group"]) if entry.name == given["backend"]][:1]
+discovery.backends(check=False)
+answer["listed"] = entry.module in sys.modules
+before = set(sys.modules)
+start = time.process_time()
+backend = discovery.get_backend(given["backend"])
+backend.make_options({})
+answer["seconds"] = time.process_time() - start
+answer["imported"] = sorted(set(sys.modules) - before)
+"""
+
+
+def _imports(context: Context) -> Fresh:
+    return _imports_of(backend_of(context), context.backend, context.timeout)
+
+
+@lru_cache(maxsize=4)
+def _imports_of(backend: LoadedBackend, name: str, timeout: float) -> Fresh:
+    given = {"group": BACKEND_GROUP, "backend": name}
+    return in_fresh_process(_IMPORTS, Context(name, timeout=timeout), given, torch_free=True)
+
+
+@RULES.costing(3.0)
+def listing_imports_nothing(context: Context) -> str | None:
+    """Listing the installed backends does not import the plugin."""
+    if _imports(context).answer["listed"]:
+        raise Broken("the plugin's module is imported before anybody asks for the backend")
+    return None
+
+
+@RULES.costing(3.0)
+def describing_imports_little(context: Context) -> str:
+    """Importing the plugin and asking for its description imports neither torch nor other heavy packages."""
+    imported = _imports(context).answer["imported"]
+    heavy = [name for name in _HEAVY if name in imported]
+    if heavy:
+        raise Broken(f"importing the plugin imports {', '.join(heavy)}: import them where they are needed")
+    return f"{len(imported)} modules"
+
+
+@RULES.costing(3.0)
+def import_time(context: Context) -> str:
+    """Importing the plugin takes at most 0.5 CPU seconds on top of DelegateKit itself."""
+    seconds = _imports(context).answer["seconds"]
+    if seconds > _IMPORT_SECONDS:  # once more: the disk may have been slow
+        _imports_of.cache_clear()
+        seconds = min(seconds, _imports(context).answer["seconds"])
+    if seconds > _IMPORT_SECONDS:
+        raise Broken(f"importing the plugin takes {seconds:.2f} CPU seconds, more than {_IMPORT_SECONDS}")
+    return f"{seconds * 1000:.0f} ms"
+
+
+#: Lowers, loads, runs and destroys, and notes what the process has afterwards that it had not before.
+_ROAD = """
+import gc, os, threading
+import torch, torch.export, delegatekit, delegatekit_conformance.cases.specimens as specimens
+from delegatekit import discovery
+
+calls = answer["network"] = []
+def watch(event, arguments):
+    if event in ("socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname", "socket.bind"):
+        where = arguments[0] if event.startswith("socket.get") else arguments[1]
+        host = where[0] if isinstance(where, tuple) else where if event.startswith("socket.get") else "local"
+        if host not in ("local", "localhost", "127.0.0.1", "::1", None):
+            calls.append(f"{event} {where!r}"[:200])
+            raise PermissionError("this process must not use the network")
+sys.addaudithook(watch)
+
+def children():
+    try:
+        tasks = os.listdir("/proc/self/task")
+        return [open(f"/proc/self/task/{task}/children").read().split() for task in tasks]
+    except OSError:
+        return []
+
+before = {thread.ident for thread in threading.enumerate()}
+context = given["context"]
+for name in given["names"]:
+    data = specimens.lower(specimens.SPECIMENS[name], context).buffer
+    if given["run"]:
+        program = delegatekit.load(data)
+        for _ in range(2):
+            program["forward"].run(specimens.SPECIMENS[name].inputs())
+        program.close()
+        del program
+gc.collect()
+answer["threads"] = [thread.name for thread in threading.enumerate() if thread.ident not in before]
+answer["children"] = sum(map(len, children()))
+answer["cwd"] = os.getcwd()
+"""
+
+
+def _road(context: Context) -> Fresh:
+    names = tuple(taken(context))
+    return _road_of(backend_of(context), names, context.backend, repr(context), _Hidden(context))
+
+
+class _Hidden:
+    """Carries a context past `lru_cache`: it does not count in comparisons."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@lru_cache(maxsize=4)
+def _road_of(backend: LoadedBackend, names: tuple[str, ...], name: str, shown: str, hidden: _Hidden) -> Fresh:
+    context = hidden.context
+    given = {"context": context, "names": list(names), "run": backend.runtime_availability().available}
+    return in_fresh_process(_ROAD, context, given)
+
+
+@RULES.costing(8.0)
+def silent(context: Context) -> str | None:
+    """Nothing is printed to standard output while programs are lowered, loaded and run, by whatever language."""
+    printed = _road(context).stdout
+    if printed:
+        raise Broken(f"prints to standard output: {printed.strip()[:200]!r}")
+    return None
+
+
+@RULES.costing(8.0)
+def no_network(context: Context) -> str:
+    """Lowering, loading and running use no network and work without one (what Python code does is watched)."""
+    calls = _road(context).answer["network"]
+    if calls:
+        raise Broken(f"uses the network: {calls[0]}")
+    return "no connection was tried"
+
+
+@RULES.costing(8.0)
+def no_files_left(context: Context) -> str:
+    """No files are left in the working, home and temporary folders; only ~/.cache may be used."""
+    files = _road(context).files
+    left = [file for file in files if not file.startswith("home/.cache/")]
+    if left:
+        raise Broken(f"leaves {len(left)} files behind: {', '.join(left[:5])}")
+    return f"{len(files)} files in the cache" if files else "no files"
+
+
+@RULES.costing(8.0)
+def nothing_left_running(context: Context) -> str | None:
+    """When all handles are destroyed no Python thread and no child process is left, nor after the process ended."""
+    road = _road(context)
+    if road.answer["threads"]:
+        raise Broken(f"leaves threads running: {', '.join(road.answer['threads'])}")
+    if road.answer["children"]:
+        raise Broken(f"leaves {road.answer['children']} child processes running")
+    if road.orphans:
+        raise Broken("leaves a process running after the one that started it has ended")
+    return None
+
+
+_ELSEWHERE = """
+import delegatekit
+for name, data, inputs in given:
+    answer[name] = [tensor.clone() for tensor in delegatekit.load(data)["forward"].run(inputs)]
+"""
+
+
+@RULES.costing(8.0)
+def runs_elsewhere(context: Context) -> str:
+    """A file loads and runs in a process that has not compiled it, with the same results."""
+    runs(context)
+    items: dict[str, Sample] = {}
+    for item in samples(context):
+        items.setdefault(item.name, item)
+    given: list[Any] = [(name, item.data, item.recipe.inputs()) for name, item in items.items()]
+    answer = in_fresh_process(_ELSEWHERE, context, given).answer
+    precision = backend_of(context).description.compute_precision
+    for name, item in items.items():
+        here = [tensor.clone() for tensor in delegatekit.load(item.data)["forward"].run(item.recipe.inputs())]
+        # Other addresses may lead to other kernels and roundings.
+        references = [tensor.double() if tensor.is_floating_point() else tensor for tensor in here]
+        recipe = item.recipe
+        accuracy = Accuracy(recipe.reduction_length, recipe.depth, recipe.exact)
+        compared = compare(answer[name], references, here, precision, accuracy)
+        if not compared.agrees:
+            raise Broken(f"{name}: in another process {compared.difference}")
+    return ", ".join(items)

@@ -1,0 +1,559 @@
+"""How a backend's runtime treats handles, tensors and blobs. The runtime is called directly, without the engine."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+
+import delegatekit
+from delegatekit_api import (
+    Availability,
+    CompileSpec,
+    DelegateKitError,
+    DelegatePayload,
+    DelegateRuntime,
+    ExecutionError,
+    FormatError,
+)
+
+from ...context import Context
+from ...oracle import compare
+from ...trial import Subject, try_recipe
+from ..base import Broken, NotApplicable
+from ..specimens import (
+    DYNAMIC,
+    Sample,
+    backend_of,
+    blank,
+    changed,
+    runs,
+    same,
+    sample,
+    samples,
+)
+from .rules import Rules
+
+RULES = Rules()
+
+_T = TypeVar("_T")
+
+#: Handles that are alive at the same time.
+_MANY = 32
+#: Calls of each of two threads.
+_CALLS = 40
+
+
+def _runtime(context: Context) -> DelegateRuntime:
+    return runs(context).create_runtime()
+
+
+def _some(context: Context, most: int = 4) -> list[Sample]:
+    """A few delegates, of different programs as far as there are."""
+    found = samples(context)
+    names = {item.name: item for item in reversed(found)}
+    return list(reversed(names.values()))[:most]
+
+
+def _run(runtime: DelegateRuntime, handle: Any, item: Sample, fill: str = "zero") -> list[torch.Tensor]:
+    """One call with new tensors."""
+    outputs = item.blank(fill)
+    runtime.execute(handle, [tensor.clone() for tensor in item.inputs], outputs)
+    return outputs
+
+
+@contextmanager
+def _handle(runtime: DelegateRuntime, payload: DelegatePayload) -> Iterator[Any]:
+    handle = runtime.init(payload)
+    try:
+        yield handle
+    finally:
+        runtime.destroy(handle)
+
+
+def _expect(results: Sequence[torch.Tensor], item: Sample, where: str) -> None:
+    wrong = same(results, item.outputs)
+    if wrong:
+        raise Broken(f"{item.name}: {where}, {wrong}")
+
+
+@RULES.add
+def available(context: Context) -> str:
+    """Whether the runtime can work here is answered without an error, twice the same, and a no has a reason."""
+    backend = backend_of(context)
+    if not backend.has("create_runtime"):
+        raise NotApplicable("the plugin has no runtime")
+    runtime = backend.create_runtime()
+    try:
+        answers: list[Any] = [runtime.is_available(), runtime.is_available()]
+    except BaseException as error:
+        raise Broken(f"is_available raises {type(error).__name__}: {error}") from error
+    if not all(isinstance(answer, Availability) for answer in answers):
+        raise Broken(f"is_available returns {answers[0]!r}, not an Availability")
+    if answers[0] != answers[1]:
+        raise Broken(f"is_available says {answers[0]}, and then {answers[1]}")
+    if not answers[0].available and len(str(answers[0].reason).split()) < 2:
+        raise Broken(f"the runtime is not available, and the reason is {answers[0].reason!r}")
+    return "available" if answers[0].available else f"not available: {answers[0].reason}"
+
+
+@RULES.add
+def repeated_calls(context: Context) -> str:
+    """The same inputs give the same bits in every call, whatever the inputs of the calls in between were."""
+    runtime = _runtime(context)
+    for item in samples(context):
+        with _handle(runtime, item.payload) as handle:
+            for number in range(4):
+                _expect(_run(runtime, handle, item), item, f"in call {2 * number + 1}")
+                runtime.execute(handle, [_other(tensor) for tensor in item.inputs], item.blank())
+    return f"{len(samples(context))} delegates"
+
+
+def _other(tensor: torch.Tensor) -> torch.Tensor:
+    """Other numbers of the same kind and range."""
+    return tensor.flip(tuple(range(tensor.dim()))).contiguous() if tensor.dim() else tensor.clone()
+
+
+@RULES.add
+def inputs_unwritten(context: Context) -> str:
+    """Execute does not write into its inputs."""
+    runtime = _runtime(context)
+    for item in samples(context):
+        inputs = [tensor.clone() for tensor in item.inputs]
+        with _handle(runtime, item.payload) as handle:
+            runtime.execute(handle, inputs, item.blank())
+            runtime.execute(handle, inputs, item.blank())
+        wrong = same(inputs, item.inputs)
+        if wrong:
+            raise Broken(f"{item.name}: execute writes into its inputs ({wrong.replace('output', 'input')})")
+    return f"{len(samples(context))} delegates"
+
+
+@RULES.add
+def outputs_written(context: Context) -> str:
+    """Execute writes every element of every output, whatever was there before: zeros, NaN or garbage."""
+    runtime = _runtime(context)
+    for item in samples(context):
+        with _handle(runtime, item.payload) as handle:
+            for fill in ("zero", "nan", "garbage"):
+                _expect(_run(runtime, handle, item, fill), item, f"into tensors full of {fill}")
+    return f"{len(samples(context))} delegates"
+
+
+@RULES.add
+def tensors_anywhere(context: Context) -> str:
+    """Inputs and outputs may begin at any address, and what lies around the outputs is left alone."""
+    runtime = _runtime(context)
+    overread = backend_of(context).description.overread_bytes
+    for item in samples(context):
+        with _handle(runtime, item.payload) as handle:
+            for offset in (1, 3):
+                inputs = [_inside(tensor, offset, overread)[0] for tensor in item.inputs]
+                placed = [_inside(torch.zeros_like(tensor), offset, overread) for tensor in item.outputs]
+                outputs = [view for view, _ in placed]
+                for view, given in zip(inputs, item.inputs, strict=True):
+                    view.copy_(given)
+                runtime.execute(handle, inputs, outputs)
+                where = f"with tensors that begin {offset} elements behind an aligned address"
+                for index, (view, (_, around)) in enumerate(zip(outputs, placed, strict=True)):
+                    if view.shape == item.outputs[index].shape and not _untouched(view, around, offset):
+                        raise Broken(f"{item.name}: {where}, memory around output {index} is written to")
+                _expect(outputs, item, where)
+    return f"{len(samples(context))} delegates"
+
+
+#: What fills the memory around a tensor.
+_GUARD = 0x7B
+
+
+def _inside(tensor: torch.Tensor, offset: int, overread: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A contiguous tensor of the same kind that begins `offset` elements inside a larger memory, and that memory."""
+    size = tensor.element_size()
+    behind = overread // size + 16
+    memory = torch.full(((offset + tensor.numel() + behind) * size,), _GUARD, dtype=torch.uint8)
+    flat = memory.view(tensor.dtype)
+    return flat[offset : offset + tensor.numel()].view(tensor.shape), memory
+
+
+def _untouched(view: torch.Tensor, memory: torch.Tensor, offset: int) -> bool:
+    size = view.element_size()
+    start, end = offset * size, (offset + view.numel()) * size
+    return bool((memory[:start] == _GUARD).all() and (memory[end:] == _GUARD).all())
+
+
+# Handles
+
+
+@RULES.add
+def many_handles(context: Context) -> str:
+    """32 handles that are alive at the same time do not disturb each other, in whatever order they are used."""
+    runtime, items = _runtime(context), _some(context)
+    order = random.Random(context.seed_of("contract/many-handles"))
+    alive = [(item, runtime.init(item.payload)) for _, item in zip(range(_MANY), _cycle(items), strict=False)]
+    try:
+        for _ in range(2):
+            order.shuffle(alive)
+            for item, handle in alive:
+                _expect(_run(runtime, handle, item), item, f"with {len(alive)} handles")
+        while alive:
+            runtime.destroy(alive.pop(order.randrange(len(alive)))[1])
+            for item, handle in order.sample(alive, min(2, len(alive))):
+                _expect(_run(runtime, handle, item), item, "after another handle was destroyed")
+    finally:
+        for _, handle in alive:
+            runtime.destroy(handle)
+    return f"{_MANY} handles of {', '.join(item.name for item in items)}"
+
+
+def _cycle(items: Sequence[_T]) -> Iterator[_T]:
+    while True:
+        yield from items
+
+
+@RULES.add
+def destroy_twice(context: Context) -> str | None:
+    """Destroying a handle twice is harmless, to it and to others."""
+    runtime = _runtime(context)
+    for item in _some(context):
+        first, second = runtime.init(item.payload), runtime.init(item.payload)
+        _run(runtime, first, item)
+        for number in range(2):
+            try:
+                runtime.destroy(first)
+            except Exception as error:
+                which = "the second destroy" if number else "destroy"
+                raise Broken(f"{item.name}: {which} raises {type(error).__name__}: {error}") from error
+        _expect(_run(runtime, second, item), item, "after another handle was destroyed twice")
+        runtime.destroy(second)
+    return None
+
+
+@RULES.add
+def execute_after_destroy(context: Context) -> str:
+    """To execute a destroyed handle is an ExecutionError, not a crash and no result."""
+    runtime = _runtime(context)
+    said = ""
+    for item in _some(context):
+        for used in (False, True):
+            handle = runtime.init(item.payload)
+            if used:
+                _run(runtime, handle, item)
+            runtime.destroy(handle)
+            said = _refused(partial(_run, runtime, handle, item), item, "a destroyed handle")
+    return said
+
+
+@RULES.add
+def init_again(context: Context) -> str | None:
+    """A payload can be made ready again after its handle was destroyed, and by another runtime object."""
+    for item in _some(context):
+        runtime = _runtime(context)
+        for number in range(3):
+            with _handle(runtime, item.payload) as handle:
+                _expect(_run(runtime, handle, item), item, f"made ready for the {number + 1}. time")
+            if number:
+                runtime = _runtime(context)
+    return None
+
+
+@RULES.add
+def never_executed(context: Context) -> str | None:
+    """A handle that was never executed can be destroyed."""
+    runtime = _runtime(context)
+    for item in _some(context):
+        handles = [runtime.init(item.payload) for _ in range(4)]
+        for handle in handles:
+            runtime.destroy(handle)
+    return None
+
+
+@RULES.add
+def two_threads(context: Context) -> str:
+    """Two threads with a handle each, at the same time, get what one thread alone gets."""
+    items = _some(context)
+    for item in items:
+        runtime = _runtime(context)
+        gate = threading.Barrier(2, timeout=30)
+        faults: list[str] = []
+
+        def work(item: Sample, runtime: DelegateRuntime, gate: threading.Barrier, faults: list[str]) -> None:
+            try:
+                gate.wait()
+                with torch.no_grad(), _handle(runtime, item.payload) as handle:
+                    for number in range(_CALLS):
+                        wrong = same(_run(runtime, handle, item), item.outputs)
+                        if wrong:
+                            faults.append(f"in call {number + 1} {wrong}")
+                            return
+            except Exception as error:
+                faults.append(f"{type(error).__name__}: {error}")
+
+        threads = [threading.Thread(target=work, args=(item, runtime, gate, faults)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if faults:
+            raise Broken(f"{item.name}: with two threads, {faults[0]}")
+    return f"{_CALLS} calls each of {', '.join(item.name for item in items)}"
+
+
+@RULES.add
+def nothing_kept(context: Context) -> str | None:
+    """A destroyed handle keeps neither its payload nor the tensors of the calls."""
+    runtime = _runtime(context)
+    for item in _some(context):
+        payload = replace(item.payload)
+        inputs, outputs = [tensor.clone() for tensor in item.inputs], item.blank()
+        watched: list[Any] = [weakref.ref(payload), *(weakref.ref(tensor) for tensor in (*inputs, *outputs))]
+        handle = runtime.init(payload)
+        runtime.execute(handle, inputs, outputs)
+        runtime.destroy(handle)
+        del payload, inputs, outputs, handle
+        gc.collect()
+        kept = [index for index, reference in enumerate(watched) if reference() is not None]
+        if kept:
+            raise Broken(
+                f"{item.name}: the {'payload' if kept[0] == 0 else 'tensors of a call'} are kept after destroy"
+            )
+    return None
+
+
+# What a runtime must refuse
+
+
+def _refused(
+    action: Callable[[], Any], item: Sample, what: str, family: type[DelegateKitError] = ExecutionError
+) -> str:
+    """The words of the refusal. Raises Broken if there is none, or one of another family or without words."""
+    try:
+        action()
+    except family as error:
+        if len(error.what.split()) < 2:
+            raise Broken(f"{item.name}: {what}: the error has no words: {error}") from None
+        if not error.where and not error.hint:
+            raise Broken(f"{item.name}: {what}: the error says neither where nor what to do: {error}") from None
+        return str(error).splitlines()[0]
+    except Exception as error:
+        kind = type(error).__name__
+        raise Broken(f"{item.name}: {what}: raises {kind} ({error}), not {family.__name__}") from error
+    raise Broken(f"{item.name}: {what}: no error")
+
+
+def _refuse_calls(
+    context: Context, calls: Callable[[Sample], Iterator[tuple[str, list[torch.Tensor], list[torch.Tensor]]]]
+) -> str:
+    runtime = _runtime(context)
+    tried = 0
+    for item in _some(context):
+        with _handle(runtime, item.payload) as handle:
+            for what, inputs, outputs in calls(item):
+                _refused(partial(runtime.execute, handle, inputs, outputs), item, what)
+                _expect(_run(runtime, handle, item), item, f"in the call after one with {what}")
+                tried += 1
+    if not tried:
+        raise NotApplicable("no delegate has such arguments")
+    return f"{tried} calls refused"
+
+
+@RULES.add
+def wrong_count(context: Context) -> str:
+    """Too few or too many inputs or outputs are an ExecutionError, and the next call is right."""
+
+    def calls(item: Sample) -> Iterator[tuple[str, list[torch.Tensor], list[torch.Tensor]]]:
+        inputs, outputs = list(item.inputs), item.blank()
+        if inputs:
+            yield "too few inputs", inputs[:-1], outputs
+        yield "too many inputs", [*inputs, torch.zeros(2)], outputs
+        yield "too few outputs", inputs, outputs[:-1]
+        yield "too many outputs", inputs, [*outputs, torch.zeros_like(outputs[0])]
+
+    return _refuse_calls(context, calls)
+
+
+@RULES.add
+def wrong_shape(context: Context) -> str:
+    """An input or output of another shape than the delegate was compiled for is an ExecutionError."""
+
+    def calls(item: Sample) -> Iterator[tuple[str, list[torch.Tensor], list[torch.Tensor]]]:
+        for index, (tensor, spec) in enumerate(zip(item.inputs, item.payload.inputs, strict=True)):
+            if spec.dynamic:
+                continue
+            for what, other in _misshapen(tensor):
+                yield f"input {index} {what}", _with(item.inputs, index, other), item.blank()
+        for index, (tensor, spec) in enumerate(zip(item.outputs, item.payload.outputs, strict=True)):
+            if spec.dynamic:
+                continue
+            for what, other in _misshapen(tensor):
+                yield f"output {index} {what}", list(item.inputs), _with(item.blank(), index, other)
+
+    return _refuse_calls(context, calls)
+
+
+def _misshapen(tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    shape = tuple(tensor.shape)
+    if not shape:
+        yield "of rank 1", torch.ones(2, dtype=tensor.dtype)
+        return
+    yield "too small", torch.ones(shape[0] - 1, *shape[1:], dtype=tensor.dtype)
+    yield "too large", torch.ones(*shape[:-1], shape[-1] + 1, dtype=tensor.dtype)
+    yield "of another rank", torch.ones(1, 1, *shape, dtype=tensor.dtype)
+    if shape[::-1] != shape:
+        yield "with its sizes reversed", torch.ones(shape[::-1], dtype=tensor.dtype)
+
+
+def _with(tensors: Sequence[torch.Tensor], index: int, tensor: torch.Tensor) -> list[torch.Tensor]:
+    return [*tensors[:index], tensor, *tensors[index + 1 :]]
+
+
+@RULES.add
+def wrong_dtype(context: Context) -> str:
+    """An input or output of another dtype than the delegate was compiled for is an ExecutionError."""
+
+    def calls(item: Sample) -> Iterator[tuple[str, list[torch.Tensor], list[torch.Tensor]]]:
+        for index, tensor in enumerate(item.inputs):
+            for dtype in (torch.float64, torch.int32, torch.float16):
+                if tensor.dtype != dtype:
+                    yield f"input {index} as {dtype}", _with(item.inputs, index, tensor.to(dtype)), item.blank()
+        for index, tensor in enumerate(item.outputs):
+            for dtype in (torch.float64, torch.int32):
+                if tensor.dtype != dtype:
+                    other = torch.zeros_like(tensor, dtype=dtype)
+                    yield f"output {index} as {dtype}", list(item.inputs), _with(item.blank(), index, other)
+
+    return _refuse_calls(context, calls)
+
+
+@RULES.add
+def foreign_blobs(context: Context) -> str:
+    """A blob that is empty, of another format or of zeros is refused at init, with a FormatError."""
+    runtime = _runtime(context)
+    said = ""
+    for item in _some(context, 2):
+        size = len(item.payload.blob)
+        blobs = {
+            "an empty blob": b"",
+            "one byte": b"\0",
+            "a text as blob": b"This is no blob of any backend. " * 8,
+            "a blob of zeros": bytes(size),
+            "a blob of ones": b"\xff" * size,
+            "the .pte file as blob": item.data,
+        }
+        for what, blob in blobs.items():
+            payload = changed(item.payload, blob)
+            said = _refused(partial(runtime.init, payload), item, what, FormatError)
+    return said
+
+
+@RULES.add
+def missing_named_data(context: Context) -> str:
+    """A blob whose named data is not there is refused at init, with a FormatError."""
+    runtime = _runtime(context)
+    tried = 0
+    for item in samples(context):
+        if item.keys:
+            payload = replace(item.payload, named_data={}, as_program=_no_program)
+            _refused(partial(runtime.init, payload), item, "no named data", FormatError)
+            tried += 1
+    if not tried:
+        raise NotApplicable("the blobs need no named data")
+    return f"{tried} blobs"
+
+
+def _no_program(keys: Any) -> bytes:
+    raise FormatError("the named data is not there", where=", ".join(keys))
+
+
+@RULES.add
+def unknown_compile_spec(context: Context) -> str:
+    """A compile spec that the runtime does not know is refused with a FormatError, or does no harm."""
+    runtime = _runtime(context)
+    refused = 0
+    for item in _some(context):
+        strange = CompileSpec("delegatekit_conformance_unknown", b"\xff\0\x01")
+        payload = replace(item.payload, compile_specs=(*item.payload.compile_specs, strange))
+        try:
+            handle = runtime.init(payload)
+        except FormatError:
+            refused += 1
+            continue
+        except Exception as error:
+            raise Broken(f"{item.name}: raises {type(error).__name__} ({error}), not FormatError") from error
+        try:
+            _expect(_run(runtime, handle, item), item, "with a compile spec that nobody knows")
+        finally:
+            runtime.destroy(handle)
+    return "refused" if refused else "not looked at"
+
+
+@RULES.costing(3.0)
+def changing_sizes(context: Context) -> str:
+    """If the description says so, sizes may change from call to call: outputs are resized to those of the result."""
+    backend = runs(context)
+    if not backend.description.supports_dynamic_shapes:
+        raise NotApplicable("the backend takes static shapes only")
+    outcome = try_recipe(DYNAMIC, context)
+    if outcome.verdict.is_fault:
+        raise Broken(f"{outcome.verdict.value}: {outcome.detail}")
+    runtime = backend.create_runtime()
+    shapes = set()
+    for item in sample("dynamic", context):
+        if not any(spec.dynamic for spec in item.payload.outputs):
+            continue
+        with _handle(runtime, item.payload) as handle:
+            largest = [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in item.payload.outputs]
+            for rows in (4, 9, 2, 9, 3):
+                inputs = [_rows(tensor, rows) for tensor in item.inputs]
+                outputs = blank(largest, "nan")
+                runtime.execute(handle, inputs, outputs)
+                for output, largest_one in zip(outputs, largest, strict=True):
+                    if output.shape[0] != rows or output.shape[1:] != largest_one.shape[1:]:
+                        raise Broken(f"with {rows} rows the output has the shape {tuple(output.shape)}")
+                    if output.is_floating_point() and output.isnan().any():
+                        raise Broken(f"with {rows} rows a part of the output is not written")
+                shapes.add(rows)
+            # Beyond the bounds that the program was exported with.
+            inputs = [_rows(tensor, 40) for tensor in item.inputs]
+            outputs = blank(largest)
+            _refused(partial(runtime.execute, handle, inputs, outputs), item, "sizes out of bounds")
+    if not shapes:
+        raise NotApplicable("the backend takes nothing of the program with changing sizes")
+    return f"{len(shapes)} sizes"
+
+
+def _rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:
+    return tensor.repeat(-(-rows // tensor.shape[0]), *([1] * (tensor.dim() - 1)))[:rows].contiguous()
+
+
+@RULES.costing(2.0)
+def right_results(context: Context) -> str:
+    """The results that the other rules compare with are right, and so are those of further calls with other numbers."""
+    items = {item.name: item for item in samples(context)}
+    for item in items.values():
+        wrong = _wrong_call(item, context)
+        if wrong:
+            raise Broken(f"{item.name}: {wrong}")
+    return ", ".join(items)
+
+
+def _wrong_call(item: Sample, context: Context) -> str:
+    """What is wrong with the first call of the file that is not right; empty if all are."""
+    subject = Subject.of_recipe(item.recipe)
+    first = subject.calls[0]
+    subject = replace(subject, calls=(first, tuple(map(_other, first)), first))
+    precision = backend_of(context).description.compute_precision
+    method = delegatekit.load(item.data)["forward"]
+    references = subject.references(subject.accuracy.roundoff(precision))
+    for number, (inputs, (expected, dtypes, moved)) in enumerate(zip(subject.calls, references, strict=True)):
+        compared = compare(method.run(inputs), expected, dtypes, precision, subject.accuracy, moved)
+        if not compared.agrees:
+            return f"call {number + 1}: {compared.difference}"
+    return ""

@@ -1,0 +1,564 @@
+"""Sizes that change from call to call: small, large and small again, so that results of an earlier call would show.
+
+A builder uses nothing but torch: its text is the snippet that a report shows. Its calls begin with the example inputs
+of the export and go on with the smallest size, the largest, one in the middle and the smallest once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from .base import Case
+from .subjects import Built, Register
+
+dynamic = Register("dynamic", cost=0.5)
+
+
+@dynamic("elementwise")
+def elementwise() -> Built:
+    """Element by element, with scalars and a constant of full rank."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shift = nn.Buffer(torch.randn(1, 5))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.tanh(x * 2 + self.shift), nn.functional.relu(x) - x.exp()
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 5),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("two-inputs")
+def two_inputs() -> Built:
+    """Two inputs that share the size."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return x + y, x * y - x.maximum(y)
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 5), torch.randn(n, 5)) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows}, {0: rows})
+
+
+@dynamic("broadcast")
+def broadcast() -> Built:
+    """A row, a column and a scalar against a matrix that changes."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, row: torch.Tensor, column: torch.Tensor) -> Any:
+            return x + row, x * column, row - column, column.expand(-1, 4) + 1
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 4), torch.randn(1, 4), torch.randn(n, 1)) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows}, None, {0: rows})
+
+
+@dynamic("outer")
+def outer() -> Built:
+    """A vector against itself: the size appears twice in the result."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x[:, None] * x[None, :], (x[:, None] - x).abs().sum(1)
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("linear")
+def linear() -> Built:
+    """A linear layer, a relu and another."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.second(nn.functional.relu(self.first(x)))
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 6),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("matmul")
+def matmul() -> Built:
+    """The size as rows of the left and as columns of the right."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return x @ y, y @ x, x.T @ x
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 6), torch.randn(6, n)) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows}, {1: rows})
+
+
+@dynamic("bmm")
+def bmm() -> Built:
+    """Batched products: the batch changes."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return torch.bmm(x, y), x @ y + 1
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 2, 3), torch.randn(n, 3, 4)) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows}, {0: rows})
+
+
+@dynamic("conv-batch")
+def conv_batch() -> Built:
+    """A convolution with batch norm: the batch changes."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return nn.functional.relu(self.norm(self.conv(x)))
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 3, 6, 6),) for n in (2, 1, 4, 3, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("conv-image")
+def conv_image() -> Built:
+    """Convolution, stride and pooling: height and width change."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return nn.functional.max_pool2d(nn.functional.relu(self.conv(x)), 2)
+
+    height, width = (torch.export.Dim(name, min=1, max=4) for name in ("height", "width"))
+    calls = [(torch.randn(1, 3, 4 * n, 4 * m),) for n, m in ((2, 3), (1, 1), (4, 4), (3, 2), (1, 4), (2, 3))]
+    return Model(), calls, ({2: 4 * height, 3: 4 * width},)
+
+
+@dynamic("conv1d")
+def conv1d() -> Built:
+    """A convolution over a sequence whose length changes."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv1d(3, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.conv(x).relu()
+
+    rows = torch.export.Dim("rows", min=2, max=9)
+    calls = [(torch.randn(1, 3, 2 * n),) for n in (4, 2, 9, 3, 2)]
+    return Model(), calls, ({2: 2 * rows},)
+
+
+@dynamic("global-pool")
+def global_pool() -> Built:
+    """The mean over an image whose size changes, and a linear layer."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.head(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1)), x.mean((2, 3)), x.amax((2, 3))
+
+    height = torch.export.Dim("height", min=2, max=8)
+    calls = [(torch.randn(2, 3, n, n + 1),) for n in (4, 2, 8, 5, 2)]
+    return Model(), calls, ({2: height, 3: height + 1},)
+
+
+@dynamic("avg-pool")
+def avg_pool() -> Built:
+    """Average pooling of windows with padding."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return nn.functional.avg_pool2d(x, 2), nn.functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
+
+    height = torch.export.Dim("height", min=2, max=6)
+    calls = [(torch.randn(1, 2, 2 * n, 6),) for n in (3, 2, 6, 4, 2)]
+    return Model(), calls, ({2: 2 * height},)
+
+
+@dynamic("upsample")
+def upsample() -> Built:
+    """Twice as large, whatever the size."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return nn.functional.interpolate(x, scale_factor=2.0)
+
+    height = torch.export.Dim("height", min=2, max=6)
+    calls = [(torch.randn(1, 2, n, 3),) for n in (3, 2, 6, 4, 2)]
+    return Model(), calls, ({2: height},)
+
+
+@dynamic("cat")
+def cat() -> Built:
+    """Two sizes that add up, and a constant in between."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.middle = nn.Buffer(torch.randn(2, 3))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return torch.cat([x, self.middle, y]), torch.cat([x, x], 1)
+
+    rows, others = torch.export.Dim("rows", min=1, max=9), torch.export.Dim("others", min=1, max=7)
+    calls = [(torch.randn(n, 3), torch.randn(m, 3)) for n, m in ((4, 3), (1, 7), (9, 1), (9, 7), (1, 1), (4, 3))]
+    return Model(), calls, ({0: rows}, {0: others})
+
+
+@dynamic("stack")
+def stack() -> Built:
+    """Stacked along a new dimension."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.stack([x, -x], 0), torch.stack([x, x * 2], -1).flatten(1)
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 3),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("view")
+def view() -> Built:
+    """Views with -1, and flattened dimensions that change."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x.view(-1, 3), x.flatten(), x.flatten(1) + 1, x.reshape(-1, 2, 3).relu().view(x.shape[0], 6)
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 2, 3),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("permute")
+def permute() -> Built:
+    """Dimensions that change places."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x.permute(2, 0, 1), x.transpose(0, 1).relu(), x.mT.contiguous().tanh()
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 2, 3),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("heads")
+def heads() -> Built:
+    """Cut into heads and put together, as attention does."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            b, t, _ = x.shape
+            y = x.view(b, t, 2, 4).transpose(1, 2)
+            return y, y.relu().transpose(1, 2).reshape(b, t, 8)
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(2, n, 8),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({1: rows},)
+
+
+@dynamic("softmax")
+def softmax() -> Built:
+    """Over the size that changes, and over the other."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x.softmax(0), x.softmax(1), x.log_softmax(0)
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 5),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("reduce")
+def reduce() -> Built:
+    """Sums, means and maxima over the size that changes."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x.sum(0), x.mean(0, keepdim=True), x.amax(0), x.sum(), x.mean(1), x.var(0, correction=0)
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 5),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("slice")
+def slice() -> Built:
+    """Windows that follow the size, and such that do not."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x[1:], x[:-1] + x[1:], x[:2], x[-1], x[::2]
+
+    rows = torch.export.Dim("rows", min=3, max=9)
+    calls = [(torch.randn(n, 3),) for n in (4, 3, 9, 6, 3)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("layer-norm")
+def layer_norm() -> Built:
+    """Over the last dimension; rows change."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(6)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.norm(x) + x
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 6),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("attention")
+def attention() -> Built:
+    """Queries and keys as long as the sequence."""
+
+    class Model(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+            return nn.functional.scaled_dot_product_attention(q, k, v), (q @ k.mT).softmax(-1) @ v
+
+    rows = torch.export.Dim("rows", min=2, max=9)
+    calls = [(torch.randn(1, 2, n, 4), torch.randn(1, 2, n, 4), torch.randn(1, 2, n, 4)) for n in (4, 2, 9, 6, 2)]
+    return Model(), calls, ({2: rows}, {2: rows}, {2: rows})
+
+
+@dynamic("attention-causal")
+def attention_causal() -> Built:
+    """A causal mask of the sequence's length."""
+
+    class Model(nn.Module):
+        def forward(self, q: torch.Tensor) -> Any:
+            return nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+    rows = torch.export.Dim("rows", min=2, max=9)
+    calls = [(torch.randn(1, 2, n, 4),) for n in (4, 2, 9, 6, 2)]
+    return Model(), calls, ({2: rows},)
+
+
+@dynamic("attention-two-lengths")
+def attention_two_lengths() -> Built:
+    """Queries of one length, keys of another."""
+
+    class Model(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor) -> Any:
+            return nn.functional.scaled_dot_product_attention(q, k, k)
+
+    rows, others = torch.export.Dim("rows", min=1, max=9), torch.export.Dim("others", min=2, max=7)
+    calls = [
+        (torch.randn(1, 2, n, 4), torch.randn(1, 2, m, 4)) for n, m in ((4, 3), (1, 7), (9, 2), (9, 7), (1, 2), (4, 3))
+    ]
+    return Model(), calls, ({2: rows}, {2: others})
+
+
+@dynamic("embedding")
+def embedding() -> Built:
+    """Tokens and positions of a sequence whose length changes."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(20, 6), nn.Embedding(9, 6)
+
+        def forward(self, ids: torch.Tensor) -> Any:
+            return self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
+
+    rows = torch.export.Dim("rows", min=2, max=9)
+    calls = [(torch.randint(0, 20, (1, n)),) for n in (4, 2, 9, 6, 2)]
+    return Model(), calls, ({1: rows},)
+
+
+@dynamic("made-from-the-size")
+def made_from_the_size() -> Built:
+    """Tensors that are made from the size: ramps, ones, triangles."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            ramp = torch.arange(x.shape[0], dtype=x.dtype)
+            mask = torch.ones(x.shape[0], x.shape[0], dtype=x.dtype).tril()
+            return x * ramp[:, None], mask @ x, x / x.shape[0], x.new_zeros(x.shape[0], 2)
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 4),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("size-as-output")
+def size_as_output() -> Built:
+    """The size itself is returned beside a tensor."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x.relu(), torch.full((1,), x.shape[0])
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 4),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("repeat")
+def repeat() -> Built:
+    """Copies along the size that changes."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x.repeat(2, 1), x.unsqueeze(1).expand(-1, 3, -1).tanh(), x.repeat_interleave(2, 1)
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 2),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("pad")
+def pad() -> Built:
+    """Zeros in front of and behind the size that changes."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return nn.functional.pad(x, (1, 2)), nn.functional.pad(x, (0, 0, 1, 0)), x.flip(1), x.roll(1, 1)
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(2, n),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({1: rows},)
+
+
+@dynamic("split")
+def split() -> Built:
+    """Parts of the fixed dimension; rows change."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            a, b = x.split_with_sizes([2, 4], 1)
+            return a * 2, b.relu(), *x.chunk(3, 1)
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 6),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("sorted")
+def sorted() -> Built:
+    """Order, maxima and running sums along the size that changes."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            values, indices = x.max(0)
+            return x.sort(0).values, values, indices, x.cumsum(0), x.argmax(1), x.topk(2, 1).values
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 4),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("masked")
+def masked() -> Built:
+    """Comparisons and choices; rows change."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> Any:
+            return x.masked_fill(mask, 0.5), torch.where(mask, x, -x), (x > 0).sum(0), x * mask
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 4), torch.randint(0, 2, (n, 1)) > 0) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows}, {0: rows})
+
+
+@dynamic("passed-through")
+def passed_through() -> Built:
+    """Values that nobody changes: returned as they came, twice, and with a constant."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.same = nn.Buffer(torch.randn(3))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return x, x, x.view(-1), self.same
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 4),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+@dynamic("transformer-layer")
+def transformer_layer() -> Built:
+    """A whole encoder layer: batch and length change."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.layer(x)
+
+    batch, length = torch.export.Dim("batch", min=1, max=3), torch.export.Dim("length", min=2, max=9)
+    calls = [(torch.randn(n, m, 8),) for n, m in ((2, 5), (1, 2), (3, 9), (2, 3), (1, 9), (2, 5))]
+    return Model(), calls, ({0: batch, 1: length},)
+
+
+@dynamic("residual-blocks")
+def residual_blocks() -> Built:
+    """Two convolutions with a shortcut: batch and image change."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 5, 3, padding=1), nn.Conv2d(5, 3, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return nn.functional.relu(self.second(nn.functional.relu(self.first(x))) + x)
+
+    batch, side = torch.export.Dim("batch", min=1, max=3), torch.export.Dim("side", min=3, max=9)
+    calls = [(torch.randn(n, 3, m, m),) for n, m in ((2, 5), (1, 3), (3, 9), (2, 4), (1, 9), (2, 5))]
+    return Model(), calls, ({0: batch, 2: side, 3: side},)
+
+
+@dynamic("one-row-only")
+def one_row_only() -> Built:
+    """The largest size is two: one and two in turns."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.layer(x).softmax(0)
+
+    rows = torch.export.Dim("rows", min=1, max=2)
+    calls = [(torch.randn(n, 3),) for n in (2, 1, 2, 1)]
+    return Model(), calls, ({0: rows},)
+
+
+def cases() -> Iterator[Case]:
+    """All of them."""
+    yield from dynamic.cases.values()

@@ -1,0 +1,130 @@
+"""Runs a small script in a fresh Python process, in folders of its own, and says what came of it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import site
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..context import Context
+from .base import Broken
+
+#: The script finds what it is given as `given` and puts its answers into the dict `answer`.
+_BEFORE = "import pickle, sys\ngiven = pickle.load(open(sys.argv[1], 'rb'))\nanswer = {}\n"
+_AFTER = "\nwith open(sys.argv[2], 'wb') as file:\n    pickle.dump(answer, file)\n"
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """What a process did."""
+
+    answer: Mapping[str, Any]
+    #: What came out of its standard output, whoever wrote it.
+    stdout: str
+    stderr: str
+    #: What it left in its working, home and temporary folders: "home/.tool/state".
+    files: tuple[str, ...]
+    #: Whether processes that it had started were still there when it ended.
+    orphans: bool
+
+
+def in_fresh_process(
+    script: str, context: Context, given: Any = None, *, hash_seed: int = 0, torch_free: bool = False
+) -> Fresh:
+    """Run a script that gets `given` (pickled) and fills `answer`.
+
+    Working, home and temporary folders are new and empty; PYTHONPATH is kept. Raises Broken if the process crashes,
+    fails or does not end within half the context's time limit.
+    """
+    top = Path(tempfile.mkdtemp(prefix="delegatekit-conformance-"))
+    try:
+        return _run(script, context, given, hash_seed, torch_free, top)
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
+
+
+def _run(script: str, context: Context, given: Any, hash_seed: int, torch_free: bool, top: Path) -> Fresh:
+    watched = {name: top / "watched" / name for name in ("work", "home", "tmp")}
+    for folder in watched.values():
+        folder.mkdir(parents=True)
+    question, reply = top / "given", top / "answer"
+    question.write_bytes(pickle.dumps(given))
+    # The modules that the pickled objects come from, and no more, decide what is imported.
+    threads = "" if torch_free else "import torch\ntorch.set_num_threads(1)\n"
+    command = [sys.executable, "-c", threads + _BEFORE + script + _AFTER, str(question), str(reply)]
+    environment = os.environ | {
+        "PYTHONHASHSEED": str(hash_seed),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Packages installed for the user are found through the home folder.
+        "PYTHONUSERBASE": site.getuserbase(),
+        "HOME": str(watched["home"]),
+        "TMPDIR": str(watched["tmp"]),
+        "XDG_CACHE_HOME": str(watched["home"] / ".cache"),
+    }
+    outputs = [top / "stdout", top / "stderr"]
+    with outputs[0].open("wb") as stdout, outputs[1].open("wb") as stderr:
+        process = subprocess.Popen(
+            command, cwd=watched["work"], env=environment, stdout=stdout, stderr=stderr, start_new_session=True
+        )
+        try:
+            code = process.wait(context.timeout / 2)
+        except subprocess.TimeoutExpired:
+            code = None
+        orphans = _end_group(process.pid, code is None)
+        process.wait()
+    printed, complaints = (path.read_text("utf-8", "replace") for path in outputs)
+    if code is None:
+        raise Broken(f"a fresh process did not end within {context.timeout / 2:.0f} s{_last(complaints)}")
+    if code < 0:
+        raise Broken(f"a fresh process crashed: {_signal(-code)}{_last(complaints)}")
+    if code or not reply.exists():
+        raise Broken(f"a fresh process ended with exit code {code}{_last(complaints)}")
+    left = tuple(
+        sorted(str(path.relative_to(top / "watched")) for path in (top / "watched").rglob("*") if not path.is_dir())
+    )
+    return Fresh(pickle.loads(reply.read_bytes()), printed, complaints, left, orphans)
+
+
+def _end_group(group: int, kill: bool) -> bool:
+    """Whether the processes of a group are still there a moment later; they are ended."""
+    if not hasattr(os, "killpg"):
+        return False
+    # The first process is a member until it is waited for, which `wait` did, unless it hangs.
+    for _ in range(0 if kill else 10):
+        if not _alive(group):
+            return False
+        time.sleep(0.05)
+    if not _alive(group):
+        return False
+    os.killpg(group, signal.SIGKILL)
+    return True
+
+
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f": {lines[-1][:300]}" if lines else ""

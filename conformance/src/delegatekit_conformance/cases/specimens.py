@@ -1,0 +1,451 @@
+"""Small programs that the contract and robustness cases ask a backend about, compiled and opened up to its delegates.
+
+A specimen is a recipe; a sample is a delegate that the backend made of one: the partition it was compiled from, the
+payload that its runtime gets and the tensors of one call, taken down while the engine ran the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.export import ExportedProgram
+
+import delegatekit
+from delegatekit import LoweredProgram, discovery
+from delegatekit.discovery import LoadedBackend
+from delegatekit.edge import EdgeMethod, build_edge
+from delegatekit.engine.delegate import delegate_program
+from delegatekit.lowering import Delegate, partition_program
+from delegatekit.pte import read, to_bytes
+from delegatekit_api import (
+    Availability,
+    BackendDescription,
+    DelegatePayload,
+    NamedData,
+    PartitionProgram,
+    PreprocessResult,
+)
+
+from ..context import Context
+from ..recipe import Recipe, Ref, Size, Step, TensorRecipe
+from ..trial import words
+from .base import NotApplicable
+
+
+def _recipe(
+    tensors: Mapping[str, TensorRecipe], *steps: tuple[Any, ...], outputs: tuple[Ref, ...] = (), **more: Any
+) -> Recipe:
+    """Steps are (name, target, *arguments); the last one's result is returned unless `outputs` says other."""
+    made = tuple(Step(name, target, arguments) for name, target, *rest in steps for arguments in [tuple(rest)])
+    return Recipe(tuple(tensors.items()), made, outputs or (Ref(made[-1].name),), **more)
+
+
+def _tensor(*shape: int, constant: bool = False, seed: int = 0, **more: Any) -> TensorRecipe:
+    return TensorRecipe(shape, constant=constant, seed=seed, **more)
+
+
+_X, _Y = Ref("x"), Ref("y")
+
+#: Programs that are compiled, as far as the backend takes something of them: what most backends begin with.
+SPECIMENS: Mapping[str, Recipe] = {
+    "arithmetic": _recipe(
+        {"x": _tensor(3, 10), "y": _tensor(3, 10, seed=1)},
+        ("a", "aten.add.Tensor", _X, _Y),
+        ("m", "aten.mul.Tensor", Ref("a"), _Y),
+        depth=2,
+    ),
+    "linear": _recipe(
+        {
+            "x": _tensor(4, 16),
+            "w": _tensor(8, 16, constant=True, seed=1),
+            "b": _tensor(8, constant=True, seed=2),
+        },
+        ("l", "aten.linear.default", _X, Ref("w"), Ref("b")),
+        reduction_length=16,
+    ),
+    "convolution": _recipe(
+        {
+            "x": _tensor(1, 3, 9, 9),
+            "w": _tensor(8, 3, 3, 3, constant=True, seed=1),
+            "b": _tensor(8, constant=True, seed=2),
+        },
+        ("c", "aten.conv2d.default", _X, Ref("w"), Ref("b"), (1, 1), (1, 1)),
+        ("r", "aten.relu.default", Ref("c")),
+        reduction_length=27,
+    ),
+    "softmax": _recipe({"x": _tensor(4, 12)}, ("s", "aten.softmax.int", _X, -1), reduction_length=12, depth=3),
+    "branches": _recipe(
+        {"x": _tensor(2, 6), "y": _tensor(2, 6, seed=1)},
+        ("s", "aten.sigmoid.default", _X),
+        ("m", "aten.mul.Tensor", Ref("s"), _Y),
+        ("c", "aten.cat.default", (Ref("m"), Ref("s")), 1),
+        outputs=(Ref("m"), Ref("c")),
+        depth=2,
+    ),
+    "reduction": _recipe({"x": _tensor(2, 3, 8, 8)}, ("m", "aten.mean.dim", _X, (-1, -2), True), reduction_length=64),
+    "matmul": _recipe(
+        {"x": _tensor(5, 7), "y": _tensor(7, 6, seed=1)}, ("m", "aten.mm.default", _X, _Y), reduction_length=7
+    ),
+    "movement": _recipe(
+        {"x": _tensor(2, 3, 4)},
+        ("p", "aten.permute.default", _X, (2, 0, 1)),
+        ("r", "aten.relu.default", Ref("p")),
+        ("v", "aten.reshape.default", Ref("r"), (8, 3)),
+        exact=True,
+    ),
+    "negation": _recipe({"x": _tensor(4, 5)}, ("n", "aten.neg.default", _X), exact=True),
+    "integers": _recipe(
+        {
+            "x": _tensor(3, 4, dtype="int32", values=("integers", -9, 9)),
+            "y": _tensor(3, 4, dtype="int32", values=("integers", -9, 9), seed=1),
+        },
+        ("a", "aten.add.Tensor", _X, _Y),
+        exact=True,
+    ),
+}
+
+#: The same with a size that changes from call to call.
+DYNAMIC = _recipe(
+    {"x": _tensor(4, 6), "y": _tensor(4, 6, seed=1)},
+    ("m", "aten.mul.Tensor", _X, _Y),
+    ("r", "aten.relu.default", Ref("m")),
+    sizes=(Size("rows", 2, 9, (("x", 0), ("y", 0))),),
+    calls=((9,), (2,), (7,)),
+)
+
+#: Programs that a partitioner is asked about, and nothing more: unusual dtypes, ranks and sizes.
+QUESTIONS: Mapping[str, Recipe] = {
+    **SPECIMENS,
+    "double precision": _recipe({"x": _tensor(3, dtype="float64")}, ("a", "aten.exp.default", _X)),
+    "half precision": _recipe({"x": _tensor(3, dtype="float16")}, ("a", "aten.mul.Tensor", _X, _X)),
+    "bool": _recipe({"x": _tensor(3, dtype="bool")}, ("a", "aten.logical_not.default", _X), exact=True),
+    "complex": _recipe({"x": _tensor(3, dtype="complex64")}, ("a", "aten.mul.Tensor", _X, _X)),
+    "bytes": _recipe({"x": _tensor(3, dtype="uint8")}, ("a", "aten.bitwise_and.Tensor", _X, _X), exact=True),
+    "scalar": _recipe({"x": _tensor()}, ("a", "aten.add.Tensor", _X, 2)),
+    "rank 6": _recipe({"x": _tensor(1, 2, 1, 2, 1, 2)}, ("a", "aten.relu.default", _X), exact=True),
+    "no elements": _recipe({"x": _tensor(0, 3)}, ("a", "aten.add.Tensor", _X, _X), exact=True),
+    "indices": _recipe(
+        {"x": _tensor(3, dtype="int64", values=("integers", 0, 4)), "w": _tensor(5, 2, constant=True)},
+        ("a", "aten.embedding.default", Ref("w"), _X),
+        exact=True,
+    ),
+    "several results": _recipe(
+        {"x": _tensor(3, 6)},
+        ("t", "aten.topk.default", _X, 2),
+        outputs=(Ref("t", 0), Ref("t", 1)),
+        exact=True,
+    ),
+    "groups": _recipe(
+        {"x": _tensor(2, 4, 7), "w": _tensor(4, 2, 3, constant=True)},
+        ("c", "aten.conv1d.default", _X, Ref("w"), None, (1,), (2,), (2,), 2),
+    ),
+    "pooling": _recipe({"x": _tensor(1, 2, 6, 6)}, ("p", "aten.max_pool2d.default", _X, (3, 3), (2, 2)), exact=True),
+    "changing sizes": DYNAMIC,
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One delegate with the tensors of one call, whose results count as right for this payload."""
+
+    #: The specimen's name.
+    name: str
+    recipe: Recipe
+    #: The file that the delegate is in.
+    data: bytes
+    payload: DelegatePayload
+    inputs: tuple[torch.Tensor, ...]
+    outputs: tuple[torch.Tensor, ...]
+    #: Keys of the named data that the backend gave with the program's blobs.
+    keys: tuple[str, ...] = ()
+
+    def blank(self, fill: str = "zero") -> list[torch.Tensor]:
+        """New outputs as the engine hands them over: of the largest sizes, where sizes change."""
+        specs = zip(self.payload.outputs, self.outputs, strict=True)
+        return blank([output.new_empty(spec.shape) if spec.dynamic else output for spec, output in specs], fill)
+
+
+@dataclass
+class _Known:
+    """What was found out about a backend, in this process."""
+
+    lowered: dict[str, LoweredProgram | Exception] = field(default_factory=dict)
+    samples: dict[str, list[Sample] | Exception] = field(default_factory=dict)
+
+
+_KNOWN: WeakKeyDictionary[LoadedBackend, dict[str, _Known]] = WeakKeyDictionary()
+
+
+def _known(context: Context) -> _Known:
+    backend = discovery.get_backend(context.backend)
+    return _KNOWN.setdefault(backend, {}).setdefault(repr(sorted(context.options.items())), _Known())
+
+
+def backend_of(context: Context) -> LoadedBackend:
+    """The backend under test."""
+    return discovery.get_backend(context.backend)
+
+
+def compiles(context: Context) -> LoadedBackend:
+    """The backend, if it compiles programs. Raises NotApplicable if it does not."""
+    backend = backend_of(context)
+    if not backend.has("create_partitioner"):
+        raise NotApplicable("the plugin takes no programs: it has no create_partitioner")
+    return backend
+
+
+def lower(recipe: Recipe, context: Context, exported: ExportedProgram | None = None) -> LoweredProgram:
+    """The recipe, lowered with the backend and its options. Raises what lowering raises."""
+    options = {context.backend: context.options} if context.options else None
+    return delegatekit.lower(exported or recipe.export(), backends=[context.backend], options=options)
+
+
+def lowered(name: str, context: Context) -> LoweredProgram:
+    """A specimen lowered; once in this process. Raises what lowering raises, again each time."""
+    table = _known(context).lowered
+    if name not in table:
+        try:
+            table[name] = lower(_find(name), context)
+        except Exception as error:
+            table[name] = error
+    found = table[name]
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _find(name: str) -> Recipe:
+    return DYNAMIC if name == "dynamic" else SPECIMENS[name]
+
+
+def delegates(program: LoweredProgram, backend: str) -> list[Delegate]:
+    """The delegates of a backend in a lowered program."""
+    return [
+        delegate
+        for method in program.methods.values()
+        for delegate in method.delegates
+        if delegate.partition.backend == backend
+    ]
+
+
+def taken(context: Context) -> dict[str, LoweredProgram]:
+    """The specimens of which the backend takes something. Raises NotApplicable if it takes none.
+
+    One that cannot be lowered is passed over: the rule contract/compiles tells about it.
+    """
+    compiles(context)
+    found: dict[str, LoweredProgram] = {}
+    failed = ""
+    for name in SPECIMENS:
+        try:
+            program = lowered(name, context)
+        except Exception as error:
+            failed = failed or f"{name}: {words(error)}"
+            continue
+        if delegates(program, context.backend):
+            found[name] = program
+    if not found:
+        why = f"lowering fails: {failed}" if failed else f"it takes nothing of {', '.join(SPECIMENS)}"
+        raise NotApplicable(f"no program to try it with: {why}")
+    return found
+
+
+def partitions(program: LoweredProgram, backend: str) -> list[tuple[PartitionProgram, Delegate]]:
+    """The programs that the backend compiled, made anew, with what came of them."""
+    found = []
+    for name, method in program.methods.items():
+        mine = [step for step in method.steps if isinstance(step, Delegate) and step.partition.backend == backend]
+        for index, delegate in enumerate(mine):
+            found.append((partition_program(method.edge, delegate.partition, index, name), delegate))
+    return found
+
+
+def preprocess(partition: PartitionProgram, context: Context) -> PreprocessResult:
+    """The backend's own answer for one partition. Raises what the plugin raises."""
+    backend = backend_of(context)
+    options = backend.make_options(context.options)
+    if backend.has("preprocess_methods"):
+        return backend.preprocess_methods({partition.method: [partition]}, options)[partition.method][0]
+    return backend.preprocess(partition, options)
+
+
+# Questions to the partitioner
+
+
+def questions(context: Context) -> dict[str, EdgeMethod]:
+    """Edge programs to ask the partitioner about, made anew; without those that the edge dialect cannot express."""
+    backend = compiles(context)
+    keep = backend.create_partitioner(backend.make_options(context.options)).keep_operators()
+    found: dict[str, EdgeMethod] = {}
+    for name, recipe in QUESTIONS.items():
+        try:
+            found[name] = build_edge(recipe.export(), keep=keep)
+        except Exception:  # core's affair: the operator cases try it
+            continue
+    return found
+
+
+# Samples
+
+
+class _Recorder:
+    """Stands between the engine and the backend: takes down what the backend's runtime gets and gives."""
+
+    def __init__(self, backend: LoadedBackend) -> None:
+        self.name = backend.name
+        self.description: BackendDescription = backend.description
+        self._backend = backend
+        self.payloads: list[DelegatePayload] = []
+        self.calls: dict[int, tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]] = {}
+
+    def runtime_availability(self) -> Availability:
+        return self._backend.runtime_availability()
+
+    def create_runtime(self) -> _Recorder:
+        self._runtime = self._backend.create_runtime()
+        return self
+
+    def init(self, payload: DelegatePayload) -> tuple[int, Any]:
+        handle = self._runtime.init(payload)
+        self.payloads.append(payload)
+        return len(self.payloads) - 1, handle
+
+    def execute(self, handle: tuple[int, Any], inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        given = tuple(tensor.clone() for tensor in inputs)
+        self._runtime.execute(handle[1], inputs, outputs)
+        self.calls[handle[0]] = given, tuple(tensor.clone() for tensor in outputs)
+
+    def destroy(self, handle: tuple[int, Any]) -> None:
+        self._runtime.destroy(handle[1])
+
+
+def take_down(name: str, recipe: Recipe, program: LoweredProgram, context: Context) -> list[Sample]:
+    """Load a program and run it once with the recipe's inputs; the backend's delegates come back as samples."""
+    data = program.buffer
+    given = [item.key for delegate in delegates(program, context.backend) for item in delegate.named_data]
+    keys = tuple(sorted(set(given)))
+    recorder = _Recorder(backend_of(context))
+    find: Callable[[str], Any] = lambda _: recorder  # noqa: E731
+    loaded = delegatekit.load(data, find_backend=find)
+    loaded["forward"].run(recipe.inputs())
+    loaded.close()
+    return [
+        Sample(name, recipe, data, payload, *recorder.calls[index], keys)
+        for index, payload in enumerate(recorder.payloads)
+        if index in recorder.calls
+    ]
+
+
+def runs(context: Context) -> LoadedBackend:
+    """The backend, if its blobs run here. Raises NotApplicable with the reason if they do not."""
+    backend = compiles(context)
+    available = backend.runtime_availability()
+    if not available.available:
+        raise NotApplicable(f"blobs cannot be run here: {available.reason}")
+    return backend
+
+
+def sample(name: str, context: Context) -> list[Sample]:
+    """The delegates of one specimen ("dynamic" is the one with changing sizes); once in this process.
+
+    Raises NotApplicable if the backend takes nothing of it, and what lowering, loading and running raise.
+    """
+    runs(context)
+    table = _known(context).samples
+    if name not in table:
+        try:
+            program = lowered(name, context)
+            found = delegates(program, context.backend)
+            table[name] = take_down(name, _find(name), program, context) if found else []
+        except Exception as error:
+            table[name] = error
+    known = table[name]
+    if isinstance(known, Exception):
+        raise known
+    if not known:
+        raise NotApplicable(f"the backend takes nothing of the program {name}")
+    return known
+
+
+def samples(context: Context) -> list[Sample]:
+    """The delegates of all specimens that compile and run. Raises NotApplicable if there are none.
+
+    One that fails is passed over: the rule contract/compiles tells about it.
+    """
+    runs(context)
+    found: list[Sample] = []
+    failed = ""
+    for name in taken(context):
+        try:
+            found += sample(name, context)
+        except Exception as error:
+            failed = failed or f"{name}: {words(error)}"
+    if not found:
+        raise NotApplicable(f"no delegate to try it with: {failed}")
+    return found
+
+
+# Payloads
+
+
+def changed(
+    payload: DelegatePayload, blob: bytes | None = None, named: Mapping[str, bytes] | None = None
+) -> DelegatePayload:
+    """The payload with another blob or other named data, in all that it is made of."""
+    original = {key: bytes(value) for key, value in payload.named_data.items()}
+    data = original | dict(named or {})
+    image = read(payload.as_program(sorted(original)))
+    plan = (image.program.execution_plan or [])[0]
+    values = [value.val for value in plan.values or ()]
+    split = len(values) - len(plan.outputs or ())
+    table = (plan.delegates or [])[0]
+    content = bytes(payload.blob) if blob is None else blob
+
+    def as_program(keys: Any) -> bytes:
+        pieces = tuple(NamedData(key, data[key]) for key in keys)
+        return to_bytes(delegate_program(table, memoryview(content), pieces, values[:split], values[split:]))
+
+    views = {key: memoryview(value) for key, value in data.items()}
+    return replace(payload, blob=memoryview(content), named_data=views, as_program=as_program)
+
+
+def blank(tensors: Sequence[torch.Tensor], fill: str = "zero") -> list[torch.Tensor]:
+    """New tensors of the same shapes and dtypes, filled with zeros, with "nan" (-1 for integers) or with "garbage"."""
+    made = []
+    for tensor in tensors:
+        new = torch.zeros_like(tensor)
+        if fill == "nan":
+            new.fill_(float("nan") if tensor.is_floating_point() else True if tensor.dtype == torch.bool else -1)
+        elif fill == "garbage" and tensor.dtype != torch.bool:
+            new.view(torch.uint8).fill_(0x5A) if new.numel() and new.dim() else new.fill_(42)
+        made.append(new)
+    return made
+
+
+def same(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> str:
+    """How results differ from what is expected bit by bit; empty if they do not."""
+    if len(results) != len(expected):
+        return f"{len(results)} outputs instead of {len(expected)}"
+    for index, (result, wanted) in enumerate(zip(results, expected, strict=True)):
+        if result.shape != wanted.shape or result.dtype != wanted.dtype:
+            return f"output {index} is {result.dtype} {tuple(result.shape)}, not {wanted.dtype} {tuple(wanted.shape)}"
+        if bits(result) != bits(wanted):
+            wrong = int((result != wanted).sum())
+            return f"output {index} differs in {wrong} of {result.numel()} elements"
+    return ""
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    """The tensor's elements as bytes, in row-major order."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    return bytes(flat.view(torch.uint8).numpy()) if flat.numel() else b""
+
+
+def digest(data: bytes | memoryview) -> str:
+    """A short name of some bytes."""
+    return hashlib.sha256(data).hexdigest()[:16]

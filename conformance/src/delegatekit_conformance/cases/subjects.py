@@ -1,0 +1,208 @@
+"""Cases whose one example is a module that a function builds: patterns, sizes that change, state, control flow."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import statistics
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+import delegatekit
+
+from ..context import Context
+from ..estimate import estimate
+from ..oracle import Accuracy
+from ..outcome import Outcome, Verdict
+from ..trial import Subject, try_subject, words
+from .base import Case
+
+#: A module in eval mode, the inputs of its calls, and if sizes change, what `torch.export.export` gets for them.
+Built: TypeAlias = "tuple[nn.Module, Sequence[tuple[Any, ...]]] | tuple[nn.Module, Sequence[tuple[Any, ...]], Any]"
+#: Builds one, from torch alone: the imports of `_HEAD` are all that its text may use.
+Builder: TypeAlias = Callable[[], Built]
+
+#: Runs whose median is the latency.
+_RUNS = 5
+
+
+class SubjectCase(Case):
+    """A case of one module.
+
+    The builder's text becomes the snippet, so it must use nothing but `torch` and `nn`. How exact the results can be
+    follows from the exported graph (`estimate`). With `stateful`, calls change buffers; `loops` is how often a
+    `while_loop` goes round at most; with `measure`, the backend is timed against eager.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        build: Builder,
+        *,
+        stateful: bool = False,
+        loops: int = 1,
+        measure: bool = False,
+        exact: bool = False,
+        cost: float = 0.5,
+    ) -> None:
+        self.name = name
+        self.build = build
+        self.stateful, self.loops, self.measure, self.exact = stateful, loops, measure, exact
+        self._cost = cost
+
+    @property
+    def cost(self) -> float:
+        """As given."""
+        return self._cost
+
+    def describe(self) -> str:
+        """The first line of the builder's docstring."""
+        return (self.build.__doc__ or self.name).strip().splitlines()[0]
+
+    def examples(self, context: Context) -> Sequence[str]:
+        """The module itself."""
+        return (self.describe(),)
+
+    def subject(self) -> Subject:
+        """The module with its calls. Raises what the builder and torch.export raise."""
+        torch.manual_seed(0)
+        module, calls, *dynamic = self.build()
+        shapes = dynamic[0] if dynamic else None
+        return subject_of(module.eval(), calls, shapes, stateful=self.stateful, loops=self.loops, exact=self.exact)
+
+    def run(self, example: str, context: Context) -> Outcome:
+        """A trial of the module."""
+        try:
+            subject = self.subject()
+        except Exception as error:
+            return Outcome(Verdict.NOT_EXPORTABLE, words(error), example=example)
+        outcome = replace(try_subject(subject, context), example=example)
+        if self.measure:
+            outcome = measured(outcome, subject, context)
+        if outcome.verdict.is_fault or outcome.core:
+            outcome = replace(outcome, snippet=self.snippet(example, context))
+        return outcome
+
+    def snippet(self, example: str, context: Context) -> str:
+        """The builder's text, and how its module is tried."""
+        return _HEAD + _source(self.build) + _TAIL.format(name=self.build.__name__, backend=context.backend)
+
+
+def subject_of(
+    module: nn.Module,
+    calls: Sequence[tuple[Any, ...]],
+    dynamic_shapes: Any = None,
+    *,
+    stateful: bool = False,
+    loops: int = 1,
+    exact: bool = False,
+    ill_conditioned: bool = False,
+) -> Subject:
+    """A subject whose accuracy follows from its exported graph. Raises what torch.export raises."""
+    module.requires_grad_(False)  # weights that are returned would carry their gradients' history
+    subject = Subject(module, tuple(calls), Accuracy(), dynamic_shapes, stateful)
+    accuracy = estimate(
+        subject.program, loops=loops, calls=len(calls) if stateful else 1, ill_conditioned=ill_conditioned
+    )
+    found = replace(subject, accuracy=replace(accuracy, exact=exact))
+    found.__dict__["program"] = subject.program  # what `cached_property` would export once more
+    return found
+
+
+def measured(outcome: Outcome, subject: Subject, context: Context) -> Outcome:
+    """The outcome with the median seconds of one run, on the backend and in eager, if the backend ran anything."""
+    if outcome.verdict not in (Verdict.DELEGATED, Verdict.PARTLY):
+        return outcome
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        options = {context.backend: context.options} if context.options else None
+        program = delegatekit.lower(subject.program, backends=[context.backend], options=options)
+        method = delegatekit.load(program.buffer)["forward"]
+        module, inputs = copy.deepcopy(subject.module), subject.calls[0]
+        with torch.no_grad():
+            return replace(
+                outcome,
+                latency=_median(lambda: method.run(inputs)),
+                eager_latency=_median(lambda: module(*inputs)),
+            )
+    except Exception as error:
+        return replace(
+            outcome, verdict=Verdict.RUN_ERROR, detail=f"runs once, not again: {words(error)}", blame="backend"
+        )
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _median(run: Callable[[], Any]) -> float:
+    run()
+    seconds = []
+    for _ in range(_RUNS):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+class Register:
+    """Collects the builders of one room: `@register("name")` above a function."""
+
+    def __init__(self, room: str, **defaults: Any) -> None:
+        self.room = room
+        self._defaults = defaults
+        self._cases: dict[str, SubjectCase] = {}
+
+    def __call__(self, name: str, **settings: Any) -> Callable[[Builder], Builder]:
+        """Register a builder; `settings` are those of `SubjectCase`. Raises ValueError for a name that is taken."""
+
+        def register(build: Builder) -> Builder:
+            if name in self._cases:
+                raise ValueError(f"two builders are called {self.room}/{name}")
+            self._cases[name] = SubjectCase(f"{self.room}/{name}", build, **(self._defaults | settings))
+            return build
+
+        return register
+
+    @property
+    def cases(self) -> Mapping[str, SubjectCase]:
+        """The cases by the names that they were registered under."""
+        return self._cases
+
+
+_HEAD = """import copy
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+import delegatekit
+
+Built: TypeAlias = Any
+
+"""
+_TAIL = """
+
+torch.manual_seed(0)
+module, calls, *dynamic = {name}()
+module.eval()
+with torch.no_grad():
+    shapes = dynamic[0] if dynamic else None
+    exported = torch.export.export(copy.deepcopy(module), calls[0], dynamic_shapes=shapes, strict=False)
+    program = delegatekit.lower(exported, backends=["{backend}"])
+    print(program.report())
+    method = delegatekit.load(program.buffer)["forward"]
+    for inputs in calls:
+        print("delegatekit:", method(*inputs))
+        print("eager:      ", module(*inputs))
+"""
+
+
+def _source(build: Builder) -> str:
+    text = textwrap.dedent(inspect.getsource(build))
+    return text[text.index("def ") :]

@@ -1,0 +1,54 @@
+"""What every case is told: the backend, the profile, the seed."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much is tried."""
+
+    name: str
+    #: Examples of an operator in float32; other dtypes get a third.
+    examples: int
+    #: Random graphs.
+    graphs: int
+    #: Places where each blob is truncated, and bits that are flipped.
+    truncations: int
+    flips: int
+    #: How often a delegate is made and destroyed.
+    cycles: int
+    #: Whether the large models are run, too.
+    large_models: bool = False
+    #: Seconds that the search for a smaller example may take, for each kind of fault.
+    shrink_seconds: float = 10.0
+
+
+PROFILES: Mapping[str, Profile] = {
+    "quick": Profile("quick", examples=5, graphs=12, truncations=20, flips=40, cycles=100, shrink_seconds=4.0),
+    "default": Profile("default", examples=30, graphs=150, truncations=20, flips=200, cycles=1000),
+    "thorough": Profile(
+        "thorough", examples=400, graphs=2000, truncations=100, flips=2000, cycles=5000, large_models=True
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Context:
+    """The circumstances of a run; the same in every process that takes part."""
+
+    backend: str
+    profile: Profile = field(default_factory=lambda: PROFILES["default"])
+    seed: int = 0
+    #: Options of the backend, as `delegatekit.lower` takes them.
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: Seconds that one example may take.
+    timeout: float = 60.0
+
+    def seed_of(self, name: str) -> int:
+        """The seed of a case: depends on the run's seed and on the name alone, not on the order of cases."""
+        return zlib.crc32(name.encode()) ^ (self.seed * 0x9E3779B1 & 0xFFFFFFFF)

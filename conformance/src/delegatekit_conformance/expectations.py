@@ -1,0 +1,185 @@
+"""Known faults of a backend: the file in which its vendor lists them, with reasons.
+
+The file is `conformance.toml` in the package of the plugin's module, so that it travels with the wheel; one that is
+named on the command line takes its place:
+
+    [[expected]]
+    case = "operators/aten.pow.*/float16"  # names of cases, as fnmatch takes them
+    verdict = ["wrong result"]             # optional: only these verdicts; a list or one
+    detail = "relative error"              # optional: a regular expression that the fault's detail must contain
+    reason = "pow goes through exp and log in half precision"
+    issue = "https://example.org/issues/12"  # optional
+
+A case is excused if an entry fits each of its faults. A case that an entry names and that has no fault is an unexpected
+pass: it is reported, and with `strict = true` at the top of the file it fails, too.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+from delegatekit.discovery import BACKEND_GROUP
+
+from .outcome import CaseResult, Outcome, Verdict
+from .runner.plan import InputError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+#: The file's name in the plugin's package.
+FILE = "conformance.toml"
+_KEYS = ("case", "verdict", "detail", "reason", "issue")
+#: Where nothing was tried, a fault could not show.
+_UNTRIED = (Verdict.UNAVAILABLE, Verdict.NOT_APPLICABLE, Verdict.NOT_EXPORTABLE)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One entry: faults that are known, and why."""
+
+    case: str
+    reason: str
+    #: None fits every verdict that is a fault.
+    verdicts: frozenset[Verdict] | None = None
+    #: None fits every detail.
+    detail: re.Pattern[str] | None = None
+    issue: str = ""
+
+    def names(self, case: str) -> bool:
+        """Whether the entry is about this case."""
+        return fnmatchcase(case, self.case)
+
+    def fits(self, case: str, fault: Outcome) -> bool:
+        """Whether the entry excuses this fault of the case."""
+        return (
+            self.names(case)
+            and (self.verdicts is None or fault.verdict in self.verdicts)
+            and (self.detail is None or self.detail.search(fault.detail) is not None)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.issue})" if self.issue else self.reason
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """All entries of a backend."""
+
+    entries: tuple[Expectation, ...] = ()
+    #: Whether a case that an entry names must have a fault.
+    strict: bool = False
+
+    def mark(self, result: CaseResult) -> CaseResult:
+        """The result with `expected`, if entries excuse all its faults, or name it although it has none."""
+        about = [entry for entry in self.entries if entry.names(result.case)]
+        if not about or result.verdict in _UNTRIED:
+            return result
+        if not result.verdict.is_fault:
+            return replace(result, expected="; ".join(map(str, about)))
+        reasons: dict[str, None] = {}
+        for fault in result.faults:
+            fitting = next((entry for entry in about if entry.fits(result.case, fault)), None)
+            if fitting is None:
+                return result
+            reasons[str(fitting)] = None
+        return replace(result, expected="; ".join(reasons))
+
+    def unused(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The patterns of entries that are about none of these cases."""
+        known = list(names)
+        return tuple(entry.case for entry in self.entries if not any(map(entry.names, known)))
+
+
+def load(backend: str, path: Path | None = None) -> Expectations:
+    """The expectations of a backend: those in the file at `path`, or else in the vendor's, if its wheel has one.
+
+    Raises InputError if the file cannot be read or an entry is wrong; it names file, entry and line.
+    """
+    if path is not None:
+        return parse(_read(path), str(path))
+    vendors = _of_vendor(backend)
+    return Expectations() if vendors is None else parse(*vendors)
+
+
+def parse(text: str, where: str = FILE) -> Expectations:
+    """The expectations in the text of a file, which errors call `where`."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"is no TOML: {error}", where=where) from error
+    unknown = sorted(values.keys() - {"expected", "strict"})
+    if unknown:
+        raise InputError(f"has {unknown[0]!r}; there may be [[expected]] entries and `strict`", where=where)
+    strict, entries = values.get("strict", False), values.get("expected", [])
+    if not isinstance(strict, bool):
+        raise InputError(f"strict is {strict!r}, not true or false", where=where)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise InputError("expected must be a list of entries: [[expected]]", where=where)
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*expected\s*\]\]", line)]
+    found = []
+    for number, entry in enumerate(entries, 1):
+        line = f" (line {lines[number - 1]})" if len(lines) == len(entries) else ""
+        found.append(_entry(entry, f"{where}: entry {number}{line}"))
+    return Expectations(tuple(found), strict)
+
+
+def _entry(values: Mapping[str, Any], where: str) -> Expectation:
+    unknown = sorted(values.keys() - set(_KEYS))
+    if unknown:
+        raise InputError(f"{unknown[0]!r} is unknown; there are {', '.join(_KEYS)}", where=where)
+    for key in ("case", "reason"):
+        if not str(values.get(key, "")).strip():
+            raise InputError(f"{key} is missing", where=where)
+    for key in ("case", "reason", "detail", "issue"):
+        if not isinstance(values.get(key, ""), str):
+            raise InputError(f"{key} is {values[key]!r}, not a text", where=where)
+    verdicts = values.get("verdict")
+    if isinstance(verdicts, str):
+        verdicts = [verdicts]
+    if verdicts is not None:
+        if not isinstance(verdicts, list):
+            raise InputError(f"verdict is {verdicts!r}, not a text or a list of them", where=where)
+        verdicts = frozenset(_verdict(name, where) for name in verdicts)
+    try:
+        detail = re.compile(values["detail"]) if "detail" in values else None
+    except re.error as error:
+        raise InputError(f"detail is no regular expression: {error}", where=where) from error
+    return Expectation(values["case"], values["reason"].strip(), verdicts, detail, values.get("issue", ""))
+
+
+def _verdict(name: object, where: str) -> Verdict:
+    faults = {verdict.value: verdict for verdict in Verdict if verdict.is_fault}
+    if name not in faults:
+        raise InputError(f"the verdict {name!r} is no fault; faults are {', '.join(faults)}", where=where)
+    return faults[str(name)]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {error}", where=str(path)) from error
+
+
+def _of_vendor(backend: str) -> tuple[str, str] | None:
+    """The text of the vendor's file, and where it is. The plugin's package is imported, if it is not yet."""
+    for entry_point in metadata.entry_points(group=BACKEND_GROUP, name=backend):
+        package = entry_point.module.rpartition(".")[0]
+        if not package:
+            continue  # a plugin that is one module has no folder of its own
+        file = resources.files(package) / FILE
+        if file.is_file():
+            try:
+                return file.read_text("utf-8"), f"{package}/{FILE}"
+            except UnicodeDecodeError as error:
+                raise InputError(f"cannot be read: {error}", where=f"{package}/{FILE}") from error
+    return None

@@ -1,0 +1,159 @@
+"""The oracle: what eager computes in double precision, and the tolerance that separates right from wrong.
+
+Everything follows from dtypes, the length of sums, the number of operators one behind the other and the precision that
+the backend declares: no example has a tolerance of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from delegatekit_api import PluginError
+
+if TYPE_CHECKING:
+    import torch
+
+#: Unit roundoff of the floating-point formats: half the distance from 1 to the next number.
+ROUNDOFF: Mapping[str, float] = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How exact results can be.
+
+    `reduction_length` is how many products the longest sum adds up; `depth` counts the operators one behind the other
+    that round. Results that are `exact` are copies, integers or choices among the inputs, on which no rounding in the
+    output's own dtype is excused. `ill_conditioned` results may be off by what a rounding of the inputs changes.
+    """
+
+    reduction_length: int = 1
+    depth: int = 1
+    exact: bool = False
+    ill_conditioned: bool = False
+
+    def roundoff(self, precision: str) -> float:
+        """Unit roundoff of a precision, at least that of float32."""
+        return max(ROUNDOFF["float32"], ROUNDOFF.get(precision, 0.0))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far outputs are from their references. `difference` is what no tolerance excuses, in words."""
+
+    error: float | None = None
+    tolerance: float | None = None
+    difference: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the outputs count as right."""
+        return not self.difference
+
+    def worse(self, other: Comparison) -> Comparison:
+        """The one that comes closer to its tolerance, or exceeds it more."""
+        if self.error is None or self.tolerance is None:
+            return other
+        if other.error is None or other.tolerance is None:
+            return self
+        return other if other.error * self.tolerance > self.error * other.tolerance else self
+
+
+def tolerance(dtype: str, precision: str, reduction_length: int, depth: int = 1) -> float:
+    """Largest admissible error of an output, relative to the largest reference value of that output.
+
+    `dtype` is the output's, `precision` what the backend declares to compute in; the coarser of the two counts, with
+    unit roundoff u. Integer and bool outputs must be exact: 0. Raises PluginError for an unknown precision.
+
+    Derivation. A sum of n = `reduction_length` products rounds each partial sum s_k by at most u |s_k|. If roundings
+    are independent with mean zero (Higham and Mary, A new approach to probabilistic rounding error analysis, 2019),
+    their variance is at most u^2/3 times the sum of s_k^2. Terms of one sign give s_k = k m and a standard deviation
+    of u m n^1.5 / 3 on a result of n m; terms of random sign with deviation d give s_k ~ sqrt(k) d and 0.4 u d n on a
+    result of about sqrt(n) d. Either way the relative error is 0.4 sqrt(n) u or less, whatever the order of
+    summation. Each of `depth` operators one behind the other adds such an error of its own, and to first order they
+    add up where the operators are well conditioned, as those of the suite are. The factor 8 is 20 standard deviations
+    for long sums; for n = 1 it leaves room for approximated functions (exp, tanh: a few units in the last place).
+    """
+    if precision not in ROUNDOFF:
+        known = ", ".join(ROUNDOFF)
+        raise PluginError(f"compute_precision {precision!r} is unknown", hint=f"a backend may declare: {known}")
+    if dtype not in ROUNDOFF:
+        return 0.0
+    roundoff = max(ROUNDOFF[dtype], ROUNDOFF[precision])
+    return 8.0 * roundoff * depth * math.sqrt(max(1, reduction_length))
+
+
+def compare(
+    results: Sequence[Any],
+    references: Sequence[Any],
+    native: Sequence[torch.Tensor],
+    precision: str,
+    accuracy: Accuracy,
+    moved: Sequence[torch.Tensor] | None = None,
+) -> Comparison:
+    """Compare outputs with references in float64 of the same shapes; `native` is what eager returns without that.
+
+    NaN and infinities must stand where the reference has them, or where eager's own result has them (its kernels do
+    not agree with one another about, say, gelu(-inf)); the other elements must lie within `tolerance`, and as
+    much beyond it as twice the distance of the reference from `moved`, the outputs for inputs that are off by a
+    rounding. The output that comes closest to its tolerance, or exceeds it most, is reported.
+    """
+    if len(results) != len(references):
+        return Comparison(difference=f"{len(results)} outputs instead of {len(references)}")
+    worst = Comparison()
+    for index, (result, reference, eager) in enumerate(zip(results, references, native, strict=True)):
+        name = str(eager.dtype).removeprefix("torch.")
+        difference = _difference(result, reference, eager)
+        if difference:
+            return Comparison(difference=f"output {index} {difference}")
+        limit = tolerance(name, precision, accuracy.reduction_length, accuracy.depth)
+        if accuracy.exact and ROUNDOFF.get(name, 0.0) >= ROUNDOFF[precision]:
+            limit = 0.0
+        error = _error(result, reference, None if moved is None else moved[index])
+        if error > limit:
+            text = f"output {index}: relative error {error:.3g} is above {limit:.3g}"
+            return Comparison(error, limit, text)
+        worst = worst.worse(Comparison(error, limit))
+    return worst
+
+
+def _difference(result: Any, reference: torch.Tensor, eager: torch.Tensor) -> str:
+    """What is wrong with an output apart from the size of its errors."""
+    shape = getattr(result, "shape", None)
+    if shape is None:
+        return f"is a {type(result).__name__}, not a tensor"
+    if tuple(shape) != tuple(reference.shape):
+        return f"has shape {tuple(shape)}, not {tuple(reference.shape)}"
+    if result.dtype != eager.dtype:
+        return f"has dtype {result.dtype}, not {eager.dtype}"
+    wrong = (result.isnan() != reference.isnan()) & (result.isnan() != eager.isnan())
+    if wrong.any():
+        return f"has NaN, or none, where the reference differs: {int(wrong.sum())} of {wrong.numel()} elements"
+    # A number beyond the output's range must become the infinity that eager's dtype has in its place.
+    rounded = reference.to(eager.dtype)
+    infinite = (result.isinf() | rounded.isinf()) & ~result.isnan()
+    wrong = infinite & (result != rounded) & (result != eager)
+    if wrong.any():
+        return f"has infinities where the reference differs: {int(wrong.sum())} of {wrong.numel()} elements"
+    return ""
+
+
+def _error(result: torch.Tensor, reference: torch.Tensor, moved: torch.Tensor | None) -> float:
+    """The largest difference of finite elements, relative to the largest finite reference value."""
+    rounded = reference.to(result.dtype)  # what the output's dtype can hold: 65505 and 65504 are one float16
+    finite = reference.isfinite() & result.isfinite()
+    if not finite.any():
+        return 0.0
+    expected = reference[finite]
+    distance = (result[finite].double() - expected.double()).abs()
+    distance[result[finite] == rounded[finite]] = 0.0
+    if moved is not None:
+        slack = 2 * (moved[finite].double() - expected.double()).abs()
+        distance = (distance - slack.nan_to_num(0.0, 0.0)).clamp(min=0.0)
+    largest = float(distance.max())
+    scale = float(expected.double().abs().max())
+    if scale == 0.0:
+        return 0.0 if largest == 0.0 else math.inf
+    return largest / scale

@@ -1,0 +1,281 @@
+"""What comes of an example and of a case: verdicts, outcomes and results, and how they travel as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Verdict(Enum):
+    """The outcome of one example; of a case, the gravest of its examples."""
+
+    DELEGATED = "correct, delegated"
+    PARTLY = "correct, partly delegated"
+    FALLBACK = "correct, nothing delegated"
+    PASSED = "passed"
+    REFUSED = "refused with reason"
+    UNAVAILABLE = "compiled, runtime not available"
+    NOT_EXPORTABLE = "not exportable"
+    NOT_APPLICABLE = "not applicable"
+    UNDETECTED = "damage not detected"
+    LOWERING_ERROR = "lowering error"
+    LOAD_ERROR = "load error"
+    RUN_ERROR = "run error"
+    MISMATCH = "wrong result"
+    CLAIM = "claim not kept"
+    VIOLATION = "contract broken"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether somebody did something that a user must not meet."""
+        return self in _FAULTS
+
+    @property
+    def meaning(self) -> str:
+        """What the verdict says, in a sentence."""
+        return _MEANINGS[self]
+
+
+_FAULTS = frozenset(
+    {
+        Verdict.LOWERING_ERROR,
+        Verdict.LOAD_ERROR,
+        Verdict.RUN_ERROR,
+        Verdict.MISMATCH,
+        Verdict.CLAIM,
+        Verdict.VIOLATION,
+        Verdict.CRASH,
+        Verdict.TIMEOUT,
+    }
+)
+
+_MEANINGS: Mapping[Verdict, str] = {
+    Verdict.DELEGATED: "the backend ran all of it and the result is right",
+    Verdict.PARTLY: "the result is right; the runtime's own operators ran some of it",
+    Verdict.FALLBACK: "the result is right, but the backend refused all of it; its reasons are listed",
+    Verdict.PASSED: "the backend keeps this rule",
+    Verdict.REFUSED: "neither the backend nor the runtime runs an operator of it; lowering said which and why",
+    Verdict.UNAVAILABLE: "nothing here can run the backend's blobs: compiled only",
+    Verdict.NOT_EXPORTABLE: "torch.export does not accept the example: nothing was tested",
+    Verdict.NOT_APPLICABLE: "the case does not concern this backend; the reason is given",
+    Verdict.UNDETECTED: "a damaged blob was run without an error and gave other numbers: it has no integrity check",
+    Verdict.LOWERING_ERROR: "the compiler failed on what the backend had said it takes, or nobody said why",
+    Verdict.LOAD_ERROR: "the backend's runtime refused what its compiler had made",
+    Verdict.RUN_ERROR: "the backend's runtime failed to run what its compiler had made",
+    Verdict.MISMATCH: "the error is above the tolerance, or shape, dtype, NaN or infinities differ",
+    Verdict.CLAIM: "a node that the backend claimed was not delegated, or one that it refused was",
+    Verdict.VIOLATION: "the backend breaks a rule of the plugin interface",
+    Verdict.CRASH: "the process ended by a signal or without a result",
+    Verdict.TIMEOUT: "no end within the time limit",
+}
+
+#: From harmless to grave: a case has the verdict of its example that stands last here.
+_GRAVITY = (
+    Verdict.NOT_APPLICABLE,
+    Verdict.NOT_EXPORTABLE,
+    Verdict.UNAVAILABLE,
+    Verdict.REFUSED,
+    Verdict.FALLBACK,
+    Verdict.PARTLY,
+    Verdict.DELEGATED,
+    Verdict.PASSED,
+    Verdict.UNDETECTED,
+    Verdict.LOWERING_ERROR,
+    Verdict.LOAD_ERROR,
+    Verdict.RUN_ERROR,
+    Verdict.CLAIM,
+    Verdict.VIOLATION,
+    Verdict.MISMATCH,
+    Verdict.TIMEOUT,
+    Verdict.CRASH,
+)
+
+
+def gravest(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict of a case with examples of these: a fault if there is one, else the best that was reached."""
+    return max(verdicts, key=_GRAVITY.index, default=Verdict.NOT_APPLICABLE)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One example with its verdict."""
+
+    verdict: Verdict
+    detail: str = ""
+    #: The example in one line.
+    example: str = ""
+    #: Whose fault it is: "backend", or "core" where the same goes wrong without the backend. Empty without a fault.
+    blame: str = ""
+    delegates: int = 0
+    delegated_nodes: int = 0
+    fallback_calls: int = 0
+    #: What goes wrong without any backend, on the runtime's own operators: a fault of the core. Empty if nothing does.
+    core: str = ""
+    #: Operators that the backend left, with its reasons.
+    refusals: tuple[str, ...] = ()
+    #: The largest error, relative to the largest finite reference value; None where nothing could be compared.
+    error: float | None = None
+    tolerance: float | None = None
+    #: Seconds of wall time of the whole trial; of one run on the backend; and of eager, for the same inputs.
+    seconds: float = 0.0
+    latency: float | None = None
+    eager_latency: float | None = None
+    #: A script that shows the fault without the suite. Empty without a fault.
+    snippet: str = ""
+    #: Whether the example is the smallest that was found.
+    shrunk: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready mapping without the fields that hold their defaults; infinities become null."""
+        defaults = asdict(Outcome(self.verdict))
+        values = {key: value for key, value in asdict(self).items() if value != defaults[key]}
+        if self.error is not None and not abs(self.error) < float("inf"):
+            values["error"] = None
+        return values | {"verdict": self.verdict.value}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Outcome:
+        """The inverse of `to_json`, but for infinities."""
+        fields = dict(values)
+        fields["verdict"] = Verdict(fields["verdict"])
+        fields["refusals"] = tuple(fields.get("refusals", ()))
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """A case with what came of its examples."""
+
+    case: str
+    #: What the report sorts by: "room" always, "operator" and "dtype" for operator cases.
+    tags: Mapping[str, str]
+    counts: Mapping[Verdict, int]
+    #: One outcome for each kind of fault, shrunk where possible.
+    faults: tuple[Outcome, ...] = ()
+    #: The same for what goes wrong without the backend, too; these are not faults of the backend, nor in `counts`.
+    core_faults: tuple[Outcome, ...] = ()
+    #: Why the backend refused what it refused.
+    reasons: tuple[str, ...] = ()
+    seconds: float = 0.0
+    delegated_nodes: int = 0
+    fallback_calls: int = 0
+    #: The largest error / tolerance of all examples that have one.
+    closeness: float | None = None
+    #: (backend, eager) seconds of one run, median over examples, where they were measured.
+    latencies: tuple[tuple[float, float], ...] = ()
+    #: The expectation that excuses the faults, or None; see `expectations`.
+    expected: str | None = None
+    #: Details of examples that passed or do not apply, for cases of one example.
+    detail: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The gravest verdict of the examples."""
+        return gravest(self.counts)
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the case has a fault that no expectation excuses."""
+        return self.verdict.is_fault and self.expected is None
+
+    @property
+    def examples(self) -> int:
+        """How many examples were tried."""
+        return sum(self.counts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready mapping."""
+        values = asdict(self)
+        return values | {
+            "tags": dict(self.tags),
+            "verdict": self.verdict.value,
+            "counts": {verdict.value: count for verdict, count in self.counts.items()},
+            "faults": [outcome.to_json() for outcome in self.faults],
+            "core_faults": [outcome.to_json() for outcome in self.core_faults],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> CaseResult:
+        """The inverse of `to_json`."""
+        fields = {key: value for key, value in values.items() if key != "verdict"}
+        fields["counts"] = {Verdict(name): count for name, count in values["counts"].items()}
+        for key in ("faults", "core_faults"):
+            fields[key] = tuple(Outcome.from_json(outcome) for outcome in values[key])
+        fields["reasons"] = tuple(values["reasons"])
+        fields["latencies"] = tuple((pair[0], pair[1]) for pair in values["latencies"])
+        return cls(**fields)
+
+
+#: So many different reasons of refusals are kept for a case.
+_REASONS = 12
+#: So many different faults are kept for a case, and shrunk.
+_KINDS = 4
+
+
+@dataclass
+class Tally:
+    """Adds up the outcomes of one case."""
+
+    case: str
+    tags: Mapping[str, str]
+    counts: Counter[Verdict] = field(default_factory=Counter)
+    faults: dict[Verdict, Outcome] = field(default_factory=dict)
+    core_faults: dict[str, Outcome] = field(default_factory=dict)
+    _reasons: dict[str, None] = field(default_factory=dict)
+    _seconds: float = 0.0
+    _nodes: int = 0
+    _calls: int = 0
+    _closeness: float | None = None
+    _latencies: list[tuple[float, float]] = field(default_factory=list)
+    _detail: str = ""
+
+    def add(self, outcome: Outcome) -> None:
+        """Count an outcome."""
+        self._seconds += outcome.seconds
+        if outcome.core or outcome.blame == "core":
+            kind = (outcome.core or outcome.verdict.value).partition(":")[0]
+            if len(self.core_faults) < _KINDS:
+                self.core_faults.setdefault(kind, outcome)
+            if outcome.blame == "core":
+                return
+        self.counts[outcome.verdict] += 1
+        self._nodes += outcome.delegated_nodes
+        self._calls += outcome.fallback_calls
+        self._reasons.update(dict.fromkeys(outcome.refusals))
+        if outcome.verdict.is_fault:
+            if len(self.faults) < _KINDS:
+                self.faults.setdefault(outcome.verdict, outcome)
+        elif outcome.detail:
+            self._detail = outcome.detail
+        if outcome.error is not None and outcome.tolerance:
+            self._closeness = max(self._closeness or 0.0, outcome.error / outcome.tolerance)
+        if outcome.latency is not None and outcome.eager_latency is not None:
+            self._latencies.append((outcome.latency, outcome.eager_latency))
+
+    def replace_fault(self, before: Outcome, after: Outcome) -> None:
+        """Put a smaller example of the same kind of fault in the place of one."""
+        self.faults = {kind: after if outcome is before else outcome for kind, outcome in self.faults.items()}
+        self.core_faults = {kind: after if outcome is before else outcome for kind, outcome in self.core_faults.items()}
+
+    def result(self) -> CaseResult:
+        """The sum."""
+        closeness = self._closeness
+        return CaseResult(
+            self.case,
+            dict(self.tags),
+            dict(self.counts),
+            tuple(self.faults.values()),
+            tuple(self.core_faults.values()),
+            tuple(self._reasons)[:_REASONS],
+            self._seconds,
+            self._nodes,
+            self._calls,
+            closeness if closeness is not None and closeness < float("inf") else None,
+            tuple(self._latencies),
+            detail=self._detail,
+        )

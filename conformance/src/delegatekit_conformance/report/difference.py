@@ -1,0 +1,275 @@
+"""What changed between two runs: for updates of a driver, a compiler or a wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..outcome import CaseResult, Verdict
+from ..run import Run
+from . import views
+from .text import cell, clean, code, first_line
+
+#: From how much longer or shorter on a time counts as changed. Both the backend's own time and its time against eager,
+#: measured in the same run, must have changed so much: then neither a busy machine nor another torch looks like it.
+LATENCY_THRESHOLD = 1.5
+#: By so much the share of delegated examples must differ if the two runs did not try the same examples.
+_SHARE = 0.1
+#: So many lines of a group are printed.
+_LINES = 30
+
+#: "faults" and "lost" are regressions.
+Group = Literal["faults", "lost", "fixed", "gained", "verdicts", "slower", "faster", "core", "only_old", "only_new"]
+_TITLES: dict[Group, str] = {
+    "faults": "New faults",
+    "lost": "No longer delegated",
+    "fixed": "Fixed",
+    "gained": "Newly delegated",
+    "verdicts": "Other verdicts that changed",
+    "slower": "Slower",
+    "faster": "Faster",
+    "core": "New faults of core",
+    "only_old": "Only in the old run",
+    "only_new": "Only in the new run",
+}
+#: How much of it the backend runs.
+_RANK = {
+    Verdict.DELEGATED: 4,
+    Verdict.UNAVAILABLE: 4,
+    Verdict.PARTLY: 3,
+    Verdict.FALLBACK: 2,
+    Verdict.REFUSED: 1,
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A case that changed. `ratio` is new / old time, for the groups "slower" and "faster"."""
+
+    group: Group
+    case: str
+    old: str = ""
+    new: str = ""
+    detail: str = ""
+    ratio: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready mapping."""
+        values = {"case": self.case, "old": self.old or None, "new": self.new or None, "detail": self.detail}
+        return values if self.ratio is None else values | {"ratio": self.ratio}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """All changes, and what makes the two runs hard to compare."""
+
+    backend: str
+    changes: tuple[Change, ...]
+    warnings: tuple[str, ...]
+    #: (name, old, new) of packages and facts of machine and device that differ.
+    circumstances: tuple[tuple[str, str, str], ...]
+    latency_threshold: float
+    #: How many cases are in both runs.
+    compared: int
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether there are new faults, or something is no longer delegated. Times are reported, but do not count."""
+        return any(change.group in ("faults", "lost") for change in self.changes)
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether a case takes longer than the threshold allows."""
+        return bool(self.of("slower"))
+
+    def of(self, group: Group) -> tuple[Change, ...]:
+        """The changes of a group."""
+        return tuple(change for change in self.changes if change.group == group)
+
+    @property
+    def headline(self) -> str:
+        """The result in a sentence."""
+        counts = [f"{title.lower()}: {len(self.of(group))}" for group, title in _TITLES.items() if self.of(group)]
+        result = "Regression" if self.is_regression else "No regression"
+        return f"{result} in {views.cases(self.compared)} of both runs" + (f" ({'; '.join(counts)})" if counts else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready mapping."""
+        return {
+            "format": 1,
+            "backend": self.backend,
+            "regression": self.is_regression,
+            "slower": self.is_slower,
+            "compared": self.compared,
+            "latency_threshold": self.latency_threshold,
+            "warnings": list(self.warnings),
+            "circumstances": [{"name": name, "old": old, "new": new} for name, old, new in self.circumstances],
+            "changes": {group: [change.to_json() for change in self.of(group)] for group in _TITLES},
+        }
+
+    def to_markdown(self) -> str:
+        """For a comment on a change."""
+        parts = [f"## Conformance of {cell(self.backend)}: what changed", f"**{self.headline}.**"]
+        parts += [f"> Warning: {cell(warning)}" for warning in self.warnings]
+        if self.circumstances:
+            parts.append(_markdown_table(("changed", "old", "new"), (map(cell, row) for row in self.circumstances)))
+        for group, title in _TITLES.items():
+            changes = self.of(group)
+            if changes:
+                rows = ((code(c.case), cell(c.old), cell(c.new), cell(c.detail)) for c in changes[:_LINES])
+                parts.append(f"### {title}: {len(changes)}")
+                parts.append(_markdown_table(("case", "old", "new", ""), rows))
+                if len(changes) > _LINES:
+                    parts.append(f"… and {len(changes) - _LINES} more.")
+        return "\n\n".join(parts) + "\n"
+
+    def print(self, console: Console) -> None:
+        """To a terminal."""
+        for warning in self.warnings:
+            console.print(Text.assemble(("warning: ", "yellow"), clean(warning)))
+        for name, old, new in self.circumstances:
+            console.print(Text(f"{clean(name)}: {clean(old) or 'none'} -> {clean(new) or 'none'}"))
+        for group, title in _TITLES.items():
+            changes = self.of(group)
+            if not changes:
+                continue
+            table = Table(title=f"{title}: {len(changes)}", title_justify="left")
+            for header in ("case", "old", "new", ""):
+                table.add_column(header, overflow="fold")
+            for change in changes[:_LINES]:
+                texts = (change.case, change.old, change.new, change.detail)
+                table.add_row(*(Text(clean(text)) for text in texts))
+            console.print(table)
+            if len(changes) > _LINES:
+                console.print(f"… and {len(changes) - _LINES} more")
+        console.print(Text(f"{self.headline}.", "bold red" if self.is_regression else "bold green"))
+
+
+def diff(old: Run, new: Run, *, latency_threshold: float = LATENCY_THRESHOLD) -> Difference:
+    """Compare two runs of one backend, case by case. `latency_threshold` is a ratio above 1."""
+    before = {result.case: result for result in old.results}
+    after = {result.case: result for result in new.results}
+    same_examples = (old.seed, old.profile, _suite(old)) == (new.seed, new.profile, _suite(new))
+    both = [name for name in after if name in before]
+    changes: list[Change] = []
+    for name in both:
+        changes += _changes(before[name], after[name], 0.0 if same_examples else _SHARE)
+        changes += _latency(before[name], after[name], latency_threshold)
+    for name, result in before.items():
+        if name not in after:
+            changes.append(Change("only_old", name, _shown(result)))
+    for name, result in after.items():
+        if name not in before:
+            # A fault in a case that the old run did not have is a new fault: nobody has seen it before.
+            group: Group = "faults" if result.is_fault else "only_new"
+            changes.append(Change(group, name, "", _shown(result), _said(result)))
+    return Difference(
+        new.backend.name,
+        tuple(sorted(changes, key=lambda change: (list(_TITLES).index(change.group), change.case))),
+        tuple(_warnings(old, new)),
+        tuple(_circumstances(old, new)),
+        latency_threshold,
+        len(both),
+    )
+
+
+def _changes(old: CaseResult, new: CaseResult, least_share: float) -> Iterable[Change]:
+    def change(group: Group, detail: str = "") -> Change:
+        return Change(group, new.case, _shown(old), _shown(new), detail)
+
+    fresh_core = _core_kinds(new) - _core_kinds(old)
+    if fresh_core:
+        yield change("core", "; ".join(sorted(fresh_core)))
+    fresh = _faults(new) - _faults(old)
+    if new.is_fault and (fresh or not old.is_fault):
+        yield change("faults", _said(new))
+        return
+    if old.is_fault and not new.verdict.is_fault:
+        yield change("fixed")
+        return
+    if old.verdict in _RANK and new.verdict in _RANK and _RANK[old.verdict] != _RANK[new.verdict]:
+        lost = _RANK[new.verdict] < _RANK[old.verdict]
+        yield change("lost" if lost else "gained", "; ".join(new.reasons[:2] if lost else ()))
+        return
+    shares = views.share([old]), views.share([new])
+    if old.verdict in _RANK and shares[0] is not None and shares[1] is not None:
+        moved = shares[1] - shares[0]
+        if abs(moved) > max(least_share, 1e-9):
+            told = f"{views.percent(shares[0])} -> {views.percent(shares[1])} of the examples taken whole"
+            yield change("lost" if moved < 0 else "gained", told)
+            return
+    if old.verdict is not new.verdict or (new.verdict.is_fault and (old.expected is None) != (new.expected is None)):
+        yield change("verdicts", new.detail)
+
+
+def _latency(old: CaseResult, new: CaseResult, threshold: float) -> Iterable[Change]:
+    before, after = views.latencies([old]), views.latencies([new])
+    if not before or not after:
+        return
+    own = after[0].backend / before[0].backend
+    against_eager = after[0].ratio / before[0].ratio
+    slower, faster = min(own, against_eager) > threshold, max(own, against_eager) < 1 / threshold
+    if slower or faster:
+        told = f"{own:.2f} times the time ({against_eager:.2f} times, against eager)"
+        times = views.duration(before[0].backend), views.duration(after[0].backend)
+        yield Change("slower" if slower else "faster", new.case, *times, told, own)
+
+
+def _faults(result: CaseResult) -> set[Verdict]:
+    return {verdict for verdict in result.counts if verdict.is_fault} if result.is_fault else set()
+
+
+def _core_kinds(result: CaseResult) -> set[str]:
+    return {(fault.core or fault.verdict.value).partition(":")[0] for fault in result.core_faults}
+
+
+def _shown(result: CaseResult) -> str:
+    excused = result.verdict.is_fault and not result.is_fault
+    return f"{result.verdict.value} (expected)" if excused else result.verdict.value
+
+
+def _said(result: CaseResult) -> str:
+    return next((first_line(fault.detail) for fault in views.by_gravity(result.faults)), result.detail)
+
+
+def _suite(run: Run) -> str:
+    return run.versions.get("delegatekit-conformance", "")
+
+
+def _warnings(old: Run, new: Run) -> Iterable[str]:
+    facts: dict[str, Callable[[Run], object]] = {
+        "the backend": lambda run: run.backend.name,
+        "the seed": lambda run: run.seed,
+        "the profile": lambda run: run.profile,
+        "the suite's version": lambda run: _suite(run) or "unknown",
+        "the choice of cases": lambda run: run.selection,
+        "the shard": lambda run: f"{run.shard[0]} of {run.shard[1]}" if run.shard else "none",
+        "the backend's options": lambda run: dict(run.options),
+        "whether the runtime is available": lambda run: run.backend.available,
+    }
+    for name, of in facts.items():
+        if of(old) != of(new):
+            yield f"{name} differs ({of(old)} and {of(new)}): changes may come from that"
+    if (old.machine.get("processor"), dict(old.device)) != (new.machine.get("processor"), dict(new.device)):
+        yield "the machines or devices differ: times may have changed with them"
+
+
+def _circumstances(old: Run, new: Run) -> Iterable[tuple[str, str, str]]:
+    backend = (("backend", f"{run.backend.distribution} {run.backend.version}") for run in (old, new))
+    before, after = (dict([fact]) for fact in backend)
+    for run, facts in ((old, before), (new, after)):
+        for group in (run.versions, run.device, run.machine):
+            facts.update(group)
+    for name in dict.fromkeys((*before, *after)):
+        if before.get(name) != after.get(name):
+            yield name, before.get(name, ""), after.get(name, "")
+
+
+def _markdown_table(headers: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])

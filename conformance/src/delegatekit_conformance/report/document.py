@@ -1,0 +1,169 @@
+"""A run as a JSON document, and back; and one run out of shards. `report.schema.json` describes the document."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from delegatekit_api import DelegateKitError, FormatError
+
+from ..outcome import CaseResult
+from ..run import BackendFacts, Run
+from . import views
+
+#: Version of the document's layout; `report.schema.json` is of the same.
+FORMAT = 2
+#: Fields of a run that two shards of it share; versions of packages, too.
+_SHARED = ("backend", "seed", "profile", "options", "versions")
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of the document."""
+    text = resources.files(__package__).joinpath("report.schema.json").read_text("utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """The document. Numbers that JSON does not have become null."""
+    values = {
+        "format": FORMAT,
+        **asdict(replace(run, results=())),
+        "summary": _summary(run),
+        "cases": [result.to_json() for result in run.results],
+    }
+    del values["results"]
+    return _finite(values)  # type: ignore[no-any-return]
+
+
+def _summary(run: Run) -> dict[str, Any]:
+    """Sums for readers that do not want to add up; `from_json` ignores them."""
+    delegated, total = views.nodes(run.results)
+    return {
+        "cases": len(run.results),
+        "examples": sum(result.examples for result in run.results),
+        "verdicts": {verdict.value: count for verdict, count in views.case_counts(run.results).items()},
+        "faults": len(run.faults),
+        "expected_faults": len(views.expected(run.results)),
+        "unexpected_passes": len(run.unexpected_passes),
+        "core_faults": len(views.core_faults(run.results)),
+        "delegated_nodes": delegated,
+        "nodes": total,
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def from_json(values: Any) -> Run:
+    """The run of a document. Raises FormatError if it is none of this version."""
+    if not isinstance(values, dict) or "format" not in values:
+        raise FormatError("it is not a conformance report: it has no `format`")
+    if values["format"] != FORMAT:
+        raise FormatError(
+            f"its format is {values['format']!r}, this suite reads {FORMAT}",
+            hint="read it with the version of delegatekit-conformance that wrote it",
+        )
+    try:
+        fields = {key: value for key, value in values.items() if key not in ("format", "summary", "cases")}
+        shard = fields["shard"]
+        return Run(
+            **fields
+            | {
+                "backend": BackendFacts(**fields["backend"]),
+                "results": tuple(CaseResult.from_json(case) for case in values["cases"]),
+                "shard": None if shard is None else (int(shard[0]), int(shard[1])),
+                "unused_expectations": tuple(fields["unused_expectations"]),
+            }
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise FormatError(f"it breaks the schema of conformance reports ({type(error).__name__}: {error})") from error
+
+
+def write_json(path: Path, run: Run) -> None:
+    """Write the document to a file."""
+    path.write_text(json.dumps(as_json(run), indent=1, allow_nan=False) + "\n", "utf-8")
+
+
+def read_json(path: Path) -> Run:
+    """The run that `write_json` wrote. Raises FormatError, or OSError if the file cannot be read."""
+    try:
+        values = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise FormatError(f"it is not JSON: {error}", where=str(path)) from error
+    try:
+        return from_json(values)
+    except FormatError as error:
+        raise FormatError(error.what, where=str(path), hint=error.hint) from error
+
+
+def merge(runs: Sequence[Run]) -> Run:
+    """One run out of all shards of it, or out of runs that chose different cases.
+
+    `seconds` are added up. Raises DelegateKitError if the runs do not belong together, a shard is missing, or a case
+    is in two of them.
+    """
+    if not runs:
+        raise DelegateKitError("there is no run to merge")
+    first = runs[0]
+    for run in runs[1:]:
+        for name in _SHARED:
+            if getattr(run, name) != getattr(first, name):
+                raise DelegateKitError(
+                    f"{name} differs: {getattr(first, name)!r} and {getattr(run, name)!r}",
+                    where="merging reports",
+                    hint="merge runs of one backend with the same versions, options, seed and profile",
+                )
+    _check_shards(runs)
+    results: dict[str, CaseResult] = {}
+    for result in (result for run in runs for result in run.results):
+        if result.case in results:
+            raise DelegateKitError(f"{result.case} is in two of the runs", where="merging reports")
+        results[result.case] = result
+    return replace(
+        first,
+        results=tuple(sorted(results.values(), key=lambda result: result.case)),
+        selection=" ".join(dict.fromkeys(run.selection for run in runs)),
+        shard=None,
+        started=min(run.started for run in runs),
+        seconds=sum(run.seconds for run in runs),
+        machine=_joined(run.machine for run in runs),
+        device=_joined(run.device for run in runs),
+        # A pattern is unused if no shard has a case of it.
+        unused_expectations=tuple(
+            pattern for pattern in first.unused_expectations if all(pattern in run.unused_expectations for run in runs)
+        ),
+    )
+
+
+def _check_shards(runs: Sequence[Run]) -> None:
+    shards = {run.shard for run in runs}
+    if shards == {None}:
+        return
+    totals = {shard[1] if shard else 0 for shard in shards}
+    if len(totals) != 1 or 0 in totals:
+        raise DelegateKitError("the runs are shards of different divisions", where="merging reports")
+    total = totals.pop()
+    missing = [str(number) for number in range(1, total + 1) if (number, total) not in shards]
+    if missing:
+        raise DelegateKitError(f"of {total} shards, these are missing: {', '.join(missing)}", where="merging reports")
+
+
+def _joined(facts: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The facts of several machines: what differs is listed."""
+    found: dict[str, dict[str, None]] = {}
+    for machine in facts:
+        for key, value in machine.items():
+            found.setdefault(key, {})[value] = None
+    return {key: "; ".join(values) for key, values in found.items()}

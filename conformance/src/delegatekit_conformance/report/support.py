@@ -1,0 +1,66 @@
+"""The table of operator support that backends' documentation embeds, as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from ..outcome import CaseResult, Verdict
+from ..run import Run
+from . import views
+from .text import clean
+
+_WORDS = {
+    Verdict.UNAVAILABLE: "compiled only",
+    Verdict.FALLBACK: "fallback",
+    Verdict.REFUSED: "refused",
+    Verdict.NOT_EXPORTABLE: "not tested",
+    Verdict.NOT_APPLICABLE: "not tested",
+}
+
+
+def support_csv(run: Run) -> str:
+    """A row for each operator.
+
+    Columns: `operator`; a column for each dtype ("delegated", "delegated 64 %" of the examples, "fallback", "refused",
+    "compiled only", "fault: wrong result", empty where there is no such case); `delegated_share` of the examples of all
+    dtypes from 0 to 1; `constraints`: the reasons of refusals.
+    """
+    table = views.matrix(run.results)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["operator", *table.dtypes, "delegated_share", "constraints"])
+    for operator in table.operators:
+        row = table.row(operator)
+        words = [_words(table.cells.get((operator, dtype))) for dtype in table.dtypes]
+        share = views.share(row)
+        constraints = "; ".join(_constraint(reason, operator) for reason in views.reasons(row))
+        writer.writerow([operator, *words, "" if share is None else f"{share:.3f}", clean(constraints)])
+    return text.getvalue()
+
+
+def write_csv(path: Path, run: Run) -> None:
+    """Write the CSV to a file."""
+    path.write_text(support_csv(run), "utf-8", newline="")
+
+
+def _words(result: CaseResult | None) -> str:
+    if result is None:
+        return ""
+    verdict = result.verdict
+    if verdict.is_fault:
+        return f"{'known fault' if not result.is_fault else 'fault'}: {verdict.value}"
+    if verdict in (Verdict.DELEGATED, Verdict.PARTLY):
+        share = views.share([result])
+        if verdict is Verdict.PARTLY and not share:
+            return "partly delegated"
+        return "delegated" if share == 1 else f"delegated {views.percent(share)}"
+    word: str = _WORDS.get(verdict, verdict.value)
+    return word
+
+
+def _constraint(reason: views.Reason, operator: str) -> str:
+    """A reason that is said of another operator than the row's (one that it is decomposed into) names it."""
+    others = [name for name in reason.operators if name != operator]
+    return f"{', '.join(others)}: {reason.text}" if others and operator not in reason.operators else reason.text

@@ -1,0 +1,158 @@
+"""A whole run: the results with everything that a reader must know to trust or repeat them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from delegatekit import discovery
+
+from .context import Context
+from .outcome import CaseResult
+
+_VERSIONS = ("delegatekit-conformance", "delegatekit", "delegatekit-api", "torch", "executorch", "numpy", "hypothesis")
+
+
+@dataclass(frozen=True)
+class BackendFacts:
+    """What the backend says of itself."""
+
+    name: str
+    distribution: str
+    version: str
+    delegate_id: str = ""
+    summary: str = ""
+    #: Of the plugin interface that the plugin was written for: "1.1".
+    api_version: str = ""
+    #: The lowest precision that it computes float32 graphs in; tolerances follow from it.
+    compute_precision: str = "float32"
+    supports_dynamic_shapes: bool = False
+    #: Whether its blobs can run here, and if not, why.
+    available: bool = True
+    reason: str = ""
+
+    @classmethod
+    def of(cls, name: str) -> BackendFacts:
+        """The facts of an installed backend. Raises what `discovery.get_backend` raises."""
+        backend = discovery.get_backend(name)
+        description = backend.description
+        availability = backend.runtime_availability()
+        return cls(
+            backend.name,
+            backend.distribution,
+            backend.version,
+            description.delegate_id,
+            description.summary,
+            str(backend.info.api_version),
+            description.compute_precision,
+            description.supports_dynamic_shapes,
+            availability.available,
+            availability.reason,
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the suite, or one shard of it."""
+
+    backend: BackendFacts
+    #: One for each case, in the order of the suite.
+    results: tuple[CaseResult, ...]
+    seed: int = 0
+    profile: str = "default"
+    #: The pattern of the names of the cases that were chosen.
+    selection: str = "*"
+    #: (1, 4) is the first of four; None is the whole.
+    shard: tuple[int, int] | None = None
+    #: Options of the backend, as text.
+    options: Mapping[str, str] = field(default_factory=dict)
+    #: Seconds that one example might take.
+    timeout: float = 60.0
+    #: When the run began, in UTC: "2026-11-21T12:00:00Z".
+    started: str = ""
+    #: Seconds of wall time.
+    seconds: float = 0.0
+    #: Versions of the packages that took part: suite, core, API, torch, the backend's wheel and what it requires.
+    versions: Mapping[str, str] = field(default_factory=dict)
+    #: Facts about the machine: "platform", "processor", "cores", "memory", "python".
+    machine: Mapping[str, str] = field(default_factory=dict)
+    #: Facts about the device that ran the delegates, as whoever ran the suite gives them: "name", "driver".
+    device: Mapping[str, str] = field(default_factory=dict)
+    #: Patterns of the expectations file that match no case.
+    unused_expectations: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, context: Context, results: Iterable[CaseResult], **facts: Any) -> Run:
+        """A run in this environment; `facts` are further fields."""
+        backend = BackendFacts.of(context.backend)
+        values: dict[str, Any] = {
+            "seed": context.seed,
+            "profile": context.profile.name,
+            "options": {key: str(value) for key, value in context.options.items()},
+            "timeout": context.timeout,
+            "started": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "versions": versions(backend.distribution),
+            "machine": machine(),
+        }
+        return cls(backend, tuple(results), **(values | facts))
+
+    @property
+    def faults(self) -> tuple[CaseResult, ...]:
+        """Cases with a fault of the backend that nobody expects."""
+        return tuple(result for result in self.results if result.is_fault)
+
+    @property
+    def unexpected_passes(self) -> tuple[CaseResult, ...]:
+        """Cases that an expectation names, and that have no fault."""
+        return tuple(result for result in self.results if result.expected is not None and not result.verdict.is_fault)
+
+
+def versions(distribution: str) -> dict[str, str]:
+    """Versions of what the suite runs on, of a backend's distribution and of what that requires; only of installed."""
+    found: dict[str, str] = {}
+    for name in (*_VERSIONS, distribution, *_requirements(distribution)):
+        try:
+            found.setdefault(name, metadata.version(name))
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _requirements(distribution: str) -> list[str]:
+    try:
+        lines = metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:
+        return []
+    return [match[0] for line in lines if (match := re.match(r"[\w.-]+", line))]
+
+
+def machine() -> dict[str, str]:
+    """Facts about this machine, as text."""
+    facts = {
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
+        "python": platform.python_version(),
+    }
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        facts["memory"] = f"{memory / 2**30:.1f} GiB"
+    except (AttributeError, ValueError, OSError):
+        pass
+    return facts
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
+    except OSError:
+        return platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*: *(.+)$", text, re.M)
+    return match[1].strip() if match else platform.machine()

@@ -1,0 +1,159 @@
+"""Runs cases on a Dask cluster: a task for each case, on workers that have a resource named after the backend.
+
+A Dask worker runs the case in a pool of one worker process of its own, so that a crash of the backend does not end it.
+If it is lost all the same (a reboot, a pulled cable), the scheduler gives its cases to another.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Any
+
+from ..cases import Case, all_cases
+from ..context import Context
+from ..outcome import CaseResult, Outcome, Tally, Verdict
+from ..run import BackendFacts, machine, versions
+from .plan import InputError, Limits, Source
+from .pool import Pool
+
+#: Seconds to wait for the scheduler, and for the first worker that has the resource.
+_PATIENCE = 30.0
+#: The pools of this process, if it is a Dask worker: one for each run.
+_pools: dict[str, Pool] = {}
+_lock = Lock()
+
+
+def run_on_cluster(
+    address: str,
+    context: Context,
+    names: Sequence[str],
+    cases: Mapping[str, Case],
+    limits: Limits,
+    facts: MutableMapping[str, object],
+    source: Source = all_cases,
+) -> Iterator[CaseResult]:
+    """Run the named cases on the cluster at `address`; yields results as they come.
+
+    `cases` is what `source` gives. Facts about the workers go into `facts`: `backend`, `versions` and `machine`, as
+    `Run` has them. Raises InputError if `distributed` is not installed, the scheduler does not answer, no worker has
+    the resource, or workers differ in the versions of what they run.
+    """
+    try:
+        from distributed import Client, KilledWorker, as_completed
+    except ImportError as error:
+        raise InputError(
+            f"--scheduler needs Dask: {error}", hint="pip install 'delegatekit-conformance[cluster]'"
+        ) from error
+    try:
+        client = Client(address, timeout=_PATIENCE, set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise InputError(f"the Dask scheduler does not answer: {error}", where=address) from error
+    try:
+        workers = _able(client, context.backend, address)
+        facts.update(_facts(client, workers, context.backend))
+        run = str(time.time_ns())
+        futures = {
+            client.submit(
+                _run_case,
+                run,
+                name,
+                context,
+                limits,
+                source,
+                resources={context.backend: 1},
+                pure=False,
+                priority=cases[name].cost,
+                key=f"{run}-{name}",
+            ): name
+            for name in names
+        }
+        done = as_completed(list(futures), loop=client.loop)  # type: ignore[no-untyped-call]
+        for future in done:
+            name = futures.pop(future)
+            failure = future.exception()
+            if failure is None:
+                yield CaseResult.from_json(future.result())
+            elif isinstance(failure, KilledWorker):
+                # Dask gives a task up whose workers are lost again and again: it takes whole machines down.
+                yield _lost(cases[name], str(failure))
+            else:
+                raise failure
+            future.release()
+    finally:
+        with suppress(Exception):  # the run is over; what does not answer has nothing to close
+            client.run(_close_pools, on_error="ignore")
+        client.close()  # type: ignore[no-untyped-call]
+
+
+def _able(client: Any, backend: str, address: str) -> list[str]:
+    """The addresses of the workers that have the resource; waits for the first."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        able = [worker for worker, info in workers.items() if (info.get("resources") or {}).get(backend)]
+        if able:
+            return able
+        if time.monotonic() > deadline:
+            raise InputError(
+                f"none of its {len(workers)} workers has the resource {backend}",
+                where=address,
+                hint=f"start workers with `dask worker {address} --resources {backend}=1`",
+            )
+        time.sleep(0.2)
+
+
+def _facts(client: Any, workers: Sequence[str], backend: str) -> dict[str, object]:
+    found = client.run(_worker_facts, backend, workers=list(workers))
+    if not found:
+        return {}
+    (first, (facts, packages, _)), *others = found.items()
+    for address, (_, theirs, _) in others:
+        differ = [name for name in {*packages, *theirs} if packages.get(name) != theirs.get(name)]
+        if differ:
+            raise InputError(f"differs from {first} in the versions of {', '.join(sorted(differ))}", where=address)
+    machines: dict[str, dict[str, None]] = {}
+    for _, _, machine_facts in found.values():
+        for key, value in machine_facts.items():
+            machines.setdefault(key, {})[value] = None
+    joined = {key: "; ".join(values) for key, values in machines.items()}
+    return {"backend": facts, "versions": packages, "machine": joined | {"workers": str(len(workers))}}
+
+
+def _worker_facts(backend: str) -> tuple[BackendFacts, dict[str, str], dict[str, str]]:
+    facts = BackendFacts.of(backend)
+    return facts, versions(facts.distribution), machine()
+
+
+def _run_case(run: str, name: str, context: Context, limits: Limits, source: Source) -> dict[str, Any]:
+    """Run one case in this Dask worker's pool."""
+    with _lock:
+        pool = _pools.get(run)
+        if pool is None:
+            _allow_children()
+            pool = _pools[run] = Pool(context, limits=limits, source=source)
+    return pool.run_case(name).to_json()
+
+
+def _close_pools() -> None:
+    with _lock:
+        while _pools:
+            _pools.popitem()[1].close()
+
+
+def _allow_children() -> None:
+    """Let this process start others.
+
+    Dask's nanny marks its workers as daemons, which multiprocessing lets have no children since these would outlive
+    them. The pool's workers do not: each has a guard that ends it with this process.
+    """
+    multiprocessing.current_process()._config.pop("daemon", None)  # type: ignore[attr-defined]
+
+
+def _lost(case: Case, words: str) -> CaseResult:
+    tally = Tally(case.name, case.tags)
+    tally.add(Outcome(Verdict.CRASH, f"the Dask workers that ran it were lost: {words}", blame="backend"))
+    return tally.result()

@@ -1,0 +1,199 @@
+"""Files that survive a crash: what a worker has done of one case, and which cases of a run are finished.
+
+Both are JSON lines that are only appended to, so what was written before a process died can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..context import Context
+from ..outcome import CaseResult, Outcome
+from ..run import versions
+from .plan import InputError
+
+#: Version of the layout of the file of finished cases.
+FORMAT = 1
+
+
+class Diary:
+    """What a worker writes while it works on one case."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+        if self._file.tell() and not path.read_bytes().endswith(b"\n"):
+            self._file.write("\n")  # who wrote before died in the middle of a line
+
+    def write(self, event: str, **facts: Any) -> None:
+        """Append an event; it is with the operating system when this returns."""
+        self._file.write(json.dumps({"event": event} | facts) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+@dataclass
+class Progress:
+    """What a diary tells; `read` takes in what was appended since the last time."""
+
+    path: Path
+    #: The worker's process id.
+    process: int = 0
+    #: How many examples the case has, once it is known.
+    count: int | None = None
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    #: Smaller examples by the index of the example that they stand for.
+    shrunk: dict[int, Outcome] = field(default_factory=dict)
+    #: The example that was begun and has no outcome.
+    open: int | None = None
+    example: str = ""
+    #: Whether the worker has the examples.
+    prepared: bool = False
+    #: The examples that a worker died of.
+    deaths: set[int] = field(default_factory=set)
+    #: Whether the worker looks for smaller examples; all outcomes are there then.
+    shrinking: bool = False
+    #: Seconds that the step which the worker is in may take.
+    limit: float = 0.0
+    #: Why the case could not be begun.
+    failure: str = ""
+    #: How many events were read, and when the last came (time.monotonic()).
+    events: int = 0
+    when: float = 0.0
+    _offset: int = 0
+
+    def read(self) -> Progress:
+        """Read on; an unfinished last line is left for later."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return self
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            with suppress(ValueError):  # a line that its writer did not finish
+                self._take(json.loads(line))
+                self.events += 1
+                self.when = time.monotonic()
+        return self
+
+    def note(self, index: int, outcome: Outcome) -> None:
+        """Write down the outcome of an example that its worker died of."""
+        diary = Diary(self.path)
+        diary.write("outcome", index=index, outcome=outcome.to_json(), died=True)
+        diary.close()
+        self.read()
+
+    def elapsed(self) -> float:
+        """Seconds since the last event."""
+        return time.monotonic() - self.when if self.when else 0.0
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        self.limit = event.get("limit", self.limit)
+        match event["event"]:
+            case "started":
+                self.process, self.open, self.prepared, self.shrinking = event["process"], None, False, False
+            case "examples":
+                self.count, self.prepared = event["count"], True
+            case "failure":
+                self.failure = event["detail"]
+            case "begin":
+                self.open, self.example = event["index"], event["example"]
+            case "outcome":
+                self.outcomes[event["index"]] = Outcome.from_json(event["outcome"])
+                self.open = None
+                if event.get("died"):
+                    self.deaths.add(event["index"])
+            case "shrink":
+                self.shrinking = True
+            case "shrunk":
+                self.shrunk[event["index"]] = Outcome.from_json(event["outcome"])
+
+
+class Finished:
+    """The file of finished cases of a run, to go on after an interrupt: a line that tells the run, a line per case."""
+
+    def __init__(self, path: Path, context: Context, distribution: str) -> None:
+        """Open or create the file. `distribution` is the backend's.
+
+        Raises InputError if the file is not one of these, or belongs to a run with other settings or versions.
+        """
+        self.path = path
+        #: The results that the file holds, by name of the case.
+        self.results: dict[str, CaseResult] = {}
+        header = _facts(context, distribution)
+        whole = self._read(header) if path.exists() else 0
+        self._file = path.open("r+b" if path.exists() else "w+b")
+        self._file.truncate(whole)  # a line that was cut off in the middle
+        self._file.seek(whole)
+        if not whole:
+            self._write(header)
+
+    def add(self, result: CaseResult) -> None:
+        """Append a result."""
+        self.results[result.case] = result
+        self._write(result.to_json())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, values: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(values).encode() + b"\n")
+        self._file.flush()
+
+    def _read(self, header: Mapping[str, Any]) -> int:
+        """Read the file; returns how many bytes of it are whole lines."""
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if data and not whole:
+            raise InputError("is not a file of finished conformance cases", where=str(self.path))
+        for number, line in enumerate(data[:whole].splitlines(), 1):
+            try:
+                values = json.loads(line)
+                if number == 1:
+                    self._check(values, header)
+                else:
+                    result = CaseResult.from_json(values)
+                    self.results[result.case] = result
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise InputError(
+                    f"line {number} is not one of a file of finished conformance cases: {error!r}", where=str(self.path)
+                ) from error
+        return whole
+
+    def _check(self, found: Mapping[str, Any], header: Mapping[str, Any]) -> None:
+        other = [
+            f"{key} is {found.get(key)!r} there and {value!r} here"
+            for key, value in header.items()
+            if found.get(key) != value
+        ]
+        if other:
+            raise InputError(
+                f"holds the cases of another run: {'; '.join(other)}",
+                where=str(self.path),
+                hint="name another file, or remove this one",
+            )
+
+
+def _facts(context: Context, distribution: str) -> dict[str, Any]:
+    """What two runs must have in common for their results to be put together."""
+    return {
+        "format": FORMAT,
+        "backend": context.backend,
+        "profile": context.profile.name,
+        "seed": context.seed,
+        "options": {key: str(value) for key, value in context.options.items()},
+        "timeout": context.timeout,
+        "versions": versions(distribution),
+    }

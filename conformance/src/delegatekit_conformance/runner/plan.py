@@ -1,0 +1,86 @@
+"""What is to be done, as plain data: limits of a worker, a job for it, and how cases are selected and sharded."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from delegatekit_api import OptionError
+
+from ..cases import Case
+from ..context import Context
+
+#: A shard may carry so much more than its equal part before a case goes to the shard of its next choice.
+_SLACK = 1.1
+#: An example of a case of one example may take this multiple of the case's declared cost, if that is more than
+#: `Context.timeout`: a case that is known to be long is no hang.
+_COST_FACTOR = 4.0
+
+
+#: Gives the cases for a context.
+Source = Callable[[Context], Mapping[str, Case]]
+
+
+class InputError(OptionError):
+    """A file or setting that somebody gave to the suite is wrong. Commands end with exit code 2."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a worker may use, and how often one may die."""
+
+    #: Bytes of private memory that a worker may have (Linux: RLIMIT_DATA), or None.
+    memory: int | None = 8 << 30
+    #: After so many crashes or hangs in one case, the rest of its examples is not tried.
+    crashes: int = 3
+    #: A worker is replaced by a fresh one after so many cases.
+    recycle: int = 40
+
+
+@dataclass(frozen=True)
+class Job:
+    """A piece of work for a worker: the examples of one case from `first` on."""
+
+    case: str
+    #: The file that the worker writes its progress to; files beside it hold what goes to stderr, and tracebacks.
+    journal: str
+    first: int = 0
+
+
+def limit_of(case: Case, examples: int, timeout: float) -> float:
+    """Seconds that one of so many examples of a case may take."""
+    return max(timeout, _COST_FACTOR * case.cost) if examples == 1 else timeout
+
+
+def select(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """The names that match any of the patterns, in their order; no pattern selects all.
+
+    A pattern is one of fnmatch for the whole name ("operators/*conv*"), or leading parts of it ("operators",
+    "operators/aten.add.Tensor").
+    """
+    return [name for name in names if not patterns or any(_matches(name, pattern) for pattern in patterns)]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) or name.startswith(pattern.rstrip("/") + "/")
+
+
+def shard(cases: Mapping[str, Case], names: Sequence[str], index: int, count: int) -> list[str]:
+    """The names of shard `index` (from 1) of `count`, in their order. All shards together are all names.
+
+    A case goes to the shard that its name's hash likes best, of those that have room: a new case moves few others
+    (consistent hashing with bounded loads), and the costs are even.
+    """
+    room = _SLACK * sum(cases[name].cost for name in names) / count
+    loads = [0.0] * count
+    place: dict[str, int] = {}
+    for name in sorted(names, key=lambda name: (-cases[name].cost, zlib.crc32(name.encode()))):
+        cost = cases[name].cost
+        choices = sorted(range(count), key=lambda number: zlib.crc32(f"{number}:{name}".encode()))
+        free = [number for number in choices if loads[number] + cost <= room]
+        chosen = free[0] if free else min(choices, key=loads.__getitem__)
+        loads[chosen] += cost
+        place[name] = chosen
+    return [name for name in names if place[name] == index - 1]

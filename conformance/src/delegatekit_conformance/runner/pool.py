@@ -1,0 +1,336 @@
+"""Runs cases in a pool of worker processes, and makes verdicts of deaths: what no worker survives is seen from here."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
+
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
+
+from ..cases import Case, all_cases
+from ..context import Context
+from ..outcome import CaseResult, Outcome, Tally, Verdict
+from . import work
+from .journal import Progress
+from .plan import Job, Limits, Source
+
+#: How often a worker is looked at, in seconds.
+_POLL = 0.2
+#: So many seconds after its time is up, a worker that did not end itself is ended.
+_GRACE = 10.0
+#: So many bytes of what a dead worker wrote to stderr are kept, and so many frames of its traceback.
+_TAIL = 400
+_FRAMES = 3
+#: So many bytes of the traceback are read.
+_TRACE = 1 << 20
+#: What the frames of the thread that runs the case have in them.
+_HERE = "/work.py"
+#: So many pools in a row may break before a case is given up.
+_BROKEN = 3
+
+
+class PoolClosedError(Exception):
+    """The pool is being closed."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a worker ended: at a signal (negative) or with a status; or not in time."""
+
+    code: int | None
+    late: bool = False
+
+    def __str__(self) -> str:
+        if self.code is None or self.code >= 0:
+            return f"exit status {self.code or 0}"
+        try:
+            return f"signal {signal.Signals(-self.code).name}"
+        except ValueError:  # real-time signals have no name
+            return f"signal {-self.code}"
+
+
+class Pool:
+    """Persistent workers that run cases; a context manager. Its methods may be called from several threads."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        jobs: int = 1,
+        limits: Limits | None = None,
+        cases: Mapping[str, Case] | None = None,
+        source: Source = all_cases,
+    ) -> None:
+        """`jobs` cases run at a time.
+
+        `source` gives the cases, here and in every worker: a function of a module that workers can import. `cases` is
+        what it gives, if the caller has asked it already.
+        """
+        self.context = context
+        self.cases = source(context) if cases is None else cases
+        self._source = source
+        self._jobs = jobs
+        self._limits = limits or Limits()
+        self._folder = TemporaryDirectory(prefix="conformance-")
+        self._spawn = multiprocessing.get_context("spawn")
+        # Nobody writes to it: workers see its end when this process has died.
+        self._lifeline, self._alive = self._spawn.Pipe(duplex=False)
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._count = 0
+        self._workers = _Workers(self._make(jobs, self._limits.recycle))
+        self._fresh = _Workers(self._make(jobs, 1))
+
+    def _make(self, jobs: int, recycle: int) -> Callable[[], ProcessPool]:
+        def make() -> ProcessPool:
+            arguments = (self.context, self._limits, self._lifeline, self._source)
+            return ProcessPool(jobs, recycle, work.prepare, arguments, self._spawn)
+
+        return make
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers; cases that still run are given up."""
+        self._stopping.set()
+        self._workers.stop()
+        self._fresh.stop()
+        self._alive.close()
+        self._lifeline.close()
+        self._folder.cleanup()
+
+    def run(self, names: Sequence[str]) -> Iterator[CaseResult]:
+        """Run the named cases, the long ones first; yields results as they come.
+
+        Closing the iterator, or an interrupt, ends the workers; the pool is of no use then.
+        """
+        order = sorted(names, key=lambda name: -self.cases[name].cost)
+        threads = ThreadPoolExecutor(self._jobs, thread_name_prefix="case")
+        try:
+            for future in as_completed([threads.submit(self.run_case, name) for name in order]):
+                yield future.result()
+        except BaseException:
+            self._stopping.set()
+            raise
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+    def run_case(self, name: str) -> CaseResult:
+        """Run one case to its end, with as many workers as that takes. Raises PoolClosedError if the pool is closed."""
+        case = self.cases[name]
+        progress = Progress(self._path())
+        job = Job(name, str(progress.path))
+        deaths = 0
+        while deaths < self._limits.crashes:
+            first = len(progress.outcomes)
+            death, _ = self._finish(self._workers, work.work, (replace(job, first=first),), progress)
+            if death is None or progress.shrinking:
+                break
+            deaths += 1
+            index = len(progress.outcomes)
+            if progress.open is None and index == first:
+                before = _of_death(progress, death)
+                continue  # it tried nothing: the next worker may get further
+            if progress.open is None:
+                index -= 1  # after the result of an example, before the next was begun
+            progress.note(index, _of_death(progress, death))
+            if index + 1 == progress.count and not _ordinary(progress):
+                break
+        outcomes = [progress.outcomes[index] for index in sorted(progress.outcomes)]
+        if progress.failure:
+            detail = f"the case cannot begin: {progress.failure}"
+            outcomes.append(Outcome(Verdict.RUN_ERROR, detail, blame="backend"))
+        elif not outcomes and deaths:
+            detail = f"before the first example, {before.detail}"
+            outcomes.append(replace(before, detail=detail, example=""))
+        else:
+            progress.shrunk.update(self._shrink_deaths(job, progress))
+        return _result(case, outcomes, progress)
+
+    def _path(self) -> Path:
+        with self._lock:
+            self._count += 1
+            return Path(self._folder.name) / f"{self._count}.jsonl"
+
+    def _finish(
+        self, workers: _Workers, function: Callable[..., Any], arguments: tuple[Any, ...], progress: Progress
+    ) -> tuple[Death | None, Any]:
+        """Have a worker do it; returns how the worker died, or None and what the function returned."""
+        for _ in range(_BROKEN):
+            pool, future = workers.schedule(function, arguments)
+            try:
+                return self._await(pool, future, progress)
+            except BrokenProcessPool:
+                # A worker died while it had nothing to do, and pebble gave up the pool. The diary knows what was done.
+                arguments = (replace(arguments[0], first=len(progress.read().outcomes)), *arguments[1:])
+        return Death(None), None
+
+    def _await(self, pool: ProcessPool, future: ProcessFuture[Any], progress: Progress) -> tuple[Death | None, Any]:
+        events, since, gone = progress.events, time.monotonic(), False
+        while not wait([future], timeout=_POLL).done:
+            now = time.monotonic()
+            if self._stopping.is_set():
+                future.cancel()  # type: ignore[no-untyped-call]
+                raise PoolClosedError
+            if not pool.active and not future.done():
+                raise BrokenProcessPool
+            if progress.read().events != events or not future.running():
+                events, since = progress.events, now
+            elif now - since > (progress.limit or work.PREPARATION) + _GRACE:
+                future.cancel()  # type: ignore[no-untyped-call]
+                return Death(None, late=True), None
+            elif gone and not future.done():
+                # Pebble waits for ever for a worker that ended with status 0.
+                future.cancel()  # type: ignore[no-untyped-call]
+                return Death(0), None
+            gone = progress.process != 0 and not _exists(progress.process)
+        progress.read()
+        try:
+            return None, future.result()
+        except ProcessExpired as error:
+            return Death(error.exitcode), None
+        except CancelledError:
+            raise PoolClosedError from None
+
+    def _shrink_deaths(self, job: Job, progress: Progress) -> dict[int, Outcome]:
+        """Smaller examples for the first crash and the first hang, and their scripts."""
+        found: dict[int, Outcome] = {}
+        for verdict in (Verdict.CRASH, Verdict.TIMEOUT):
+            for index in sorted(progress.outcomes):
+                outcome = progress.outcomes[index]
+                if outcome.verdict is verdict and index in progress.deaths:
+                    found[index] = self._shrink_death(replace(job, first=index), outcome)
+                    break
+        return found
+
+    def _shrink_death(self, job: Job, outcome: Outcome) -> Outcome:
+        progress = Progress(self._path())
+        job = replace(job, journal=str(progress.path))
+        death, shrunk = self._finish(self._fresh, work.shrink_death, (job, outcome.verdict), progress)
+        if death is not None:
+            return outcome
+        outcome = replace(outcome, snippet=shrunk.snippet, shrunk=shrunk.alone is True)
+        if shrunk.alone is False:
+            return replace(outcome, detail=f"{outcome.detail} (not so when it is tried alone)")
+        if not shrunk.smaller:
+            return outcome
+        progress = Progress(self._path())
+        job = replace(job, journal=str(progress.path), first=0)
+        death, _ = self._finish(self._fresh, work.work_alone, (job, shrunk.example), progress)
+        if death is None:
+            return replace(outcome, snippet=shrunk.first_snippet, shrunk=False)
+        small = _of_death(progress, death)
+        if small.verdict is not outcome.verdict:
+            return replace(outcome, snippet=shrunk.first_snippet, shrunk=False)
+        return replace(small, snippet=shrunk.snippet, shrunk=True)
+
+
+class _Workers:
+    """A pool of pebble's that is made when it is first needed, and made anew when it breaks."""
+
+    def __init__(self, make: Callable[[], ProcessPool]) -> None:
+        self._make = make
+        self._pool: ProcessPool | None = None
+        self._lock = threading.Lock()
+
+    def schedule(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> tuple[ProcessPool, ProcessFuture[Any]]:
+        """Have a worker call the function; also returns the pool that does it."""
+        with self._lock:
+            if self._pool is None or not self._pool.active:
+                self._end()
+                self._pool = self._make()
+            return self._pool, self._pool.schedule(function, args=arguments)
+
+    def stop(self) -> None:
+        """End the workers."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        if self._pool is not None:
+            self._pool.stop()  # type: ignore[no-untyped-call]
+            self._pool.join()
+            self._pool = None
+
+
+def _exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _ordinary(progress: Progress) -> bool:
+    """Whether there is a fault for which a worker can seek a smaller example."""
+    return any(
+        (outcome.verdict.is_fault or outcome.core) and index not in progress.deaths
+        for index, outcome in progress.outcomes.items()
+    )
+
+
+def _of_death(progress: Progress, death: Death) -> Outcome:
+    """The outcome of the example that was being tried, with where the worker was and its last words."""
+    trace = _end_of(Path(f"{progress.path}.trace"), _TRACE)
+    words = _end_of(Path(f"{progress.path}.err"), _TAIL).strip()
+    where = _where(trace)
+    after = "" if progress.open is not None or not progress.prepared else "after the result, "
+    detail = f"{after}the process ended with {death}"
+    verdict = Verdict.CRASH
+    if death.late or "Timeout (" in trace[:20]:
+        verdict, detail = Verdict.TIMEOUT, f"{after}no end after {progress.limit:g} s"
+    detail = "".join((detail, f" in {where}" if where else "", f": {words}" if words else ""))
+    return Outcome(verdict, detail, example=progress.example, blame="backend", seconds=progress.elapsed())
+
+
+def _end_of(path: Path, size: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            return file.read(size).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _where(trace: str) -> str:
+    """The innermost frames of the thread that ran the case, in what faulthandler wrote."""
+    threads = re.split(r"^(?:Current thread|Thread) .*$", trace, flags=re.M)[1:]
+    chosen = next((text for text in threads if _HERE in text), "")
+    frames = re.findall(r'^  File "(.+?)", line (\d+) in (\S+)', chosen, re.M)
+    return " < ".join(f"{name} ({Path(file).name}:{line})" for file, line, name in frames[:_FRAMES])
+
+
+def _result(case: Case, outcomes: Sequence[Outcome], progress: Progress) -> CaseResult:
+    tally = Tally(case.name, case.tags)
+    for outcome in outcomes:
+        tally.add(outcome)
+    for index, small in progress.shrunk.items():
+        tally.replace_fault(progress.outcomes[index], small)
+    result = tally.result()
+    missing = (progress.count or 0) - len(progress.outcomes)
+    if missing > 0:
+        words = f"{missing} of {progress.count} examples were not tried after {len(progress.deaths)} crashes or hangs"
+        result = replace(result, detail="; ".join(filter(None, (result.detail, words))))
+    return result

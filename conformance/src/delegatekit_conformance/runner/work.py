@@ -1,0 +1,330 @@
+"""What happens in a worker process: it tries the examples of one case after the other and writes a diary.
+
+The backend under test may crash or hang the process at any point; the supervisor (`pool`) draws the conclusion from the
+diary. Nothing heavy is imported before a worker has its limits.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Any
+
+from ..cases import Case
+from ..context import Context
+from ..outcome import Outcome, Tally, Verdict
+from .journal import Diary, Progress
+from .plan import Job, Limits, Source, limit_of
+
+#: Seconds for what comes before the first example: imports, and drawing the examples.
+PREPARATION = 600.0
+#: How often a child that tries a smaller example is looked at, in seconds.
+_POLL = 0.005
+#: What a child that tries a smaller example ends with when it neither crashed nor hung.
+_SURVIVED = 77
+#: A hang is believed after this part of the time for shrinking, while smaller examples are sought; the smallest is then
+#: tried again with the whole time limit.
+_PATIENCE = 1 / 3
+
+#: What this worker was made for, and the file that faulthandler writes to (it must stay open).
+_context: Context
+_source: Source
+_trace: IO[str] | None = None
+_cases: Mapping[str, Case] | None = None
+#: The end of the pipe that tells this worker's guard that it is alive.
+_alive: int | None = None
+
+
+def prepare(context: Context, limits: Limits, supervisor: Connection | None, source: Source) -> None:
+    """Make this process a worker. `supervisor` reaches its end when the process that started it has died."""
+    global _context, _source
+    _context, _source = context, source
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends a worker at once, even in the middle of a long call
+    if hasattr(os, "fork"):
+        _start_guard(supervisor)
+    _limit(limits)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
+
+
+def _start_guard(supervisor: Connection | None) -> None:
+    """Start a process that ends this worker's whole group once the worker, or its supervisor, is gone.
+
+    So compilers that the backend started do not outlive the worker. The guard is of the group, so the group's number
+    cannot have gone to another one when it is used.
+    """
+    global _alive
+    os.setsid()
+    reading, _alive = os.pipe()
+    if os.fork():
+        os.close(reading)
+        return
+    try:
+        keep = {reading} if supervisor is None else {reading, supervisor.fileno()}
+        for descriptor in _descriptors() - keep:
+            with suppress(OSError):
+                os.close(descriptor)
+        select.select(list(keep), [], [])
+    finally:
+        os.killpg(0, signal.SIGKILL)
+
+
+def _descriptors() -> set[int]:
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with suppress(OSError):
+            return {int(name) for name in os.listdir(folder)}  # noqa: PTH208
+    return set(range(1024))
+
+
+def _limit(limits: Limits) -> None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if limits.memory is not None and sys.platform == "linux":
+        # Not RLIMIT_AS: drivers reserve far more addresses than they use.
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = limits.memory if hard == resource.RLIM_INFINITY else min(hard, limits.memory)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def work(job: Job) -> None:
+    """Try the examples of a case from `job.first` on, then look for smaller examples of the ordinary faults."""
+    diary = _open(job)
+    try:
+        case, examples = _examples(job)
+    except Exception as error:
+        diary.write("failure", detail=f"{type(error).__name__}: {error}")
+        _close(diary)
+        return
+    limit = limit_of(case, len(examples), _context.timeout)
+    diary.write("examples", count=len(examples))
+    for index in range(job.first, len(examples)):
+        _attempt(case, examples[index], index, limit, diary)
+    diary.write("shrink", limit=limit)
+    _shrink_faults(case, examples, job, limit, diary)
+    _close(diary)
+
+
+def work_alone(job: Job, example: Any) -> None:
+    """Try this example of the job's case, whatever the others are; in the diary its index is 0."""
+    diary = _open(job)
+    case = _case(job)
+    limit = limit_of(case, 1, _context.timeout)
+    diary.write("examples", count=1)
+    _attempt(case, example, 0, limit, diary)
+    _close(diary)
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """What came of the search for a smaller example that ends a process in the same way."""
+
+    example: Any
+    #: Scripts of the smallest example and of the one that the search began with.
+    snippet: str
+    first_snippet: str
+    #: Whether the first example ends a process that tries nothing else; None if that was not tried.
+    alone: bool | None = None
+    smaller: bool = False
+
+
+def shrink_death(job: Job, verdict: Verdict) -> Shrunk:
+    """A smaller example than number `job.first` that ends a process in the same way.
+
+    Candidates are tried in forked children, so this process must not have run the backend before.
+    """
+    diary = _open(job)
+    case, examples = _examples(job)
+    diary.write("shrink", limit=PREPARATION)
+    shrunk = _shrink_death(case, examples[job.first], verdict)
+    _close(diary)
+    return shrunk
+
+
+def _shrink_death(case: Case, example: Any, verdict: Verdict) -> Shrunk:
+    snippet = case.snippet(example, _context)
+    if type(case).shrink is Case.shrink or not hasattr(os, "fork"):
+        return Shrunk(example, snippet, snippet)
+    seconds = _context.profile.shrink_seconds
+    patience = seconds * _PATIENCE if verdict is Verdict.TIMEOUT else _context.timeout
+    if _fate(case, example, patience) is not verdict:
+        return Shrunk(example, snippet, snippet, alone=False)
+    deadline = time.monotonic() + seconds
+
+    def fails(candidate: Any) -> bool:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return _fate(case, candidate, patience if verdict is Verdict.TIMEOUT else min(left, patience)) is verdict
+
+    smallest = case.shrink(example, fails, _context)
+    return Shrunk(smallest, case.snippet(smallest, _context), snippet, alone=True, smaller=smallest is not example)
+
+
+def describe(example: Any) -> str:
+    """The example in one line."""
+    method = getattr(example, "describe", None)
+    return str(method() if callable(method) else example)
+
+
+def _open(job: Job) -> Diary:
+    """Begin a job: its diary, and files for what goes to stderr and for tracebacks of crashes and hangs."""
+    global _trace
+    diary = Diary(Path(job.journal))
+    diary.write("started", process=os.getpid(), limit=PREPARATION)
+    errors = os.open(f"{job.journal}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    os.dup2(errors, 2)
+    os.close(errors)
+    faulthandler.cancel_dump_traceback_later()
+    before, _trace = _trace, Path(f"{job.journal}.trace").open("a", encoding="utf-8")  # noqa: SIM115
+    faulthandler.enable(_trace)
+    if before is not None:
+        before.close()
+    _watch(PREPARATION)
+    return diary
+
+
+def _close(diary: Diary) -> None:
+    faulthandler.cancel_dump_traceback_later()
+    diary.write("done")
+    diary.close()
+
+
+def _watch(seconds: float) -> None:
+    """End this process, with a traceback, unless this is called again within so many seconds."""
+    assert _trace is not None
+    faulthandler.dump_traceback_later(seconds, exit=True, file=_trace)
+
+
+def _case(job: Job) -> Case:
+    global _cases  # noqa: PLW0603
+    if _cases is None:
+        _cases = _source(_context)
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)
+    return _cases[job.case]
+
+
+def _examples(job: Job) -> tuple[Case, Sequence[Any]]:
+    case = _case(job)
+    return case, case.examples(_context)
+
+
+def _attempt(case: Case, example: Any, index: int, limit: float, diary: Diary) -> None:
+    assert _trace is not None
+    sys.stderr.flush()
+    for descriptor in (2, _trace.fileno()):  # only what comes of this example is of interest
+        os.ftruncate(descriptor, 0)
+    diary.write("begin", index=index, example=describe(example), limit=limit)
+    _watch(limit)
+    outcome = _run(case, example)
+    _watch(PREPARATION)
+    diary.write("outcome", index=index, outcome=outcome.to_json(), limit=PREPARATION)
+
+
+def _run(case: Case, example: Any) -> Outcome:
+    """The case's outcome for the example, with its description and, for a fault, a script."""
+    start = time.perf_counter()
+    try:
+        outcome = case.run(example, _context)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        kind = Verdict.RUN_ERROR if isinstance(error, Exception) else Verdict.CRASH
+        outcome = Outcome(kind, f"the case was ended by {type(error).__name__}: {error}", blame="backend")
+    changes: dict[str, Any] = {}
+    if not outcome.example:
+        changes["example"] = describe(example)
+    if not outcome.seconds:
+        changes["seconds"] = time.perf_counter() - start
+    if not outcome.snippet and (outcome.verdict.is_fault or outcome.core):
+        changes["snippet"] = case.snippet(example, _context)
+    return replace(outcome, **changes)
+
+
+def _kind(outcome: Outcome) -> tuple[Verdict, str, bool]:
+    return outcome.verdict, outcome.blame, bool(outcome.core)
+
+
+def _shrink_faults(case: Case, examples: Sequence[Any], job: Job, limit: float, diary: Diary) -> None:
+    if type(case).shrink is Case.shrink:
+        return  # the case has no smaller examples
+    outcomes = Progress(Path(job.journal)).read().outcomes
+    tally = Tally(case.name, case.tags)
+    for index in sorted(outcomes):
+        tally.add(outcomes[index])
+    kept = {id(outcome) for outcome in (*tally.faults.values(), *tally.core_faults.values())}
+    for index, outcome in sorted(outcomes.items()):
+        if id(outcome) not in kept or outcome.verdict in (Verdict.CRASH, Verdict.TIMEOUT):
+            continue
+        diary.write("shrink", index=index, limit=PREPARATION)
+        small = _smaller(case, examples[index], outcome, limit)
+        if small is not None:
+            diary.write("shrunk", index=index, outcome=replace(small, shrunk=True).to_json())
+
+
+def _smaller(case: Case, example: Any, outcome: Outcome, limit: float) -> Outcome | None:
+    """The outcome of the smallest example with the same kind of fault; None if that does not go wrong again."""
+    deadline = time.monotonic() + _context.profile.shrink_seconds
+
+    def fails(candidate: Any) -> bool:
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        _watch(limit)
+        alike = _kind(_run(case, candidate)) == _kind(outcome)
+        _watch(PREPARATION)
+        return alike
+
+    smallest = case.shrink(example, fails, _context)
+    if smallest is example:
+        return outcome
+    _watch(limit)
+    found = _run(case, smallest)
+    _watch(PREPARATION)
+    return found if _kind(found) == _kind(outcome) else None
+
+
+def _fate(case: Case, example: Any, seconds: float) -> Verdict | None:
+    """How a process ends that tries the example: CRASH, TIMEOUT after so many seconds, or None if it survives."""
+    child = os.fork()
+    if not child:
+        _live(lambda: case.run(example, _context))
+    deadline = time.monotonic() + seconds
+    while True:
+        process, status = os.waitpid(child, os.WNOHANG)
+        if process:
+            code = os.waitstatus_to_exitcode(status)
+            return None if code == _SURVIVED else Verdict.CRASH
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return Verdict.TIMEOUT
+        time.sleep(_POLL)
+
+
+def _live(action: Callable[[], object]) -> None:
+    """Run the action in a forked child and end it. Does not return."""
+    code = _SURVIVED
+    try:
+        if _alive is not None:
+            os.close(_alive)  # only the worker keeps its guard waiting
+        faulthandler.disable()
+        action()
+    except Exception:
+        pass
+    except BaseException:
+        code = 1
+    finally:
+        os._exit(code)

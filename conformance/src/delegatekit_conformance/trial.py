@@ -1,0 +1,288 @@
+"""One trial: exports a subject, lowers it, loads the file, runs it and compares with the oracle. In this process.
+
+The same is done without any backend, on the runtime's own operators alone, so that a fault of the core is told from a
+fault of the backend.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+import delegatekit
+from delegatekit import LoweredProgram, discovery
+from delegatekit.partition import PartitionPlan
+from delegatekit_api import DelegateKitError, UnsupportedError, operator_name
+
+from .context import Context
+from .oracle import Accuracy, Comparison, compare
+from .outcome import Outcome, Verdict
+from .recipe import Recipe
+
+#: The reference of one call: outputs in double precision, what eager returns without that, and what the outputs become
+#: when the inputs are rounded (None if the subject is not ill-conditioned).
+Reference = tuple[list[torch.Tensor], list[torch.Tensor], "list[torch.Tensor] | None"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is tried: a module with the inputs of one or several calls, and how exact its results can be."""
+
+    module: nn.Module
+    #: Inputs of the calls in order; the first are the example inputs of the export.
+    calls: tuple[tuple[Any, ...], ...]
+    accuracy: Accuracy
+    dynamic_shapes: Any = None
+    #: Whether calls change buffers of the module, so that a call's result depends on the calls before it.
+    stateful: bool = False
+
+    @classmethod
+    def of_recipe(cls, recipe: Recipe) -> Subject:
+        """The subject of a recipe."""
+        accuracy = Accuracy(recipe.reduction_length, recipe.depth, recipe.exact, recipe.ill_conditioned)
+        calls = (recipe.inputs(), *(recipe.inputs(sizes) for sizes in recipe.calls))
+        return cls(recipe.module(), calls, accuracy, recipe.dynamic_shapes())
+
+    @cached_property
+    def program(self) -> ExportedProgram:
+        """The exported program. Raises whatever torch.export raises."""
+        with torch.no_grad():
+            module = copy.deepcopy(self.module) if self.stateful else self.module
+            return torch.export.export(module, self.calls[0], dynamic_shapes=self.dynamic_shapes, strict=False)
+
+    def references(self, roundoff: float) -> Iterator[Reference]:
+        """What eager computes in float64 from the same numbers, call by call; and with inputs off by `roundoff`."""
+        narrow, wide = copy.deepcopy(self.module), copy.deepcopy(self.module).double()
+        shaken = copy.deepcopy(self.module).double() if self.accuracy.ill_conditioned else None
+        for inputs in self.calls:
+            with torch.no_grad():
+                native = flatten(narrow(*_copies(inputs)))
+                double = [_wide(value) for value in inputs]
+                expected = flatten(wide(*double))
+                moved = None if shaken is None else flatten(shaken(*(_shake(value, roundoff) for value in double)))
+            yield expected, native, moved
+
+
+def flatten(result: Any) -> list[torch.Tensor]:
+    """The tensors of a module's result in order, numbers as tensors; None is left out, as in the file."""
+    leaves = (value for value in torch.utils._pytree.tree_leaves(result) if value is not None)
+    return [torch.tensor(value) if isinstance(value, bool | int | float) else value for value in leaves]
+
+
+def try_recipe(recipe: Recipe, context: Context, **lowering: Any) -> Outcome:
+    """Try a recipe; `lowering` are further arguments of `delegatekit.lower`."""
+    try:
+        subject = Subject.of_recipe(recipe)
+    except Exception as error:
+        return Outcome(Verdict.NOT_EXPORTABLE, f"the example is wrong: {words(error)}", example=recipe.describe())
+    return replace(try_subject(subject, context, **lowering), example=recipe.describe())
+
+
+def try_subject(
+    subject: Subject, context: Context, *, backends: Sequence[str] | None = None, **lowering: Any
+) -> Outcome:
+    """Try a subject with the context's backend (or `backends`, in priority order) and without any.
+
+    The outcome's `core` tells what goes wrong without a backend. If both go wrong, core is to blame.
+    """
+    start = time.perf_counter()
+    try:
+        program = subject.program
+        precision = discovery.get_backend(context.backend).description.compute_precision
+        expected = list(subject.references(subject.accuracy.roundoff(precision)))
+    except Exception as error:
+        return Outcome(Verdict.NOT_EXPORTABLE, words(error), seconds=time.perf_counter() - start)
+    backends = [context.backend] if backends is None else list(backends)
+    options = {context.backend: context.options} if context.options else None
+    outcome = _attempt(subject, program, expected, backends, precision, options, lowering)
+    alone = _attempt(subject, program, expected, [], "float64", None, {})
+    refused_alone = alone.verdict is Verdict.REFUSED and outcome.detail == alone.detail
+    if outcome.verdict is Verdict.LOWERING_ERROR and refused_alone:
+        # The core refuses the program, whoever is to run it.
+        outcome = replace(outcome, verdict=Verdict.REFUSED, refusals=alone.refusals)
+    if alone.verdict.is_fault:
+        alone = replace(alone, blame="core")
+        outcome = replace(outcome, core=f"{alone.verdict.value}: {alone.detail}")
+    if outcome.verdict.is_fault:
+        blame = "core" if alone.verdict.is_fault and alone.verdict is outcome.verdict else "backend"
+        if outcome.verdict in (Verdict.MISMATCH, Verdict.RUN_ERROR) and not outcome.delegates:
+            blame = "core"  # nothing of the backend was in it
+        outcome = replace(outcome, blame=blame)
+    return replace(outcome, seconds=time.perf_counter() - start)
+
+
+def _attempt(
+    subject: Subject,
+    exported: ExportedProgram,
+    expected: Sequence[Reference],
+    backends: Sequence[str],
+    precision: str,
+    options: Mapping[str, Mapping[str, Any]] | None,
+    lowering: Mapping[str, Any],
+) -> Outcome:
+    try:
+        program = delegatekit.lower(exported, backends=backends, options=options, **lowering)
+        data = program.buffer
+    except Exception as error:
+        return _not_lowered(exported, backends, options, error)
+    counts = _counts(program, backends)
+    claim = broken_claim(program)
+    if claim and not lowering:
+        return Outcome(Verdict.CLAIM, claim, **counts)
+    for name in backends:
+        available = discovery.get_backend(name).runtime_availability()
+        if counts["delegates"] and not available.available:
+            return Outcome(Verdict.UNAVAILABLE, available.reason, **counts)
+    try:
+        method = delegatekit.load(data)["forward"]
+    except Exception as error:
+        return Outcome(Verdict.LOAD_ERROR, words(error), **counts)
+    worst = Comparison()
+    for number, (inputs, (references, native, moved)) in enumerate(zip(subject.calls, expected, strict=True)):
+        given = _copies(inputs)
+        try:
+            results = flatten(method.run(given))
+        except Exception as error:
+            return Outcome(Verdict.RUN_ERROR, _of_call(number, words(error)), **counts)
+        compared = compare(results, references, native, precision, subject.accuracy, moved)
+        if not compared.agrees:
+            return Outcome(
+                Verdict.MISMATCH,
+                _of_call(number, compared.difference),
+                error=compared.error,
+                tolerance=compared.tolerance,
+                **counts,
+            )
+        changed = _changed(inputs, given)
+        if changed is not None:
+            return Outcome(Verdict.MISMATCH, _of_call(number, f"input {changed} was written to"), **counts)
+        worst = worst.worse(compared)
+    verdict = Verdict.FALLBACK
+    if counts["delegates"]:
+        verdict = Verdict.PARTLY if counts["fallback_calls"] else Verdict.DELEGATED
+    return Outcome(verdict, error=worst.error, tolerance=worst.tolerance, **counts)
+
+
+def broken_claim(program: LoweredProgram) -> str:
+    """A node that a backend claimed and nobody delegated, or one that it refused and got; empty if there is none."""
+    for method in program.methods.values():
+        for plan in _plans(method.plan):
+            for node in plan.fallback:
+                for backend, answer in plan.verdicts.get(node, {}).items():
+                    if answer.supported and not answer.passenger:
+                        return f"{operator_name(node)}: {backend} claimed it, and no delegate has it"
+            # A node may be refused by itself and welcome in the group of another.
+            grouped = {
+                (member, backend)
+                for node, backend in plan.taker.items()
+                if (taken := plan.verdicts.get(node, {}).get(backend)) is not None and taken.supported
+                for member in taken.group
+            }
+            for node, backend in plan.taker.items():
+                if (node, backend) in grouped:
+                    continue
+                taken = plan.verdicts.get(node, {}).get(backend)
+                if taken is not None and not taken.supported:
+                    return f"{operator_name(node)}: {backend} refused it ({taken.reason}), and its delegate has it"
+    return ""
+
+
+def _plans(plan: PartitionPlan) -> Iterator[PartitionPlan]:
+    yield plan
+    for regions in plan.regions.values():
+        for region in regions:
+            yield from _plans(region)
+
+
+def _counts(program: LoweredProgram, backends: Sequence[str]) -> dict[str, Any]:
+    report = program.report().methods[0]
+    refusals = []
+    for method in program.methods.values():
+        for plan in _plans(method.plan):
+            for node in plan.fallback:
+                refusals += [
+                    f"{operator_name(node)}: {_without_names(answer.reason, node)}"
+                    for backend, answer in plan.verdicts.get(node, {}).items()
+                    if backend in backends[:1] and answer.reason
+                ]
+    return {
+        "delegates": len(report.delegates),
+        "delegated_nodes": report.delegated_nodes,
+        "fallback_calls": report.fallback_calls,
+        "refusals": tuple(dict.fromkeys(refusals)),
+    }
+
+
+def _without_names(reason: str, node: Node) -> str:
+    """A reason that does not name this graph's values, so that the same reason is the same in all examples."""
+    for operand in node.all_input_nodes:
+        reason = re.sub(rf"\b{re.escape(operand.name)}\b", "an operand", reason)
+    return reason
+
+
+def _not_lowered(
+    exported: ExportedProgram,
+    backends: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]] | None,
+    error: Exception,
+) -> Outcome:
+    """A refusal, if the program holds what nobody runs; else the backend failed on what it had said it takes."""
+    reasons: tuple[str, ...] = ()
+    if isinstance(error, UnsupportedError):
+        try:
+            rows = delegatekit.explain(exported, backends=backends, options=options).unsupported
+        except Exception:
+            # The core refuses programs of such a kind before it asks anybody; the error itself is the reason.
+            return Outcome(Verdict.REFUSED, words(error), refusals=(str(error).splitlines()[0],))
+        reasons = tuple(f"{row.operator}: {reason}" for row in rows for reason in row.reasons.values())
+        if not reasons and not rows and not backends:
+            reasons = (str(error).splitlines()[0],)
+    verdict = Verdict.REFUSED if reasons else Verdict.LOWERING_ERROR
+    return Outcome(verdict, words(error), refusals=reasons)
+
+
+def words(error: Exception) -> str:
+    """The error in words, with its type unless it is one of DelegateKit's own."""
+    return str(error) if isinstance(error, DelegateKitError) else f"{type(error).__name__}: {error}"
+
+
+def _of_call(number: int, text: str) -> str:
+    return f"call {number}: {text}" if number else text
+
+
+def _copies(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """The same numbers in the same layout, so that who writes to them does not change the original."""
+    return tuple(value.detach().clone() if isinstance(value, torch.Tensor) else value for value in inputs)
+
+
+def _changed(before: Sequence[Any], after: Sequence[Any]) -> int | None:
+    for index, (old, new) in enumerate(zip(before, after, strict=True)):
+        if isinstance(old, torch.Tensor) and not torch.equal(torch.nan_to_num(old), torch.nan_to_num(new)):
+            return index
+    return None
+
+
+def _wide(value: Any) -> Any:
+    """The same numbers in double precision, contiguous: some of eager's kernels go wrong with other strides."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return (value.double() if value.is_floating_point() else value).contiguous()
+
+
+def _shake(value: Any, roundoff: float) -> Any:
+    """The value off by one rounding, up and down in turns."""
+    if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
+        return value
+    signs = torch.ones(value.numel(), dtype=value.dtype)
+    signs[::2] = -1
+    return value * (1 + roundoff * signs.reshape(value.shape))

@@ -1,0 +1,168 @@
+"""The backend "seeded": runs a few operators with torch and keeps every rule. Tests replace lines of this text."""
+
+import json
+import os  # noqa: F401  (for what tests put in)
+import zlib
+from dataclasses import dataclass, field
+
+from delegatekit_api import (
+    ApiVersion,
+    Availability,
+    BackendDescription,
+    BackendOptions,
+    CompileSpec,
+    ExecutionError,
+    FormatError,
+    NamedData,
+    PreprocessResult,
+    Verdict,
+    hookimpl,
+    operator_name,
+    option,
+)
+
+TAKEN = ("aten.add.Tensor", "aten.mul.Tensor", "aten.relu.default", "aten.sigmoid.default", "aten.linear.default")
+KEPT = []
+
+
+@dataclass(frozen=True)
+class Options(BackendOptions):
+    """The options."""
+
+    level: int = option(1, help="How hard to try.", choices=(0, 1, 2))
+    names: frozenset[str] = option(frozenset(), help="Operators to leave.")
+    exact: bool = option(False, help="Whether to be exact.")
+
+
+@hookimpl
+def describe_backend():
+    return BackendDescription(
+        name="seeded",
+        delegate_id="SeededBackend",
+        distribution="delegatekit-seeded",
+        version="1.2",
+        summary="a seeded fault",
+        api_version=ApiVersion(1, 1),
+        options=Options,
+        supports_dynamic_shapes=True,
+        integrity_check=True,
+    )
+
+
+class Partitioner:
+    def keep_operators(self):
+        return {"aten.linear.default"}
+
+    def check(self, node, program):
+        name = operator_name(node)
+        if name not in TAKEN:
+            return Verdict.no(f"{name} is not in the table")
+        if str(node.meta["val"].dtype) != "torch.float32" or node.meta["val"].numel() == 0:
+            return Verdict.no("only float32 tensors with elements are taken")
+        return Verdict.yes()
+
+    def propose(self, program):
+        return None
+
+
+@hookimpl
+def create_partitioner(options):
+    return Partitioner()
+
+
+@hookimpl
+def preprocess(partition, options):
+    view = partition.view
+    named = {}
+    for node, tensor in view.constants.items():
+        data = tensor.contiguous().numpy().tobytes()
+        named[node.name] = NamedData(f"{zlib.crc32(data):08x}", data)
+    steps = []
+    handles = {}
+    for node in view.graph.nodes:
+        if node.op == "call_function":
+            arguments = [item.name if hasattr(item, "name") else item for item in node.args]
+            handles[len(steps)] = (node.meta["debug_handle"],)
+            steps.append([node.name, operator_name(node), arguments])
+    plan = {
+        "inputs": [node.name for node in view.inputs],
+        "outputs": [node.name for node in view.outputs],
+        "constants": {node.name: [named[node.name].key, list(view.constants[node].shape)] for node in view.constants},
+        "steps": steps,
+    }
+    body = json.dumps(plan, sort_keys=True).encode()
+    blob = b"SEED" + zlib.crc32(body).to_bytes(4, "little") + body
+    specs = (CompileSpec("level", b"1"),)
+    return PreprocessResult(blob, specs, tuple(named.values()), handles)
+
+
+@dataclass
+class Handle:
+    plan: dict = None
+    constants: dict = field(default_factory=dict)
+    inputs: tuple = ()
+    outputs: tuple = ()
+    ran: bool = False
+
+
+def matches(tensor, spec):
+    shape = tuple(tensor.shape)
+    fits = shape == spec.shape
+    if spec.dynamic:
+        fits = len(shape) == len(spec.shape) and all(a <= b for a, b in zip(shape, spec.shape, strict=True))
+    return fits and str(tensor.dtype) == f"torch.{spec.dtype}"
+
+
+class Runtime:
+    def is_available(self):
+        return Availability(True)
+
+    def init(self, payload):
+        import torch
+
+        blob = bytes(payload.blob)
+        for spec in payload.compile_specs:
+            if spec.key != "level":
+                raise FormatError("an unknown compile spec", where=spec.key)
+        if blob[:4] != b"SEED" or len(blob) < 8:
+            raise FormatError("not a blob of this backend", where="offset 0")
+        if zlib.crc32(blob[8:]).to_bytes(4, "little") != blob[4:8]:
+            raise FormatError("the checksum is wrong", where="offset 4")
+        plan = json.loads(blob[8:])
+        handle = Handle(plan, {}, payload.inputs, payload.outputs)
+        for name, (key, shape) in plan["constants"].items():
+            if key not in payload.named_data:
+                raise FormatError("needs named data that is not there", where=key)
+            data = bytes(payload.named_data[key])
+            if f"{zlib.crc32(data):08x}" != key:
+                raise FormatError("the checksum of named data is wrong", where=key)
+            handle.constants[name] = torch.frombuffer(bytearray(data), dtype=torch.float32).reshape(shape)
+        return handle
+
+    def execute(self, handle, inputs, outputs):
+        import torch
+
+        if handle.plan is None:
+            raise ExecutionError("the handle was destroyed", where="seeded")
+        if len(inputs) != len(handle.inputs) or len(outputs) != len(handle.outputs):
+            raise ExecutionError("wrong number of tensors", where="seeded")
+        for tensor, spec in zip([*inputs, *outputs], [*handle.inputs, *handle.outputs], strict=True):
+            if not matches(tensor, spec):
+                raise ExecutionError("a tensor has another shape or dtype", where="seeded")
+        handle.ran = True
+        values = dict(handle.constants)
+        values.update(zip(handle.plan["inputs"], inputs, strict=True))
+        for name, operator, arguments in handle.plan["steps"]:
+            _, packet, overload = operator.split(".")
+            function = getattr(getattr(torch.ops.aten, packet), overload)
+            values[name] = function(*(values[a] if isinstance(a, str) else a for a in arguments))
+        for output, name in zip(outputs, handle.plan["outputs"], strict=True):
+            output.resize_(values[name].shape).copy_(values[name])
+
+    def destroy(self, handle):
+        handle.plan = None
+
+
+@hookimpl
+def create_runtime():
+    return Runtime()

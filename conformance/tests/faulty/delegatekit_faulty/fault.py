@@ -1,0 +1,90 @@
+"""What a seeded fault is: where it takes hold of a sound backend, and where the suite is expected to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+#: Computes an operator's result wrongly: gets its name, positional and keyword arguments, and the sound function.
+Intercept: TypeAlias = "Callable[[str, list[Any], dict[str, Any], Callable[..., Any]], Any]"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    `part` says which part of the backend it changes: "call" (an operator's result), "describe", "options",
+    "partitioner", "preprocess" or "runtime"; `change` is then called with the sound part and returns the faulty one,
+    or for "call" in the place of each operator.
+    """
+
+    name: str
+    what: str
+    part: str
+    change: Callable[..., Any]
+    #: Patterns of the cases that are run to find it: those that concern what is broken.
+    select: tuple[str, ...]
+    #: The sound backend that it is built on.
+    base: str = "reference"
+
+
+class Wrapped:
+    """Something whose attributes are another's, but for those that a subclass has."""
+
+    def __init__(self, sound: Any) -> None:
+        self._sound = sound
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sound, name)
+
+
+_faults: dict[str, Fault] = {}
+
+
+def fault(part: str, *select: str, base: str = "reference") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as the change of a fault, named after it; its docstring says what is wrong."""
+
+    def register(change: Callable[..., Any]) -> Callable[..., Any]:
+        name = change.__name__.strip("_").replace("_", "-")
+        what = " ".join((change.__doc__ or "").split()).rstrip(".")
+        if name in _faults or not what:
+            raise ValueError(f"fault {name} stands twice or says nothing")
+        _faults[name] = Fault(name, what, part, change, select, base)
+        return change
+
+    return register
+
+
+def wrong(operators: Sequence[str] | str, *select: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function that computes these operators wrongly: (operator's name, args, kwargs, sound) -> result.
+
+    Without `select`, the cases of the operators themselves find it.
+    """
+    names = {operators} if isinstance(operators, str) else set(operators)
+
+    def register(compute: Callable[..., Any]) -> Callable[..., Any]:
+        def intercept(name: str, args: list[Any], kwargs: dict[str, Any], sound: Callable[..., Any]) -> Any:
+            if name not in names:
+                return sound(*args, **kwargs)
+            return compute(name, args, kwargs, sound)
+
+        intercept.__name__, intercept.__doc__ = compute.__name__, compute.__doc__
+        fault("call", *(select or tuple(f"operators/{name}/*" for name in sorted(names))))(intercept)
+        return compute
+
+    return register
+
+
+def all_faults() -> dict[str, Fault]:
+    """All faults by name. Imports torch."""
+    from . import calls, manners, parts  # noqa: F401  they register what they define
+
+    return description_faults() | _faults
+
+
+def description_faults() -> dict[str, Fault]:
+    """The faults that show when the backend is only described. Does not import torch, as a plugin must not then."""
+    from . import descriptions  # noqa: F401
+
+    return {name: fault for name, fault in _faults.items() if fault.part in ("describe", "options")}

@@ -1,0 +1,498 @@
+"""The contract: a sound backend keeps every rule, and each rule finds the fault that it is there for."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from delegatekit_conformance.cases import Broken, contract, specimens
+from delegatekit_conformance.cases.fresh import in_fresh_process
+from delegatekit_conformance.context import PROFILES, Context
+from delegatekit_conformance.outcome import Outcome, Verdict
+
+CONTEXT = Context("seeded", PROFILES["quick"])
+RULES = {case.name.removeprefix("contract/"): case for case in contract.cases()}
+SOURCE = Path(__file__).with_name("contract_backend.py").read_text()
+
+#: Rules that start processes: tried together, since each costs seconds.
+SLOW = ("listing-imports-nothing", "describing-imports-little", "import-time", "silent", "no-network")
+SLOW += ("no-files-left", "nothing-left-running", "runs-elsewhere", "same-bytes-elsewhere")
+
+Install = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two programs and a few questions are enough for faults that show in any."""
+    programs = {name: specimens.SPECIMENS[name] for name in ("arithmetic", "linear")}
+    monkeypatch.setattr(specimens, "SPECIMENS", programs)
+    few = ("convolution", "several results", "bytes", "branches")
+    questions = programs | {name: specimens.QUESTIONS[name] for name in few}
+    monkeypatch.setattr(specimens, "QUESTIONS", questions)
+    for module in (contract.compiler,):
+        monkeypatch.setattr(module, "SPECIMENS", programs)
+
+
+@pytest.fixture
+def install(install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Installs the backend with lines of its source replaced."""
+
+    def install(*changes: tuple[str, str]) -> None:
+        source = SOURCE
+        for old, new in changes:
+            assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in the backend"
+            source = source.replace(old, new)
+        ast.parse(source)
+        folder = install_plugin("seeded", source)
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+
+    return install
+
+
+def try_rule(name: str) -> Outcome:
+    case = RULES[name]
+    (example,) = case.examples(CONTEXT)
+    return case.run(example, CONTEXT)
+
+
+@pytest.mark.parametrize("rule", [name for name in RULES if name not in SLOW])
+def test_a_sound_backend_keeps_the_rule(install: Install, rule: str) -> None:
+    install()
+    outcome = try_rule(rule)
+    assert outcome.verdict in (Verdict.PASSED, Verdict.NOT_APPLICABLE), outcome.detail
+    assert outcome.verdict is Verdict.PASSED, outcome.detail
+
+
+RETURN = "    return PreprocessResult(blob, specs, tuple(named.values()), handles)\n"
+EXECUTE = "        values = dict(handle.constants)\n"
+WRITE = "            output.resize_(values[name].shape).copy_(values[name])\n"
+INIT = "        return handle\n"
+DESTROY = "        handle.plan = None\n"
+CHECK = "        name = operator_name(node)\n"
+
+#: Rule -> the faults that it must find: what is replaced by what, and a word of the verdict's detail.
+FAULTS: list[tuple[str, str, str, str]] = [
+    ("listed", '        distribution="delegatekit-seeded",', '        distribution="other",', "distribution"),
+    ("listed", '        name="seeded",', '        name="another",', "calls itself"),
+    ("version", '        version="1.2",', '        version="1.3",', "installed"),
+    ("version", '        version="1.2",', '        version="newest",', "PEP 440"),
+    ("summary", '"a seeded fault"', '""', "empty"),
+    ("summary", '"a seeded fault"', '"two\\nlines"', "one plain line"),
+    ("summary", '"a seeded fault"', '"x" * 200', "200 characters"),
+    ("api-version", "ApiVersion(1, 1)", "ApiVersion(1, 0), owns_state=True", "came with API 1.1"),
+    (
+        "description-twice",
+        '        delegate_id="SeededBackend",',
+        '        delegate_id="S" + os.urandom(4).hex(),',
+        "differently",
+    ),
+    ("delegate-id", '"SeededBackend"', '"Seeded Backend"', "printable"),
+    ("delegate-id", '"SeededBackend"', '"XnnpackBackend"', "same delegate id"),
+    ("precision", "        options=Options,", '        options=Options, compute_precision="float24",', "float24"),
+    ("precision", "        options=Options,", "        options=Options, overread_bytes=1 << 20,", "beyond"),
+    ("hooks", "@hookimpl\ndef create_partitioner", "def create_partitioner", "no create_partitioner"),
+    ("hooks", "@hookimpl\ndef preprocess", "def preprocess", "neither"),
+    ("options-documented", 'help="How hard to try."', 'help=""', "level"),
+    ("options-documented", '    """The options."""\n', "", "docstring"),
+    ("options-defaults", "option(1, help", "option(5, help", "level"),
+    ("options-defaults", "exact: bool = option(False", "exact: bool = option(0", "exact"),
+    ("options-strings", "    exact: bool", "    def to_mapping(self):\n        return {}\n    exact: bool", "lost"),
+    (
+        "options-refused",
+        "    exact: bool",
+        "    @classmethod\n    def from_mapping(cls, v, *, backend=''):\n        return cls()\n    exact: bool",
+        "is taken",
+    ),
+    (
+        "options-refused",
+        "    exact: bool",
+        "    @classmethod\n    def from_mapping(cls, v, *, backend=''):\n        return cls(**v)\n    exact: bool",
+        "TypeError",
+    ),
+    ("check-changes-nothing", CHECK, CHECK + "        node.meta['seen'] = 1\n", "metadata"),
+    ("check-changes-nothing", CHECK, CHECK + "        node.name = node.name + '_'\n", "name"),
+    (
+        "check-changes-nothing",
+        CHECK,
+        CHECK + "        for tensor in program.constants.values(): tensor.mul_(1)\n",
+        "constant",
+    ),
+    ("check-changes-nothing", "        return None\n", "        program.constants.clear()\n", "constants"),
+    (
+        "check-repeatable",
+        CHECK,
+        CHECK + "        KEPT.append(node)\n        if len(KEPT) % 2: return Verdict.no('not this time')\n",
+        "later",
+    ),
+    (
+        "check-repeatable",
+        CHECK,
+        CHECK
+        + "        self.n = getattr(self, 'n', 0) + 1\n        if self.n > 3: return Verdict.no('enough of this')\n",
+        "later",
+    ),
+    ("refusal-reasons", 'Verdict.no(f"{name} is not in the table")', "Verdict.no(name)", "no sentence"),
+    ("refusal-reasons", 'Verdict.no(f"{name} is not in the table")', "Verdict(False)", "without a reason"),
+    (
+        "refusal-reasons",
+        'Verdict.no(f"{name} is not in the table")',
+        "Verdict.no(f'cannot take it: {object()}')",
+        "programmers",
+    ),
+    ("refusal-reasons", CHECK, CHECK + "        if node.meta['val'].dtype: pass\n", "raises AttributeError"),
+    ("keep-operators", '{"aten.linear.default"}', '{"linear"}', "no operator"),
+    ("keep-operators", '{"aten.linear.default"}', '"aten.linear.default"', "keep_operators gives"),
+    (
+        "groups",
+        "        return Verdict.yes()",
+        "        return Verdict.yes(group=[next(iter(program.graph.nodes))])",
+        "no node",
+    ),
+    (
+        "proposals",
+        "        return None\n",
+        "        return [[n for n in program.graph.nodes if n.op == 'call_function']]\n",
+        "refuses",
+    ),
+    (
+        "proposals",
+        "        return None\n",
+        "        nodes = [node for node in program.graph.nodes if node.op == 'call_function']\n"
+        "        return [[node] for node in nodes if self.check(node, program).supported] * 2\n",
+        "twice",
+    ),
+    (
+        "unknown-operators",
+        'Verdict.no(f"{name} is not in the table")',
+        "Verdict.yes() if 'mystery' in name else Verdict.no('is not in the table')",
+        "invented",
+    ),
+    ("unknown-operators", CHECK, CHECK + "        node.target._overloadname and TAKEN.index(name)\n", "raises"),
+    ("compiles-what-it-takes", RETURN, "    raise KeyError('no such thing')\n", "cannot be lowered"),
+    ("compiles-what-it-takes", INIT, "        raise FormatError('no')\n", "cannot be loaded"),
+    ("compiling-changes-nothing", RETURN, "    for t in view.constants.values(): t.add_(0)\n" + RETURN, "constant"),
+    (
+        "compiling-changes-nothing",
+        RETURN,
+        "    partition.exported_program.graph.create_node('placeholder', 'z')\n" + RETURN,
+        "nodes",
+    ),
+    (
+        "compiling-changes-nothing",
+        RETURN,
+        "    for n in view.graph.nodes: n.meta.pop('stack_trace', None)\n" + RETURN,
+        "metadata",
+    ),
+    ("same-bytes", RETURN, RETURN.replace("blob,", "blob + os.urandom(2),"), "different blobs"),
+    (
+        "same-bytes",
+        '    specs = (CompileSpec("level", b"1"),)',
+        '    specs = (CompileSpec("level", os.urandom(1)),)',
+        "compile specs",
+    ),
+    (
+        "results-are-bytes",
+        '    specs = (CompileSpec("level", b"1"),)',
+        '    specs = (CompileSpec("level", b"1"),) * 2',
+        "twice",
+    ),
+    ("results-are-bytes", RETURN, RETURN.replace("blob,", "[blob, 'text'],"), "the blob is"),
+    ("named-data", 'NamedData(f"{zlib.crc32(data):08x}", data)', "NamedData(node.name, data)", "other weights"),
+    (
+        "named-data",
+        'NamedData(f"{zlib.crc32(data):08x}", data)',
+        'NamedData(f"{zlib.crc32(data):08x}", data, 24)',
+        "power of two",
+    ),
+    ("debug-handles", 'node.meta["debug_handle"],', 'node.meta["debug_handle"] + 900,', "that of no node"),
+    ("available", "Availability(True)", "Availability(False)", "the reason is"),
+    ("available", "Availability(True)", "os.nothing", "AttributeError"),
+    ("available", "Availability(True)", "True", "not an Availability"),
+    ("available", "Availability(True)", "Availability(os.urandom(1)[0] < 300, os.urandom(3).hex())", "and then"),
+    (
+        "repeated-calls",
+        EXECUTE,
+        "        last, handle.last = getattr(handle, 'last', inputs[0]), inputs[0].clone()\n"
+        "        inputs = [last, *inputs[1:]]\n" + EXECUTE,
+        "in call 3",
+    ),
+    ("inputs-unwritten", EXECUTE, EXECUTE + "        inputs[0].add_(1)\n", "writes into its inputs"),
+    ("outputs-written", WRITE, "            output[1:].copy_(values[name][1:])\n", "full of"),
+    ("outputs-written", WRITE, "            output.mul_(0).add_(values[name])\n", "nan"),
+    (
+        "tensors-anywhere",
+        EXECUTE,
+        EXECUTE + "        inputs = [t.as_strided(t.shape, t.stride(), 0) for t in inputs]\n",
+        "aligned",
+    ),
+    (
+        "tensors-anywhere",
+        WRITE,
+        WRITE
+        + "            place = max(0, output.storage_offset() - 1)\n"
+        + "            output.as_strided((1,), (1,), place)[0] = values[name].reshape(-1)[0]\n",
+        "memory around|aligned",
+    ),
+    (
+        "many-handles",
+        INIT,
+        "        KEPT.append(handle)\n" + "        handle.plan = KEPT[0].plan if len(KEPT) > 8 else plan\n" + INIT,
+        "32 handles|ExecutionError|wrong number",
+    ),
+    (
+        "many-handles",
+        DESTROY,
+        "        import gc\n        for h in gc.get_objects():\n            if type(h) is Handle: h.plan = None\n",
+        "destroyed",
+    ),
+    ("destroy-twice", DESTROY, "        del handle.plan\n" + "        del handle.outputs\n", "destroy"),
+    ("execute-after-destroy", DESTROY, "        pass\n", "no error"),
+    (
+        "execute-after-destroy",
+        '            raise ExecutionError("the handle was destroyed", where="seeded")',
+        "            pass",
+        "not ExecutionError",
+    ),
+    (
+        "init-again",
+        INIT,
+        "        KEPT.append(blob)\n        if KEPT.count(blob) > 2: raise FormatError('only twice', where='x')\n"
+        + INIT,
+        "only twice",
+    ),
+    ("never-executed", DESTROY, "        if not handle.ran: raise KeyError('ran')\n" + DESTROY, "ran"),
+    (
+        "two-threads",
+        EXECUTE,
+        "        KEPT.append(inputs)\n        import time; time.sleep(0.001)\n"
+        + "        inputs = [KEPT[-1][0] * len(KEPT), *KEPT[-1][1:]]\n        KEPT.pop()\n"
+        + EXECUTE,
+        "with two threads",
+    ),
+    ("nothing-kept", EXECUTE, "        KEPT.append(inputs)\n" + EXECUTE, "tensors of a call"),
+    ("nothing-kept", INIT, "        KEPT.append(payload)\n" + INIT, "payload"),
+    (
+        "wrong-count",
+        "        if len(inputs) != len(handle.inputs) or len(outputs) != len(handle.outputs):",
+        "        if len(outputs) != len(handle.outputs):",
+        "too few inputs|too many inputs",
+    ),
+    (
+        "wrong-count",
+        "        if len(inputs) != len(handle.inputs) or len(outputs) != len(handle.outputs):",
+        "        if len(inputs) != len(handle.inputs):",
+        "outputs",
+    ),
+    (
+        "wrong-shape",
+        "    fits = shape == spec.shape\n",
+        "    fits = True\n",
+        "too small|another rank|too large|reversed",
+    ),
+    ("wrong-dtype", '    return fits and str(tensor.dtype) == f"torch.{spec.dtype}"', "    return fits", "as torch"),
+    (
+        "foreign-blobs",
+        '            raise FormatError("not a blob of this backend", where="offset 0")',
+        "            return Handle({}, {}, payload.inputs, payload.outputs)",
+        "an empty blob: no error",
+    ),
+    (
+        "foreign-blobs",
+        '            raise FormatError("not a blob of this backend", where="offset 0")',
+        "            raise ValueError(blob[:4])",
+        "ValueError",
+    ),
+    (
+        "foreign-blobs",
+        '            raise FormatError("not a blob of this backend", where="offset 0")',
+        '            raise FormatError("not a blob")',
+        "neither where",
+    ),
+    ("missing-named-data", "            if key not in payload.named_data:", "            if not key:", "KeyError"),
+    (
+        "unknown-compile-spec",
+        '                raise FormatError("an unknown compile spec", where=spec.key)',
+        "                raise KeyError(spec.key)",
+        "KeyError",
+    ),
+    (
+        "changing-sizes",
+        WRITE,
+        "            output.view(-1)[: values[name].numel()].copy_(values[name].view(-1))\n",
+        "has shape",
+    ),
+    ("changing-sizes", "all(a <= b for a, b in zip(shape, spec.shape, strict=True))", "True", "out of bounds"),
+    (
+        "right-results",
+        '    "steps": steps,\n',
+        '    "steps": [[n, o.replace("add", "sub"), a] for n, o, a in steps],\n',
+        "relative error",
+    ),
+    ("right-results", EXECUTE, "        KEPT or KEPT.extend(inputs)\n        inputs = KEPT\n" + EXECUTE, "call 2"),
+]
+
+
+@pytest.mark.parametrize(("rule", "old", "new", "word"), FAULTS, ids=[f"{f[0]}-{i}" for i, f in enumerate(FAULTS)])
+def test_the_rule_finds_the_fault(install: Install, rule: str, old: str, new: str, word: str) -> None:
+    install((old, new))
+    outcome = try_rule(rule)
+    assert outcome.verdict is Verdict.VIOLATION, outcome.detail
+    assert any(part in outcome.detail for part in word.split("|")), outcome.detail
+    assert outcome.blame == "backend"
+
+
+def test_a_proposal_that_is_not_convex_is_found(install: Install) -> None:
+    install(
+        ("TAKEN = (", 'TAKEN = ("aten.cat.default", '),
+        (
+            "        return None\n",
+            "        ends = ('aten.sigmoid.default', 'aten.cat.default')\n"
+            "        return [[node for node in program.graph.nodes if str(node.target) in ends]]\n",
+        ),
+    )
+    outcome = try_rule("proposals")
+    assert outcome.verdict is Verdict.VIOLATION
+    assert "not convex: aten.mul.Tensor lies in between" in outcome.detail
+
+
+def test_every_rule_has_a_seeded_fault() -> None:
+    assert {fault[0] for fault in FAULTS} | set(SLOW) == set(RULES)
+
+
+# Rules that look at whole processes
+
+FRESH = "    view = partition.view\n"
+#: Only in processes of the suite: this one must not be harmed.
+HARM = """
+    if "delegatekit-conformance-" in os.environ["HOME"]:
+        import socket, subprocess, threading, time
+        os.write(1, b"compiling...")
+        try:
+            socket.socket().connect(("192.0.2.1", 80))
+        except OSError:
+            pass
+        with open("left.txt", "w") as file:
+            file.write("x")
+        os.makedirs(os.environ["XDG_CACHE_HOME"], exist_ok=True)
+        with open(os.environ["XDG_CACHE_HOME"] + "/kept", "w") as file:
+            file.write("x")
+        threading.Thread(target=time.sleep, args=(60,), daemon=True, name="Poller").start()
+        subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)
+"""
+
+
+@pytest.mark.slow
+def test_a_sound_backend_does_no_harm_to_processes(install: Install) -> None:
+    install()
+    for rule in SLOW:
+        outcome = try_rule(rule)
+        assert outcome.verdict is Verdict.PASSED, f"{rule}: {outcome.detail}"
+
+
+def test_harm_to_processes_is_found(install: Install) -> None:
+    install((FRESH, FRESH + HARM))
+    for rule, words in {
+        "silent": "prints to standard output: 'compiling...",
+        "no-network": "uses the network: socket.connect ('192.0.2.1', 80)",
+        "no-files-left": "leaves 1 files behind: work/left.txt",
+        "nothing-left-running": "leaves threads running: Poller",
+    }.items():
+        outcome = try_rule(rule)
+        assert outcome.verdict is Verdict.VIOLATION, rule
+        assert words in outcome.detail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        ("subprocess.Popen(['sleep', '60'], stdout=2)", "child process"),
+        ("subprocess.run('sleep 60 >&2 &', shell=True)", "after the one that started it has ended"),
+    ],
+)
+def test_processes_that_are_left_are_found(install: Install, harm: str, words: str) -> None:
+    guard = '    if "delegatekit-conformance-" in os.environ["HOME"]:\n'
+    install((FRESH, FRESH + guard + f"        import subprocess; {harm}\n"))
+    outcome = try_rule("nothing-left-running")
+    assert outcome.verdict is Verdict.VIOLATION
+    assert words in outcome.detail
+
+
+@pytest.mark.slow
+def test_files_that_depend_on_the_order_of_sets_are_found(install: Install) -> None:
+    install(('        "steps": steps,\n', '        "steps": steps,\n        "order": list(set("abcdefgh")),\n'))
+    outcome = try_rule("same-bytes-elsewhere")
+    assert outcome.verdict is Verdict.VIOLATION
+    assert "different hash seeds" in outcome.detail
+
+
+def test_blobs_that_only_their_maker_can_run_are_found(install: Install) -> None:
+    refuse = "        if not KEPT: raise FormatError('never seen', where='blob')\n"
+    install((RETURN, "    KEPT.append(blob)\n" + RETURN), (INIT, refuse + INIT))
+    outcome = try_rule("runs-elsewhere")
+    assert outcome.verdict is Verdict.VIOLATION
+    assert "never seen" in outcome.detail
+
+
+@pytest.mark.slow
+def test_heavy_imports_are_found(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    burn = "import torch, time\nend = time.process_time() + 0.6\nwhile time.process_time() < end: pass\n"
+    install(("KEPT = []\n", "KEPT = []\n" + burn))
+    assert "imports torch" in try_rule("describing-imports-little").detail
+    assert "CPU seconds, more than" in try_rule("import-time").detail
+    (tmp_path / "sitecustomize.py").write_text("import delegatekit_seeded_plugin")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
+    contract.process._imports_of.cache_clear()
+    assert "before anybody asks" in try_rule("listing-imports-nothing").detail
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashed: SIGSEGV"),
+        ("import os; os._exit(0)", "ended with exit code 0"),
+        ("raise KeyError('lost')", "exit code 1: KeyError: 'lost'"),
+        ("import time; time.sleep(60)", "did not end within 1 s"),
+    ],
+)
+def test_a_fresh_process_that_fails_breaks_the_rule(script: str, words: str) -> None:
+    with pytest.raises(Broken, match=re.escape(words)):
+        in_fresh_process(script, Context("seeded", timeout=2.0), torch_free=True)
+
+
+def test_a_fresh_process_has_folders_of_its_own() -> None:
+    script = "import os; answer['cwd'] = os.listdir('.'); open('a', 'w'); print('said', given, os.environ['HOME'])"
+    fresh = in_fresh_process(script, CONTEXT, 3, torch_free=True)
+    assert fresh.answer == {"cwd": []}
+    assert fresh.files == ("work/a",)
+    assert fresh.stdout.startswith("said 3 ")
+    assert not Path(fresh.stdout.split()[2]).exists()
+    assert not fresh.orphans
+
+
+# What there is nothing to try with
+
+
+def test_a_backend_without_runtime_is_not_asked_to_run(install: Install) -> None:
+    install(("Availability(True)", "Availability(False, 'the device is not here')"))
+    for rule, case in RULES.items():
+        if rule not in SLOW:
+            outcome = try_rule(rule)
+            assert not outcome.verdict.is_fault, f"{rule}: {outcome.detail}"
+            if case in contract.runtime.RULES and rule != "available":
+                assert outcome.verdict is Verdict.NOT_APPLICABLE
+                assert "the device is not here" in outcome.detail
+
+
+def test_a_backend_that_takes_nothing_breaks_no_rule(install: Install) -> None:
+    install(("        if name not in TAKEN:", "        if True:"))
+    for rule in RULES:
+        if rule not in SLOW:
+            outcome = try_rule(rule)
+            assert not outcome.verdict.is_fault, f"{rule}: {outcome.detail}"
+    assert "it takes nothing of arithmetic, linear" in try_rule("same-bytes").detail

@@ -1,0 +1,130 @@
+"""What changed between two runs of a backend."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from delegatekit_conformance import report
+from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
+from delegatekit_conformance.run import BackendFacts, Run
+
+
+def case(verdict: Verdict | None, name: str = "operators/a/float32", **fields: Any) -> CaseResult:
+    counts = {verdict: 4} if verdict else {}
+    faults = (Outcome(verdict, "off by one", blame="backend"),) if verdict and verdict.is_fault else ()
+    return CaseResult(name, {"room": "operators"}, **{"counts": counts, "faults": faults} | fields)
+
+
+def run(*results: CaseResult, **fields: Any) -> Run:
+    facts = BackendFacts("acme", "delegatekit-acme", "2.1")
+    versions = {"delegatekit-conformance": "0.1.0", "acme-compiler": "5.0"}
+    return Run(facts, results, **{"versions": versions} | fields)
+
+
+def groups(old: CaseResult, new: CaseResult) -> tuple[list[str], bool]:
+    found = report.diff(run(old), run(new))
+    return [change.group for change in found.changes], found.is_regression
+
+
+MIXED = {Verdict.DELEGATED: 2, Verdict.FALLBACK: 2}
+LESS = {Verdict.DELEGATED: 1, Verdict.FALLBACK: 3}
+BOTH = {Verdict.MISMATCH: 1, Verdict.CRASH: 1}
+CORE = (Outcome(Verdict.RUN_ERROR, core="run error: x", blame="core"),)
+
+
+@pytest.mark.parametrize(
+    "old, new, expected, regression",
+    [
+        (case(Verdict.DELEGATED), case(Verdict.DELEGATED), [], False),
+        (case(Verdict.DELEGATED), case(Verdict.MISMATCH), ["faults"], True),
+        (case(Verdict.MISMATCH), case(Verdict.MISMATCH), [], False),
+        (case(Verdict.MISMATCH), case(None, counts=BOTH), ["faults"], True),
+        (case(None, counts=BOTH), case(Verdict.MISMATCH), ["verdicts"], False),
+        (case(Verdict.MISMATCH), case(Verdict.FALLBACK), ["fixed"], False),
+        (case(Verdict.MISMATCH), case(Verdict.MISMATCH, expected="known"), ["verdicts"], False),
+        (case(Verdict.MISMATCH, expected="known"), case(Verdict.MISMATCH), ["faults"], True),
+        (case(Verdict.DELEGATED), case(Verdict.FALLBACK), ["lost"], True),
+        (case(Verdict.DELEGATED), case(Verdict.PARTLY), ["lost"], True),
+        (case(Verdict.FALLBACK), case(Verdict.REFUSED), ["lost"], True),
+        (case(Verdict.FALLBACK), case(Verdict.DELEGATED), ["gained"], False),
+        (case(None, counts=MIXED), case(None, counts=LESS), ["lost"], True),
+        (case(None, counts=LESS), case(None, counts=MIXED), ["gained"], False),
+        (case(Verdict.PASSED), case(Verdict.NOT_APPLICABLE), ["verdicts"], False),
+        (case(Verdict.PASSED), case(Verdict.VIOLATION), ["faults"], True),
+        (case(Verdict.DELEGATED), case(Verdict.DELEGATED, core_faults=CORE), ["core"], False),
+        (case(Verdict.DELEGATED), case(Verdict.DELEGATED, "operators/b/float32"), ["only_old", "only_new"], False),
+        (case(Verdict.DELEGATED), case(Verdict.CRASH, "operators/b/float32"), ["faults", "only_old"], True),
+    ],
+)
+def test_a_change_is_in_the_group_that_says_what_it_is(
+    old: CaseResult, new: CaseResult, expected: list[str], regression: bool
+) -> None:
+    found, is_regression = groups(old, new)
+    assert sorted(found) == sorted(expected)
+    assert is_regression is regression
+
+
+@pytest.mark.parametrize(
+    "old, new, expected",
+    [
+        ((1e-3, 1e-3), (1.4e-3, 1e-3), []),
+        ((1e-3, 1e-3), (2e-3, 1e-3), ["slower"]),
+        ((2e-3, 1e-3), (1e-3, 1e-3), ["faster"]),
+        ((1e-3, 1e-3), (2e-3, 2e-3), []),  # a busy machine slows eager, too
+        ((1e-3, 2e-3), (1e-3, 1e-3), []),  # another torch makes eager faster, not the backend slower
+    ],
+)
+def test_times_change_beyond_noise(old: tuple[float, float], new: tuple[float, float], expected: list[str]) -> None:
+    before, after = (case(Verdict.DELEGATED, latencies=(pair,)) for pair in (old, new))
+    found = report.diff(run(before), run(after))
+    assert [change.group for change in found.changes] == expected
+    assert not found.is_regression
+    assert found.is_slower is (expected == ["slower"])
+    assert found.latency_threshold == 1.5
+
+
+def test_the_threshold_of_times_can_be_chosen() -> None:
+    before, after = (case(Verdict.DELEGATED, latencies=((time, 1e-3),)) for time in (1e-3, 1.3e-3))
+    assert report.diff(run(before), run(after), latency_threshold=1.2).is_slower
+
+
+def test_runs_that_are_hard_to_compare_are_warned_of() -> None:
+    old = run(seed=1, profile="quick", versions={"delegatekit-conformance": "0.1.0", "acme-compiler": "4"})
+    new = run(seed=2, profile="default", versions={"delegatekit-conformance": "0.2.0", "acme-compiler": "5"})
+    found = report.diff(old, new)
+    for words in ("the seed differs (1 and 2)", "the profile differs", "the suite's version differs (0.1.0 and 0.2.0)"):
+        assert any(words in warning for warning in found.warnings)
+    assert ("acme-compiler", "4", "5") in found.circumstances
+    assert report.diff(old, old).warnings == ()
+    assert any("devices differ" in warning for warning in report.diff(old, replace(old, device={"name": "B"})).warnings)
+
+
+def test_other_examples_need_a_larger_change_of_the_share() -> None:
+    old = run(case(None, counts={Verdict.DELEGATED: 50, Verdict.FALLBACK: 50}))
+    new = run(case(None, counts={Verdict.DELEGATED: 45, Verdict.FALLBACK: 55}))
+    assert report.diff(old, new).of("lost")
+    assert not report.diff(old, replace(new, seed=1)).changes
+
+
+def test_all_forms_say_the_same() -> None:
+    old = run(case(Verdict.DELEGATED), case(Verdict.MISMATCH, "operators/b|c/float32"), seed=1)
+    new = run(case(Verdict.CRASH), case(Verdict.DELEGATED, "operators/b|c/float32"))
+    found = report.diff(old, new)
+    values = json.loads(json.dumps(found.to_json()))
+    assert values["regression"] is True
+    assert [change["case"] for change in values["changes"]["faults"]] == ["operators/a/float32"]
+    assert [change["old"] for change in values["changes"]["fixed"]] == ["wrong result"]
+    markdown = found.to_markdown()
+    assert "**Regression in 2 cases of both runs (new faults: 1; fixed: 1).**" in markdown
+    assert "| `operators/a/float32` | correct, delegated | crash | off by one |" in markdown
+    assert "`operators/b\\|c/float32`" in markdown
+    text = io.StringIO()
+    found.print(Console(file=text, width=120))
+    for words in ("warning: the seed differs", "New faults: 1", "Fixed: 1", "off by one", "Regression in 2 cases"):
+        assert words in text.getvalue()

@@ -1,0 +1,262 @@
+"""Damaged blobs and many handles: a sound backend stands them, and each fault is told from the others."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from delegatekit_conformance.cases import robustness
+from delegatekit_conformance.cases.robustness import Cycles, CyclesCase, Damage, DamageCase
+from delegatekit_conformance.context import PROFILES, Context
+from delegatekit_conformance.outcome import Outcome, Verdict
+
+CONTEXT = Context("seeded", PROFILES["quick"])
+SOURCE = Path(__file__).with_name("contract_backend.py").read_text()
+CASES = {case.name.removeprefix("robustness/"): case for case in robustness.cases()}
+
+INIT = "        return handle\n"
+CHECKSUM = '        if zlib.crc32(blob[8:]).to_bytes(4, "little") != blob[4:8]:\n'
+NAMED_CHECKSUM = '            if f"{zlib.crc32(data):08x}" != key:\n'
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Installs the backend with parts of its source replaced."""
+
+    def install(*changes: tuple[str, str]) -> None:
+        source = SOURCE
+        for old, new in changes:
+            assert source.count(old) == 1
+            source = source.replace(old, new)
+        install_plugin("seeded", source)
+
+    return install
+
+
+def try_all(name: str, context: Context = CONTEXT) -> list[Outcome]:
+    case = CASES[name]
+    return [case.run(example, context) for example in case.examples(context)]
+
+
+def found(outcomes: list[Outcome], verdict: Verdict) -> list[Outcome]:
+    return [outcome for outcome in outcomes if outcome.verdict is verdict]
+
+
+DAMAGES = ("truncated", "flipped", "named-data-truncated", "named-data-flipped")
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_backend_with_checksums_refuses_all_damage(install: Install, kind: str) -> None:
+    install()
+    outcomes = try_all(f"linear/{kind}")
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.PASSED}
+    # Cutting off at the last byte or flipping a bit, whatever is left is never right.
+    assert all("refused by init" in outcome.detail for outcome in outcomes)
+
+
+def test_damage_that_nobody_claims_to_notice_is_counted_apart(install: Install) -> None:
+    install((NAMED_CHECKSUM, "            if False:\n"), ("        integrity_check=True,\n", ""))
+    outcomes = try_all("linear/named-data-flipped")
+    wrong = found(outcomes, Verdict.UNDETECTED)
+    assert wrong
+    assert "of 512 flipped: no error, and output 0" in "".join(outcome.detail for outcome in wrong)
+    assert not any(outcome.verdict.is_fault for outcome in outcomes)
+    assert {outcome.verdict for outcome in outcomes} <= {Verdict.UNDETECTED, Verdict.PASSED}
+
+
+def test_an_integrity_check_that_does_not_check_is_a_fault(install: Install) -> None:
+    install((NAMED_CHECKSUM, "            if False:\n"))
+    wrong = found(try_all("linear/named-data-flipped"), Verdict.VIOLATION)
+    assert wrong
+    assert "the backend says that it has an integrity check" in wrong[0].detail
+    assert wrong[0].blame == "backend"
+
+
+@pytest.mark.parametrize("kind", ["truncated", "flipped"])
+def test_errors_outside_the_family_are_faults(install: Install, kind: str) -> None:
+    install((CHECKSUM, "        if False:\n"))
+    wrong = found(try_all(f"arithmetic/{kind}"), Verdict.VIOLATION)
+    assert wrong
+    assert any("raises JSONDecodeError" in outcome.detail for outcome in wrong)
+    assert all(outcome.detail.partition(":")[0].startswith(("cut to", "bit ")) for outcome in wrong)
+
+
+def test_a_handle_that_fails_to_execute_is_destroyed(install: Install) -> None:
+    # The damaged blob gets through init and fails later.
+    install(
+        (CHECKSUM, "        if False:\n"),
+        (
+            "        plan = json.loads(blob[8:])\n",
+            "        plan = json.loads(blob[8:].ljust(1)) if 0 else read(blob)\n",
+        ),
+        ("class Runtime:", READ + "\n\nclass Runtime:"),
+        ("        handle.plan = None\n", "        handle.plan = None\n        DESTROYED.append(1)\n"),
+    )
+    outcomes = try_all("arithmetic/truncated")
+    refused = [outcome for outcome in outcomes if "refused by execute" in outcome.detail]
+    import delegatekit_seeded_plugin as plugin  # type: ignore[import-not-found]
+
+    assert refused
+    assert len(plugin.DESTROYED) >= len(refused)
+
+
+READ = """
+DESTROYED = []
+
+
+class Lazy(dict):
+    def __getitem__(self, key):
+        raise ExecutionError("the plan is not readable", where="seeded")
+
+
+def read(blob):
+    try:
+        return json.loads(blob[8:])
+    except ValueError:
+        return Lazy(constants={}, inputs=[], outputs=[], steps=[])
+"""
+READ = READ.replace(
+    "raise ExecutionError", 'if key == "constants":\n            return {}\n        raise ExecutionError'
+)
+
+
+def test_what_the_backend_does_not_take_is_not_applicable(install: Install) -> None:
+    install(("        if name not in TAKEN:", '        if name != "aten.mul.Tensor":'))
+    for name in ("convolution/truncated", "linear/cycles", "arithmetic/named-data-flipped"):
+        assert {outcome.verdict for outcome in try_all(name)} == {Verdict.NOT_APPLICABLE}
+
+
+def test_without_a_good_blob_there_is_nothing_to_damage(install: Install) -> None:
+    install((INIT, "        raise KeyError('broken from the start')\n"))
+    outcome = try_all("arithmetic/truncated")[0]
+    assert outcome.verdict is Verdict.NOT_APPLICABLE
+    assert "broken from the start" in outcome.detail
+
+
+@pytest.mark.parametrize("program", robustness.PROGRAMS)
+@pytest.mark.parametrize("backend", ["xnnpack", "reference"])
+def test_the_backends_here_stand_all_damage(backend: str, program: str) -> None:
+    context = Context(backend, PROFILES["quick"])
+    for kind in DAMAGES:
+        for outcome in try_all(f"{program}/{kind}", context):
+            assert not outcome.verdict.is_fault, outcome.detail
+
+
+# Which damage is done
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.endswith("cycles")])
+def test_damages_are_the_same_everywhere_and_favour_the_beginning(name: str) -> None:
+    case = CASES[name]
+    assert isinstance(case, DamageCase)
+    context = Context("seeded")
+    examples = case.examples(context)
+    # Nobody needs the backend for the list: it is not installed here.
+    assert examples == case.examples(context) == pickle.loads(pickle.dumps(examples))
+    assert len(examples) == case.count(context)
+    places = [example.place for example in examples]
+    assert all(0 <= place <= 1 for place in places)
+    assert len(set(places)) == len(places)
+    assert sum(place < 0.25 for place in places) > len(places) * 0.35
+    assert max(places) > 0.8
+    assert [example.describe() for example in examples] != [
+        example.describe() for example in case.examples(Context("seeded", seed=1))
+    ]
+
+
+def test_a_cut_always_takes_something_away() -> None:
+    data = bytes(range(10))
+    for place, length in ((0.0, 0), (0.55, 5), (1.0, 9)):
+        assert Damage("linear", "truncated", place).apply(data) == (data[:length], f"cut to {length} of 10 bytes")
+
+
+def test_a_flip_changes_one_bit() -> None:
+    data = bytes(10)
+    for place, byte, bit in ((0.0, 0, 0), (0.5, 5, 0), (0.2625, 2, 5), (1.0, 9, 7)):
+        flipped, what = Damage("linear", "flipped", place).apply(data)
+        assert [index for index in range(10) if flipped[index]] == [byte]
+        assert flipped[byte] == 1 << bit
+        assert what == f"bit {bit} of byte {byte} of 10 flipped"
+
+
+@pytest.mark.parametrize("name", ["linear/flipped", "linear/named-data-truncated", "linear/cycles"])
+def test_the_snippet_shows_the_same(install: Install, name: str) -> None:
+    install()
+    case = CASES[name]
+    example = case.examples(CONTEXT)[-1]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(case.snippet(example, CONTEXT), {})
+    if name.endswith("cycles"):
+        assert "Verdict.PASSED" in printed.getvalue()
+    else:
+        assert case.run(example, CONTEXT).detail in printed.getvalue()
+
+
+# Cycles
+
+
+def cycles(count: int) -> Outcome:
+    return CyclesCase("linear").run(Cycles("linear", count), CONTEXT)
+
+
+def test_a_sound_backend_leaves_nothing_behind(install: Install) -> None:
+    install()
+    outcome = cycles(300)
+    assert outcome.verdict is Verdict.PASSED, outcome.detail
+    assert outcome.detail.startswith("300 cycles: ")
+
+
+@pytest.mark.parametrize(
+    ("leak", "word"),
+    [
+        (
+            "import ctypes; grab = ctypes.CDLL(None).malloc; grab.restype = ctypes.c_void_p; "
+            "ctypes.memset(grab(8192), 1, 8192)",
+            "bytes of memory",
+        ),
+        ("KEPT.extend([object(), object()])", "Python objects"),
+        ("KEPT.append(open(os.devnull))", "open files"),
+        ("KEPT.append(torch.full((1000,), 7.0))", "Python objects|bytes of memory"),
+        (
+            "import threading; threading.Thread(target=threading.Event().wait, args=(4,), daemon=True).start()",
+            "threads",
+        ),
+    ],
+)
+def test_leaks_are_found(install: Install, leak: str, word: str) -> None:
+    install((INIT, f"        {leak}\n" + INIT))
+    outcome = cycles(100 if word == "threads" else 400)
+    assert outcome.verdict is Verdict.VIOLATION, outcome.detail
+    assert outcome.detail.startswith(("100 cycles leave", "400 cycles leave"))
+    assert any(part in outcome.detail for part in word.split("|"))
+    assert outcome.blame == "backend"
+
+
+def test_memory_that_is_taken_once_is_no_leak(install: Install) -> None:
+    grow = "        KEPT.append(bytearray(os.urandom(1) * (1 << 22))) if len(KEPT) == 100 else KEPT.append(None)\n"
+    install((INIT, grow + INIT))
+    outcome = cycles(200)
+    assert outcome.verdict is Verdict.PASSED, outcome.detail
+
+
+def test_handles_that_run_out_are_found(install: Install) -> None:
+    install((INIT, "        KEPT.append(1)\n        if len(KEPT) > 90: raise MemoryError('no more handles')\n" + INIT))
+    outcome = cycles(200)
+    assert outcome.verdict is Verdict.VIOLATION
+    assert "fails after some cycles: MemoryError: no more handles" in outcome.detail
+
+
+def test_a_slow_backend_does_what_it_can(install: Install) -> None:
+    install((INIT, "        import time; time.sleep(0.02)\n" + INIT))
+    context = Context("seeded", PROFILES["quick"], timeout=10.0)
+    outcome = CyclesCase("linear").run(Cycles("linear", 100_000), context)
+    assert outcome.verdict is Verdict.PASSED
+    assert 20 <= int(outcome.detail.split()[0]) < 300

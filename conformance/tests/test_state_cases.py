@@ -1,0 +1,48 @@
+"""Cases with state: they agree with eager over several calls, and a forgotten write shows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from delegatekit_conformance.cases.state import state
+from delegatekit_conformance.context import Context
+from delegatekit_conformance.outcome import Verdict
+
+CONTEXT = Context("xnnpack")
+
+
+@pytest.mark.parametrize("name", state.cases)
+def test_cases_agree_with_eager(name: str) -> None:
+    outcome = state.cases[name].run("", CONTEXT)
+    assert outcome.verdict in (Verdict.DELEGATED, Verdict.PARTLY, Verdict.FALLBACK), outcome
+    assert not outcome.core
+
+
+@pytest.mark.parametrize("name", state.cases)
+def test_without_its_state_every_case_gives_other_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call on a fresh program, as if nothing had been kept."""
+    from delegatekit_conformance import trial
+
+    load = trial.delegatekit.load
+
+    class Forgetful:
+        def __init__(self, data: bytes) -> None:
+            self.data = data
+
+        def run(self, inputs: tuple[torch.Tensor, ...]) -> object:
+            return load(self.data)["forward"].run(inputs)
+
+    monkeypatch.setattr(trial.delegatekit, "load", lambda data: {"forward": Forgetful(data)})
+    outcome = state.cases[name].run("", CONTEXT)
+    assert outcome.verdict is Verdict.MISMATCH
+    assert outcome.detail.startswith("call ")
+
+
+def test_a_snippet_starts_from_the_first_state(capsys: pytest.CaptureFixture[str]) -> None:
+    code = state.cases["counter"].snippet("", CONTEXT)
+    exec(compile(code, "snippet", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    ours = [line.partition(":")[2].split() for line in lines if line.startswith("delegatekit:")]
+    eager = [line.partition(":")[2].split() for line in lines if line.startswith("eager:")]
+    assert ours == eager and len(ours) == 4

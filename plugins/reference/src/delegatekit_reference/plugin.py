@@ -1,0 +1,76 @@
+"""The reference backend: its hooks, and nothing else. Entry point of the group `delegatekit.backends`."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, cast
+
+from delegatekit_api import (
+    ApiVersion,
+    BackendDescription,
+    BackendOptions,
+    DelegateRuntime,
+    Partitioner,
+    PartitionProgram,
+    PreprocessResult,
+    hookimpl,
+)
+
+from .options import ReferenceOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from delegatekit_api import QuantizationScheme
+
+_DISTRIBUTION = "delegatekit-reference"
+
+
+@hookimpl
+def describe_backend() -> BackendDescription:
+    """Who the backend is."""
+    return BackendDescription(
+        name="reference",
+        delegate_id="ReferenceBackend",
+        distribution=_DISTRIBUTION,
+        version=version(_DISTRIBUTION),
+        summary="runs with PyTorch, operator by operator: for tests, and to debug lowering without hardware",
+        api_version=ApiVersion(1, 1),
+        options=ReferenceOptions,
+        supports_dynamic_shapes=True,
+        integrity_check=True,
+    )
+
+
+@hookimpl
+def create_partitioner(options: BackendOptions) -> Partitioner:
+    """The list of operators as a partitioner."""
+    from .support import ReferencePartitioner
+
+    return ReferencePartitioner(cast(ReferenceOptions, options))
+
+
+@hookimpl
+def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
+    """Write the partition down as a list of steps."""
+    from .blob import write_blob
+    from .lowering import build_graph
+
+    lowered = build_graph(partition.view)
+    return PreprocessResult(
+        write_blob(lowered.graph), named_data=lowered.named_data, debug_handle_map=lowered.debug_handles
+    )
+
+
+@hookimpl
+def quantization_schemes() -> Sequence[QuantizationScheme]:
+    """None: a quantized program runs as what it says, quantize and dequantize included, on core's own operators."""
+    return ()
+
+
+@hookimpl
+def create_runtime() -> DelegateRuntime:
+    """PyTorch itself."""
+    from .runtime import ReferenceRuntime
+
+    return ReferenceRuntime()
