@@ -91,6 +91,12 @@ OPERATORS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """Norms of few numbers magnify roundings: a test must not depend on which ones ran before it."""
+    torch.manual_seed(0)
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_with_a_size_that_changes(name: str) -> None:
     function = OPERATORS[name]

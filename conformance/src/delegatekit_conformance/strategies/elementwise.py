@@ -60,7 +60,6 @@ _FUNCTIONS: dict[str, tuple[Values, ...]] = {
     "rsqrt": (("uniform", 0.1, 10.0), ("among", (0.0, 0.25, 1.0, 4.0, 9.0)), ("uniform", 1e-4, 1e-3)),
     "sigmoid": (("normal",), ("uniform", -8.0, 8.0), ("among", (0.0, 50.0, -1.0))),
     "sin": (("uniform", -1.5, 1.5), _TURNS, _TINY),
-    "sinc": (("uniform", -0.9, 0.9), ("among", (0.0, 0.5, 1.5, -2.5))),
     "sinh": (("normal",), ("uniform", -8.0, 8.0), _TINY),
     "sqrt": (("uniform", 0.0, 10.0), ("among", (0.0, -0.0, 0.25, 1.0, 4.0, 1024.0)), ("uniform", 1e-4, 1e-3)),
     "square": (("normal",), ("among", (200.0, -16.0, 0.5, 0.0)), ("uniform", 0.01, 0.02)),
@@ -83,7 +82,7 @@ def _function(sketch: Sketch, name: str) -> Recipe:
             values = ("integers", -5, 5)
     else:
         values = sketch.choice(kinds)
-        if name != "aten.sinc.default" and sketch.rarely():  # which is zero at whole numbers, but for roundings
+        if sketch.rarely():
             values = ("special", -3, 3)
     x = sketch.tensor(sketch.shape(), values=values)
     sketch.call(name, x)
@@ -107,6 +106,14 @@ def _exact_function(sketch: Sketch, name: str) -> Recipe:
     x = sketch.tensor(sketch.shape(), values=values)
     sketch.call(name, x)
     return sketch.recipe(exact=True)
+
+
+@operator("aten.sinc.default", dtypes=ALL_FLOATS)
+def _sinc(sketch: Sketch, name: str) -> Recipe:
+    # At whole numbers but 0 it is zero, but for the rounding of pi.
+    values = sketch.choice((("uniform", -0.9, 0.9), ("among", (0.0, 0.5, 1.5, -2.5))))
+    sketch.call(name, sketch.tensor(sketch.shape(), values=values))
+    return sketch.recipe(depth=2)
 
 
 @operator("aten.frac.default", dtypes=ALL_FLOATS)

@@ -593,6 +593,13 @@ SPECIAL_VALUES = {
 }
 
 
+def _special_value(node: Node) -> str | None:
+    """For which special inputs the operator's result is not PyTorch's; None if there are none."""
+    if str(node.target) == "aten.pow.Tensor_Scalar" and argument(node, "exponent") % 1:
+        return SPECIAL_VALUES["aten.sqrt.default"]
+    return SPECIAL_VALUES.get(str(node.target))
+
+
 def _names(operator: str) -> tuple[str, str, str]:
     """The names by which a user may leave an operator out."""
     packet = operator.rpartition(".")[0]
@@ -616,7 +623,7 @@ class XnnpackPartitioner(TablePartitioner):
     def check(self, node: Node, program: ProgramView) -> Verdict:
         """The table's verdict."""
         verdict = super().check(node, program)
-        reason = SPECIAL_VALUES.get(str(node.target)) if self._options.exact_special_values else None
+        reason = _special_value(node) if self._options.exact_special_values else None
         if verdict.supported and reason is not None:
             return Verdict.no(f"{reason} (exact_special_values is set)")
         return self._with_company(verdict, node, program) if verdict.supported else verdict
