@@ -121,3 +121,15 @@ def test_the_file_of_the_vendor_is_found_and_another_takes_its_place(
         load("acme", other)
     with pytest.raises(DelegateKitError, match=r"missing\.toml: cannot be read"):
         load("acme", tmp_path / "missing.toml")
+
+
+def test_an_entry_may_name_several_cases_and_show_only_sometimes() -> None:
+    text = '[[expected]]\ncase = ["a/*", "b/1"]\nreason = "so it is"\n'
+    for name in ("a/7", "b/1"):
+        assert parse(text).mark(result(name, CRASH)).expected == "so it is"
+        assert parse(text).mark(result(name)).expected == "so it is"  # an unexpected pass
+        rare = parse(text + "sometimes = true\n")
+        assert rare.mark(result(name, CRASH)).expected == "so it is"
+        assert rare.mark(result(name)).expected is None
+    assert parse(text).mark(result("b/2", CRASH)).expected is None
+    assert parse(text).unused(["a/7", "c"]) == ("b/1",)

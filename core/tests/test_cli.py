@@ -301,6 +301,20 @@ def test_commands_of_other_distributions_are_added(cli: Any, install_plugin: Any
     assert "command run of greeter_plugin:greet is ignored" in result.stderr
 
 
+def test_a_group_of_commands_is_added_as_one(cli: Any, install_plugin: Any) -> None:
+    source = (
+        "import typer\n"
+        "app = typer.Typer(help='Ways to greet.')\n"
+        "@app.command()\ndef hello(name: str) -> None:\n    print('hello', name)\n"
+        "@app.command()\ndef bye(name: str) -> None:\n    print('bye', name)\n"
+    )
+    folder = install_plugin("ways", source, group="delegatekit.commands", distribution="ways")
+    entry = folder / "ways-1.2.dist-info" / "entry_points.txt"
+    entry.write_text("[delegatekit.commands]\nways = ways_plugin:app\n")
+    assert "Ways to greet." in cli("--help").stdout
+    assert cli("ways", "bye", "you").stdout == "bye you\n"
+
+
 def test_a_command_that_cannot_be_loaded_disturbs_no_other(cli: Any, install_plugin: Any) -> None:
     install_plugin("odd", "raise SystemExit(5)", group="delegatekit.commands", distribution="odd")
     assert "broken: odd_plugin cannot be loaded" in cli("--help").stdout

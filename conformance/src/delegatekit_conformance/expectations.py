@@ -4,14 +4,15 @@ The file is `conformance.toml` in the package of the plugin's module, so that it
 named on the command line takes its place:
 
     [[expected]]
-    case = "operators/aten.pow.*/float16"  # names of cases, as fnmatch takes them
+    case = "operators/aten.pow.*/float16"  # names of cases, as fnmatch takes them; a pattern or a list
     verdict = ["wrong result"]             # optional: only these verdicts; a list or one
     detail = "relative error"              # optional: a regular expression that the fault's detail must contain
     reason = "pow goes through exp and log in half precision"
     issue = "https://example.org/issues/12"  # optional
+    sometimes = true  # optional: only some examples show it, so that a run without it is no news
 
 A case is excused if an entry fits each of its faults. A case that an entry names and that has no fault is an unexpected
-pass: it is reported, and with `strict = true` at the top of the file it fails, too.
+pass, unless the entry says `sometimes`: it is reported, and with `strict = true` at the top of the file it fails, too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ else:
 
 #: The file's name in the plugin's package.
 FILE = "conformance.toml"
-_KEYS = ("case", "verdict", "detail", "reason", "issue")
+_KEYS = ("case", "verdict", "detail", "reason", "issue", "sometimes")
 #: Where nothing was tried, a fault could not show.
 _UNTRIED = (Verdict.UNAVAILABLE, Verdict.NOT_APPLICABLE, Verdict.NOT_EXPORTABLE)
 
@@ -46,17 +47,19 @@ _UNTRIED = (Verdict.UNAVAILABLE, Verdict.NOT_APPLICABLE, Verdict.NOT_EXPORTABLE)
 class Expectation:
     """One entry: faults that are known, and why."""
 
-    case: str
+    cases: tuple[str, ...]
     reason: str
     #: None fits every verdict that is a fault.
     verdicts: frozenset[Verdict] | None = None
     #: None fits every detail.
     detail: re.Pattern[str] | None = None
     issue: str = ""
+    #: Whether a case without the fault is no unexpected pass.
+    sometimes: bool = False
 
     def names(self, case: str) -> bool:
         """Whether the entry is about this case."""
-        return fnmatchcase(case, self.case)
+        return any(fnmatchcase(case, pattern) for pattern in self.cases)
 
     def fits(self, case: str, fault: Outcome) -> bool:
         """Whether the entry excuses this fault of the case."""
@@ -84,7 +87,8 @@ class Expectations:
         if not about or result.verdict in _UNTRIED:
             return result
         if not result.verdict.is_fault:
-            return replace(result, expected="; ".join(map(str, about)))
+            always = [str(entry) for entry in about if not entry.sometimes]
+            return replace(result, expected="; ".join(always)) if always else result
         reasons: dict[str, None] = {}
         for fault in result.faults:
             fitting = next((entry for entry in about if entry.fits(result.case, fault)), None)
@@ -94,9 +98,10 @@ class Expectations:
         return replace(result, expected="; ".join(reasons))
 
     def unused(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The patterns of entries that are about none of these cases."""
+        """The patterns that fit the name of none of these cases."""
         known = list(names)
-        return tuple(entry.case for entry in self.entries if not any(map(entry.names, known)))
+        patterns = (pattern for entry in self.entries for pattern in entry.cases)
+        return tuple(pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in known))
 
 
 def load(backend: str, path: Path | None = None) -> Expectations:
@@ -136,24 +141,32 @@ def _entry(values: Mapping[str, Any], where: str) -> Expectation:
     unknown = sorted(values.keys() - set(_KEYS))
     if unknown:
         raise InputError(f"{unknown[0]!r} is unknown; there are {', '.join(_KEYS)}", where=where)
-    for key in ("case", "reason"):
-        if not str(values.get(key, "")).strip():
-            raise InputError(f"{key} is missing", where=where)
-    for key in ("case", "reason", "detail", "issue"):
+    for key in ("reason", "detail", "issue"):
         if not isinstance(values.get(key, ""), str):
             raise InputError(f"{key} is {values[key]!r}, not a text", where=where)
-    verdicts = values.get("verdict")
-    if isinstance(verdicts, str):
-        verdicts = [verdicts]
-    if verdicts is not None:
-        if not isinstance(verdicts, list):
-            raise InputError(f"verdict is {verdicts!r}, not a text or a list of them", where=where)
-        verdicts = frozenset(_verdict(name, where) for name in verdicts)
+    cases = _texts(values.get("case", []), "case", where)
+    for key, value in (("case", "".join(cases)), ("reason", values.get("reason", ""))):
+        if not value.strip():
+            raise InputError(f"{key} is missing", where=where)
+    verdicts = None
+    if "verdict" in values:
+        verdicts = frozenset(_verdict(name, where) for name in _texts(values["verdict"], "verdict", where))
+    sometimes = values.get("sometimes", False)
+    if not isinstance(sometimes, bool):
+        raise InputError(f"sometimes is {sometimes!r}, not true or false", where=where)
     try:
         detail = re.compile(values["detail"]) if "detail" in values else None
     except re.error as error:
         raise InputError(f"detail is no regular expression: {error}", where=where) from error
-    return Expectation(values["case"], values["reason"].strip(), verdicts, detail, values.get("issue", ""))
+    return Expectation(cases, values["reason"].strip(), verdicts, detail, values.get("issue", ""), sometimes)
+
+
+def _texts(value: Any, key: str, where: str) -> tuple[str, ...]:
+    """What may be one text or a list of them."""
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise InputError(f"{key} is {value!r}, not a text or a list of them", where=where)
+    return tuple(found)
 
 
 def _verdict(name: object, where: str) -> Verdict:

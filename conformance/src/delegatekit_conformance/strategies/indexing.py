@@ -182,7 +182,7 @@ def _embedding_bag(sketch: Sketch, name: str) -> Recipe:
     # Bags of no elements are of zeros.
     offsets = [0, *sorted(sketch.integer(0, length) for _ in range(bags - 1)), *([length] if last else [])]
     dtype = sketch.choice(("int64", "int32"))
-    weight = sketch.weight((count, features), values=summands(sketch, (bags, features)))
+    weight = sketch.weight((count, features), values=summands(sketch, (bags, features), weighted=True))
     index = sketch.tensor((length,), dtype, values=("integers", 0, count - 1))
     starts = sketch.tensor((len(offsets),), dtype, values=("literal", tuple(offsets)), layouts=False)
     factors = None
@@ -252,7 +252,7 @@ def _scatter_add(sketch: Sketch, name: str) -> Recipe:
 def _scatter_reduce(sketch: Sketch, name: str) -> Recipe:
     shape, dim, index, sizes = _scattered(sketch)
     reduce = sketch.choice(("sum", "prod", "mean", "amax", "amin"))
-    values = summands(sketch, shape)
+    values = summands(sketch, shape, weighted=reduce == "mean")
     if reduce == "prod":
         values = ("uniform", 0.75, 1.25) if sketch.is_float and sketch.flag() else ("integers", 1, 2)
     elif reduce in ("amax", "amin") and sketch.is_float and sketch.flag():

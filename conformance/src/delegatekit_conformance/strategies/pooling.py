@@ -77,7 +77,8 @@ def _avg_pool(sketch: Sketch, name: str) -> Recipe:
     if rank == 3:  # eager wants the kernel to fit into the input without its padding
         windows.sizes[:] = map(max, windows.sizes, windows.kernel)
     shape = _shape(sketch, windows.sizes)
-    x = sketch.tensor(shape, values=summands(sketch, [*shape[:-rank], *map(windows.results, range(rank))]))
+    results = [*shape[:-rank], *map(windows.results, range(rank))]
+    x = sketch.tensor(shape, values=summands(sketch, results, weighted=True))
     arguments = _arguments(sketch, windows)
     arguments += [windows.ceil_mode, sketch.flag()]
     if rank > 1 and sketch.rarely(3):
@@ -144,7 +145,7 @@ def _max_pool(sketch: Sketch, name: str) -> Recipe:
 def _adaptive_avg_pool(sketch: Sketch, name: str) -> Recipe:
     rank = int(name.partition("_pool")[2][0])
     shape, outputs = _adaptive(sketch, rank)
-    x = sketch.tensor(shape, values=summands(sketch, (*shape[:-rank], *outputs)))
+    x = sketch.tensor(shape, values=summands(sketch, (*shape[:-rank], *outputs), weighted=True))
     sketch.call(name, x, outputs)
     lengths = (-(-size // output) + 1 for size, output in zip(shape[-rank:], outputs, strict=True))
     return sketch.recipe(reduction_length=math.prod(lengths))

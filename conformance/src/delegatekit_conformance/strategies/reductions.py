@@ -65,10 +65,10 @@ def _result_dtype(sketch: Sketch, choices: Sequence[torch.dtype]) -> dict[str, A
     return {"dtype": sketch.choice(choices)} if sketch.rarely(4) else {}
 
 
-def _addends(sketch: Sketch, results: Sequence[int], kwargs: dict[str, Any]) -> Values:
+def _addends(sketch: Sketch, results: Sequence[int], kwargs: dict[str, Any], *, weighted: bool = False) -> Values:
     if sketch.is_float and sketch.rarely(3) and kwargs.get("dtype", torch.float32).is_floating_point:
         return sketch.choice((_ABOVE, _INFINITE, _SPECIAL))
-    return summands(sketch, results)
+    return summands(sketch, results, weighted=weighted)
 
 
 def _is_whole(sketch: Sketch, kwargs: dict[str, Any]) -> bool:
@@ -103,7 +103,7 @@ def _mean(sketch: Sketch, name: str) -> Recipe:
         arguments = [dims or sketch.choice(((), None)), *_keepdim(sketch)]
     choices = (torch.float32, torch.float16, torch.float64)
     kwargs = _result_dtype(sketch, choices) if sketch.is_float else {"dtype": sketch.choice(choices)}
-    values = _addends(sketch, _reduced(shape, dims), kwargs)
+    values = _addends(sketch, _reduced(shape, dims), kwargs, weighted=True)
     if sketch.dtype != "bool" and sketch.rarely(5):
         values = ("uniform", 8192, 24576)  # a sum of a few would be beyond the numbers of float16
     sketch.call(name, sketch.tensor(shape, values=values), *arguments, **kwargs)

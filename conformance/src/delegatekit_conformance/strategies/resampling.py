@@ -52,7 +52,7 @@ def _upsample(sketch: Sketch, name: str, rank: int, *middle: Any, offset: Fracti
     sizes, outputs, factors = _sizes(sketch, rank, offset)
     outer = (sketch.integer(1, 2), sketch.integer(1, 3))
     results = (*outer, *outputs)
-    values = None if offset is not None else summands(sketch, results)
+    values = None if offset is not None else summands(sketch, results, weighted=True)
     x = sketch.tensor((*outer, *sizes), values=values)
     if name.endswith(".vec"):
         sketch.call(name, x, outputs if factors is None else None, *middle, factors)
@@ -120,7 +120,7 @@ def _grid_sampler(sketch: Sketch, name: str) -> Recipe:
             else:
                 positions.append((2 * position + 1) / size - 1)
     results = (count, channels, rows, columns)
-    x = sketch.tensor((count, channels, height, width), values=summands(sketch, results))
+    x = sketch.tensor((count, channels, height, width), values=summands(sketch, results, weighted=True))
     grid = sketch.tensor((count, rows, columns, 2), values=("literal", tuple(positions)), layouts=False)
     sketch.call(name, x, grid, mode, padding, align)
     # A position is good to a few roundings of the image's size.

@@ -12,16 +12,17 @@ from .sketch import Sketch
 _MANY = 16
 
 
-def summands(sketch: Sketch, results: Sequence[int]) -> Values:
+def summands(sketch: Sketch, results: Sequence[int], *, weighted: bool = False) -> Values:
     """How to make numbers that are added up with signs, for `results` sums in the shape given.
 
     Errors are measured against the largest result. Where there are few, a sum may cancel out and the rounding errors
-    of its summands remain; so there the numbers are whole, whose sums are exact, or of one sign.
+    of its summands remain; so there the numbers are whole, whose sums are exact, or of one sign. In a `weighted` sum,
+    a mean for one, each summand is multiplied before it is added, which rounds whole numbers, too: all have one sign.
     """
     whole = ("integers", 0, 3) if sketch.dtype in ("uint8", "bool") else ("integers", -3, 3)
     if not sketch.is_float:
         return whole if sketch.dtype != "bool" else ("integers", 0, 1)
-    kinds: list[Values] = [whole, ("uniform", 0.25, 1.25)]
+    kinds: list[Values] = [("integers", 1, 3) if weighted else whole, ("uniform", 0.25, 1.25)]
     # An expanded tensor repeats itself along its first dimension.
     if min(math.prod(results[1:]), math.prod(results)) >= _MANY:
         kinds += [("normal",), ("normal",)]

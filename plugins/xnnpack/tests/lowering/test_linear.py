@@ -58,6 +58,16 @@ def test_a_constant_operand_of_a_batched_product_agrees_with_eager(side, matches
     matches_eager(Product(), torch.randn(2, 4, 4), terms=4)
 
 
+def test_a_transposed_value_times_itself_agrees_with_eager(matches_eager):
+    # The stock runtime is wrong where both operands of its product are one transposed value.
+    def square(x):
+        y = (x + 1).transpose(-1, -2).reshape(2, 4, 4)
+        return torch.matmul(y, y)
+
+    lowered = matches_eager(square, torch.randn(2, 4, 4), terms=4)
+    assert lowered.nodes["BatchMatrixMultiply"] == 1
+
+
 def test_a_constant_matrix_on_the_right_becomes_a_filter(matches_eager):
     class Product(nn.Module):
         def __init__(self):
