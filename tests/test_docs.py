@@ -47,7 +47,11 @@ def test_generated_pages_are_up_to_date() -> None:
 def test_every_operator_of_the_table_has_a_row() -> None:
     from delegatekit_xnnpack.support import TABLE
 
-    rows = re.findall(r"^\| `(aten\.[^`]+)` \|", (ROOT / "docs" / "operators-xnnpack.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `((?:aten|quantized_decomposed|torchao)\.[^`]+)` \|",
+        (ROOT / "docs" / "operators-xnnpack.md").read_text(),
+        re.MULTILINE,
+    )
     assert sorted(rows) == sorted(TABLE)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -159,8 +160,36 @@ def test_an_output_without_signal_may_be_off_by_a_step() -> None:
 
 
 def test_backends_without_schemes_are_not_asked() -> None:
-    (case,) = quantized_cases()
-    (example,) = case.examples(CONTEXT)
-    outcome = case.run(example, replace(CONTEXT))
+    case = next(iter(quantized_cases()))
+    context = replace(CONTEXT, backend="reference")
+    (example,) = case.examples(context)
+    outcome = case.run(example, context)
     assert outcome.verdict is Verdict.NOT_APPLICABLE
     assert outcome.detail == "the backend declares no quantization schemes"
+
+
+@pytest.mark.parametrize("pattern", ["conv-relu6", "linear-relu-chain"])
+def test_schemes_are_judged_by_the_quantized_program_in_eager(pattern: str) -> None:
+    pytest.importorskip("torchao", reason="torchao is not installed")
+    context = replace(CONTEXT, backend="xnnpack")
+    case = next(case for case in quantized_cases() if case.name == f"quantized/{pattern}")
+    assert "int8" in case.examples(context)
+    outcome = case.run("int8", context)
+    assert outcome.verdict is Verdict.DELEGATED and not outcome.core, outcome
+
+
+def test_a_backend_that_forgets_the_bias_of_quantized_layers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torchao", reason="torchao is not installed")
+    from delegatekit_xnnpack import conversions
+
+    sound = conversions._bias
+
+    def forgetful(bias: Any, *more: Any) -> Any:
+        found = sound(bias, *more)
+        return replace(found, data=found.data * 0)
+
+    monkeypatch.setattr(conversions, "_bias", forgetful)
+    case = next(case for case in quantized_cases() if case.name == "quantized/conv-relu6")
+    outcome = case.run("int8", replace(CONTEXT, backend="xnnpack"))
+    assert outcome.verdict is Verdict.MISMATCH and outcome.blame == "backend"
+    assert "delegatekit.quantize(" in outcome.snippet

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .inspection import DataInspection, Inspection, inspect, inspect_data
     from .lowered_module import LoweredModule, to_backend
     from .pipeline import LoweredProgram, explain, lower
+    from .quantization import QuantizationReport, convert_qat, prepare_qat, quantize
     from .report import Report
 
 _HOMES = {
@@ -33,14 +34,18 @@ _HOMES = {
     "LoweredProgram": "pipeline",
     "MemoryOptions": "emit",
     "MemoryPlan": "emit",
+    "QuantizationReport": "quantization",
     "Report": "report",
     "Session": "engine",
     "backends": "discovery",
+    "convert_qat": "quantization",
     "explain": "pipeline",
     "inspect": "inspection",
     "inspect_data": "inspection",
     "load": "engine",
     "lower": "pipeline",
+    "prepare_qat": "quantization",
+    "quantize": "quantization",
     "to_backend": "lowered_module",
 }
 
@@ -53,15 +58,19 @@ __all__ = [
     "LoweredProgram",
     "MemoryOptions",
     "MemoryPlan",
+    "QuantizationReport",
     "Report",
     "Session",
     "__version__",
     "backends",
+    "convert_qat",
     "explain",
     "inspect",
     "inspect_data",
     "load",
     "lower",
+    "prepare_qat",
+    "quantize",
     "to_backend",
 ]
 

@@ -1,4 +1,4 @@
-"""The command line: `delegatekit backends | lower | explain | inspect | run`, and what other distributions add.
+"""The command line: `delegatekit backends | schemes | lower | explain | quantize | inspect | run`, and what others add.
 
 Exit codes: 0 ok, 1 failed, 2 wrong usage. Nothing heavy is imported before a command needs it.
 """
@@ -214,6 +214,75 @@ def explain(
 
 
 @app.command()
+def schemes(
+    backend: Annotated[str | None, typer.Argument(help="A backend; without it, all.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the quantization schemes of the backends: operators, and how their operands and results are quantized."""
+    from .quantization.commands import schemes_as_json, schemes_by_backend, schemes_text
+
+    found = schemes_by_backend(backend)
+    if as_json:
+        print(json.dumps(schemes_as_json(found), indent=1))
+    elif not any(found.values()):
+        out.print("no backend declares a quantization scheme" if backend is None else f"{backend} declares no scheme")
+    else:
+        out.print(schemes_text(found), markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def quantize(
+    model: ModelArgument,
+    backend: Annotated[str, typer.Option("--backend", "-b", help="The backend whose scheme is used.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .pt2 file to write, for `delegatekit lower`.")],
+    scheme: Annotated[
+        str | None, typer.Option(help="A scheme of the backend (`delegatekit schemes`); without it, the first.")
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .pt file with a list of inputs, or a .pt or .npz file with the samples of each input as one tensor."
+        ),
+    ] = None,
+    random: Annotated[
+        int | None, typer.Option(min=1, help="Calibrate with so many random inputs: to try things out only.")
+    ] = None,
+    report: Annotated[bool, typer.Option("--report", help="Measure each layer against float.")] = False,
+    keep_float: Annotated[
+        list[str], typer.Option(help="Module path or operator that stays in float; repeat for more.")
+    ] = [],  # noqa: B006
+    keep_worst: Annotated[int, typer.Option(min=0, help="Keep so many of the least exact layers in float.")] = 0,
+    group_size: Annotated[int | None, typer.Option(min=1, help="Size of the weights' groups.")] = None,
+    option: SettingOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """Quantize a model for a backend and write a .pt2 file; tells which layers stay in float, and why."""
+    from .quantization.commands import quantize_model
+
+    if (calibration is None) == (random is None):
+        _usage("give --calibration FILE, or --random COUNT to try things out")
+    found = quantize_model(
+        _model(model),
+        calibration=calibration,
+        random=random,
+        output=output,
+        backend=backend,
+        scheme=scheme,
+        keep_float=keep_float,
+        keep_worst_float=keep_worst,
+        measure=report,
+        group_size=group_size,
+        options=_settings(option, [backend]).get(backend),
+    )
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found), indent=1, default=str))
+        return
+    out.print(str(found), markup=False, highlight=False, soft_wrap=True)
+    size = f"{output.stat().st_size:,} bytes"
+    out.print(f"wrote {output} ({size})", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
 def inspect(file: Annotated[Path, typer.Argument(help="A .pte or .ptd file.")], as_json: JsonOption = False) -> None:
     """Show what is in a .pte file: methods, delegates with their owners, operators, memory, segments; or in a .ptd."""
     from .inspection import inspect as inspect_program
@@ -341,12 +410,14 @@ def _load_exported(path: Path) -> Any:
     import torch
 
     from . import precompiled  # noqa: F401  (programs may call its operator)
+    from .quantization.commands import register_operators
 
     if not path.is_file():
         _usage(f"{path} does not exist")
     hint = "torch.export.save makes one"
     if not zipfile.is_zipfile(path):  # torch would log a traceback before it raises
         raise DelegateKitError("is not a .pt2 file", where=str(path), hint=hint)
+    register_operators(path)
     try:
         return torch.export.load(path)
     except Exception as error:

@@ -129,6 +129,10 @@ class LoadedBackend:
             raise PluginError("quantization_schemes did not return a list of QuantizationScheme", where=self._where)
         return tuple(schemes)
 
+    def create_quantizer(self, scheme: str, options: BackendOptions) -> Any:
+        """A torchao Quantizer of the plugin's own, for a scheme without rules."""
+        return self._create("create_quantizer", ("annotate", "validate"), scheme=scheme, options=options)
+
     def create_runtime(self) -> DelegateRuntime:
         """The runtime that executes this backend's blobs in this process."""
         return self._create("create_runtime", ("is_available", "init", "execute", "destroy"))  # type: ignore[no-any-return]

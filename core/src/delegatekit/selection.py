@@ -65,7 +65,7 @@ class Selection:
     ) -> dict[str, Partitioner]:
         """The partitioners of the backends for this graph, as the user wants them."""
         nodes = [node for node in edge.graph.nodes if _is_choosable(node, edge)]
-        self._names.update(name for node in nodes for name in (*_operator_names(node), *_module_paths(node)))
+        self._names.update(name for node in nodes for name in (*operator_names(node), *module_paths(node)))
         for choice in self._choices():
             choice.look_at(nodes)
         pinned: dict[str, Partitioner] = {
@@ -83,12 +83,12 @@ class Selection:
         for choice in self._choices():
             choice.check(self._names)
 
-    def _choices(self) -> Iterator[_Choice]:
+    def _choices(self) -> Iterator[Choice]:
         seen = dict.fromkeys(item for chosen in (self._only, self._skip) for items in chosen.values() for item in items)
         return iter(seen)
 
 
-class _Choice:
+class Choice:
     """One selector of `only` or `skip`, and the nodes that it was found to mean."""
 
     def __init__(self, what: str, selector: Selector) -> None:
@@ -138,13 +138,13 @@ class _Choice:
                 ) from error
             return meant, meant
         kind, _, name = selector.rpartition(":")
-        as_operator = kind in ("", "operator") and name in _operator_names(node)
+        as_operator = kind in ("", "operator") and name in operator_names(node)
         pattern = name.split(".")
-        as_module = kind in ("", "module") and any(_matches(pattern, path.split(".")) for path in _module_paths(node))
+        as_module = kind in ("", "module") and any(_matches(pattern, path.split(".")) for path in module_paths(node))
         return as_operator, as_module
 
 
-def _by_backend(what: str, selectors: Selectors | None, backends: Collection[str]) -> dict[str, tuple[_Choice, ...]]:
+def _by_backend(what: str, selectors: Selectors | None, backends: Collection[str]) -> dict[str, tuple[Choice, ...]]:
     if selectors is None:
         return {}
     if isinstance(selectors, Mapping):
@@ -153,11 +153,12 @@ def _by_backend(what: str, selectors: Selectors | None, backends: Collection[str
             raise LoweringError(
                 f"{what} speaks of {', '.join(sorted(strangers))}, which is not among the backends {list(backends)}"
             )
-        return {name: _listed(what, items) for name, items in selectors.items()}
-    return dict.fromkeys(backends, _listed(what, selectors))
+        return {name: listed(what, items) for name, items in selectors.items()}
+    return dict.fromkeys(backends, listed(what, selectors))
 
 
-def _listed(what: str, selectors: Sequence[Selector]) -> tuple[_Choice, ...]:
+def listed(what: str, selectors: Sequence[Selector]) -> tuple[Choice, ...]:
+    """The selectors that the argument `what` lists. Raises LoweringError for what is no list, and no selector."""
     if isinstance(selectors, str) or callable(selectors):
         raise LoweringError(f"{what}={_text(selectors)} is no list", hint=f"write {what}=[{_text(selectors)}]")
     for selector in selectors:
@@ -167,7 +168,7 @@ def _listed(what: str, selectors: Sequence[Selector]) -> tuple[_Choice, ...]:
             )
         if isinstance(selector, str) and selector.rpartition(":")[0] not in ("", "operator", "module"):
             raise LoweringError(f"{what} holds {selector!r}", hint="before a colon stands operator or module")
-    return tuple(_Choice(what, selector) for selector in selectors)
+    return tuple(Choice(what, selector) for selector in selectors)
 
 
 def _text(selector: Any) -> str:
@@ -185,7 +186,7 @@ def _is_choosable(node: Node, edge: EdgeMethod) -> bool:
     )
 
 
-def _operator_names(node: Node) -> set[str]:
+def operator_names(node: Node) -> set[str]:
     """ "aten.linear.default", "aten.linear", "linear": of the node, and of the exported operator that it is part of."""
     found = set()
     for name in (operator_name(node), str(node.meta.get("source_operator", ""))):
@@ -194,7 +195,7 @@ def _operator_names(node: Node) -> set[str]:
     return found - {""}
 
 
-def _module_paths(node: Node) -> list[str]:
+def module_paths(node: Node) -> list[str]:
     """The paths of the node's module and of those around it, those included that are never called (a ModuleList)."""
     found: dict[str, None] = {}
     for path, _ in (node.meta.get("nn_module_stack") or {}).values():
@@ -216,7 +217,7 @@ def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
 class _Pinned:
     """A partitioner that is asked about some nodes only."""
 
-    def __init__(self, inner: Partitioner, only: tuple[_Choice, ...] | None, skip: tuple[_Choice, ...]) -> None:
+    def __init__(self, inner: Partitioner, only: tuple[Choice, ...] | None, skip: tuple[Choice, ...]) -> None:
         self._inner = inner
         self._only = only
         self._skip = skip

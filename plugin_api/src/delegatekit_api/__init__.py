@@ -14,6 +14,7 @@ from ._errors import (
     LoweringError,
     OptionError,
     PluginError,
+    QuantizationError,
     RuntimeUnavailableError,
     UnsupportedError,
 )
@@ -31,13 +32,30 @@ from ._program import (
     source_frames,
     source_line,
 )
-from ._quantizer import QuantizationScheme
+from ._quantizer import (
+    INTEGER_RANGES,
+    MOVING_OPERATORS,
+    PER_CHANNEL,
+    PER_TENSOR,
+    PER_TOKEN,
+    Granularity,
+    QuantizationRule,
+    QuantizationScheme,
+    RuleCondition,
+    TensorQuantization,
+    per_group,
+)
 from ._runtime import Availability, DelegatePayload, DelegateRuntime, TensorSpec
 from ._support import Constraint, OperatorSupport, Partitioner, SupportTable, TablePartitioner, Verdict
 from ._version import API_VERSION, ApiVersion, incompatibility
 
 __all__ = [
     "API_VERSION",
+    "INTEGER_RANGES",
+    "MOVING_OPERATORS",
+    "PER_CHANNEL",
+    "PER_TENSOR",
+    "PER_TOKEN",
     "PROJECT",
     "ApiVersion",
     "Availability",
@@ -51,6 +69,7 @@ __all__ = [
     "DelegateRuntime",
     "ExecutionError",
     "FormatError",
+    "Granularity",
     "LoweringError",
     "MutableState",
     "NamedData",
@@ -62,12 +81,16 @@ __all__ = [
     "PluginError",
     "PreprocessResult",
     "ProgramView",
+    "QuantizationError",
+    "QuantizationRule",
     "QuantizationScheme",
+    "RuleCondition",
     "RuntimeUnavailableError",
     "SourceFrame",
     "StageEvent",
     "SupportTable",
     "TablePartitioner",
+    "TensorQuantization",
     "TensorSpec",
     "UnsupportedError",
     "Verdict",
@@ -78,6 +101,7 @@ __all__ = [
     "is_dynamic",
     "operator_name",
     "option",
+    "per_group",
     "source_frames",
     "source_line",
 ]

@@ -33,6 +33,10 @@ class UnsupportedError(LoweringError):
     """The program contains something that neither a chosen backend nor the runtime's own operators can run."""
 
 
+class QuantizationError(DelegateKitError):
+    """The model could not be quantized as it was asked."""
+
+
 class FormatError(DelegateKitError):
     """A file or blob is not what its format demands."""
 

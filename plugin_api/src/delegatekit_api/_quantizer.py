@@ -1,16 +1,292 @@
-"""Quantization schemes that a backend declares; core turns them into annotations."""
+"""Quantization schemes that a backend declares as a table; the core turns them into annotations.
+
+A scheme is a list of rules. A rule names operators and says how their operands and results are quantized. Nothing here
+knows torch or torchao: dtypes and operators are names.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+#: Integer types of quantized tensors, with the range of each.
+INTEGER_RANGES: Final = {
+    "int4": (-8, 7),
+    "uint4": (0, 15),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-(1 << 15), (1 << 15) - 1),
+    "uint16": (0, (1 << 16) - 1),
+    "int32": (-(1 << 31), (1 << 31) - 1),
+}
+
+#: How the range of a tensor is found from the values seen: their minimum and maximum, a moving average of these, or
+#: the cut of their histogram with the least squared error.
+OBSERVERS: Final = ("minmax", "moving-average", "histogram")
+
+#: Operators that only move values (a rule with `shares` is right for them on most hardware). Pads count only with 0.
+MOVING_OPERATORS: Final = (
+    "view",
+    "reshape",
+    "_unsafe_view",
+    "flatten",
+    "unflatten",
+    "permute",
+    "transpose",
+    "t",
+    "squeeze",
+    "unsqueeze",
+    "slice",
+    "narrow",
+    "select",
+    "split",
+    "split_with_sizes",
+    "chunk",
+    "unbind",
+    "expand",
+    "expand_as",
+    "broadcast_to",
+    "repeat",
+    "pad",
+    "constant_pad_nd",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "channel_shuffle",
+    "flip",
+    "clone",
+    "contiguous",
+    "detach",
+    "alias",
+    "dropout",
+)
+
+#: Why a rule does not hold for a node of the exported graph, or None if it does.
+RuleCondition = Callable[["Node"], "str | None"]
+
+_OPERATOR_NAME = re.compile(r"\w+(\.\w+){0,2}")
+
+
+@dataclass(frozen=True)
+class Granularity:
+    """What has a scale of its own: the "tensor", each "channel", each "group" of a channel, or each "token".
+
+    `axis` is a channel's dimension; None means the operator's output channels (dimension 0 of a linear's or a
+    convolution's weight, 1 of a transposed convolution's). `group` is the number of values of a group, along the input
+    channels. A token is everything but the last dimension. Raises ValueError for what does not go together.
+    """
+
+    kind: str = "tensor"
+    axis: int | None = None
+    group: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("tensor", "channel", "group", "token"):
+            raise ValueError(f"granularity {self.kind!r} is not tensor, channel, group or token")
+        if self.axis is not None and (self.kind != "channel" or self.axis < 0):
+            raise ValueError(f"axis {self.axis}: only channels have an axis, counted from 0")
+        if (self.group is not None) != (self.kind == "group"):
+            raise ValueError("a group has a size, and nothing else has")
+        if self.group is not None and self.group < 1:
+            raise ValueError(f"a group of {self.group} values")
+
+    def __str__(self) -> str:
+        if self.kind == "group":
+            return f"per group of {self.group}"
+        return f"per {self.kind}" + (f" (axis {self.axis})" if self.axis is not None else "")
+
+
+PER_TENSOR: Final = Granularity()
+PER_CHANNEL: Final = Granularity("channel")
+PER_TOKEN: Final = Granularity("token")
+
+
+def per_group(size: int) -> Granularity:
+    """Groups of `size` values along the input channels of a weight."""
+    return Granularity("group", group=size)
+
+
+@dataclass(frozen=True)
+class TensorQuantization:
+    """How a tensor is quantized: real = scale * (integer - zero point), with the integer within `low` and `high`.
+
+    `dtype` is a key of `INTEGER_RANGES`, whose range `low` and `high` may narrow. `symmetric` fixes the zero point to
+    the middle of the dtype (0 for signed types). `dynamic` tensors get their scale from their values at run time,
+    others from calibration, by an observer of the kind `observer`; `eps` is the smallest scale of these. `scale` and
+    `zero_point`, given both, are fixed by the hardware (outputs of sigmoid: 1/256 and -128) and nothing is calibrated.
+    Raises ValueError for what does not go together.
+    """
+
+    dtype: str = "int8"
+    low: int | None = None
+    high: int | None = None
+    symmetric: bool = False
+    granularity: Granularity = PER_TENSOR
+    dynamic: bool = False
+    observer: str = "minmax"
+    eps: float = 2.0**-12
+    scale: float | None = None
+    zero_point: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in INTEGER_RANGES:
+            raise ValueError(f"dtype {self.dtype!r} is not one of {', '.join(INTEGER_RANGES)}")
+        lowest, highest = INTEGER_RANGES[self.dtype]
+        low, high = self.range
+        if not lowest <= low < high <= highest:
+            raise ValueError(f"range {low} to {high} is not within {self.dtype}'s {lowest} to {highest}")
+        if self.observer not in OBSERVERS:
+            raise ValueError(f"observer {self.observer!r} is not one of {', '.join(OBSERVERS)}")
+        if not (math.isfinite(self.eps) and self.eps > 0):
+            raise ValueError(f"eps {self.eps} is not a positive number")
+        kind = self.granularity.kind
+        if kind == "token" and not self.dynamic:
+            raise ValueError("scales per token are dynamic: the number of tokens is not known before")
+        if self.dynamic and kind not in ("tensor", "token"):
+            raise ValueError(f"dynamic scales are per tensor or per token, not {self.granularity}")
+        if self.dynamic and self.dtype not in ("int8", "uint8"):
+            raise ValueError(f"dynamic tensors are int8 or uint8, not {self.dtype}")
+        if kind in ("channel", "group", "token") and self.observer == "histogram":
+            raise ValueError("histograms are of whole tensors")
+        self._check_fixed(low, high)
+
+    def _check_fixed(self, low: int, high: int) -> None:
+        if (self.scale is None) != (self.zero_point is None):
+            raise ValueError("a fixed scale needs a fixed zero point, and the other way round")
+        if self.scale is None or self.zero_point is None:
+            return
+        if not (math.isfinite(self.scale) and self.scale > 0):
+            raise ValueError(f"scale {self.scale} is not a positive number")
+        if not low <= self.zero_point <= high:
+            raise ValueError(f"zero point {self.zero_point} is not within {low} to {high}")
+        if self.dynamic or self.granularity.kind != "tensor":
+            raise ValueError("a fixed scale is static and per tensor")
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The smallest and the largest integer."""
+        lowest, highest = INTEGER_RANGES[self.dtype]
+        return lowest if self.low is None else self.low, highest if self.high is None else self.high
+
+    def __str__(self) -> str:
+        words = [self.dtype, "symmetric" if self.symmetric else "affine", str(self.granularity)]
+        if self.dynamic:
+            words.append("dynamic")
+        if self.scale is not None:
+            words.append(f"fixed {self.scale:g}, {self.zero_point}")
+        return " ".join(words)
+
+
+@dataclass(frozen=True)
+class QuantizationRule:
+    """How some operators are quantized.
+
+    `operators` are names as in the exported graph: "linear", "conv2d", "add", or with the overload, "aten.mean.dim"; an
+    operator's in-place form goes with it. `input` is for each tensor that is computed, `weight` for the constant weight
+    of a linear, convolution, embedding or product of matrices, `bias` None (stays float: the backend converts it) or
+    int32 (scale of the input times scale of the weight), `output` for the result; None is float.
+
+    `fused` are activations ("relu", "hardtanh", ...) that the backend runs in one with the operator: nothing is
+    quantized in between, and `output` is for the result of the last. Batch norm behind a convolution or linear is
+    folded before.
+
+    `shares`: all inputs and the output have the same parameters (cat, pools, views). Such operators take part only
+    where one of their inputs is quantized already. `follows` asks this of other operators, too; for them an input of
+    the program counts as well. `numbers`: operands that are Python numbers become constants, quantized as inputs.
+    `when` are conditions on the exported node: each returns the reason why the rule does not hold, or None.
+
+    Raises ValueError for what does not go together.
+    """
+
+    operators: tuple[str, ...]
+    input: TensorQuantization | None = None
+    weight: TensorQuantization | None = None
+    bias: TensorQuantization | None = None
+    output: TensorQuantization | None = None
+    fused: tuple[str, ...] = ()
+    shares: bool = False
+    follows: bool = False
+    numbers: bool = False
+    when: tuple[RuleCondition, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, names in (("operators", self.operators), ("fused", self.fused)):
+            if isinstance(names, str):
+                raise ValueError(f"{what} is the text {names!r}: write a tuple of names")
+            for name in names:
+                if not _OPERATOR_NAME.fullmatch(name):
+                    raise ValueError(f"{name!r} is not an operator's name: 'linear' or 'aten.linear.default'")
+        if not self.operators:
+            raise ValueError("a rule without operators")
+        where = f"rule for {self.operators[0]}"
+        if self.shares:
+            if any((self.input, self.weight, self.bias, self.output, self.fused, self.numbers)):
+                raise ValueError(f"{where}: what shares the parameters of its inputs declares none of its own")
+            return
+        if not (self.input or self.weight or self.output):
+            raise ValueError(f"{where}: nothing is quantized: give input, weight or output, or say that it shares")
+        if self.fused and not (self.output or (self.input and self.input.dynamic)):
+            raise ValueError(f"{where}: fused activations need an output that is quantized, or a dynamic input")
+        if self.weight is not None and self.weight.dynamic:
+            raise ValueError(f"{where}: weights are constants, and not dynamic")
+        if self.output is not None and (self.output.dynamic or self.output.granularity.kind != "tensor"):
+            raise ValueError(f"{where}: outputs are static, with one scale for the tensor")
+        if self.input is not None and self.input.granularity.kind in ("channel", "group"):
+            raise ValueError(f"{where}: inputs have a scale per tensor or per token")
+        if self.bias is not None:
+            self._check_bias(where)
+
+    def _check_bias(self, where: str) -> None:
+        if self.bias is None or self.bias.dtype != "int32" or not self.bias.symmetric:
+            raise ValueError(f"{where}: a quantized bias is int32 and symmetric")
+        if self.input is None or self.weight is None or self.input.dynamic:
+            raise ValueError(f"{where}: the scale of a bias is that of a static input times that of a weight")
+        if self.weight.granularity.kind == "group":
+            raise ValueError(f"{where}: a bias has no groups")
 
 
 @dataclass(frozen=True)
 class QuantizationScheme:
     """One way to quantize for a backend.
 
-    This release carries the name and summary only; what a scheme declares per operator is added in a minor version.
+    `kind` is "static" (scales of activations from calibration), "dynamic" (scales of activations at run time) or
+    "weight-only". Of the rules that name an operator, the first whose conditions hold counts. Without rules the plugin
+    brings a Quantizer of its own by the hook `create_quantizer`. `qat` offers training with quantization. Raises
+    ValueError where rules and kind contradict each other.
     """
 
     name: str
     summary: str
+    kind: str = "static"
+    rules: tuple[QuantizationRule, ...] = ()
+    qat: bool = False
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.+-]+", self.name):
+            raise ValueError(f"{self.name!r} is not a name for a scheme: letters, digits, '-', '_', '.' and '+'")
+        if self.kind not in ("static", "dynamic", "weight-only"):
+            raise ValueError(f"scheme {self.name}: kind {self.kind!r} is not static, dynamic or weight-only")
+        if self.qat and self.kind != "static":
+            raise ValueError(f"scheme {self.name}: training with quantization is for static schemes")
+        for rule in self.rules:
+            where = f"scheme {self.name}, rule for {rule.operators[0]}"
+            if self.kind == "static" and rule.input is not None and rule.input.dynamic:
+                raise ValueError(f"{where}: a dynamic input in a static scheme")
+            if self.kind == "static" and rule.weight is not None and rule.weight.granularity.kind == "group":
+                raise ValueError(f"{where}: groups are for dynamic and weight-only schemes")
+            if self.kind == "dynamic" and rule.input is not None and not rule.input.dynamic:
+                raise ValueError(f"{where}: a static input in a dynamic scheme")
+            if self.kind == "weight-only" and (rule.weight is None or rule.input or rule.output):
+                raise ValueError(f"{where}: only weights are quantized in a weight-only scheme")
+            if self.kind != "static" and (rule.shares or rule.output):
+                raise ValueError(f"{where}: the scheme has no quantized values between operators")
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The operators of all rules, each once."""
+        return tuple(dict.fromkeys(name for rule in self.rules for name in rule.operators))

@@ -15,7 +15,7 @@ from delegatekit_xnnpack import operators as ops
 from delegatekit_xnnpack import schema
 from delegatekit_xnnpack.blob import content_key, parse, serialise, validate
 from delegatekit_xnnpack.builder import Builder
-from delegatekit_xnnpack.graph import DataType, Graph, Node, PerTensorQuantization, Value
+from delegatekit_xnnpack.graph import DataType, Format, Graph, Node, PerTensorQuantization, Value
 
 
 def _linear_graph(weight=None):
@@ -114,9 +114,10 @@ def test_too_many_arguments_are_refused():
 def test_quantized_values_round_like_the_runtime_says(payload_of):
     from delegatekit_xnnpack.runtime import XnnpackRuntime
 
-    x, quantized, y = Value((5,)), Value((5,), DataType.QINT8, quantization=PerTensorQuantization(0.5, 3)), Value((5,))
-    convert = ops.Unary(ops.UnaryKind.CONVERT)
-    graph = Graph([x], [y], [Node(convert, (x,), quantized), Node(convert, (quantized,), y)])
+    format = Format(DataType.QINT8, PerTensorQuantization(0.5, 3))
+    x, quantized, y = Value((5,)), Value((5,), format.datatype, quantization=format.quantization), Value((5,))
+    nodes = [Node(ops.Convert(format), (x,), quantized), Node(ops.Convert(Format()), (quantized,), y)]
+    graph = Graph([x], [y], nodes)
     runtime = XnnpackRuntime()
     handle = runtime.init(payload_of(graph))
     given, result = torch.tensor([0.1, 0.4, -3.2, 1e3, -1e3]), torch.empty(5)

@@ -9,15 +9,25 @@ single outlier makes small.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 
+import delegatekit
 from delegatekit import discovery
+from delegatekit_api import QuantizationError
 
 from ..context import Context
-from .base import Case, NotApplicable, Rule
+from ..outcome import Outcome, Verdict
+from ..trial import broken_claim, flatten, words
+from .base import Case
+from .patterns import pattern
+from .subjects import SubjectCase
 
 #: A backend that rounds each operator's result to the nearest step, either way in a tie, stays within these.
 MAX_STEPS = 1
@@ -65,12 +75,14 @@ def max_steps(result: torch.Tensor, reference: torch.Tensor, scale: float) -> in
 def judge(
     result: torch.Tensor,
     reference: torch.Tensor,
-    scale: float,
+    scale: float | None,
     *,
     steps: int = MAX_STEPS,
     decibels: float = MIN_SQNR_DB,
 ) -> Judgement:
     """Judge a dequantized result against the fake-quantized program's, both of one shape, whose step is `scale`.
+
+    Without `scale` (a result that is not rounded to steps), only the ratio is asked.
 
     More than `steps` steps are wrong anywhere, and so is a ratio below `decibels`. The ratio is not asked of a
     reference that is itself within one step of zero: it has no signal to speak of.
@@ -79,22 +91,200 @@ def judge(
         return Judgement(-math.inf, 0, f"has shape {tuple(result.shape)}, not {tuple(reference.shape)}")
     if not result.isfinite().all():
         return Judgement(-math.inf, 0, "has NaN or infinities, which no quantized program makes")
-    ratio, far = sqnr_db(result, reference), max_steps(result, reference, scale)
+    ratio, far = sqnr_db(result, reference), 0 if scale is None else max_steps(result, reference, scale)
     if far > steps:
         return Judgement(ratio, far, f"is {far} steps of {scale:.3g} away, {steps} are allowed")
-    silent = not reference.numel() or float(reference.abs().max()) <= scale
+    silent = not reference.numel() or float(reference.abs().max()) <= (scale or 0.0)
     if ratio < decibels and not silent:
         return Judgement(ratio, far, f"has a signal to noise ratio of {ratio:.1f} dB, {decibels:.1f} dB are wanted")
     return Judgement(ratio, far)
 
 
-def _schemes(context: Context) -> str:
-    """A backend that takes quantized programs agrees with the fake-quantized program."""
-    if not discovery.get_backend(context.backend).quantization_schemes():
-        raise NotApplicable("the backend declares no quantization schemes")
-    raise NotApplicable("the suite has no quantized programs yet")
+#: Patterns that quantizers and quantized kernels treat in different ways: see `patterns` for each.
+_PATTERNS = (
+    "conv-bn-relu",
+    "conv-relu6",
+    "conv-hardswish",
+    "conv-used-twice",
+    "depthwise-separable",
+    "inverted-residual",
+    "residual-relu",
+    "squeeze-excite",
+    "pooling-head",
+    "mean-head",
+    "pad-conv",
+    "upsample-skip",
+    "transposed-conv-relu",
+    "channel-shuffle",
+    "linear-gelu",
+    "linear-relu-chain",
+    "transformer-layer",
+    "embedding-and-position",
+    "shared-weight",
+    "clamps",
+    "views-around-an-operator",
+    "split-and-cat",
+    "slices",
+    "nested-outputs",
+)
+#: Inputs from which the quantizer finds ranges, beside those of the pattern itself.
+_CALIBRATION = 2
+
+
+class QuantizedCase(Case):
+    """A pattern quantized by each scheme of the backend: an example is the name of a scheme.
+
+    The measure is the quantized module in eager, which computes with the numbers that its integers stand for.
+    """
+
+    def __init__(self, pattern: SubjectCase) -> None:
+        self.name = f"quantized/{pattern.name.partition('/')[2]}"
+        self._pattern = pattern
+
+    @property
+    def cost(self) -> float:
+        """Quantizing takes most of it."""
+        return 4.0
+
+    def examples(self, context: Context) -> Sequence[str]:
+        """The schemes that the backend declares."""
+        schemes = discovery.get_backend(context.backend).quantization_schemes()
+        return tuple(scheme.name for scheme in schemes) or (_NO_SCHEMES,)
+
+    def run(self, example: str, context: Context) -> Outcome:
+        """Quantize, lower, run, compare; and run without a backend, so that a fault of core is told from others."""
+        if example == _NO_SCHEMES:
+            return Outcome(Verdict.NOT_APPLICABLE, _NO_SCHEMES, example=example)
+        start = time.perf_counter()
+        outcome = self._try(example, context)
+        if outcome.verdict.is_fault:
+            outcome = replace(outcome, snippet=self.snippet(example, context))
+        return replace(outcome, example=example, seconds=time.perf_counter() - start)
+
+    def _try(self, scheme: str, context: Context) -> Outcome:
+        try:
+            torch.manual_seed(0)
+            module, calls, *dynamic = self._pattern.build()
+            inputs = calls[0]
+            more = [tuple(map(_other, inputs)) for _ in range(_CALIBRATION)]
+            quantized = delegatekit.quantize(
+                module.eval(),
+                [inputs, *more],
+                backend=context.backend,
+                scheme=scheme,
+                options=context.options or None,
+                dynamic_shapes=dynamic[0] if dynamic else None,
+                progress=False,
+            )
+            program = torch.export.export(quantized, inputs, strict=False)
+        except QuantizationError as error:
+            if "quantizes nothing" in str(error):
+                return Outcome(Verdict.NOT_APPLICABLE, words(error))
+            return Outcome(Verdict.LOWERING_ERROR, words(error), blame="backend")
+        except Exception as error:
+            return Outcome(Verdict.NOT_EXPORTABLE, words(error))
+        outcome = self._attempt(program, quantized, inputs, context, [context.backend])
+        alone = self._attempt(program, quantized, inputs, context, [])
+        if alone.verdict.is_fault:
+            outcome = replace(outcome, core=f"{alone.verdict.value}: {alone.detail}")
+        if outcome.verdict.is_fault:
+            core = alone.verdict is outcome.verdict or not outcome.delegates
+            outcome = replace(outcome, blame="core" if core and alone.verdict.is_fault else "backend")
+        return outcome
+
+    def _attempt(
+        self, program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], context: Context, backends: list[str]
+    ) -> Outcome:
+        try:
+            options = {context.backend: context.options} if context.options and backends else None
+            lowered = delegatekit.lower(program, backends=backends, options=options)
+            data = lowered.buffer
+        except Exception as error:
+            return Outcome(Verdict.LOWERING_ERROR, words(error))
+        report = lowered.report().methods[0]
+        counts: dict[str, Any] = {
+            "delegates": len(report.delegates),
+            "delegated_nodes": report.delegated_nodes,
+            "fallback_calls": report.fallback_calls,
+        }
+        claim = broken_claim(lowered)
+        if claim:
+            return Outcome(Verdict.CLAIM, claim, **counts)
+        for name in backends:
+            available = discovery.get_backend(name).runtime_availability()
+            if counts["delegates"] and not available.available:
+                return Outcome(Verdict.UNAVAILABLE, available.reason, **counts)
+        try:
+            results = flatten(delegatekit.load(data)["forward"].run(inputs))
+        except Exception as error:
+            return Outcome(Verdict.RUN_ERROR, words(error), **counts)
+        with torch.no_grad():
+            references = flatten(quantized(*inputs))
+        scales, depth = output_scales(program), _depth(program)
+        for index, (result, reference) in enumerate(zip(results, references, strict=True)):
+            if not reference.is_floating_point():
+                if not torch.equal(result, reference):
+                    return Outcome(Verdict.MISMATCH, f"output {index} differs", **counts)
+                continue
+            found = judge(result, reference, scales[index], steps=depth)
+            if not found.agrees:
+                return Outcome(Verdict.MISMATCH, f"output {index} {found.difference}", **counts)
+        if not counts["delegates"]:
+            return Outcome(Verdict.FALLBACK, **counts)
+        return Outcome(Verdict.PARTLY if counts["fallback_calls"] else Verdict.DELEGATED, **counts)
+
+    def snippet(self, example: str, context: Context) -> str:
+        """The pattern's text, quantized."""
+        text = self._pattern.snippet("", context)
+        before, line, after = text.partition("module.eval()\n")
+        scheme = f"backend={context.backend!r}, scheme={example!r}"
+        return f"{before}{line}module = delegatekit.quantize(module, calls[:1], {scheme})\n{after}"
+
+
+_NO_SCHEMES = "the backend declares no quantization schemes"
+
+
+def _other(value: Any) -> Any:
+    """Other numbers of the same kind, for calibration."""
+    return value.flip(tuple(range(value.dim()))) if isinstance(value, torch.Tensor) and value.dim() else value
+
+
+def output_scales(program: ExportedProgram) -> list[float | None]:
+    """For each output of a quantized program the scale of its steps; None for one that is not rounded to steps.
+
+    Views between the last dequantize and the output keep the steps.
+    """
+    output = next(node for node in reversed(program.graph.nodes) if node.op == "output")
+    found: list[float | None] = []
+    for spec, node in zip(program.graph_signature.output_specs, output.args[0], strict=True):
+        if spec.kind is OutputKind.USER_OUTPUT and node is not None:
+            found.append(_scale(node))
+    return found
+
+
+def _scale(node: Any) -> float | None:
+    while isinstance(node, torch.fx.Node) and node.op == "call_function":
+        if str(node.target).startswith("quantized_decomposed.dequantize_per_tensor"):
+            return node.args[1] if isinstance(node.args[1], float) else None
+        if not str(node.target).partition(".")[2].startswith(_VIEWS) or not node.args:
+            return None
+        node = node.args[0]
+    return None
+
+
+_VIEWS = ("view", "reshape", "permute", "transpose", "squeeze", "unsqueeze", "flatten", "slice", "select", "clone")
+
+
+def _depth(program: ExportedProgram) -> int:
+    """How many quantized values follow one another at most: each may be rounded the other way than eager does."""
+    depth: dict[torch.fx.Node, int] = {}
+    for node in program.graph.nodes:
+        before = max((depth[argument] for argument in node.all_input_nodes), default=0)
+        depth[node] = before + str(node.target).startswith("quantized_decomposed.quantize")
+    return max(MAX_STEPS, *depth.values())
 
 
 def cases() -> Iterator[Case]:
-    """One, which tells why there are no others."""
-    yield Rule("quantized/schemes", _schemes, cost=0.1)
+    """The patterns above."""
+    for name in _PATTERNS:
+        yield QuantizedCase(pattern.cases[name])

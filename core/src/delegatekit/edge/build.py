@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from delegatekit_api import MutableState, UnsupportedError, describe_node
 
-from . import attention, composites, normalization, promotion  # noqa: F401  (they register their rules)
+from . import attention, composites, normalization, promotion, quantization  # noqa: F401  (they register their rules)
 from .builder import Builder, drop_dead, resolve
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders
@@ -37,11 +37,16 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     aliases = {inner: outer for same in found if same is not None for inner, outer in same.items()}
     if None in found:
         program, aliases = _functionalised(program), {}
+    quantization.register(node.target for module in (program.graph_module, *inner) for node in _nodes(module))
     sweep = _MethodSweep(program, aliases, keep)
     with no_guards(sweep.builder):
         for node in program.graph.nodes:
             sweep.translate(node)
     return sweep.finish(method)
+
+
+def _nodes(module: torch.nn.Module) -> Iterable[Node]:
+    return module.graph.nodes if isinstance(module, GraphModule) else ()
 
 
 def _functionalised(program: ExportedProgram) -> ExportedProgram:

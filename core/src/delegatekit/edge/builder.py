@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
 from delegatekit_api import LoweringError, UnsupportedError, describe_node, operator_name
+from delegatekit_api.quantization import DEQUANTIZE
 
 from .arguments import nodes_in, substitute
 from .sizes import SYMBOLIC, Shape, SizeNodes, expression, is_static
@@ -251,6 +252,8 @@ class Builder:
     def _fold(self, target: Any, args: Any, kwargs: Any) -> Node | None:
         """The call's result as a constant, if all its inputs are constants and the result is small enough."""
         inputs = nodes_in((args, kwargs))
+        if target in self.keep and str(target) in DEQUANTIZE:
+            return None  # the backend wants the integers
         if not isinstance(target, OpOverload) or any(node not in self.constants for node in inputs):
             return None
         value = self._propagate(target, args, kwargs)

@@ -78,6 +78,8 @@ class Sweep:
             return value
         arguments: Any = torch.fx.map_arg(node.args, self._get)
         keywords: Any = torch.fx.map_arg(node.kwargs, self._get)
+        if str(target) == "export.access_subclass_inner_tensor.default":
+            return self._inner_tensor(*arguments)
         if isinstance(target, OpOverload) and target._schema.is_mutable:
             target = functional_form(node)
         elif not isinstance(target, OpOverload) and target is not operator.getitem:
@@ -88,6 +90,12 @@ class Sweep:
             self.builder.sizes.offer(result)
             return value
         return result
+
+    def _inner_tensor(self, outer: Node, name: str) -> Node:
+        """A part of a weight that is a tensor subclass: integers, scales, zero points."""
+        if outer not in self.builder.constants:
+            self.builder.refuse(f"takes {name} out of {outer.name}, which is computed")
+        return self.builder.constant(getattr(self.builder.constants[outer], name), f"{outer.name}_{name}")
 
     # -- control flow --------------------------------------------------------------------------------------------
 

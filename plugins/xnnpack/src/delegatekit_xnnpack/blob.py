@@ -20,7 +20,19 @@ from delegatekit_api import flatbuffer as fb
 from . import operators as ops
 from . import schema
 from .check import check_shapes
-from .graph import DataType, Graph, Node, Shape, Value, constant_bytes
+from .graph import (
+    DataType,
+    Graph,
+    Node,
+    PerChannelQuantization,
+    PerGroupQuantization,
+    PerRowQuantization,
+    PerTensorQuantization,
+    Quantization,
+    Shape,
+    Value,
+    constant_bytes,
+)
 from .sizes import largest
 
 MAGIC: Final = b"XH00"
@@ -116,8 +128,24 @@ def _value(
     )
     if value.quantization is None:
         return schema.XValue(xvalue_union=tensor)
-    parameters = schema.PerTensorQuant(scale=value.quantization.scale, zero_point=value.quantization.zero_point)
+    parameters = _parameters(value.quantization, constants)
     return schema.XValue(xvalue_union=schema.XNNQuantizedTensorValue(tensor_value=tensor, quant_params=parameters))
+
+
+def _parameters(quantization: Quantization, constants: _Constants) -> Any:
+    match quantization:
+        case PerTensorQuantization(scale, zero_point):
+            return schema.PerTensorQuant(scale=scale, zero_point=zero_point)
+        case PerRowQuantization(axes):
+            return schema.PerTokenDynamicQuant(num_nonbatch_dims=axes)
+        case PerChannelQuantization(scales, axis):
+            index = constants.index(scales)
+            return schema.PerChannelQuant(scale=[], channel_dim=axis, scale_buffer_idx=index, num_scales=scales.numel())
+        case PerGroupQuantization(scales, group):
+            index = constants.index(scales.to(torch.bfloat16))
+            return schema.PerChannelGroupQuant(
+                scale=[], channel_dim=0, group_size=group, scale_buffer_idx=index, num_scales=scales.numel()
+            )
 
 
 def _node(node: Node, ids: Mapping[Value, int]) -> schema.XNode:
@@ -140,6 +168,8 @@ def _fields(operator: ops.Operator, inputs: list[int]) -> tuple[str, dict[str, A
             return kind.value, {"input1_id": inputs[0], "input2_id": inputs[1]}
         case ops.Clamp():
             return "Clamp", {"input_id": inputs[0]}
+        case ops.Convert():
+            return "Convert", {"input_id": inputs[0]}
         case ops.Elu(alpha):
             return "ELU", {"alpha": alpha, "input_id": inputs[0]}
         case ops.LeakyRelu(slope):

@@ -9,7 +9,8 @@ import torch
 from delegatekit_api import LoweringError
 
 from . import operators as ops
-from .graph import MAX_RANK, Bounds, Graph, Node, Shape, Value, static
+from .formats import numbers
+from .graph import MAX_RANK, Bounds, DataType, Format, Graph, Node, Shape, Value, static
 from .layout import Order, Tensor, channels_last, inverse, moves_elements, regroupings, reshape_through
 from .sizes import Dynamic, Size, dynamic_count, largest
 
@@ -26,9 +27,9 @@ class Builder:
 
     # -- values --------------------------------------------------------------------------------------------------
 
-    def input(self, shape: Shape) -> Tensor:
+    def input(self, shape: Shape, format: Format = Format()) -> Tensor:  # noqa: B008
         """The delegate's next input."""
-        value = Value(shape)
+        value = Value(shape, format.datatype, quantization=format.quantization)
         self.graph.inputs.append(value)
         return Tensor.dense(value)
 
@@ -40,17 +41,17 @@ class Builder:
             value = self._append(ops.Unary(ops.UnaryKind.COPY), (value,), None).output
         self.graph.outputs.append(value)
 
-    def constant(self, data: torch.Tensor, shape: Shape | None = None) -> Value:
+    def constant(self, data: torch.Tensor, shape: Shape | None = None, format: Format = Format()) -> Value:  # noqa: B008
         """A constant with the elements of `data` in row-major order; `data` is kept, not copied.
 
         `shape` is the constant's shape if it differs from that of `data`.
         """
         shape = tuple(data.shape) if shape is None else shape
         # The tensors in the table are alive, so that an address means one tensor.
-        key = (data.data_ptr(), tuple(data.shape), data.stride(), shape)
+        key = (data.data_ptr(), tuple(data.shape), data.stride(), shape, format)
         found = self._constants.get(key)
         if found is None:
-            found = self._constants[key] = Value(shape, data=data)
+            found = self._constants[key] = Value(shape, format.datatype, data, format.quantization)
         return found
 
     def scalar(self, number: float) -> Tensor:
@@ -84,7 +85,10 @@ class Builder:
         return node.output
 
     def _append(self, operator: ops.Operator, inputs: tuple[Value, ...], clamp: Bounds | None) -> Node:
-        output = Value(operator.output_shape(*(value.shape for value in inputs)))
+        format = operator.output_format(*(value.format for value in inputs))
+        output = Value(
+            operator.output_shape(*(value.shape for value in inputs)), format.datatype, quantization=format.quantization
+        )
         handles = () if self.debug_handle is None else (self.debug_handle,)
         output.producer = Node(operator, inputs, output, clamp, handles)
         self.graph.nodes.append(output.producer)
@@ -93,10 +97,14 @@ class Builder:
     def reshaped(self, value: Value, shape: Shape) -> Value:
         """The value under another shape; a chain of reshapes becomes one."""
         if value.data is not None:
-            return self.constant(value.data, shape)
+            return self.constant(numbers(value), shape)
         producer = value.producer
         if producer is not None and isinstance(producer.operator, ops.Reshape):
             value = producer.inputs[0]
+        elif producer is not None and value.datatype is DataType.QDINT8:
+            if shape[-1] != value.shape[-1]:
+                raise LoweringError("rows that are quantized in each call are cut or joined", where="XNNPACK graph")
+            return self.emit(producer.operator, self.reshaped(producer.inputs[0], shape))
         if value.shape == shape:
             return value
         if dynamic_count(shape) > 1:
@@ -107,7 +115,9 @@ class Builder:
         """The value with permuted axes; chains become one transpose, and moving axes of size 1 is a reshape."""
         permutation = tuple(permutation)
         if value.data is not None:
-            return self.constant(value.data.reshape(static(value.shape)).permute(permutation))
+            return self.constant(numbers(value).reshape(static(value.shape)).permute(permutation))
+        if permutation == tuple(range(len(value.shape))):
+            return value
         producer = value.producer
         if producer is not None and isinstance(producer.operator, ops.Transpose):
             value, inner = producer.inputs[0], producer.operator.permutation
@@ -118,6 +128,9 @@ class Builder:
             before, after = (tuple(sizes[axis] for axis in permutation) for sizes in (pad.before, pad.after))
             inner_value = self.transposed(producer.inputs[0], permutation)
             return self.emit(ops.ConstantPad(before, after, pad.fill), inner_value)
+        elif producer is not None and value.datatype is DataType.QDINT8:
+            # XNNPACK moves no rows that it has quantized.
+            return self.emit(producer.operator, self.transposed(producer.inputs[0], permutation))
         shape = tuple(value.shape[axis] for axis in permutation)
         if not moves_elements(value.shape, permutation) and dynamic_count(shape) < 2:
             return self.reshaped(value, shape)

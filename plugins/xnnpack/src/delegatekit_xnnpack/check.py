@@ -58,7 +58,7 @@ def _unary(table: Any) -> ops.Operator | None:
     name = type(table).__name__
     if name == "GlobalAvgPooling2d":
         return ops.GlobalAveragePool(bool(table.flags & schema.KEEP_DIMS))
-    return ops.Clamp() if name == "Clamp" or name in ops.UnaryKind.__members__.values() else None
+    return ops.Clamp() if name in ("Clamp", "Convert") or name in ops.UnaryKind.__members__.values() else None
 
 
 def _binary(table: Any) -> ops.Operator | None:

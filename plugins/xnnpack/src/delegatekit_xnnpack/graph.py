@@ -85,6 +85,40 @@ class PerTensorQuantization:
     zero_point: int = 0
 
 
+@dataclass(frozen=True)
+class PerRowQuantization:
+    """Scales and zero points that XNNPACK finds in every call, one pair for all elements of the last `axes` axes."""
+
+    axes: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class PerChannelQuantization:
+    """real = scales[i] * integer, i the index along `axis`; `scales` is float32 of shape (n,). For constants."""
+
+    scales: torch.Tensor
+    axis: int
+
+
+@dataclass(frozen=True, eq=False)
+class PerGroupQuantization:
+    """real = scales[row, column // group] * integer; `scales` is float32 (rows, columns / group). For matrices."""
+
+    scales: torch.Tensor
+    group: int
+
+
+Quantization = PerTensorQuantization | PerRowQuantization | PerChannelQuantization | PerGroupQuantization
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the elements of a value are stored, and what they stand for."""
+
+    datatype: DataType = DataType.FLOAT32
+    quantization: Quantization | None = None
+
+
 @dataclass(eq=False)
 class Value:
     """A tensor of the graph: dense, in the axis order of `shape`. With `data` it is a constant."""
@@ -93,8 +127,13 @@ class Value:
     datatype: DataType = DataType.FLOAT32
     #: Constant contents: a tensor whose elements, in row-major order, are the value's (any shape, any strides).
     data: torch.Tensor | None = field(default=None, repr=False)
-    quantization: PerTensorQuantization | None = None
+    quantization: Quantization | None = None
     producer: Node | None = field(default=None, repr=False)
+
+    @property
+    def format(self) -> Format:
+        """How the elements are stored."""
+        return Format(self.datatype, self.quantization)
 
     @property
     def size(self) -> Size:

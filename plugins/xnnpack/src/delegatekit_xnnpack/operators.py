@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from delegatekit_api import LoweringError
 
-from .graph import Shape
+from .graph import DataType, Format, Shape
 from .sizes import Dynamic, Size, at_most, minimum
 
 
@@ -22,7 +22,6 @@ class UnaryKind(str, Enum):
 
     ABS = "Abs"
     CEILING = "Ceiling"
-    CONVERT = "Convert"
     COPY = "Copy"
     COS = "Cos"
     EXP = "Exp"
@@ -82,8 +81,37 @@ class Operator:
         """The shape of the result. Raises LoweringError for inputs that do not fit together."""
         return self._shape(*inputs)
 
+    def output_format(self, *inputs: Format) -> Format:
+        """How the result is stored: float32, or, by what only moves elements, as the input is."""
+        return inputs[0] if self.moves_elements else Format()
+
+    @property
+    def moves_elements(self) -> bool:
+        """Whether every element of the result is one of the inputs, or a fill."""
+        return False
+
     def _shape(self, *inputs: Shape) -> Shape:
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Convert(Operator):
+    """The numbers in another format: quantized, or float32 again."""
+
+    format: Format
+
+    @property
+    def is_elementwise(self) -> bool:  # type: ignore[override]
+        """Unless the parameters are those of a row."""
+        return self.format.datatype is not DataType.QDINT8
+
+    def output_format(self, *inputs: Format) -> Format:
+        """The format."""
+        return self.format
+
+    def _shape(self, *inputs: Shape) -> Shape:
+        (x,) = inputs
+        return x
 
 
 @dataclass(frozen=True)
@@ -91,6 +119,11 @@ class Unary(Operator):
     """An elementwise function, or softmax over the last axis."""
 
     kind: UnaryKind
+
+    @property
+    def moves_elements(self) -> bool:
+        """A copy does."""
+        return self.kind is UnaryKind.COPY
 
     @property
     def is_elementwise(self) -> bool:  # type: ignore[override]
@@ -299,6 +332,8 @@ class Transpose(Operator):
 
     permutation: tuple[int, ...]
 
+    moves_elements = True
+
     def _shape(self, *inputs: Shape) -> Shape:
         (x,) = inputs
         _require(sorted(self.permutation) == list(range(len(x))), self, inputs)
@@ -310,6 +345,8 @@ class Reshape(Operator):
     """The same elements under another shape (of rank 1 or more). One size may be 0: it is what the others leave."""
 
     shape: tuple[int, ...]
+
+    moves_elements = True
 
     def _shape(self, *inputs: Shape) -> Shape:
         (x,) = inputs
@@ -326,6 +363,8 @@ class Slice(Operator):
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
+
+    moves_elements = True
 
     def _shape(self, *inputs: Shape) -> Shape:
         (x,) = inputs
@@ -345,6 +384,8 @@ class ConstantPad(Operator):
     after: tuple[int, ...]
     fill: float
 
+    moves_elements = True
+
     def _shape(self, *inputs: Shape) -> Shape:
         (x,) = inputs
         _require(min((*self.before, *self.after), default=0) >= 0, self, inputs)
@@ -356,6 +397,8 @@ class Concatenate(Operator):
     """Two to five values joined along an axis."""
 
     axis: int
+
+    moves_elements = True
 
     def _shape(self, *inputs: Shape) -> Shape:
         first = inputs[0]

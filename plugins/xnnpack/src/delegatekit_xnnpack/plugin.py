@@ -35,7 +35,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="CPU inference on Arm, x86, WebAssembly and RISC-V (float32)",
-        api_version=ApiVersion(1, 1),
+        api_version=ApiVersion(1, 2),
         options=XnnpackOptions,
         supports_dynamic_shapes=True,
         # XNNPACK's kernels load whole vectors and may read so many bytes behind the end of an input.
@@ -55,19 +55,23 @@ def create_partitioner(options: BackendOptions) -> Partitioner:
 def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
     """Lower a partition to XNNPACK's graph, clean it up, serialise it."""
     from .blob import serialise
+    from .conversions import fold_conversions
     from .lowering import build_graph
     from .passes import optimise
 
     graph = build_graph(partition.view)
     optimise(graph)
+    fold_conversions(graph)
     result = serialise(graph)
     return PreprocessResult(result.blob, named_data=result.named_data, debug_handle_map=result.debug_handles)
 
 
 @hookimpl
 def quantization_schemes() -> Sequence[QuantizationScheme]:
-    """None yet: this release computes in float32."""
-    return ()
+    """Static and dynamic int8, int4 weights."""
+    from .quantization import SCHEMES
+
+    return SCHEMES
 
 
 @hookimpl

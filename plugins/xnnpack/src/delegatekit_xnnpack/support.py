@@ -6,6 +6,7 @@ This is the one place where operators are checked; the lowerings rely on it.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,17 @@ from delegatekit_api import (
     TablePartitioner,
     Verdict,
 )
+from delegatekit_api.quantization import (
+    DEQUANTIZE,
+    DYNAMIC,
+    QUANTIZE,
+    DynamicQuantization,
+    dynamic_quantization_of,
+    quantization_of,
+)
 
 from .arguments import argument, axis_of, per_axis, rank_of, shape_of, tensor_operands
+from .formats import activation_format, weight_format
 from .graph import MAX_RANK, Shape
 from .joined import company, needs_company, reshape_obstacle, view_obstacle
 from .lowering import elementwise, reduction, spatial
@@ -38,7 +48,9 @@ if TYPE_CHECKING:
 
 
 def float32_tensors(node: Node, program: ProgramView) -> str | None:
-    """All tensors are float32 (single numbers known at lowering time are converted)."""
+    """All tensors are float32 (single numbers known at lowering time are converted), or quantized."""
+    if str(node.target) in _QUANTIZATION:
+        return None
     for operand in (*tensor_operands(node), node):
         value = operand.meta.get("val")
         if not isinstance(value, torch.Tensor):
@@ -63,9 +75,14 @@ def _index_operands(node: Node) -> tuple[Any, ...]:
     return (argument(node, "index"),) if str(node.target) == "aten.index_select.default" else ()
 
 
+def _tensors(node: Node) -> list[Node]:
+    """The tensors that a call reads, and its result, if that is one tensor."""
+    return [item for item in (*tensor_operands(node), node) if isinstance(item.meta.get("val"), torch.Tensor)]
+
+
 def bounded_sizes(node: Node, program: ProgramView) -> str | None:
     """Sizes that change from call to call have an upper bound, and grow together."""
-    for operand in (*tensor_operands(node), node):
+    for operand in _tensors(node):
         sizes = operand.meta["val"].shape
         if not all(map(is_bounded, sizes)):
             return f"{operand.name} has a size without an upper bound, {tuple(sizes)}"
@@ -76,7 +93,7 @@ def bounded_sizes(node: Node, program: ProgramView) -> str | None:
 
 def rank_and_elements(node: Node, program: ProgramView) -> str | None:
     """At most 6 axes, and at least one element."""
-    for operand in (*tensor_operands(node), node):
+    for operand in _tensors(node):
         shape = shape_of(operand)
         if len(shape) > MAX_RANK:
             return f"{operand.name} has {len(shape)} axes: XNNPACK allows {MAX_RANK}"
@@ -116,7 +133,7 @@ def constant(*names: str) -> Constraint:
     def check(node: Node, program: ProgramView) -> str | None:
         for name in names:
             operand = argument(node, name)
-            if operand is not None and not program.is_constant(operand):
+            if operand is not None and not program.is_constant(operand) and not _is_dequantized(operand, program):
                 return f"{name} is computed: XNNPACK wants a constant"
         return None
 
@@ -167,6 +184,75 @@ def float32_number(name: str) -> Constraint:
 
 _LARGEST = torch.finfo(torch.float32).max
 _SMALLEST = torch.finfo(torch.float32).tiny
+
+
+# -- quantization ----------------------------------------------------------------------------------------------------
+
+_QUANTIZATION = QUANTIZE | DEQUANTIZE | DYNAMIC
+
+
+def _is_dequantized(node: Node, program: ProgramView) -> bool:
+    """Whether a node is a constant of integers, as numbers."""
+    return str(node.target) in DEQUANTIZE and program.is_constant(node.args[0]) and bool(quantization_of(node, program))
+
+
+def static_integers(node: Node, program: ProgramView) -> str | None:
+    """Activations are int8, -128 to 127, with one scale known beforehand; constants as they like."""
+    if _is_dequantized(node, program):
+        return None
+    quantization = quantization_of(node, program)
+    if quantization is None:
+        return "scales or zero points are computed, or not one for each channel or group"
+    if activation_format(quantization) is None:
+        what = "for each channel" if quantization.axis is not None else "in all"
+        kind = str(quantization.dtype).removeprefix("torch.")
+        return (
+            f"{kind}, {quantization.minimum} to {quantization.maximum}, {what}: XNNPACK has int8, -128 to 127, in all"
+        )
+    scale = quantization.scale
+    assert isinstance(scale, float)
+    return None if _SMALLEST <= scale <= _LARGEST else f"scale = {scale} is not a normal float32 number"
+
+
+def _dynamic_chain(node: Node) -> tuple[DynamicQuantization, tuple[Node, ...]] | None:
+    """The chain of nodes that quantizes rows in each call and has this node in it; and who reads its result."""
+    pending, seen = [node], set()
+    while pending:
+        found = pending.pop()
+        chain = dynamic_quantization_of(found)
+        if chain is not None:
+            return (chain, tuple(found.users)) if node in chain.nodes else None
+        for user in found.users:
+            inner = str(user.target) in _QUANTIZATION or user.target is operator.getitem
+            if inner and user not in seen:
+                seen.add(user)
+                pending.append(user)
+    return None
+
+
+def rows_for_products(node: Node, program: ProgramView) -> str | None:
+    """Rows are int8, -128 to 127, with scales found in each call, and are multiplied with constant integers."""
+    if _is_dequantized(node, program):
+        return None
+    if quantization_of(node, program) is not None:
+        return static_integers(node, program)
+    found = _dynamic_chain(node)
+    if found is None:
+        return "scales are found in each call, but not one for each row"
+    chain, readers = found
+    if (chain.dtype, chain.minimum, chain.maximum) != (torch.int8, -128, 127):
+        return f"{chain.dtype}, {chain.minimum} to {chain.maximum}: XNNPACK quantizes rows to int8, -128 to 127"
+    if chain.source.meta["val"].dtype != torch.float32:
+        return "the rows are not float32"
+    for reader in readers:
+        if str(reader.target) != "aten.linear.default" or argument(reader, "input") is not chain.nodes[-1]:
+            return f"{reader.name} reads the rows: XNNPACK multiplies them with a constant weight, and nothing else"
+        weight = argument(reader, "weight")
+        quantization = quantization_of(weight, program) if _is_dequantized(weight, program) else None
+        format = None if quantization is None else weight_format(quantization)
+        if format is None or getattr(format.quantization, "axis", 0) != 0:
+            return f"the weight of {reader.name} is not of integers with a scale for each channel or group"
+    return None
 
 
 # -- arithmetic and activations --------------------------------------------------------------------------------------
@@ -569,6 +655,18 @@ TABLE = SupportTable(
         *_row("_softmax.default", not_scalar, single_precision_softmax),
         *_row("layer_norm.default", positive_epsilon, few_normalised, keep=True),
         *_row("group_norm.default", positive_epsilon, few_groups, keep=True),
+        *(
+            OperatorSupport(f"quantized_decomposed.{name}", (static_integers,), keep=True, passenger=True)
+            for name in (
+                "quantize_per_tensor.default",
+                "dequantize_per_tensor.default",
+                "dequantize_per_channel.default",
+            )
+        ),
+        *(
+            OperatorSupport(f"torchao.{name}.default", (rows_for_products,), keep=True, passenger=True)
+            for name in ("choose_qparams_affine", "quantize_affine", "dequantize_affine")
+        ),
     ],
     common=(float32_tensors, bounded_sizes, rank_and_elements, numbers_known),
 )
@@ -630,6 +728,12 @@ class XnnpackPartitioner(TablePartitioner):
 
     def _with_company(self, verdict: Verdict, node: Node, program: ProgramView) -> Verdict:
         """The verdict with the nodes that a view which joins or cuts sizes that change must be lowered with."""
+        chain = _dynamic_chain(node) if str(node.target) in _QUANTIZATION else None
+        if chain is not None:
+            return Verdict.yes(passenger=verdict.passenger, group=(*chain[0].nodes, *chain[1]))
+        if str(node.target) in _QUANTIZATION:
+            # A conversion of activations is worth a delegate: without one, it is four or five operators.
+            return Verdict.yes(passenger=_is_dequantized(node, program))
         members = sorted(company(node), key=lambda member: member.name)
         refused = [member for member in members if not TablePartitioner.check(self, member, program).supported]
         if not refused:

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import torch
+from torch.fx import Node
 
 from delegatekit_api import LoweringError, ProgramView, describe_node, operator_name
+from delegatekit_api.quantization import dynamic_quantization_of, quantization_of
 
 from ..arguments import shape_of
-from ..graph import Graph
-from . import elementwise, linear, reduction, shape, spatial
+from ..formats import activation_format
+from ..graph import Format, Graph
+from . import elementwise, linear, quantization, reduction, shape, spatial
 from .context import Lowering, ProgramBuilder
 
 __all__ = ["LOWERINGS", "build_graph"]
@@ -20,6 +23,7 @@ __all__ = ["LOWERINGS", "build_graph"]
 LOWERINGS: dict[str, Lowering] = {
     **elementwise.LOWERINGS,
     **linear.LOWERINGS,
+    **quantization.LOWERINGS,
     **reduction.LOWERINGS,
     **shape.LOWERINGS,
     **spatial.LOWERINGS,
@@ -33,10 +37,13 @@ def build_graph(view: ProgramView) -> Graph:
     """
     builder = ProgramBuilder(view)
     for node in view.inputs:
-        builder.define(node, builder.input(shape_of(node)))
+        builder.define(node, builder.input(shape_of(node), _input_format(node, view)))
+    # What finds parameters in each call is part of one conversion, which its last node becomes.
+    chains = filter(None, map(dynamic_quantization_of, view.graph.nodes))
+    inner = {node for chain in chains for node in chain.nodes[:-1]}
     for node in view.graph.nodes:
         # What computes sizes is not lowered: XNNPACK knows them in every call.
-        if node.op != "call_function" or not isinstance(node.meta["val"], torch.Tensor):
+        if node.op != "call_function" or node in inner or not isinstance(node.meta["val"], torch.Tensor):
             continue
         lower = LOWERINGS.get(operator_name(node))
         if lower is None:
@@ -48,3 +55,15 @@ def build_graph(view: ProgramView) -> Graph:
             raise LoweringError("a delegate returns tensors only", where="outputs of the partition")
         builder.output(builder.tensor(result))
     return builder.graph
+
+
+def _input_format(node: Node, view: ProgramView) -> Format:
+    """The format of an input: integers mean what the program's dequantize says of them."""
+    if node.meta["val"].dtype is torch.float32:
+        return Format()
+    for user in node.users:
+        quantization = quantization_of(user, view)
+        format = None if quantization is None else activation_format(quantization)
+        if format is not None:
+            return format
+    raise LoweringError("is an input of integers that nobody dequantizes", where=describe_node(node))

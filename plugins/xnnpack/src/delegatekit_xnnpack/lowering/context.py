@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from delegatekit_api import LoweringError, ProgramView, describe_node
+from delegatekit_api.quantization import DEQUANTIZE, quantization_of
 
 from ..arguments import shape_of
 from ..builder import Builder
+from ..formats import dequantized, weight_format
+from ..graph import Format
 from ..joined import Joined
 from ..layout import Tensor
 
@@ -60,6 +63,20 @@ class ProgramBuilder(Builder):
         """The constant behind a node, its own storage; None if the node is no constant (or None)."""
         data = self.view.constant(node)
         return None if data is None else data.detach()
+
+    def filter(self, node: Any) -> tuple[torch.Tensor, Format]:
+        """A constant weight and its format: integers if the node dequantizes some that XNNPACK can take, or numbers."""
+        data = self.weights(node)
+        if data is not None:
+            return data, Format()
+        quantization = quantization_of(node, self.view) if str(node.target) in DEQUANTIZE else None
+        data = self.weights(node.args[0]) if quantization is not None else None
+        if quantization is None or data is None:
+            raise LoweringError("is no constant", where=describe_node(node))
+        format = weight_format(quantization)
+        if format is not None:
+            return data, format
+        return dequantized(data, quantization), Format()
 
 
 #: Lowers one node of the program: adds what computes it and returns its tensor. Relies on the support table's checks.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from .. import operators as ops
 from ..arguments import argument, per_axis, rank_of, shape_of
-from ..graph import Value, static
+from ..formats import numbers
+from ..graph import Format, PerChannelQuantization, Value, static
 from ..layout import Tensor
 from ..operators import ConvolutionKind, Padding, PoolKind
 from ..sizes import dynamic_count, largest
@@ -41,8 +42,7 @@ def _as_feature_map(b: ProgramBuilder, x: Tensor, spatial: int) -> Tensor:
 
 def _convolution(b: ProgramBuilder, node: Node) -> Tensor:
     source, filter_node = argument(node, "input"), argument(node, "weight")
-    weight = b.weights(filter_node)
-    assert weight is not None
+    weight, format = b.filter(filter_node)
     if weight.dim() == 3:
         weight = weight.unsqueeze(2)
     groups, transposed = argument(node, "groups"), argument(node, "transposed")
@@ -62,7 +62,7 @@ def _convolution(b: ProgramBuilder, node: Node) -> Tensor:
         adjustment=_as_pair(argument(node, "output_padding"), 0) if transposed else (0, 0),
     )
     x = _as_feature_map(b, b.tensor(source), rank_of(source) - 2)
-    operands = [b.nhwc(x), _filter(b, weight, operator)]
+    operands = [b.nhwc(x), _filter(b, weight, format, operator)]
     bias = argument(node, "bias")
     if bias is not None:
         operands.append(b.dense(b.tensor(bias)))
@@ -75,18 +75,28 @@ def _convolution_kind(groups: int, inputs: int, *, transposed: bool) -> Convolut
     return ConvolutionKind.DEPTHWISE if groups == inputs > 1 else ConvolutionKind.REGULAR
 
 
-def _filter(b: ProgramBuilder, weight: torch.Tensor, operator: ops.Convolution) -> Value:
+def _filter(b: ProgramBuilder, weight: torch.Tensor, format: Format, operator: ops.Convolution) -> Value:
     """The weight in the layout that XNNPACK wants, as a view of it: the file writer makes it dense."""
     height, width = operator.kernel
     outputs = operator.groups * operator.group_outputs
+    quantization = format.quantization
+    if isinstance(quantization, PerChannelQuantization):
+        # XNNPACK wants a scale for each channel of the result; of grouped transposed convolutions it takes none.
+        if quantization.axis != (operator.kind is ConvolutionKind.TRANSPOSED) or (
+            operator.kind is ConvolutionKind.TRANSPOSED and operator.groups > 1
+        ):
+            weight, format = numbers(Value(tuple(weight.shape), format.datatype, weight, quantization)), Format()
+        else:
+            axis = 3 if operator.kind is ConvolutionKind.DEPTHWISE else 0
+            format = replace(format, quantization=replace(quantization, axis=axis))
     if operator.kind is ConvolutionKind.DEPTHWISE:
-        return b.constant(weight.permute(1, 2, 3, 0), (1, height, width, outputs))
+        return b.constant(weight.permute(1, 2, 3, 0), (1, height, width, outputs), format)
     shape = (outputs, height, width, operator.group_inputs)
     if operator.kind is ConvolutionKind.TRANSPOSED:
         # (I, O/g, kh, kw), its inputs grouped, becomes (g, O/g, kh, kw, I/g).
         weight = weight.reshape(operator.groups, operator.group_inputs, operator.group_outputs, height, width)
-        return b.constant(weight.permute(0, 2, 3, 4, 1), shape)
-    return b.constant(weight.permute(0, 2, 3, 1), shape)
+        return b.constant(weight.permute(0, 2, 3, 4, 1), shape, format)
+    return b.constant(weight.permute(0, 2, 3, 1), shape, format)
 
 
 def _symmetric(padding: Pair) -> Padding:

@@ -1,0 +1,57 @@
+"""Which layers the user keeps in float."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from torch.fx import Node
+
+from delegatekit_api import LoweringError, QuantizationError
+
+from ..selection import Choice, listed, module_paths, operator_names
+from .report import LayerReport
+
+
+@dataclass
+class KeptInFloat:
+    """Answers for a node why it stays in float, or None. Called once with each node of the graph."""
+
+    selectors: Sequence[str | Callable[[Node], bool]]
+    nodes: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        try:
+            self._choices: tuple[Choice, ...] = listed("keep_float", self.selectors)
+        except LoweringError as error:
+            raise QuantizationError(error.what, hint=error.hint) from None
+        self._seen: set[Node] = set()
+        self._names: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._choices or self.nodes)
+
+    def __call__(self, node: Node) -> str | None:
+        """Why the node stays in float."""
+        if node not in self._seen:
+            self._seen.add(node)
+            self._names.update((*operator_names(node), *module_paths(node)))
+            for choice in self._choices:
+                choice.look_at([node])
+        for choice in self._choices:
+            if node in choice.nodes:
+                return f"kept by {choice.text}"
+        return self.nodes.get(node.name)
+
+    def with_nodes(self, layers: Sequence[LayerReport], reason: str) -> KeptInFloat:
+        """The same choices, and layers of a report."""
+        return KeptInFloat(self.selectors, self.nodes | {layer.anchor: reason for layer in layers})
+
+    def check(self) -> None:
+        """Raise QuantizationError for a selector that means nothing, or both modules and operators."""
+        try:
+            for choice in self._choices:
+                choice.check(self._names)
+        except LoweringError as error:
+            hint = error.hint if error.hint and "explain" not in error.hint else "see the layers in the report"
+            raise QuantizationError(error.what, hint=hint) from None

@@ -1,0 +1,212 @@
+"""The bulk of the commands `delegatekit schemes` and `delegatekit quantize`."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delegatekit_api import MOVING_OPERATORS, QuantizationError, QuantizationRule, QuantizationScheme
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from .report import QuantizationReport
+
+
+def schemes_by_backend(backend: str | None) -> dict[str, Sequence[QuantizationScheme]]:
+    """The schemes of one backend, or of all that can be used. Raises PluginError for a backend that cannot."""
+    from ..discovery import backends, get_backend
+
+    names = [backend] if backend is not None else [name for name, info in backends().items() if info.usable]
+    return {name: get_backend(name).quantization_schemes() for name in names}
+
+
+def schemes_as_json(found: Mapping[str, Sequence[QuantizationScheme]]) -> dict[str, list[dict[str, Any]]]:
+    """The schemes as plain data, rules included."""
+    return {name: [_scheme(scheme) for scheme in schemes] for name, schemes in found.items()}
+
+
+def _scheme(scheme: QuantizationScheme) -> dict[str, Any]:
+    rules = [
+        {
+            "operators": list(rule.operators),
+            "fused": list(rule.fused),
+            "input": _text(rule.input),
+            "weight": _text(rule.weight),
+            "bias": _text(rule.bias),
+            "output": _text(rule.output),
+            "shares": rule.shares,
+            "follows": rule.follows,
+        }
+        for rule in scheme.rules
+    ]
+    return {"name": scheme.name, "summary": scheme.summary, "kind": scheme.kind, "qat": scheme.qat, "rules": rules}
+
+
+def _text(given: Any) -> str | None:
+    return None if given is None else str(given)
+
+
+def schemes_text(found: Mapping[str, Sequence[QuantizationScheme]]) -> str:
+    """The schemes as people read them: a paragraph for each, a line for each rule."""
+    lines = []
+    for backend, schemes in found.items():
+        for scheme in schemes:
+            training = ", offers training" if scheme.qat else ""
+            lines += ["", f"{backend}: {scheme.name} ({scheme.kind}{training})", f"  {scheme.summary}"]
+            lines += [f"  * {_rule(rule)}" for rule in scheme.rules] or ["  * the plugin's own quantizer"]
+    return "\n".join(lines[1:])
+
+
+def _rule(rule: QuantizationRule) -> str:
+    names = [_short(name) for name in rule.operators]
+    moving = [name for name in names if name in MOVING_OPERATORS]
+    if len(moving) > 3:
+        names = [name for name in names if name not in moving] + ["what only moves values"]
+    text = ", ".join(names)
+    if rule.fused:
+        text += f" (+ {', '.join(_short(name) for name in rule.fused)})"
+    if rule.shares:
+        return f"{text}: as its quantized input"
+    parts = (("input", rule.input), ("weight", rule.weight), ("bias", rule.bias), ("output", rule.output))
+    text += ": " + "; ".join(f"{name} {given}" for name, given in parts if given is not None)
+    return text + ("; only behind what is quantized" if rule.follows else "")
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("aten.").removesuffix(".Tensor").removesuffix(".default")
+
+
+def quantize_model(
+    model: Mapping[str, Any],
+    *,
+    calibration: Path | None,
+    random: int | None,
+    output: Path,
+    **settings: Any,
+) -> QuantizationReport:
+    """Quantize what the MODEL argument gave (the first arguments of `lower`) and write a .pt2 file."""
+    import torch
+
+    from ..exporting import exported_programs
+    from . import quantize
+
+    program, given, dynamic_shapes = model["model"], model.get("inputs"), model.get("dynamic_shapes")
+    if isinstance(program, dict):
+        raise QuantizationError(f"the model has {len(program)} methods", hint="quantize each method alone")
+    if model.get("kwargs"):
+        raise QuantizationError("the model takes keyword arguments", hint="wrap it in a module that takes none")
+    example = _example(program, given)
+    inputs = _random(example, random) if calibration is None else read_calibration(calibration, example)
+    from contextlib import nullcontext
+
+    quantized: Any = quantize(program, inputs, dynamic_shapes=dynamic_shapes, **settings)
+    if isinstance(program, torch.export.ExportedProgram):
+        dynamic_shapes = _shapes(program)
+    exported = exported_programs(quantized, example, None, dynamic_shapes, nullcontext())["forward"]
+    torch.export.save(exported, output)
+    report: QuantizationReport = quantized.quantization
+    return report
+
+
+def _example(program: Any, given: Any) -> tuple[Any, ...]:
+    from torch.export import ExportedProgram
+
+    if isinstance(program, ExportedProgram):
+        inputs = program.example_inputs
+        if inputs is None or inputs[1]:
+            raise QuantizationError("the exported program has no example inputs, or keyword arguments")
+        return tuple(inputs[0])
+    if given is None:
+        raise QuantizationError("the model has no example inputs", hint="return (module, inputs)")
+    return tuple(given)
+
+
+def _shapes(program: ExportedProgram) -> Any:
+    """The sizes of an exported program's inputs that may change, as torch.export takes them; None if none may."""
+    from torch import SymInt
+    from torch.export import Dim
+
+    names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    shapes = []
+    for name in names:
+        sizes = getattr(values[name], "shape", ())
+        shapes.append({index: Dim.AUTO for index, size in enumerate(sizes) if isinstance(size, SymInt)})
+    return tuple(shapes) if any(shapes) else None
+
+
+def _random(example: Sequence[Any], count: int | None) -> list[tuple[Any, ...]]:
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+
+    def like(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return torch.randn(value.shape, generator=generator).to(value.dtype)
+        return value
+
+    return [tuple(like(value) for value in example) for _ in range(count or 0)]
+
+
+def read_calibration(path: Path, example: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Inputs from a .pt file (a list of inputs, or one tensor for each input) or a .npz file (one array for each).
+
+    Tensors and arrays hold the samples along their first dimension, and are cut to the example's size of it. Raises
+    QuantizationError for what cannot be read or does not fit the example.
+    """
+    import numpy
+    import torch
+
+    where = str(path)
+    if not path.is_file():
+        raise QuantizationError("does not exist", where=where)
+    try:
+        if path.suffix == ".npz":
+            with numpy.load(path, allow_pickle=False) as arrays:
+                data: Any = tuple(torch.from_numpy(arrays[name]) for name in arrays.files)
+        elif path.suffix == ".pt":
+            data = torch.load(path, weights_only=True)
+        else:
+            raise QuantizationError("is neither .pt nor .npz", where=where)
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, EOFError) as error:
+        raise QuantizationError(f"cannot be read: {error}", where=where) from error
+    except Exception as error:
+        if isinstance(error, QuantizationError):
+            raise
+        raise QuantizationError(f"cannot be read: {type(error).__name__}", where=where) from error
+    if isinstance(data, list):
+        return [tuple(item) if isinstance(item, tuple | list) else (item,) for item in data]
+    tensors = tuple(data) if isinstance(data, tuple) else (data,)
+    if not all(isinstance(item, torch.Tensor) and item.dim() for item in tensors):
+        raise QuantizationError("holds neither a list of inputs nor tensors", where=where)
+    if len(tensors) != len(example):
+        raise QuantizationError(f"holds {len(tensors)} tensors, the model takes {len(example)} inputs", where=where)
+    count = min(
+        len(item) // max(1, int(first.shape[0])) if isinstance(first, torch.Tensor) and first.dim() else 0
+        for item, first in zip(tensors, example, strict=True)
+    )
+    if not count:
+        raise QuantizationError("holds fewer samples than one input has", where=where)
+    sizes = [int(first.shape[0]) for first in example]
+    return [
+        tuple(item[index * size : (index + 1) * size] for item, size in zip(tensors, sizes, strict=True))
+        for index in range(count)
+    ]
+
+
+def register_operators(path: Path) -> None:
+    """Register the operators that a quantized .pt2 file calls, so that torch can load it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            graphs = [archive.read(name) for name in archive.namelist() if name.endswith(".json")]
+    except (OSError, zipfile.BadZipFile):
+        return  # torch will say what is wrong with it
+    if any(b"quantized_decomposed." in graph for graph in graphs):
+        import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers them)
+    if any(b"torchao." in graph for graph in graphs):
+        from . import torchao
+
+        torchao.load("quantization.quant_primitives")

@@ -1,0 +1,268 @@
+"""`quantize`: export, annotate, calibrate, convert."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from delegatekit_api import LoweringError, OptionError, QuantizationError, QuantizationScheme
+
+from ..discovery import LoadedBackend
+from ..exporting import exported_programs
+from . import torchao
+from .calibration import Calibration
+from .choices import KeptInFloat
+from .graph import attribute_to_modules, copied, fold_weights, normalise, remove_dropout
+from .report import LayerReport, QuantizationReport
+from .schemes import choose_scheme
+from .sensitivity import measure as measure_layers
+
+
+def quantize(
+    model: torch.nn.Module | ExportedProgram,
+    calibration: Iterable[Any],
+    *,
+    backend: str,
+    scheme: str | None = None,
+    keep_float: Sequence[str | Callable[[Node], bool]] = (),
+    keep_worst_float: int = 0,
+    measure: bool = False,
+    group_size: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    progress: bool | None = None,
+) -> torch.nn.Module:
+    """Quantize a model for a backend, after training.
+
+    `model` is a module in eval mode or an ExportedProgram; it is not changed. `calibration` is an iterable of inputs,
+    each a tuple (or one tensor); the first is also the example for torch.export, with `dynamic_shapes`. `scheme` is one
+    of the backend's (`delegatekit schemes`), the first without a name.
+
+    `keep_float` names layers that stay in float, as `only` and `skip` of `lower` do: module paths ("encoder.layers.0",
+    with all inside), operators ("aten.add.Tensor", "add") or functions of a node. `keep_worst_float` keeps so many
+    more: those with the least signal to noise ratio of their own. `measure` fills the ratios into the report.
+    `group_size` replaces the size of the weights' groups, where the scheme has groups. `options` are the backend's.
+
+    Returns a module that computes the quantized model's numbers in eager mode, and that `lower` and torch.export take.
+    Its attribute `quantization` is a QuantizationReport. `progress` shows a bar on stderr (None: on a terminal).
+
+    Raises PluginError for an unknown backend, OptionError for an unknown scheme, LoweringError where torch.export
+    refuses the model, and QuantizationError for other wrong input, or if the scheme quantizes nothing of the model.
+    """
+    loaded, chosen = choose_scheme(backend, scheme, group_size)
+    if keep_worst_float < 0:
+        raise QuantizationError(f"keep_worst_float={keep_worst_float} is negative")
+    _check_model(model)
+    measured = measure or keep_worst_float > 0
+    data = Calibration(calibration, repeatable=measured, progress=progress)
+    kept = KeptInFloat(keep_float)
+    program = _export(model, data.example, dynamic_shapes)
+    run = _weights if chosen.rules and _is_weight_scheme(chosen) else _static
+    result: Any = run(program, data, loaded, chosen, kept, options, measured)
+    if keep_worst_float:
+        worst = _worst(result.quantization, keep_worst_float)
+        kept = kept.with_nodes(worst, f"one of the {keep_worst_float} worst layers")
+        result = run(program, data, loaded, chosen, kept, options, measured)
+    quantized: torch.nn.Module = result
+    return quantized
+
+
+def prepare_qat(
+    model: torch.nn.Module,
+    example: Sequence[Any],
+    *,
+    backend: str,
+    scheme: str | None = None,
+    keep_float: Sequence[str | Callable[[Node], bool]] = (),
+    options: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> GraphModule:
+    """A module to train with quantization in the forward pass; `convert_qat` makes the quantized module of it.
+
+    `model` is a module in training mode, `example` its inputs. The result has parameters of its own. Call `train()` and
+    `eval()` on it as usual. Raises as `quantize` does, and OptionError if the scheme does not offer training.
+    """
+    loaded, chosen = choose_scheme(backend, scheme)
+    if not chosen.qat:
+        offered = [found.name for found in loaded.quantization_schemes() if found.qat]
+        raise OptionError(
+            f"scheme {chosen.name} does not offer training",
+            where=f"backend {backend}",
+            hint=f"schemes with training: {', '.join(offered) or 'none'}",
+        )
+    if not model.training:
+        raise QuantizationError("the model is in eval mode", hint="model.train(), or `quantize` without training")
+    pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
+    data = Calibration([tuple(example)], repeatable=True, progress=False)
+    kept = KeptInFloat(keep_float)
+    captured = _export(copy.deepcopy(model), data.example, dynamic_shapes).module(check_guards=False)
+    quantizer, make_report = _quantizer(loaded, chosen, kept, options, qat=True)
+    prepared: GraphModule = pt2e.prepare_qat_pt2e(captured, quantizer)
+    kept.check()
+    torchao.load("quantization.pt2e").allow_exported_model_train_eval(prepared)
+    prepared.meta["delegatekit.quantization"] = make_report()
+    return prepared
+
+
+def convert_qat(prepared: GraphModule) -> torch.nn.Module:
+    """The quantized module of one that `prepare_qat` made and that was trained since."""
+    report = getattr(prepared, "meta", {}).get("delegatekit.quantization")
+    if not isinstance(report, QuantizationReport):
+        raise QuantizationError("convert_qat takes what prepare_qat returned")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of PyTorch's about its own tree specs
+        prepared = copy.deepcopy(prepared)
+    torchao.load("quantization.pt2e").move_exported_model_to_eval(prepared)
+    converted: GraphModule = _converted(prepared, report)
+    remove_dropout(converted)
+    return converted
+
+
+def _check_model(model: Any) -> None:
+    if isinstance(model, torch.nn.Module):
+        if model.training and any(True for _ in model.children()):
+            raise QuantizationError("the model is in training mode", hint="model.eval(), or `prepare_qat` to train it")
+    elif not isinstance(model, ExportedProgram):
+        raise QuantizationError(f"cannot quantize a {type(model).__name__}", hint="pass a module or an ExportedProgram")
+
+
+def _is_weight_scheme(scheme: QuantizationScheme) -> bool:
+    """Whether torchao's `quantize_` does the work: weights only, or activations row by row at run time."""
+    if scheme.kind == "weight-only":
+        return True
+    given = [item for rule in scheme.rules for item in (rule.input, rule.weight) if item is not None]
+    return scheme.kind == "dynamic" and any(item.granularity.kind in ("token", "group") for item in given)
+
+
+def _export(model: torch.nn.Module | ExportedProgram, example: tuple[Any, ...], dynamic_shapes: Any) -> ExportedProgram:
+    if isinstance(model, ExportedProgram):
+        if dynamic_shapes is not None:
+            raise QuantizationError("an ExportedProgram has its shapes already", hint="drop dynamic_shapes")
+        return model
+    try:
+        return exported_programs(model, example, None, dynamic_shapes, nullcontext())["forward"]
+    except LoweringError as error:
+        error.hint = error.hint or "the first calibration input is the example"
+        raise
+
+
+def _quantizer(
+    loaded: LoadedBackend,
+    scheme: QuantizationScheme,
+    kept: KeptInFloat,
+    options: Mapping[str, Any] | None,
+    *,
+    qat: bool = False,
+    compare: bool = False,
+) -> tuple[Any, Callable[[], QuantizationReport]]:
+    """The Quantizer, and what makes the report when it has annotated."""
+    torchao.load("quantization.pt2e.quantizer")
+    checked = loaded.make_options(options or {})
+    if not scheme.rules:
+        if kept:
+            raise QuantizationError(f"scheme {scheme.name} is the plugin's own: keep_float is not for it")
+        quantizer = loaded.create_quantizer(scheme.name, checked)
+        return quantizer, lambda: QuantizationReport(loaded.name, scheme.name, 0, ())
+    from .annotator import SchemeQuantizer
+
+    own = SchemeQuantizer(scheme, kept, qat=qat, compare=compare)
+
+    return own, lambda: _checked_report(QuantizationReport(loaded.name, scheme.name, 0, own.describe()))
+
+
+def _static(
+    program: ExportedProgram,
+    data: Calibration,
+    loaded: LoadedBackend,
+    scheme: QuantizationScheme,
+    kept: KeptInFloat,
+    options: Mapping[str, Any] | None,
+    measured: bool,
+) -> Any:
+    """Annotate, calibrate, convert."""
+    pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
+    quantizer, make_report = _quantizer(loaded, scheme, kept, options, compare=measured)
+    prepared = pt2e.prepare_pt2e(program.module(check_guards=False), quantizer)
+    kept.check()
+    report = make_report()
+    with torch.no_grad():
+        for index, inputs in enumerate(data):
+            try:
+                prepared(*inputs)
+            except Exception as error:
+                raise QuantizationError(
+                    f"the model failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+                    where=f"calibration input {index}",
+                    hint="inputs must have the shapes of the first; dynamic_shapes allows others",
+                ) from error
+    report = replace(report, samples=data.count)
+    converted = _converted(prepared, report)
+    if measured and getattr(quantizer, "float_module", None) is not None:
+        converted.quantization = measure_layers(quantizer.float_module, converted, data, report)
+    return converted
+
+
+def _weights(
+    program: ExportedProgram,
+    data: Calibration,
+    loaded: LoadedBackend,
+    scheme: QuantizationScheme,
+    kept: KeptInFloat,
+    options: Mapping[str, Any] | None,
+    measured: bool,
+) -> Any:
+    """Quantize weights; nothing is calibrated, and the inputs are only for measuring."""
+    torchao.load("quantization")
+    from .weights import quantize_weights
+
+    loaded.make_options(options or {})
+    captured = program.module(check_guards=False)
+    normalise(captured)
+    original = copied(captured) if measured else captured
+    result, layers = quantize_weights(captured, scheme, kept)
+    kept.check()
+    report = _checked_report(QuantizationReport(loaded.name, scheme.name, 0, layers))
+    if measured:
+        report = replace(measure_layers(original, result, data, report), samples=data.count)
+    return _finished(result, report)
+
+
+def _checked_report(report: QuantizationReport) -> QuantizationReport:
+    if not report.quantized:
+        reasons = "; ".join(dict.fromkeys(layer.reason for layer in report.kept))
+        raise QuantizationError(
+            f"scheme {report.scheme} quantizes nothing of this model: "
+            + (reasons or "it has no operators on float32 tensors")
+        )
+    return report
+
+
+def _converted(prepared: GraphModule, report: QuantizationReport) -> Any:
+    pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
+    converted = pt2e.convert_pt2e(prepared, fold_quantize=False)
+    fold_weights(converted)
+    return _finished(GraphModule(converted, converted.graph), report)  # without the float weights
+
+
+def _finished(module: Any, report: QuantizationReport) -> Any:
+    attribute_to_modules(module)
+    module.quantization = report
+    # torchao makes both raise; there is nothing in it that training mode changes.
+    module.training = False
+    module.eval = lambda: module
+    return module
+
+
+def _worst(report: QuantizationReport, count: int) -> list[LayerReport]:
+    layers = [layer for layer in report.quantized if layer.own_sqnr is not None]
+    if count >= len(layers):
+        raise QuantizationError(f"keep_worst_float={count} leaves nothing of {len(layers)} layers to quantize")
+    return sorted(layers, key=lambda layer: layer.own_sqnr or 0.0)[:count]

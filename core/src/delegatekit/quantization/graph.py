@@ -1,0 +1,234 @@
+"""The exported graph as the annotator wants it: in-place operators renamed, dropout removed, numbers as tensors."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import warnings
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from delegatekit_api import operator_name
+
+from ..edge.functional import functional_form, in_place_aliases
+
+aten = torch.ops.aten
+
+#: Quantize with parameters that are known.
+_QUANTIZE = {
+    "quantized_decomposed.quantize_per_tensor.default",
+    "quantized_decomposed.quantize_per_channel.default",
+}
+_DROPOUTS = {aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default}
+_IN_PLACE_DROPOUTS = {aten.dropout_.default, aten.feature_dropout_.default, aten.alpha_dropout_.default}
+
+
+def short_name(node: Node) -> str:
+    """ "linear" of aten.linear.default."""
+    name = operator_name(node)
+    return name.split(".")[1] if name.count(".") > 1 else name
+
+
+def names(node: Node) -> tuple[str, ...]:
+    """How a rule may name the node's operator: "linear", "aten.linear", "aten.linear.default"."""
+    name = operator_name(node)
+    return short_name(node), name.rpartition(".")[0], name
+
+
+def normalise(module: GraphModule) -> None:
+    """Rename in-place operators; remove dropout in eval mode and what nobody uses.
+
+    A graph that writes through views keeps its in-place operators.
+    """
+    graph = module.graph
+    remove_dropout(module)
+    graph.eliminate_dead_code()
+    for node in graph.nodes:
+        if node.op == "get_attr" and "val" not in node.meta:  # made by the folding of batch norms
+            value = attribute(module, str(node.target))
+            if isinstance(value, torch.Tensor):
+                node.meta["val"] = torch.empty_like(value, device="meta")
+    aliases = in_place_aliases(graph)
+    for node, written in (aliases or {}).items():
+        if is_written(node) and written.op != "get_attr":  # a buffer must go on changing
+            node.target = functional_form(node)
+    graph.lint()
+    module.recompile()
+
+
+def remove_dropout(module: GraphModule) -> None:
+    """Remove dropout in eval mode, and what quantizes its result once more as its operand was quantized."""
+    graph = module.graph
+    for node in list(graph.nodes):
+        if (node.target not in _DROPOUTS and node.target not in _IN_PLACE_DROPOUTS) or node.args[2]:
+            continue
+        operand, users = node.args[0], list(node.users)
+        node.replace_all_uses_with(operand)
+        graph.erase_node(node)
+        for user in users:
+            twice = "dequantize" in str(operand.target) and "quantize_per_tensor" in str(user.target)
+            if twice and operand.args[1:] == user.args[1:]:
+                user.replace_all_uses_with(operand.args[0])
+                graph.erase_node(user)
+    module.recompile()
+
+
+def copied(module: GraphModule) -> GraphModule:
+    """The same graph in a module of its own; parameters are shared."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of PyTorch's about its own tree specs
+        return GraphModule(module, copy.deepcopy(module.graph))
+
+
+def is_written(node: Node) -> bool:
+    """Whether the operator writes into its operand."""
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+
+
+def is_float(node: Node) -> bool:
+    """Whether the value is one float32 tensor."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+def results(node: Node) -> tuple[Node, ...]:
+    """The tensors that an operator gives: itself, or what is picked from it."""
+    if isinstance(node.meta.get("val"), tuple | list):
+        return tuple(user for user in node.users if user.target is operator.getitem)
+    return (node,)
+
+
+def constants(module: GraphModule, *, every: bool = False) -> set[Node]:
+    """Parameters, buffers that nobody writes to, and what is computed from these alone.
+
+    With `every`, also those that the graph has no example value of.
+    """
+    written: set[Any] = set()
+    for node in module.graph.nodes:
+        if node.op == "call_function" and is_written(node):
+            written.update(_buffers_under(node.all_input_nodes[:1]))
+    found: set[Node] = set()
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            if node.target not in written and (every or isinstance(node.meta.get("val"), torch.Tensor)):
+                found.add(node)
+        elif node.op == "call_function" and node.all_input_nodes and found.issuperset(node.all_input_nodes):
+            tags = getattr(node.target, "tags", ())
+            if torch.Tag.nondeterministic_seeded not in tags and not is_written(node):
+                found.add(node)
+    return found
+
+
+def _buffers_under(nodes: Sequence[Node]) -> set[Any]:
+    """The names of the buffers that values may be views of."""
+    found: set[Any] = set()
+    seen: set[Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node.op == "get_attr":
+            found.add(node.target)
+        if node not in seen:
+            seen.add(node)
+            waiting += node.all_input_nodes
+    return found
+
+
+def numbers_to_tensors(module: GraphModule, nodes: Collection[Node]) -> None:
+    """Make the Python numbers among the two operands of binary operators constants of shape (1,)."""
+    for count, node in enumerate(nodes):
+        arguments = list(node.args)
+        for index, argument in enumerate(arguments[:2]):
+            if isinstance(argument, bool) or not isinstance(argument, int | float):
+                continue
+            name = f"_number_{count}_{index}"
+            tensor = torch.tensor([float(argument)])
+            module.register_buffer(name, tensor)
+            with module.graph.inserting_before(node):
+                constant = module.graph.get_attr(name)
+            constant.meta["val"] = torch.empty_like(tensor, device="meta")
+            arguments[index] = constant
+        node.args = tuple(arguments)
+    module.recompile()
+
+
+def evaluate(module: GraphModule, node: Node) -> torch.Tensor:
+    """The value of a node that depends on constants only."""
+    if node.op == "get_attr":
+        value: torch.Tensor = attribute(module, str(node.target))
+        return value
+    arguments: Any = map_arg((node.args, node.kwargs), lambda operand: evaluate(module, operand))
+    with torch.no_grad():
+        result: torch.Tensor = node.target(*arguments[0], **arguments[1])  # type: ignore[operator]
+    return result
+
+
+def fold_weights(module: GraphModule) -> None:
+    """Replace each quantize of a constant by its integers, under the name of the weight if nothing else has that."""
+    graph = module.graph
+    fixed = constants(module, every=True)
+    for node in list(graph.nodes):
+        if str(node.target) not in _QUANTIZE or node not in fixed or not node.users:
+            continue
+        weight, integers = node.args[0], evaluate(module, node)
+        own = weight.op == "get_attr" and len(weight.users) == 1
+        name = str(weight.target) if weight.op == "get_attr" else weight.name
+        name = name if own else _free_name(module, name)
+        _set_buffer(module, name, integers)
+        with graph.inserting_before(node):
+            replacement = graph.get_attr(name)
+        replacement.meta = dict(node.meta)
+        node.replace_all_uses_with(replacement)
+        graph.erase_node(node)
+        if own:
+            graph.erase_node(weight)
+    graph.eliminate_dead_code()
+    graph.lint()
+    module.recompile()
+
+
+def attribute_to_modules(module: GraphModule) -> None:
+    """Tell for each operator that was put in which module and source line it serves.
+
+    A quantize belongs to what computed its operand, or else, like all others, to what uses its result.
+    """
+    for node in reversed(module.graph.nodes):
+        if node.op != "call_function" or node.meta.get("nn_module_stack"):
+            continue
+        near = list(node.users)
+        if ".quantize_per_" in str(node.target):
+            near = [*node.all_input_nodes, *near]
+        owner = next((other for other in near if other.meta.get("nn_module_stack")), None)
+        for key in ("nn_module_stack", "stack_trace"):
+            if owner is not None and key in owner.meta:
+                node.meta.setdefault(key, owner.meta[key])
+
+
+def _free_name(module: GraphModule, name: str) -> str:
+    stem, count = name.replace(".", "_") + "_quantized", 1
+    name = stem
+    while hasattr(module, name):
+        name, count = f"{stem}_{count}", count + 1
+    return name
+
+
+def _set_buffer(module: GraphModule, path: str, value: torch.Tensor) -> None:
+    """Make a dotted name a buffer; the modules on its way exist."""
+    prefix, _, leaf = path.rpartition(".")
+    owner = module.get_submodule(prefix)
+    if hasattr(owner, leaf):
+        delattr(owner, leaf)
+    owner.register_buffer(leaf, value)
+
+
+def attribute(module: GraphModule, path: str) -> Any:
+    """What the module has under a dotted name."""
+    value: Any = module
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value

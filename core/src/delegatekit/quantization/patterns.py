@@ -1,0 +1,266 @@
+"""Finds in the exported graph what the rules of a scheme speak of: operators with weights and fused activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.fx import GraphModule, Node
+
+from delegatekit_api import (
+    PER_TENSOR,
+    Granularity,
+    PluginError,
+    QuantizationRule,
+    QuantizationScheme,
+    TensorQuantization,
+)
+
+from .graph import constants, is_float, is_written, names, results, short_name
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Where an operator has its input, weight and bias, and the dimension of the weight with the output channels."""
+
+    input: int | None
+    weight: int
+    bias: int | None
+    channels: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Nodes that are quantized as one: the operator that the rule names, and the activations fused to it.
+
+    `inputs` are the computed operands with how they are quantized; `weight` and `bias` are constants. `outputs` are the
+    values that are quantized behind the layer.
+    """
+
+    rule: QuantizationRule
+    nodes: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    weight: Node | None = None
+    weight_quantization: TensorQuantization | None = None
+    bias: Node | None = None
+
+    @property
+    def anchor(self) -> Node:
+        """The operator that the rule names."""
+        return self.nodes[0]
+
+    @property
+    def last(self) -> Node:
+        """The last of the fused activations, or the operator itself."""
+        return self.nodes[-1]
+
+
+#: Operators with a weight. Products of matrices have one only where their second operand is constant.
+ROLES: Mapping[str, Roles] = {
+    "linear": Roles(0, 1, 2, 0),
+    "addmm": Roles(1, 2, 0, 1),
+    "mm": Roles(0, 1, None, -1),
+    "bmm": Roles(0, 1, None, -1),
+    "matmul": Roles(0, 1, None, -1),
+    "conv1d": Roles(0, 1, 2, 0),
+    "conv2d": Roles(0, 1, 2, 0),
+    "conv3d": Roles(0, 1, 2, 0),
+    "conv_transpose1d": Roles(0, 1, 2, 1),
+    "conv_transpose2d": Roles(0, 1, 2, 1),
+    "conv_transpose3d": Roles(0, 1, 2, 1),
+    "embedding": Roles(None, 0, None, 0),
+}
+
+PRODUCTS = ("mm", "bmm", "matmul")
+_ARITHMETIC = ("add", "sub", "mul", "div")
+
+
+def find_layers(
+    module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]
+) -> tuple[list[Layer], dict[Node, str]]:
+    """The layers of a graph in order, and for each other operator on float tensors the reason why it is none.
+
+    `kept` says why the user wants a node in float, or None.
+    """
+    finder = _Finder(module, scheme, kept)
+    return finder.layers, finder.reasons
+
+
+class _Finder:
+    def __init__(self, module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> None:
+        self.layers: list[Layer] = []
+        self.reasons: dict[Node, str] = {}
+        self._kept = kept
+        self._constants = constants(module)
+        self._rules: dict[str, list[QuantizationRule]] = {}
+        for rule in scheme.rules:
+            for name in rule.operators:
+                self._rules.setdefault(name, []).append(rule)
+        self._scheme = scheme
+        taken: set[Node] = set()
+        for node in module.graph.nodes:
+            if node.op != "call_function" or node in taken or node in self._constants:
+                continue
+            if not any(is_float(result) for result in results(node)) or node.target.__name__ == "getitem":
+                continue
+            found = self._layer(node)
+            if isinstance(found, str):
+                self.reasons[node] = found
+            else:
+                self.layers.append(found)
+                taken.update(found.nodes)
+
+    def _layer(self, node: Node) -> Layer | str:
+        """The layer that begins with the node, or why there is none."""
+        reason = self._kept(node)
+        if reason is not None:
+            return reason
+        rules = [rule for name in names(node) for rule in self._rules.get(name, ())]
+        if not rules:
+            return f"scheme {self._scheme.name} has no rule for {short_name(node)}"
+        if is_written(node):
+            return "it writes into its operand"
+        if any(isinstance(value, Node) for value in node.kwargs.values()):
+            return "it has tensors as keyword arguments"
+        # Rules in the order of the scheme; the reason of the first is told.
+        reasons = []
+        for rule in sorted(rules, key=self._scheme.rules.index):
+            found = self._match(node, rule)
+            if not isinstance(found, str):
+                return found
+            reasons.append(found)
+        return reasons[0]
+
+    def _match(self, node: Node, rule: QuantizationRule) -> Layer | str:
+        for condition in rule.when:
+            try:
+                reason = condition(node)
+            except Exception as error:
+                raise PluginError(
+                    f"condition {getattr(condition, '__name__', condition)} failed: {type(error).__name__}: {error}",
+                    where=f"scheme {self._scheme.name}, {node.format_node()}",
+                ) from error
+            if reason is not None:
+                return reason
+        if rule.shares:
+            return self._moving(node, rule)
+        roles = ROLES.get(short_name(node))
+        if roles is not None and rule.weight is not None:
+            weight = _argument(node, roles.weight)
+            if weight in self._constants:
+                return self._weighted(node, rule, roles)
+            if short_name(node) not in PRODUCTS or rule.input is None:
+                return "its weight is computed"
+        return self._plain(node, rule)
+
+    def _moving(self, node: Node, rule: QuantizationRule) -> Layer | str:
+        if short_name(node) in ("pad", "constant_pad_nd") and not _pads_with_zero(node):
+            return "it pads with another value than 0"
+        inputs = [operand for operand in node.all_input_nodes if is_float(operand)]
+        outputs = results(node)
+        if not inputs or not outputs:
+            return "it has no float32 operand"
+        return Layer(rule, (node,), tuple(inputs), outputs)
+
+    def _plain(self, node: Node, rule: QuantizationRule) -> Layer | str:
+        if not is_float(node):
+            return "it has several results"
+        tensors = [operand for operand in node.all_input_nodes if isinstance(operand.meta.get("val"), _tensor())]
+        if not tensors:
+            return "it has no tensor operand"
+        if not all(is_float(operand) for operand in tensors):
+            return "an operand is not float32"
+        if all(operand in self._constants for operand in tensors):
+            return "its operands are constants"
+        if short_name(node) in _ARITHMETIC and not rule.numbers and not all(isinstance(a, Node) for a in node.args[:2]):
+            return "an operand is a number"
+        nodes = self._with_activations(node, rule)
+        return Layer(rule, nodes, tuple(tensors), nodes[-1:] if rule.output is not None else ())
+
+    def _weighted(self, node: Node, rule: QuantizationRule, roles: Roles) -> Layer | str:
+        weight = _argument(node, roles.weight)
+        bias = None if roles.bias is None else _argument(node, roles.bias)
+        inputs = () if roles.input is None else (_argument(node, roles.input),)
+        if not isinstance(weight, Node) or not is_float(weight):
+            return "its weight is not float32"
+        if not all(isinstance(value, Node) and is_float(value) for value in inputs):
+            return "its input is not float32"
+        if any(value in self._constants for value in inputs):
+            return "its input is a constant"
+        if bias is not None and bias not in self._constants:
+            return "its bias is computed"
+        nodes = self._with_activations(node, rule)
+        return Layer(
+            rule,
+            nodes,
+            tuple(value for value in inputs if isinstance(value, Node)) if rule.input is not None else (),
+            nodes[-1:] if rule.output is not None else (),
+            weight,
+            _weight_quantization(node, weight, rule.weight, roles),
+            bias if isinstance(bias, Node) else None,
+        )
+
+    def _with_activations(self, node: Node, rule: QuantizationRule) -> tuple[Node, ...]:
+        """The node, a batch norm that is still there (training with quantization), and an activation fused to it."""
+        nodes = [node]
+        follower = _only_user(node)
+        if follower is not None and short_name(follower) == "batch_norm" and short_name(node) in ROLES:
+            nodes.append(follower)
+            follower = _only_user(follower)
+        if (
+            follower is not None
+            and any(name in rule.fused for name in names(follower))
+            and follower.args[0] is nodes[-1]
+            and not is_written(follower)
+            and all(not isinstance(argument, Node) for argument in follower.args[1:])
+            and self._kept(follower) is None
+            and is_float(follower)
+        ):
+            nodes.append(follower)
+        return tuple(nodes)
+
+
+def _tensor() -> type:
+    import torch
+
+    return torch.Tensor
+
+
+def _argument(node: Node, index: int) -> Any:
+    return node.args[index] if index < len(node.args) else None
+
+
+def _only_user(node: Node) -> Node | None:
+    user = next(iter(node.users)) if len(node.users) == 1 else None
+    return user if user is not None and user.op == "call_function" else None
+
+
+def _pads_with_zero(node: Node) -> bool:
+    """Whether a pad writes zeros (or, with another mode, values of its input)."""
+    target: Any = node.target
+    arguments: dict[str, Any] = dict(zip((item.name for item in target._schema.arguments), node.args, strict=False))
+    arguments.update(node.kwargs)
+    return arguments.get("mode", "constant") != "constant" or not arguments.get("value")
+
+
+def _weight_quantization(
+    node: Node, weight: Node, given: TensorQuantization | None, roles: Roles
+) -> TensorQuantization | None:
+    """The declaration with the channels' dimension of this weight.
+
+    Per tensor where the output channels are not one dimension: grouped transposed convolutions, batched products.
+    """
+    if given is None or given.granularity.kind != "channel" or given.granularity.axis is not None:
+        return given
+    rank = weight.meta["val"].dim()
+    grouped = short_name(node).startswith("conv_transpose") and _argument(node, 6) not in (None, 1)
+    if grouped or (short_name(node) in PRODUCTS and rank != 2):
+        return replace(given, granularity=PER_TENSOR)
+    return replace(given, granularity=Granularity("channel", axis=roles.channels % rank))
+
+
+def layer_of(layers: Sequence[Layer]) -> dict[Node, Layer]:
+    """Each node of the layers with its layer."""
+    return {node: layer for layer in layers for node in layer.nodes}

@@ -1,0 +1,45 @@
+"""Chooses a backend's scheme by name."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from delegatekit_api import OptionError, PluginError, QuantizationError, QuantizationScheme, per_group
+
+from ..discovery import LoadedBackend, get_backend
+
+
+def choose_scheme(
+    backend: str, scheme: str | None, group_size: int | None = None
+) -> tuple[LoadedBackend, QuantizationScheme]:
+    """The backend and its scheme of this name (the first, without one). `group_size` replaces that of its weights.
+
+    Raises PluginError for an unknown backend, OptionError for an unknown scheme.
+    """
+    loaded = get_backend(backend)
+    schemes = {found.name: found for found in loaded.quantization_schemes()}
+    if not schemes:
+        raise PluginError("declares no quantization schemes", where=f"backend {backend}", hint="`delegatekit schemes`")
+    if scheme is None:
+        chosen = next(iter(schemes.values()))
+    elif scheme in schemes:
+        chosen = schemes[scheme]
+    else:
+        raise OptionError(f"no scheme {scheme!r}", where=f"backend {backend}", hint=f"schemes: {', '.join(schemes)}")
+    return loaded, chosen if group_size is None else _with_group(chosen, group_size)
+
+
+def _with_group(scheme: QuantizationScheme, size: int) -> QuantizationScheme:
+    if not any(rule.weight is not None and rule.weight.granularity.kind == "group" for rule in scheme.rules):
+        raise QuantizationError(f"group_size={size}, but scheme {scheme.name} has no groups")
+    try:
+        granularity = per_group(size)
+    except ValueError as error:
+        raise QuantizationError(f"group_size={size}: {error}") from None
+    rules = tuple(
+        dataclasses.replace(rule, weight=dataclasses.replace(rule.weight, granularity=granularity))
+        if rule.weight is not None and rule.weight.granularity.kind == "group"
+        else rule
+        for rule in scheme.rules
+    )
+    return dataclasses.replace(scheme, rules=rules)

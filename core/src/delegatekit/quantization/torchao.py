@@ -1,0 +1,37 @@
+"""torchao, which is an extra: loaded when it is first needed, with one clear error where it is missing."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from delegatekit_api import QuantizationError
+
+
+def load(name: str) -> ModuleType:
+    """A module of torchao by name ("quantization.pt2e.quantize_pt2e"). Raises QuantizationError if it is missing."""
+    try:
+        with _quiet():
+            return importlib.import_module(f"torchao.{name}")
+    except ImportError as error:
+        raise QuantizationError(
+            f"quantization needs torchao 0.18: {error}", hint="pip install 'torchao>=0.18,<0.19'"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torchao tells on the root logger about extensions for GPUs that it cannot load."""
+    root = logging.getLogger()
+    level, pytree = root.level, logging.getLogger("torch.utils._pytree")
+    pytree_level = pytree.level
+    root.setLevel(logging.ERROR)
+    pytree.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        pytree.setLevel(pytree_level)

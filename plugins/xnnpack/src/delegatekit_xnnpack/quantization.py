@@ -1,0 +1,154 @@
+"""What XNNPACK quantizes: its schemes as tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from delegatekit_api import (
+    MOVING_OPERATORS,
+    PER_CHANNEL,
+    PER_TENSOR,
+    PER_TOKEN,
+    QuantizationRule,
+    QuantizationScheme,
+    TensorQuantization,
+    per_group,
+)
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_MAX_RANK = 6
+
+#: Activations: XNNPACK wants scales of at least 2^-12 or so, for its requantization to be exact.
+_ACTIVATION: Final = TensorQuantization("int8", observer="histogram")
+#: The smallest scale of weights is far smaller: channels may have tiny weights, and nothing divides by it.
+_WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=2.0**-20)
+
+_CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
+_MOVING: Final = tuple(
+    name for name in MOVING_OPERATORS if name not in ("expand", "expand_as", "broadcast_to", "repeat", "flip")
+)
+
+
+# -- conditions ------------------------------------------------------------------------------------------------------
+
+
+def _rank(node: Node) -> str | None:
+    rank = node.meta["val"].dim() if hasattr(node.meta["val"], "dim") else 0
+    return f"it has {rank} dimensions, more than {_MAX_RANK}" if rank > _MAX_RANK else None
+
+
+def _alpha(node: Node) -> str | None:
+    return "alpha is not 1" if node.kwargs.get("alpha", 1) != 1 else None
+
+
+def _means_over_space(node: Node) -> str | None:
+    """Global average pooling: the mean of (N, C, H, W) over H and W, or adaptive pooling to 1 x 1."""
+    source: Any = node.args[0]
+    rank = source.meta["val"].dim()
+    if rank != 4:
+        return "only means over H and W of (N, C, H, W) have an int8 kernel"
+    wanted: Any = node.args[1] if len(node.args) > 1 else None
+    if "adaptive" in str(node.target):
+        sizes = wanted if isinstance(wanted, list | tuple) else (wanted,)
+        return None if all(size == 1 for size in sizes) else "only pooling to 1 x 1 has an int8 kernel"
+    dims = {dim % rank for dim in (wanted if isinstance(wanted, list | tuple) else ())}
+    return None if dims == {2, 3} else "only means over H and W have an int8 kernel"
+
+
+def _without_indices(node: Node) -> str | None:
+    ceil_mode = node.args[5] if len(node.args) > 5 else False
+    return "ceil_mode has no kernel" if ceil_mode else None
+
+
+def _constant_mode(node: Node) -> str | None:
+    mode = node.args[2] if "aten.pad" in str(node.target) and len(node.args) > 2 else "constant"
+    return None if mode == "constant" else f"pads of mode {mode} have no kernel"
+
+
+def _numeric_bounds(node: Node) -> str | None:
+    return "bounds are tensors" if str(node.target) == "aten.clamp.Tensor" else None
+
+
+# -- the tables ------------------------------------------------------------------------------------------------------
+
+
+def _static_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
+    return (
+        QuantizationRule(
+            ("linear", "addmm", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"),
+            input=_ACTIVATION,
+            weight=weight,
+            output=_ACTIVATION,
+            fused=_CLAMPS,
+        ),
+        QuantizationRule(
+            ("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor"),
+            input=_ACTIVATION,
+            output=_ACTIVATION,
+            fused=_CLAMPS,
+            follows=True,
+            when=(_rank, _alpha),
+        ),
+        QuantizationRule(
+            ("sigmoid", "tanh", "leaky_relu", "elu", "hardswish", "gelu", "abs"),
+            input=_ACTIVATION,
+            output=_ACTIVATION,
+            follows=True,
+        ),
+        QuantizationRule(
+            ("aten.mean.dim", "adaptive_avg_pool2d"),
+            input=_ACTIVATION,
+            output=_ACTIVATION,
+            follows=True,
+            when=(_means_over_space,),
+        ),
+        QuantizationRule(_CLAMPS, shares=True, when=(_numeric_bounds,)),
+        QuantizationRule(("max_pool2d",), shares=True, when=(_without_indices,)),
+        QuantizationRule(("cat", *_MOVING), shares=True, when=(_rank, _constant_mode)),
+    )
+
+
+#: Of weights that meet dynamic activations: as torchao's configs, which take the whole range of the type.
+_EPS: Final = 2.0**-23
+_TOKENS: Final = TensorQuantization("int8", granularity=PER_TOKEN, dynamic=True)
+
+
+def _dynamic_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
+    return (QuantizationRule(("linear",), input=_TOKENS, weight=weight),)
+
+
+SCHEMES: Final = (
+    QuantizationScheme(
+        "int8",
+        "int8 activations and weights, a scale for each output channel",
+        rules=_static_rules(_WEIGHT),
+        qat=True,
+    ),
+    QuantizationScheme(
+        "int8-per-tensor",
+        "int8 activations and weights, one scale for each weight",
+        rules=_static_rules(replace(_WEIGHT, granularity=PER_TENSOR)),
+        qat=True,
+    ),
+    QuantizationScheme(
+        "int8-dynamic",
+        "linear layers with int8 weights; activations are quantized at run time, row by row",
+        kind="dynamic",
+        rules=_dynamic_rules(TensorQuantization("int8", symmetric=True, granularity=PER_CHANNEL, eps=_EPS)),
+    ),
+    QuantizationScheme(
+        "int8-dynamic-int4",
+        "linear layers with int4 weights in groups of 32; activations as int8-dynamic (8da4w)",
+        kind="dynamic",
+        rules=_dynamic_rules(TensorQuantization("int4", symmetric=True, granularity=per_group(32), eps=_EPS)),
+    ),
+    QuantizationScheme(
+        "int8-dynamic-int4-per-channel",
+        "linear layers with int4 weights, a scale for each output channel; activations as int8-dynamic",
+        kind="dynamic",
+        rules=_dynamic_rules(TensorQuantization("int4", symmetric=True, granularity=PER_CHANNEL, eps=_EPS)),
+    ),
+)

@@ -1,0 +1,271 @@
+"""Quantized operators, in the stock runtime, against the arithmetic that the program defines (PyTorch's own)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers the operators
+from torch import nn
+from torch.nn import functional as F
+
+import delegatekit
+from delegatekit_xnnpack.graph import DataType
+
+quantized = torch.ops.quantized_decomposed
+Parameters = tuple[float, int]
+
+
+def parameters(x: torch.Tensor) -> Parameters:
+    """Scale and zero point for the range of a tensor."""
+    low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
+    scale = float(torch.tensor((high - low) / 255))
+    return scale, round(-128 - low / scale)
+
+
+def rounded(x: torch.Tensor, to: Parameters) -> torch.Tensor:
+    """The numbers that int8 of these parameters can stand for."""
+    integers = quantized.quantize_per_tensor.default(x, *to, -128, 127, torch.int8)
+    return quantized.dequantize_per_tensor.default(integers, *to, -128, 127, torch.int8)
+
+
+class Quantized(nn.Module):
+    """function(inputs, weight, bias) with int8 inputs, weight (one scale for each index of `axis`) and result."""
+
+    def __init__(
+        self,
+        function: Callable[..., torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        weight: torch.Tensor | None = None,
+        *,
+        bias: torch.Tensor | None = None,
+        axis: int | None = 0,
+        keeps_parameters: bool = False,
+    ) -> None:
+        super().__init__()
+        self.function, self.axis, self.has_weight = function, axis, weight is not None
+        self.inputs = [parameters(x) for x in inputs]
+        if weight is not None:
+            others = [dim for dim in range(weight.dim()) if dim != axis]
+            scales = weight.abs().amax(others, keepdim=True) / 127
+            self.register_buffer("weight", (weight / scales).round().to(torch.int8))
+            self.register_buffer("scales", scales.reshape(-1))
+            self.register_buffer("zeros", torch.zeros(scales.numel(), dtype=torch.int64))
+            self.bias, self.scale = bias, float(scales.reshape(-1)[0])
+        exact = function(*self.operands(inputs))
+        self.output = self.inputs[0] if keeps_parameters else parameters(exact)
+
+    def operands(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
+        """Inputs, weight and bias as numbers."""
+        operands: list[Any] = [rounded(x, to) for x, to in zip(inputs, self.inputs, strict=True)]
+        if not self.has_weight:
+            return operands
+        if self.axis is None:
+            weight = quantized.dequantize_per_tensor.default(self.weight, self.scale, 0, -127, 127, torch.int8)
+        else:
+            arguments = (self.scales, self.zeros, self.axis, -127, 127, torch.int8)
+            weight = quantized.dequantize_per_channel.default(self.weight, *arguments)
+        return [*operands, weight, self.bias]
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return rounded(self.function(*self.operands(inputs)), self.output)
+
+
+def x(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+@pytest.fixture
+def computes_on_integers(lower_whole: Callable[..., Any]) -> Callable[..., Any]:
+    """computes_on_integers(module, *inputs): all nodes but conversions give int8; off by at most one step."""
+
+    def check(module: Quantized, *inputs: torch.Tensor, floats: bool = False, ties: bool = False) -> Any:
+        lowered = lower_whole(module, *inputs)
+        (result,) = lowered.run()
+        wanted = module(*inputs)
+        # Both round a sum to the nearest step, from float32 numbers that differ in the last place.
+        steps = ((result - wanted) / module.output[0]).abs().max()
+        assert steps <= 1.0 + 1e-4, f"{float(steps)} steps"
+        assert ties or (result != wanted).float().mean() < 0.05
+        (ours,) = (delegatekit.load(lowered.buffer)["forward"](*inputs),)
+        assert torch.equal(ours, result)
+        values = {value.id_out: value for value in map(_tensor, lowered.graph.xvalues)}
+        for node in lowered.graph.xnodes:
+            table = node.xnode_union
+            datatype = values[table.output_id].datatype
+            if type(table).__name__ != "Convert":
+                assert (datatype == DataType.FLOAT32) is floats, type(table).__name__
+        return lowered
+
+    return check
+
+
+def _tensor(value: Any) -> Any:
+    union = value.xvalue_union
+    return getattr(union, "tensor_value", union)
+
+
+WEIGHTED = {
+    "linear": (F.linear, x(3, 16), x(8, 16)),
+    "linear of rank 3, relu": (lambda *a: F.relu(F.linear(*a)), x(2, 3, 16), x(8, 16)),
+    "convolution": (lambda *a: F.conv2d(*a, padding=1), x(1, 3, 8, 8), x(8, 3, 3, 3)),
+    "convolution, relu6": (lambda *a: F.relu6(F.conv2d(*a, stride=2)), x(1, 4, 9, 9), x(8, 4, 3, 3)),
+    "convolution, clamp": (lambda *a: F.conv2d(*a).clamp(-1, 2), x(1, 4, 9, 9), x(8, 4, 3, 3)),
+    "groups": (lambda *a: F.conv2d(*a, groups=2), x(2, 4, 8, 8), x(8, 2, 3, 3)),
+    "depthwise": (lambda *a: F.conv2d(*a, groups=4, padding=1), x(1, 4, 8, 8), x(4, 1, 3, 3)),
+    "depthwise, two of each": (lambda *a: F.conv2d(*a, groups=4, dilation=2), x(1, 4, 8, 8), x(8, 1, 3, 3)),
+    "padded": (lambda x, w, b: F.conv2d(F.pad(x, (1, 0, 2, 1)), w, b), x(1, 4, 8, 8), x(8, 4, 3, 3)),
+    "one-dimensional": (lambda *a: F.conv1d(*a, padding=1), x(1, 4, 8), x(8, 4, 3)),
+}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("axis", [0, None], ids=["per channel", "per tensor"])
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_products_with_weights_compute_on_integers(name, axis, bias, computes_on_integers):
+    function, inputs, weight = WEIGHTED[name]
+    shift = x(weight.shape[0]) if bias else None
+    lowered = computes_on_integers(Quantized(function, [inputs], weight, bias=shift, axis=axis), inputs)
+    assert lowered.nodes["Convert"] == 2
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_transposed_convolutions_compute_on_integers_unless_they_have_groups(groups, computes_on_integers):
+    def call(*operands):
+        return F.conv_transpose2d(*operands, stride=2, output_padding=1, groups=groups)
+
+    inputs, weight = x(1, 4, 5, 5), x(4, 6 // groups, 3, 3)
+    module = Quantized(call, [inputs], weight, bias=x(6), axis=1)
+    if groups == 1:
+        computes_on_integers(module, inputs)
+    else:
+        with pytest.raises(AssertionError, match="ConvTranspose2d"):
+            computes_on_integers(module, inputs)
+
+
+ELEMENTWISE = {
+    "add": (torch.add, [x(2, 3, 4), x(2, 3, 4, seed=1)]),
+    "add, broadcast": (torch.add, [x(2, 3, 4), x(4)]),
+    "add, relu": (lambda a, b: F.relu(a + b), [x(2, 3, 4), x(2, 3, 4, seed=1)]),
+    "sub": (torch.sub, [x(2, 3, 4), x(2, 3, 4, seed=1)]),
+    "mul": (torch.mul, [x(2, 3, 4), x(2, 3, 1)]),
+    "div": (torch.div, [x(2, 3, 4), x(2, 3, 4).abs() + 1]),
+    "maximum": (torch.maximum, [x(2, 3, 4), x(2, 3, 4, seed=1)]),
+    "cat": (lambda a, b: torch.cat([a, b], 1), [x(2, 3, 4), 3 * x(2, 5, 4)]),
+    "sigmoid": (torch.sigmoid, [3 * x(2, 3, 8)]),
+    "tanh": (torch.tanh, [3 * x(2, 3, 8)]),
+    "gelu": (F.gelu, [3 * x(2, 3, 8)]),
+    "hardswish": (F.hardswish, [3 * x(2, 3, 8)]),
+    "elu": (F.elu, [3 * x(2, 3, 8)]),
+    "leaky_relu": (F.leaky_relu, [3 * x(2, 3, 8)]),
+    "exp": (torch.exp, [x(2, 3, 8)]),
+    "log": (torch.log, [x(2, 3, 8).abs() + 1]),
+    "abs": (torch.abs, [x(2, 3, 8)]),
+    "neg": (torch.neg, [x(2, 3, 8)]),
+    "square": (torch.square, [x(2, 3, 8)]),
+    "sqrt": (torch.sqrt, [x(2, 3, 8).abs()]),
+    "mean": (lambda a: a.mean((1,)), [x(2, 3, 8)]),
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_operators_with_another_scale_behind_them_compute_on_integers(name, computes_on_integers):
+    function, inputs = ELEMENTWISE[name]
+    computes_on_integers(Quantized(function, inputs), *inputs)
+
+
+MOVING = {
+    "maximum pooling": (lambda a: F.max_pool2d(a, 3, 2, 1), x(1, 3, 8, 8)),
+    "relu": (F.relu, x(2, 3, 8)),
+    "reshape": (lambda a: a.reshape(2, 12), x(2, 3, 4)),
+    "permute": (lambda a: a.permute(2, 0, 1), x(2, 3, 4)),
+    "slice": (lambda a: a[:, 1:, ::2], x(2, 3, 4)),
+    "pad": (lambda a: F.pad(a, (1, 2)), x(2, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_what_keeps_the_parameters_moves_integers(name, computes_on_integers):
+    function, inputs = MOVING[name]
+    computes_on_integers(Quantized(function, [inputs], keeps_parameters=True), inputs)
+
+
+def test_resizing_moves_integers_and_rounds_ties_up(computes_on_integers):
+    # Quarters of integers often end in a half, which PyTorch rounds to even and XNNPACK up.
+    inputs = x(1, 2, 4, 4)
+    module = Quantized(lambda a: F.interpolate(a, scale_factor=2, mode="bilinear"), [inputs], keeps_parameters=True)
+    computes_on_integers(module, inputs, ties=True)
+
+
+@pytest.mark.parametrize("function", [lambda a: torch.softmax(a, -1), lambda a: F.layer_norm(a, (8,))])
+def test_what_xnnpack_has_no_integers_for_computes_on_numbers_inside_the_delegate(function, computes_on_integers):
+    inputs = x(2, 3, 8)
+    computes_on_integers(Quantized(function, [inputs]), inputs, floats=True)
+
+
+def test_a_chain_has_no_conversions_between_its_operators(lower_whole):
+    class Chain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            inputs = x(1, 3, 8, 8)
+            self.first = Quantized(lambda *a: F.conv2d(*a, padding=1), [inputs], x(8, 3, 3, 3))
+            self.second = Quantized(lambda *a: F.relu(F.conv2d(*a)), [self.first(inputs)], x(4, 8, 1, 1))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(inputs))
+
+    lowered = lower_whole(Chain(), x(1, 3, 8, 8))
+    assert lowered.nodes["Convert"] == 2
+
+
+@pytest.mark.parametrize(
+    ("group", "features", "datatype"),
+    [(32, 64, DataType.QBINT4), (0, 64, DataType.QCINT4), (0, 7, DataType.QCINT8)],
+    ids=["groups", "channels", "an odd number of channels"],
+)
+def test_dynamic_rows_with_weights_of_four_bits(group, features, datatype, lower_whole):
+    quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
+    granularity = quantization.granularity.PerGroup(group) if group else quantization.granularity.PerAxis(0)
+    config = quantization.Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=granularity)
+    module = nn.Sequential(nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, 5)).eval()
+    quantization.quantize_(module[0], config)
+    inputs = x(3, features)
+    lowered = lower_whole(module, inputs)
+    (result,) = lowered.run()
+    wanted = module(inputs)
+    # XNNPACK has scales of groups in bfloat16: 8 bits.
+    allowed = 2.0**-8 if group else 2.0**-18
+    assert (result - wanted).abs().max() <= allowed * wanted.abs().max()
+    assert lowered.nodes["Convert"] == 1 and lowered.nodes["FullyConnected"] == 2
+    assert datatype in {value.datatype for value in map(_tensor, lowered.graph.xvalues)}
+
+
+def test_a_view_between_rows_and_their_product_keeps_the_rows(lower_whole):
+    pytest.importorskip("torchao", reason="torchao is not installed")
+
+    class Heads(nn.Module):
+        """Cuts rows, and joins others."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.layer(inputs.view(2, 5, 4, 16).transpose(1, 2)).reshape(2, 4, 80)
+
+    inputs = x(2, 5, 64)
+    module = delegatekit.quantize(Heads().eval(), [inputs], backend="xnnpack", scheme="int8-dynamic")
+    (result,) = lower_whole(module, inputs).run()
+    wanted = module(inputs)
+    assert (result - wanted).abs().max() <= 2.0**-20 * wanted.abs().max()
+
+
+def test_ranges_that_xnnpack_has_not_are_left(refusals):
+    class Narrow(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            integers = quantized.quantize_per_tensor.default(inputs, 0.1, 0, 0, 255, torch.uint8)
+            return quantized.dequantize_per_tensor.default(integers, 0.1, 0, 0, 255, torch.uint8)
+
+    assert any("XNNPACK has int8, -128 to 127" in reason for reason in refusals(Narrow(), x(2, 3)))
