@@ -282,6 +282,7 @@ class _ClusterGraph:
         fixed: set[int],
         backends: tuple[str, ...],
     ) -> None:
+        self._position = clusters.position
         names = sorted({clusters.find(node) for node in nodes})
         number = {name: index for index, name in enumerate(names)}
         size = len(names)
@@ -324,6 +325,8 @@ class _ClusterGraph:
         grown: dict[int, list[Node]] = {}
         for index in sorted(owner):
             grown.setdefault(owner[index], []).extend(self.members[index])
+        for members in grown.values():
+            members.sort(key=self._position.__getitem__)  # the nodes of a group need not be neighbours
         return grown
 
     def _turns(self) -> list[int]:
