@@ -6,7 +6,9 @@ python docs/find_faults.py NAME ...   # only these; prints, writes nothing
 
 from __future__ import annotations
 
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,16 +32,22 @@ Each line is a backend with one fault (`conformance/tests/faulty`), built on the
 def main(names: list[str]) -> int:
     """Run the suite against each fault; returns the exit code: 1 if one was not found."""
     rows: list[tuple[str, Finding | None]] = []
-    for name in names or FAULTS:
-        with TemporaryDirectory() as folder:
-            rows.append((name, find(FAULTS[name], Path(folder))))
-        finding = rows[-1][1]
-        print(f"{name}: " + (f"{finding.case}: {finding.outcome.detail:.100}" if finding else "NOT FOUND"), flush=True)
+    chosen = names or list(FAULTS)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for name, finding in zip(chosen, threads.map(_find, chosen), strict=True):
+            rows.append((name, finding))
+            said = f"{finding.case}: {finding.outcome.detail:.100}" if finding else "NOT FOUND"
+            print(f"{name}: {said}", flush=True)
     missed = [name for name, finding in rows if finding is None]
     if not names:
         text = HEAD + "".join(_row(name, finding) for name, finding in rows)
         PAGE.write_text(text + f"\n{len(rows) - len(missed)} of {len(rows)} found.\n", "utf-8")
     return bool(missed)
+
+
+def _find(name: str) -> Finding | None:
+    with TemporaryDirectory() as folder:
+        return find(FAULTS[name], Path(folder))
 
 
 def _row(name: str, finding: Finding | None) -> str:

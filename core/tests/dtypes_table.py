@@ -280,6 +280,7 @@ for _name, _call in _BINARY.items():
         _pairs = MIXED.replace("i64,bool ", "").replace(" u8,bool", "")
     _add(_name, _call, [_first, _second], f"{_one} {_pairs}", 4.0)
 _add("sub", torch.sub, [X, Y], f"{NUMBER} " + " ".join(pair for pair in MIXED.split() if "bool" not in pair))
+_add("add, True", lambda x: torch.add(x, True), [X], ALL)
 _add("add, scaled", lambda x, y: torch.add(x, y, alpha=3), [X, Y], f"{NUMBER} {MIXED}")
 _add(
     "add, scaled by a fraction",

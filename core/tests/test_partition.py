@@ -144,6 +144,19 @@ def test_passengers_alone_are_not_delegated() -> None:
     assert names(partition(method, {"one": Rule(lambda n: True, lambda n: n.name == "a")})) == [["a", "b"]]
 
 
+def test_nodes_between_those_of_a_group_keep_their_place() -> None:
+    method = method_of({"a": ["x"], "b": ["x"], "c": ["a", "b"], "d": ["c"]}, ["d"])
+    nodes = {node.name: node for node in method.graph.nodes}
+
+    class Grouping(Rule):
+        def check(self, node: Node, program: ProgramView) -> Verdict:
+            return Verdict.yes(group=(nodes["a"], nodes["c"])) if node.name in "ac" else super().check(node, program)
+
+    plan = partition(method, {"one": Grouping(lambda node: True)})
+    (only,) = plan.partitions
+    assert [node.name for node in only.nodes] == ["a", "b", "c", "d"]
+
+
 def test_a_backend_may_propose_its_own_partitions() -> None:
     method = method_of({"a": ["x"], "b": ["a"], "c": ["b"]}, ["c"])
     rule = Rule(lambda node: True)

@@ -174,13 +174,18 @@ def _attempt(
 
 
 def broken_claim(program: LoweredProgram) -> str:
-    """A node that a backend claimed and nobody delegated, or one that it refused and got; empty if there is none."""
+    """What a backend's answers promised and lowering did not show; empty if there is nothing.
+
+    A node that it claimed and nobody delegated, one that it refused and got, or one that it refused without a reason.
+    """
     for method in program.methods.values():
         for plan in _plans(method.plan):
             for node in plan.fallback:
                 for backend, answer in plan.verdicts.get(node, {}).items():
                     if answer.supported and not answer.passenger:
                         return f"{operator_name(node)}: {backend} claimed it, and no delegate has it"
+                    if not answer.supported and not answer.reason.strip():
+                        return f"{operator_name(node)}: {backend} refused it without a reason"
             # A node may be refused by itself and welcome in the group of another.
             grouped = {
                 (member, backend)

@@ -338,6 +338,15 @@ def test_a_strided_view_within_an_input_of_unknown_memory() -> None:
     assert torch.equal(run(method, x)[0], Strided()(x))
 
 
+def test_a_sum_over_no_dimensions_that_the_exporter_gets_wrong_is_refused() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nansum(x, [])
+
+    with pytest.raises(UnsupportedError, match="write dim=None"):
+        build_edge(torch.export.export(Model(), (torch.ones(2),)))
+
+
 def test_an_index_whose_shape_the_exporter_gets_wrong_is_refused() -> None:
     x, places = torch.randn(3, 4, 5), torch.zeros(2, 2, dtype=torch.int64)
 

@@ -84,6 +84,7 @@ class Pool:
         self._jobs = jobs
         self._limits = limits or Limits()
         self._folder = TemporaryDirectory(prefix="conformance-")
+        _quieten_tracker()
         self._spawn = multiprocessing.get_context("spawn")
         # Nobody writes to it: workers see its end when this process has died.
         self._lifeline, self._alive = self._spawn.Pipe(duplex=False)
@@ -271,6 +272,14 @@ class _Workers:
             self._pool.stop()  # type: ignore[no-untyped-call]
             self._pool.join()
             self._pool = None
+
+
+def _quieten_tracker() -> None:
+    """No warnings of what the killed workers' libraries left behind: Python's tracker cleans it up."""
+    ignore = "ignore::UserWarning:multiprocessing.resource_tracker"
+    known = os.environ.get("PYTHONWARNINGS", "")
+    if ignore not in known:
+        os.environ["PYTHONWARNINGS"] = f"{known},{ignore}" if known else ignore
 
 
 def _exists(process: int) -> bool:

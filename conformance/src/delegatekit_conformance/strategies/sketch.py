@@ -72,10 +72,15 @@ class Sketch:
     # Shapes
 
     def shape(self, low: int = 0, high: int = 5, *, largest: int = 6, zeros: bool = True) -> tuple[int, ...]:
-        """A shape of rank `low` to `high`; with `zeros`, now and then one without elements."""
+        """A shape of rank `low` to `high`; with `zeros`, now and then one without elements.
+
+        Often all sizes are equal: then nothing but the numbers shows that dimensions were mixed up.
+        """
         rank = self.integer(low, high)
         largest = min(largest, 4) if rank >= 4 else largest
         shape = [self.integer(1, largest) for _ in range(rank)]
+        if rank > 1 and self.rarely(4):
+            shape = shape[:1] * rank
         if zeros and rank and self.rarely(12):
             shape[self.integer(0, rank - 1)] = 0
         return tuple(shape)
@@ -85,6 +90,8 @@ class Sketch:
         if not shape or not self.rarely(2):
             return tuple(shape)
         start = self.integer(0, len(shape))
+        if self.flag():
+            return tuple(shape[start:])
         return tuple(1 if self.flag() and size != 0 else size for size in shape[start:])
 
     def dim(self, rank: int) -> int:

@@ -35,10 +35,10 @@ def _leaky_relu_has_one_slope(name: str, args: list[Any], kwargs: dict[str, Any]
 
 @wrong("aten.mul.Tensor")
 def _broadcasts_the_wrong_side(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """A row that is broadcast to a square matrix is taken for a column."""
+    """An operand of a lower rank is lined up with the first dimensions, where that fits, too."""
     x, y = args
-    if x.dim() == 2 and y.dim() == 1 and x.shape[0] == x.shape[1] == y.shape[0]:
-        y = y.unsqueeze(1)
+    if x.dim() > y.dim() > 0 and x.shape[: y.dim()] == y.shape:
+        y = y.reshape(*y.shape, *[1] * (x.dim() - y.dim()))
     return sound(x, y, **kwargs)
 
 
@@ -76,10 +76,15 @@ def _groups_are_exchanged(name: str, args: list[Any], kwargs: dict[str, Any], so
 
 @wrong("aten.convolution.default")
 def _strides_are_exchanged(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Height and width exchange their strides where the result keeps its size."""
+    """Height and width exchange their strides; what is missing of the result is zeros."""
     result = sound(*args, **kwargs)
+    if len(set(args[3])) == 1:
+        return result
     other = sound(*args[:3], list(reversed(args[3])), *args[4:])
-    return other if other.shape == result.shape else result
+    window = tuple(slice(0, min(sizes)) for sizes in zip(result.shape, other.shape, strict=True))
+    exchanged = torch.zeros_like(result)
+    exchanged[window] = other[window]
+    return exchanged
 
 
 @wrong("aten.convolution.default")
@@ -279,9 +284,9 @@ def _crashes_at_rank_five(name: str, args: list[Any], kwargs: dict[str, Any], so
     return sound(*args, **kwargs)
 
 
-@wrong("aten.mul.Tensor")
+@wrong("aten.sum.dim_IntList")
 def _hangs_without_elements(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """A loop never ends where a tensor has no elements."""
+    """A loop never ends where a sum has no elements."""
     while any(isinstance(value, torch.Tensor) and value.numel() == 0 for value in args):
         time.sleep(0.1)
     return sound(*args, **kwargs)

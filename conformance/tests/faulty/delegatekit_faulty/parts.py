@@ -13,14 +13,14 @@ from .fault import Wrapped, fault
 # The partitioner
 
 
-@fault("partitioner", "contract/*", "operators/aten.sort.default/*")
+@fault("partitioner", "contract/*", "operators/aten.cumsum.default/*")
 def _refuses_without_a_reason(sound: Any) -> Any:
     """Operators are refused with a blank for a reason."""
 
     class Partitioner(Wrapped):
         def check(self, node: Any, program: Any) -> Verdict:
             answer = self._sound.check(node, program)
-            return Verdict(False, " ") if operator_name(node) == "aten.sort.default" else answer
+            return Verdict(False, " ") if operator_name(node) == "aten.cumsum.default" else answer
 
     return Partitioner(sound)
 
@@ -49,17 +49,6 @@ def _answers_change(sound: Any) -> Any:
                 return Verdict.no("asked before")
             self.asked.add(node.name)
             return self._sound.check(node, program)  # type: ignore[no-any-return]
-
-    return Partitioner(sound)
-
-
-@fault("partitioner", "operators/aten.nonzero.default/*", "operators/aten.sort.default/*")
-def _claims_everything(sound: Any) -> Any:
-    """Every operator is claimed, also those that the compiler does not know."""
-
-    class Partitioner(Wrapped):
-        def check(self, node: Any, program: Any) -> Verdict:
-            return Verdict.yes()
 
     return Partitioner(sound)
 
@@ -363,7 +352,18 @@ def _xnnpack_with_half_the_precision(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "operators/aten.mul.Tensor/float32", base="xnnpack")
+@fault("partitioner", "operators/aten.tan.default/*", "operators/aten.cumsum.default/*", base="xnnpack")
+def _xnnpack_claims_everything(sound: Any) -> Any:
+    """Every operator is claimed, also those that the compiler does not know."""
+
+    class Partitioner(Wrapped):
+        def check(self, node: Any, program: Any) -> Verdict:
+            return Verdict.yes()
+
+    return Partitioner(sound)
+
+
+@fault("runtime", "operators/aten.sub.Tensor/float32", base="xnnpack")
 def _xnnpack_exchanges_inputs(sound: Any) -> Any:
     """Two inputs of one shape reach XNNPACK in the wrong order where an operator is not symmetric."""
 

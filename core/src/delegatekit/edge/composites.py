@@ -31,6 +31,14 @@ RULES[aten.unfold.default] = _copying(aten.unfold_copy.default)
 RULES[aten.view.dtype] = _copying(aten.view_copy.dtype)
 
 
+@rule(aten.nansum.default)
+def _nansum(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    dims = args[1] if len(args) > 1 else kwargs.get("dim")
+    if dims is not None and len(dims) == 0 and b.shape(args[0]):
+        b.refuse("dim=[] is all dimensions for PyTorch's kernel and none for its exporter", hint="write dim=None")
+    return NotImplemented
+
+
 @rule(aten.index.Tensor, aten._unsafe_index.Tensor)
 def _index(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
     # PyTorch forgets to broadcast a last index of rank 0, and so all sizes from here on are wrong in the program.

@@ -394,7 +394,7 @@ def _with_alpha(tensor_form: OpOverload, scalar_form: OpOverload) -> Rule:
                 # The runtime's kernel scales the wrong operand where the first has one element.
                 second, alpha = b.call(aten.mul.Tensor, second, alpha), 1
             return b.emit(tensor_form, (args[0], second), {} if alpha == 1 else {"alpha": alpha}, value)
-        number = args[1] * alpha
+        number = args[1] if alpha == 1 else args[1] * alpha  # True * 1 would be 1, which makes integers of bools
         # The runtime's kernel refuses a number that changes the dtype (an integer tensor + 0.5).
         x = convert(b, args[0], result_dtype(args[0], number))
         return b.emit(scalar_form, (x, number), {}, value)

@@ -277,26 +277,18 @@ def never_executed(context: Context) -> str | None:
 
 @RULES.add
 def two_threads(context: Context) -> str:
-    """Two threads with a handle each, at the same time, get what one thread alone gets."""
+    """Two threads with a handle and inputs each, at the same time, get what one thread alone gets."""
     items = _some(context)
     for item in items:
         runtime = _runtime(context)
+        other = [_other(tensor) for tensor in item.inputs]
+        with _handle(runtime, item.payload) as handle:
+            alone = item.blank("zero")
+            runtime.execute(handle, [tensor.clone() for tensor in other], alone)
         gate = threading.Barrier(2, timeout=30)
         faults: list[str] = []
-
-        def work(item: Sample, runtime: DelegateRuntime, gate: threading.Barrier, faults: list[str]) -> None:
-            try:
-                gate.wait()
-                with torch.no_grad(), _handle(runtime, item.payload) as handle:
-                    for number in range(_CALLS):
-                        wrong = same(_run(runtime, handle, item), item.outputs)
-                        if wrong:
-                            faults.append(f"in call {number + 1} {wrong}")
-                            return
-            except Exception as error:
-                faults.append(f"{type(error).__name__}: {error}")
-
-        threads = [threading.Thread(target=work, args=(item, runtime, gate, faults)) for _ in range(2)]
+        calls = ((item.inputs, item.outputs), (other, alone))
+        threads = [threading.Thread(target=_calls, args=(item, runtime, *call, gate, faults)) for call in calls]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -304,6 +296,29 @@ def two_threads(context: Context) -> str:
         if faults:
             raise Broken(f"{item.name}: with two threads, {faults[0]}")
     return f"{_CALLS} calls each of {', '.join(item.name for item in items)}"
+
+
+def _calls(
+    item: Sample,
+    runtime: DelegateRuntime,
+    inputs: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    gate: threading.Barrier,
+    faults: list[str],
+) -> None:
+    """What one of the threads does."""
+    try:
+        with torch.no_grad(), _handle(runtime, item.payload) as handle:
+            gate.wait()
+            for number in range(_CALLS):
+                outputs = item.blank("zero")
+                runtime.execute(handle, [tensor.clone() for tensor in inputs], outputs)
+                wrong = same(outputs, expected)
+                if wrong:
+                    faults.append(f"in call {number + 1} {wrong}")
+                    return
+    except Exception as error:
+        faults.append(f"{type(error).__name__}: {error}")
 
 
 @RULES.add
