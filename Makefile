@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo generate test test-all fuzz conform faults lint format bench wheels clean
+.PHONY: help setup demo generate test test-all fuzz conform stock-suite faults lint format bench accuracy wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -62,6 +62,10 @@ conform: $(STAMP) ## the conformance suite against our backends, at its default 
 	mkdir -p out
 	for name in xnnpack reference; do $(BIN)/delegatekit conform $$name --json out/$$name.json --html out/$$name.html || exit 1; done
 
+stock-suite: $(STAMP) ## ExecuTorch's own operator suite through our pipeline, in float
+	mkdir -p out
+	$(BIN)/python tests/stock_suite/run.py --reasons --json out/stock-suite.json
+
 faults: $(STAMP) ## find all seeded faults, and write docs/faults.md
 	$(BIN)/python docs/find_faults.py
 
@@ -69,6 +73,9 @@ bench: $(STAMP) ## lowering and the engine against stock ExecuTorch, side by sid
 	$(BIN)/python benchmarks/lowering.py
 	$(BIN)/python benchmarks/lowering.py --chains
 	$(BIN)/python benchmarks/engine.py
+
+accuracy: $(STAMP) ## quantize, run and judge with every scheme, and write docs/accuracy.md
+	$(BIN)/python benchmarks/accuracy.py --write
 
 wheels: $(STAMP) ## build all wheels into dist/
 	@rm -rf dist

@@ -252,6 +252,9 @@ def quantize(
         list[str], typer.Option(help="Module path or operator that stays in float; repeat for more.")
     ] = [],  # noqa: B006
     keep_worst: Annotated[int, typer.Option(min=0, help="Keep so many of the least exact layers in float.")] = 0,
+    correct_bias: Annotated[
+        bool, typer.Option("--correct-bias", help="Take the layers' mean errors out of their biases.")
+    ] = False,
     group_size: Annotated[int | None, typer.Option(min=1, help="Size of the weights' groups.")] = None,
     option: SettingOption = [],  # noqa: B006
     as_json: JsonOption = False,
@@ -271,6 +274,7 @@ def quantize(
         keep_float=keep_float,
         keep_worst_float=keep_worst,
         measure=report,
+        correct_bias=correct_bias,
         group_size=group_size,
         options=_settings(option, [backend]).get(backend),
     )

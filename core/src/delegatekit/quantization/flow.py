@@ -18,6 +18,7 @@ from delegatekit_api import LoweringError, OptionError, QuantizationError, Quant
 from ..discovery import LoadedBackend
 from ..exporting import exported_programs
 from . import torchao
+from .bias import correct_biases
 from .calibration import Calibration
 from .choices import KeptInFloat
 from .graph import attribute_to_modules, copied, fold_weights, normalise, remove_dropout
@@ -35,6 +36,7 @@ def quantize(
     keep_float: Sequence[str | Callable[[Node], bool]] = (),
     keep_worst_float: int = 0,
     measure: bool = False,
+    correct_bias: bool = False,
     group_size: int | None = None,
     options: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
@@ -49,7 +51,9 @@ def quantize(
     `keep_float` names layers that stay in float, as `only` and `skip` of `lower` do: module paths ("encoder.layers.0",
     with all inside), operators ("aten.add.Tensor", "add") or functions of a node. `keep_worst_float` keeps so many
     more: those with the least signal to noise ratio of their own. `measure` fills the ratios into the report.
-    `group_size` replaces the size of the weights' groups, where the scheme has groups. `options` are the backend's.
+    `correct_bias` takes the mean errors of convolutions and linear layers, over the calibration inputs, out of their
+    biases. `group_size` replaces the size of the weights' groups, where the scheme has groups. `options` are the
+    backend's.
 
     Returns a module that computes the quantized model's numbers in eager mode, and that `lower` and torch.export take.
     Its attribute `quantization` is a QuantizationReport. `progress` shows a bar on stderr (None: on a terminal).
@@ -62,15 +66,15 @@ def quantize(
         raise QuantizationError(f"keep_worst_float={keep_worst_float} is negative")
     _check_model(model)
     measured = measure or keep_worst_float > 0
-    data = Calibration(calibration, repeatable=measured, progress=progress)
+    data = Calibration(calibration, repeatable=measured or correct_bias, progress=progress)
     kept = KeptInFloat(keep_float)
     program = _export(model, data.example, dynamic_shapes)
     run = _weights if chosen.rules and _is_weight_scheme(chosen) else _static
-    result: Any = run(program, data, loaded, chosen, kept, options, measured)
+    result: Any = run(program, data, loaded, chosen, kept, options, measured, correct_bias)
     if keep_worst_float:
         worst = _worst(result.quantization, keep_worst_float)
         kept = kept.with_nodes(worst, f"one of the {keep_worst_float} worst layers")
-        result = run(program, data, loaded, chosen, kept, options, measured)
+        result = run(program, data, loaded, chosen, kept, options, measured, correct_bias)
     quantized: torch.nn.Module = result
     return quantized
 
@@ -186,10 +190,11 @@ def _static(
     kept: KeptInFloat,
     options: Mapping[str, Any] | None,
     measured: bool,
+    correct_bias: bool,
 ) -> Any:
     """Annotate, calibrate, convert."""
     pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
-    quantizer, make_report = _quantizer(loaded, scheme, kept, options, compare=measured)
+    quantizer, make_report = _quantizer(loaded, scheme, kept, options, compare=measured or correct_bias)
     prepared = pt2e.prepare_pt2e(program.module(check_guards=False), quantizer)
     kept.check()
     report = make_report()
@@ -204,9 +209,12 @@ def _static(
                     hint="inputs must have the shapes of the first; dynamic_shapes allows others",
                 ) from error
     report = replace(report, samples=data.count)
-    converted = _converted(prepared, report)
-    if measured and getattr(quantizer, "float_module", None) is not None:
-        converted.quantization = measure_layers(quantizer.float_module, converted, data, report)
+    original = getattr(quantizer, "float_module", None)
+    if correct_bias and original is None:
+        raise QuantizationError(f"scheme {scheme.name} is the plugin's own: correct_bias is not for it")
+    converted = _converted(prepared, report, original if correct_bias else None, data)
+    if measured and original is not None:
+        converted.quantization = measure_layers(original, converted, data, report)
     return converted
 
 
@@ -218,6 +226,7 @@ def _weights(
     kept: KeptInFloat,
     options: Mapping[str, Any] | None,
     measured: bool,
+    correct_bias: bool,
 ) -> Any:
     """Quantize weights; nothing is calibrated, and the inputs are only for measuring."""
     torchao.load("quantization")
@@ -226,9 +235,11 @@ def _weights(
     loaded.make_options(options or {})
     captured = program.module(check_guards=False)
     normalise(captured)
-    original = copied(captured) if measured else captured
+    original = copied(captured) if measured or correct_bias else captured
     result, layers = quantize_weights(captured, scheme, kept)
     kept.check()
+    if correct_bias:
+        correct_biases(original, result, data, [layer.anchor for layer in layers if layer.quantized])
     report = _checked_report(QuantizationReport(loaded.name, scheme.name, 0, layers))
     if measured:
         report = replace(measure_layers(original, result, data, report), samples=data.count)
@@ -245,9 +256,17 @@ def _checked_report(report: QuantizationReport) -> QuantizationReport:
     return report
 
 
-def _converted(prepared: GraphModule, report: QuantizationReport) -> Any:
+def _converted(
+    prepared: GraphModule,
+    report: QuantizationReport,
+    original: GraphModule | None = None,
+    data: Iterable[Sequence[Any]] = (),
+) -> Any:
+    """Quantize for good; with the float module `original`, correct the biases first."""
     pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
     converted = pt2e.convert_pt2e(prepared, fold_quantize=False)
+    if original is not None:
+        correct_biases(original, converted, data, [layer.anchor for layer in report.quantized])
     fold_weights(converted)
     return _finished(GraphModule(converted, converted.graph), report)  # without the float weights
 

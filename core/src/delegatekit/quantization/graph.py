@@ -179,7 +179,7 @@ def fold_weights(module: GraphModule) -> None:
         own = weight.op == "get_attr" and len(weight.users) == 1
         name = str(weight.target) if weight.op == "get_attr" else weight.name
         name = name if own else _free_name(module, name)
-        _set_buffer(module, name, integers)
+        set_attribute(module, name, integers)
         with graph.inserting_before(node):
             replacement = graph.get_attr(name)
         replacement.meta = dict(node.meta)
@@ -217,7 +217,7 @@ def _free_name(module: GraphModule, name: str) -> str:
     return name
 
 
-def _set_buffer(module: GraphModule, path: str, value: torch.Tensor) -> None:
+def set_attribute(module: GraphModule, path: str, value: torch.Tensor) -> None:
     """Make a dotted name a buffer; the modules on its way exist."""
     prefix, _, leaf = path.rpartition(".")
     owner = module.get_submodule(prefix)

@@ -47,7 +47,17 @@ def _refusal(layer: Layer) -> str | None:
     size = int(layer.weight.meta["val"].shape[_input_axis(layer)])
     if group is not None and size % group:
         return f"groups of {group} do not divide its {size} input channels"
+    if layer.weight_quantization.granularity.kind == "channel" and _has_one_weight_each(layer):
+        # torchao takes blocks of one value for a whole tensor.
+        return "it has one weight for each channel"
     return None
+
+
+def _has_one_weight_each(layer: Layer) -> bool:
+    """Whether each output channel has a single weight."""
+    assert layer.weight is not None
+    shape = layer.weight.meta["val"].shape
+    return int(shape.numel()) == int(shape[_channel_axis(layer)])
 
 
 def _channel_axis(layer: Layer) -> int:
