@@ -227,7 +227,7 @@ def test_a_sound_backend_leaves_nothing_behind(install: Install) -> None:
         ("KEPT.append(open(os.devnull))", "open files"),
         ("KEPT.append(torch.full((1000,), 7.0))", "Python objects|bytes of memory"),
         (
-            "import threading; threading.Thread(target=threading.Event().wait, args=(4,), daemon=True).start()",
+            "import threading; threading.Thread(target=threading.Event().wait, args=(60,), daemon=True).start()",
             "threads",
         ),
     ],
@@ -257,7 +257,7 @@ def test_handles_that_run_out_are_found(install: Install) -> None:
 
 def test_a_slow_backend_does_what_it_can(install: Install) -> None:
     install((INIT, "        import time; time.sleep(0.02)\n" + INIT))
-    context = Context("seeded", PROFILES["quick"], timeout=10.0)
+    context = Context("seeded", PROFILES["quick"], timeout=20.0)
     outcome = CyclesCase("linear").run(Cycles("linear", 100_000), context)
     assert outcome.verdict is Verdict.PASSED
-    assert 20 <= int(outcome.detail.split()[0]) < 300
+    assert 20 <= int(outcome.detail.split()[0]) < 600

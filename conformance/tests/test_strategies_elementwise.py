@@ -56,7 +56,7 @@ def test_what_xnnpack_takes_has_a_strategy() -> None:
 
     # The edge program writes views as copies.
     copies = {"expand", "permute", "select", "slice", "squeeze", "unsqueeze", "view"}
-    missing = {str(name) for name in TABLE} - set(load_operators())
+    missing = {str(name) for name in TABLE if name.startswith("aten.")} - set(load_operators())
     assert {name.split(".")[1].removesuffix("_copy") for name in missing} <= copies
 
 
