@@ -80,6 +80,8 @@ class Builder:
         if not isinstance(target, OpOverload):
             self.refuse(f"{getattr(target, '__name__', target)} is not an ATen operator")
         if target in self.keep:
+            if target in _CHECKED:
+                self._rules[target](self, args, kwargs, value)
             return self.emit(target, args, kwargs, value)
         return self.decompose(target, args, kwargs, value)
 
@@ -291,6 +293,9 @@ def drop_dead(builder: Builder, keep: set[Node]) -> dict[Node, torch.Tensor]:
             builder.regions.pop(node, None)
     return dict(builder.constants)
 
+
+#: Operators whose rule does nothing but refuse what PyTorch's exporter gets wrong: kept ones are checked, too.
+_CHECKED = frozenset({aten.nansum.default, aten.index.Tensor, aten._unsafe_index.Tensor})
 
 #: Copying views and the views that compute the same without a copy (where strides always allow it).
 _VIEWS: dict[OpOverload, OpOverload] = {
