@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from .builder import Builder, drop_dead, resolve
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders
 from .program import EdgeMethod
-from .rules import RULES
+from .rules import CHECKS, RULES
 from .sizes import is_size, no_guards
 from .sweep import Sweep
 
@@ -31,22 +31,17 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     """
     buffers = program.graph_signature.inputs_to_buffers
     writable = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in buffers]
-    inner = [module for module in program.graph_module.modules() if module is not program.graph_module]
-    found = [in_place_aliases(program.graph, writable)]
-    found.extend(in_place_aliases(module.graph) for module in inner if isinstance(module, GraphModule))
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+    found = [in_place_aliases(program.graph, writable), *map(in_place_aliases, graphs[1:])]
     aliases = {inner: outer for same in found if same is not None for inner, outer in same.items()}
     if None in found:
         program, aliases = _functionalised(program), {}
-    quantization.register(node.target for module in (program.graph_module, *inner) for node in _nodes(module))
+    quantization.register(node.target for graph in graphs for node in graph.nodes)
     sweep = _MethodSweep(program, aliases, keep)
     with no_guards(sweep.builder):
         for node in program.graph.nodes:
             sweep.translate(node)
     return sweep.finish(method)
-
-
-def _nodes(module: torch.nn.Module) -> Iterable[Node]:
-    return module.graph.nodes if isinstance(module, GraphModule) else ()
 
 
 def _functionalised(program: ExportedProgram) -> ExportedProgram:
@@ -79,7 +74,7 @@ class _MethodSweep(Sweep):
 
     def __init__(self, program: ExportedProgram, aliases: dict[Node, Node], keep: Collection[str]) -> None:
         values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
-        builder = Builder(detect_fake_mode(values), RULES, Decomposer(), resolve(keep))
+        builder = Builder(detect_fake_mode(values), RULES, CHECKS, Decomposer(), resolve(keep))
         super().__init__(program.graph_module, builder, aliases)
         self.program = program
         self.specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}

@@ -26,6 +26,9 @@ Value: TypeAlias = Any
 #: returns the result, or NotImplemented to let the operator pass.
 Rule: TypeAlias = Callable[["Builder", tuple[Any, ...], dict[str, Any], Any], Value]
 
+#: Refuses a call, by `Builder.refuse`, or does nothing; gets what rules get.
+Check: TypeAlias = Callable[["Builder", tuple[Any, ...], dict[str, Any], Any], None]
+
 #: A folded constant may be this much larger than what it is computed from (a mask from an arange, say).
 FOLD_LIMIT_BYTES = 4 << 20
 
@@ -35,14 +38,16 @@ aten = torch.ops.aten
 class Builder:
     """The edge graph under construction.
 
-    `rules` rewrite an operator call, `expand` decomposes one that no rule took; `keep` names the operators that are
-    left whole because a backend asked. `origin` is the exported node that is being translated.
+    `rules` rewrite an operator call, `checks` come before that and may refuse it, kept or not; `expand` decomposes one
+    that no rule took; `keep` names the operators that are left whole because a backend asked. `origin` is the exported
+    node that is being translated.
     """
 
     def __init__(
         self,
         fake_mode: FakeTensorMode | None,
         rules: Mapping[OpOverload, Rule],
+        checks: Mapping[OpOverload, Check],
         expand: Callable[[Builder, OpOverload, tuple[Any, ...], dict[str, Any]], Value],
         keep: frozenset[OpOverload],
     ) -> None:
@@ -52,6 +57,7 @@ class Builder:
         self.origin: Node | None = None
         self._fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
         self._rules = rules
+        self._checks = checks
         self._expand = expand
         self._merged: dict[Any, Node] = {}
         self._literal_constants: dict[Any, Node] = {}
@@ -65,7 +71,7 @@ class Builder:
 
     def nested(self) -> Builder:
         """A builder of the same kind for a graph of control flow."""
-        return Builder(self._fake_mode, self._rules, self._expand, self.keep)
+        return Builder(self._fake_mode, self._rules, self._checks, self._expand, self.keep)
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
@@ -79,9 +85,10 @@ class Builder:
             return args[0][args[1]] if isinstance(args[0], tuple | list) else self.emit(target, args, {}, value)
         if not isinstance(target, OpOverload):
             self.refuse(f"{getattr(target, '__name__', target)} is not an ATen operator")
+        check = self._checks.get(target)
+        if check is not None:
+            check(self, args, kwargs, value)
         if target in self.keep:
-            if target in _CHECKED:
-                self._rules[target](self, args, kwargs, value)
             return self.emit(target, args, kwargs, value)
         return self.decompose(target, args, kwargs, value)
 
@@ -293,9 +300,6 @@ def drop_dead(builder: Builder, keep: set[Node]) -> dict[Node, torch.Tensor]:
             builder.regions.pop(node, None)
     return dict(builder.constants)
 
-
-#: Operators whose rule does nothing but refuse what PyTorch's exporter gets wrong: kept ones are checked, too.
-_CHECKED = frozenset({aten.nansum.default, aten.index.Tensor, aten._unsafe_index.Tensor})
 
 #: Copying views and the views that compute the same without a copy (where strides always allow it).
 _VIEWS: dict[OpOverload, OpOverload] = {

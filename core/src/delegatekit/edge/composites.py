@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 from .builder import Builder, Rule, Value
-from .rules import RULES, aten, convert, result_dtype, rule, view
+from .rules import CHECKS, RULES, aten, convert, result_dtype, rule, view
 from .sizes import is_static, same, same_shape
 
 # -- views -----------------------------------------------------------------------------------------------------------
@@ -31,16 +31,13 @@ RULES[aten.unfold.default] = _copying(aten.unfold_copy.default)
 RULES[aten.view.dtype] = _copying(aten.view_copy.dtype)
 
 
-@rule(aten.nansum.default)
-def _nansum(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+def _check_nansum(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
     dims = args[1] if len(args) > 1 else kwargs.get("dim")
     if dims is not None and len(dims) == 0 and b.shape(args[0]):
         b.refuse("dim=[] is all dimensions for PyTorch's kernel and none for its exporter", hint="write dim=None")
-    return NotImplemented
 
 
-@rule(aten.index.Tensor, aten._unsafe_index.Tensor)
-def _index(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+def _check_index(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
     # PyTorch forgets to broadcast a last index of rank 0, and so all sizes from here on are wrong in the program.
     indices = [index.meta["val"] for index in args[1] if isinstance(index, Node)]
     if value is not None and indices and not any(index.dtype in (torch.bool, torch.uint8) for index in indices):
@@ -50,7 +47,10 @@ def _index(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
                 f"PyTorch's exporter gives it {value.dim()} dimensions; in truth it has {rank}",
                 hint="give the index of rank 0 a dimension: index[None]",
             )
-    return NotImplemented
+
+
+CHECKS[aten.nansum.default] = _check_nansum
+CHECKS[aten.index.Tensor] = CHECKS[aten._unsafe_index.Tensor] = _check_index
 
 
 def _stays_within(count: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

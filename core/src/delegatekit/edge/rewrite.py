@@ -16,7 +16,7 @@ from .arguments import nodes_in, substitute
 from .builder import Builder, drop_dead, resolve
 from .decompose import Decomposer
 from .program import EdgeMethod
-from .rules import RULES
+from .rules import CHECKS, RULES
 from .sizes import is_size, is_size_node, no_guards
 from .substitutes import SUBSTITUTES
 
@@ -41,7 +41,7 @@ class _Rewrite:
         self.decomposed = False
         self.decomposer = Decomposer()
         first = [node.meta.get("val") for node in method.graph.nodes if node.op != "output"]
-        self.builder = Builder(detect_fake_mode(first), RULES, self.decomposer, resolve(keep))
+        self.builder = Builder(detect_fake_mode(first), RULES, CHECKS, self.decomposer, resolve(keep))
         self.values: dict[Node, Any] = {}
 
     def translate(self, node: Node) -> None:

@@ -10,12 +10,14 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from .builder import Builder, Rule, Value
+from .builder import Builder, Check, Rule, Value
 from .sizes import Size, is_size, is_static, known_true, same, same_shape
 
 aten = torch.ops.aten
 
 RULES: dict[OpOverload, Rule] = {}
+#: What PyTorch's exporter gets wrong is refused before anybody sees it.
+CHECKS: dict[OpOverload, Check] = {}
 
 
 def rule(*targets: OpOverload) -> Callable[[Rule], Rule]:

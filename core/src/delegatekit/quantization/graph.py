@@ -178,7 +178,7 @@ def fold_weights(module: GraphModule) -> None:
         weight, integers = node.args[0], evaluate(module, node)
         own = weight.op == "get_attr" and len(weight.users) == 1
         name = str(weight.target) if weight.op == "get_attr" else weight.name
-        name = name if own else _free_name(module, name)
+        name = name if own else free_name(module, name.replace(".", "_") + "_quantized")
         set_attribute(module, name, integers)
         with graph.inserting_before(node):
             replacement = graph.get_attr(name)
@@ -209,9 +209,9 @@ def attribute_to_modules(module: GraphModule) -> None:
                 node.meta.setdefault(key, owner.meta[key])
 
 
-def _free_name(module: GraphModule, name: str) -> str:
-    stem, count = name.replace(".", "_") + "_quantized", 1
-    name = stem
+def free_name(module: GraphModule, stem: str) -> str:
+    """The name, or the first of name_1, name_2, ... that the module has nothing under."""
+    name, count = stem, 1
     while hasattr(module, name):
         name, count = f"{stem}_{count}", count + 1
     return name

@@ -16,7 +16,7 @@ from delegatekit_api import INTEGER_RANGES, QuantizationScheme, TensorQuantizati
 
 from . import torchao
 from .annotator import STORAGE, described
-from .graph import evaluate, short_name
+from .graph import evaluate, free_name, short_name
 from .patterns import ROLES, Layer, find_layers
 from .report import LayerReport
 
@@ -139,10 +139,7 @@ class _Writer:
             )
 
     def _buffer(self, name: str, tensor: torch.Tensor) -> Node:
-        count = 1
-        free = name
-        while hasattr(self._module, free):
-            free, count = f"{name}_{count}", count + 1
+        free = free_name(self._module, name)
         self._module.register_buffer(free, tensor)
         return self._module.graph.get_attr(free)
 

@@ -116,8 +116,6 @@ class Builder:
         permutation = tuple(permutation)
         if value.data is not None:
             return self.constant(numbers(value).reshape(static(value.shape)).permute(permutation))
-        if permutation == tuple(range(len(value.shape))):
-            return value
         producer = value.producer
         if producer is not None and isinstance(producer.operator, ops.Transpose):
             value, inner = producer.inputs[0], producer.operator.permutation

@@ -50,36 +50,47 @@ def weight_format(quantization: Quantization) -> Format | None:
 
 def numbers(value: Value) -> torch.Tensor:
     """What the elements of a constant stand for, as float32; its own data if it is not quantized."""
-    data, quantization = value.data, value.quantization
+    data = value.data
     assert data is not None
-    match quantization:
+    match value.quantization:
         case None:
             return data
         case PerTensorQuantization(scale, zero_point):
-            return (data.float() - zero_point) * scale
+            return _real(data, scale, zero_point)
         case PerChannelQuantization(scales, axis):
-            sizes = [1] * len(value.shape)
-            sizes[axis] = -1
-            return data.reshape(static(value.shape)).float() * scales.reshape(sizes)
+            return _real(data.reshape(static(value.shape)), scales, 0, axis=axis)
         case PerGroupQuantization(scales, group):
-            rows, columns = static(value.shape)
-            return (data.reshape(rows, -1, group).float() * scales.unsqueeze(2)).reshape(rows, columns)
-    raise AssertionError(f"a constant quantized as {quantization}")
+            return _real(data.reshape(static(value.shape)), scales, 0, group=group)
+    raise AssertionError(f"a constant quantized as {value.quantization}")
 
 
 def dequantized(data: torch.Tensor, quantization: Quantization) -> torch.Tensor:
     """What integers stand for, as float32 of their shape."""
     scale, zero_point = quantization.scale, quantization.zero_point
-    if isinstance(scale, float):
-        return (data.float() - float(zero_point)) * scale
-    assert isinstance(zero_point, torch.Tensor)
-    if quantization.group is not None:
-        grouped = data.reshape(*scale.shape, quantization.group).float()
-        return ((grouped - zero_point.unsqueeze(2)) * scale.unsqueeze(2)).reshape(data.shape)
-    assert quantization.axis is not None
-    sizes = [1] * data.dim()
-    sizes[quantization.axis] = -1
-    return (data.float() - zero_point.reshape(sizes)) * scale.float().reshape(sizes)
+    return _real(data, scale, zero_point, axis=quantization.axis, group=quantization.group)
+
+
+def _real(
+    data: torch.Tensor,
+    scale: float | torch.Tensor,
+    zero_point: int | torch.Tensor,
+    *,
+    axis: int | None = None,
+    group: int | None = None,
+) -> torch.Tensor:
+    """scale * (data - zero_point), the parameters as those of `Quantization`."""
+
+    def beside(parameter: float | torch.Tensor) -> float | torch.Tensor:
+        if not isinstance(parameter, torch.Tensor):
+            return parameter
+        sizes = [1] * data.dim()
+        if axis is not None:
+            sizes[axis] = -1
+        return parameter.float().unsqueeze(2) if group is not None else parameter.float().reshape(sizes)
+
+    integers = data if group is None else data.reshape(data.shape[0], -1, group)
+    real: torch.Tensor = (integers.float() - beside(zero_point)) * beside(scale)
+    return real.reshape(data.shape)
 
 
 def packed(data: torch.Tensor) -> torch.Tensor:
