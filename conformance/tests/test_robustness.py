@@ -248,6 +248,15 @@ def test_memory_that_is_taken_once_is_no_leak(install: Install) -> None:
     assert outcome.verdict is Verdict.PASSED, outcome.detail
 
 
+def test_what_is_given_back_once_hides_no_leak(install: Install) -> None:
+    old = "OLD = [object() for _ in range(5000)]\n\n\nclass Runtime:"
+    leak = "        KEPT.extend([object(), object()])\n        if len(KEPT) == 300: OLD.clear()\n"
+    install(("class Runtime:", old), (INIT, leak + INIT))
+    outcome = cycles(400)
+    assert outcome.verdict is Verdict.VIOLATION, outcome.detail
+    assert "Python objects behind" in outcome.detail
+
+
 def test_handles_that_run_out_are_found(install: Install) -> None:
     install((INIT, "        KEPT.append(1)\n        if len(KEPT) > 90: raise MemoryError('no more handles')\n" + INIT))
     outcome = cycles(200)
