@@ -294,5 +294,5 @@ def test_large_files_are_fast() -> None:
     data = fb.serialize(tree, ID)
     middle = time.process_time()
     assert fb.parse(Node, data, (ID,)) == tree
-    assert middle - start < 4
-    assert time.process_time() - middle < 4
+    assert middle - start < 20
+    assert time.process_time() - middle < 20
