@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from delegatekit_api import BackendOptions, option
 
+#: Fits the second-level cache of most cores that run large products, with room for the rows and their results.
+BLOCK_BYTES = 768 << 10
+
 
 @dataclass(frozen=True)
 class XnnpackOptions(BackendOptions):
@@ -24,4 +27,10 @@ class XnnpackOptions(BackendOptions):
         False,
         help="Refuse operators whose result for NaN, infinite or huge inputs differs from PyTorch's "
         "(maximum drops a NaN, exp makes 0 of it, ...).",
+    )
+    block_bytes: int = option(
+        BLOCK_BYTES,
+        help="Large matrix products are computed in blocks whose weights are at most so many bytes, so that they stay "
+        "in a core's cache. 0: in one piece.",
+        check=lambda size: None if size >= 0 else "it is not 0 or more",
     )

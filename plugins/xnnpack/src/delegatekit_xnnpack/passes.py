@@ -9,12 +9,16 @@ import math
 from dataclasses import replace
 
 from . import operators as ops
+from .blocking import block_products
 from .graph import Graph, Node, Value
+from .options import BLOCK_BYTES
 
 
-def optimise(graph: Graph) -> None:
-    """All passes, in the order in which they help each other."""
+def optimise(graph: Graph, block_bytes: int = BLOCK_BYTES) -> None:
+    """All passes, in the order in which they help each other. For `block_bytes`, see `blocking`."""
     fold_pads(graph)
+    drop_unread(graph)
+    block_products(graph, block_bytes)
     drop_unread(graph)
     fold_clamps(graph)
 

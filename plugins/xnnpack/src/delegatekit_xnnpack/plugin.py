@@ -60,7 +60,7 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
     from .passes import optimise
 
     graph = build_graph(partition.view)
-    optimise(graph)
+    optimise(graph, cast(XnnpackOptions, options).block_bytes)
     fold_conversions(graph)
     result = serialise(graph)
     return PreprocessResult(result.blob, named_data=result.named_data, debug_handle_map=result.debug_handles)
