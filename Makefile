@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo generate test test-all fuzz conform stock-suite faults lint format bench accuracy wheels clean
+.PHONY: help setup demo generate test test-all fuzz conform stock-suite faults lint format bench runtime accuracy wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -73,6 +73,11 @@ bench: $(STAMP) ## lowering and the engine against stock ExecuTorch, side by sid
 	$(BIN)/python benchmarks/lowering.py
 	$(BIN)/python benchmarks/lowering.py --chains
 	$(BIN)/python benchmarks/engine.py
+
+runtime: $(STAMP) ## our XNNPACK delegate against other engines, in time and memory
+	$(PIP) -r requirements-benchmarks.txt
+	$(BIN)/python benchmarks/runtime.py
+	$(BIN)/python benchmarks/runtime.py --int8
 
 accuracy: $(STAMP) ## quantize, run and judge with every scheme, and write docs/accuracy.md
 	$(BIN)/python benchmarks/accuracy.py --write
