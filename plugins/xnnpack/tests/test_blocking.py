@@ -214,3 +214,41 @@ def test_a_weight_stored_the_other_way_round(matches_eager):
 
     lowered = matches_eager(Module(), torch.randn(16, 64), terms=64, block_bytes=BLOCK)
     assert lowered.nodes["BatchMatrixMultiply"] == 1
+
+
+# -- channels --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Conv2d(32, 96, 3, stride=2, bias=False), nn.Conv2d(32, 192, 2, padding=1)], ids=str
+)
+def test_a_large_filter_is_cut_into_blocks_of_channels(layer, matches_eager):
+    model = nn.Sequential(layer, nn.ReLU6())
+    lowered = matches_eager(model, torch.randn(2, 32, 9, 8), terms=300, block_bytes=4 * BLOCK)
+    # 108 and 96 KiB in blocks of at most 16: the former's 96 channels are 6 blocks of 16, but 108 / 6 are 18.
+    blocks = {96: 1, 192: 6}[layer.out_channels]
+    assert lowered.nodes["Conv2d"] == blocks
+    assert sum(count for name, count in lowered.nodes.items() if "Concatenate" in name) == (2 if blocks > 1 else 0)
+    assert lowered.nodes["Clamp"] == 0
+
+
+@pytest.mark.parametrize(
+    ("layer", "size"),
+    [
+        (nn.Conv2d(32, 192, 2), 4),
+        (nn.Conv2d(64, 384, 2, groups=2), 9),
+        (nn.ConvTranspose2d(32, 192, 2), 9),
+        (nn.Conv2d(8, 16, 2), 9),
+    ],
+    ids=str,
+)
+def test_a_convolution_that_cannot_gain_stays_whole(layer, size, matches_eager):
+    # Too few pixels; groups; transposed; a small filter.
+    lowered = matches_eager(layer, torch.randn(1, layer.in_channels, size, size), terms=300, block_bytes=4 * BLOCK)
+    assert sum(count for name, count in lowered.nodes.items() if "Conv" in name) == 1
+
+
+def test_channels_of_images_that_change(agrees_at_sizes):
+    height = torch.export.Dim("height", min=4, max=12)
+    calls = [(torch.randn(1, 256, count, 4),) for count in (7, 4, 12)]
+    agrees_at_sizes(nn.Conv2d(256, 512, 3, padding=1), calls, ({2: height},), terms=2304)

@@ -1,14 +1,15 @@
 """Cuts large matrix products into blocks whose weights stay in the cache while all rows meet them.
 
 XNNPACK takes a few rows at a time through the whole weight. A weight larger than the cache is then read from memory
-again for every few rows, and the product waits for it. Three forms of cutting cost next to nothing beside that:
+again for every few rows, and the product waits for it. These forms of cutting cost next to nothing beside that:
 
 * two products with elementwise functions between, as transformers have them: block by block of what lies between,
   whose contributions to the second product are added up (`split_between`);
 * a product whose result is cut into heads, which go to the front: a batch of products, one for each head, which has
   them in front already (`batch_heads`);
 * any other large product: a batch of products, one for each block of columns, brought into order by a transpose
-  (`batch_columns`).
+  (`batch_columns`);
+* a convolution with a large filter: several convolutions, whose results are joined (`split_channels`).
 
 The numbers stay the same up to the order of sums. `benchmarks/runtime.py` measures what it gains.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import operators as ops
 from .graph import DataType, Graph, Node, Shape, Value, static
@@ -25,7 +26,7 @@ from .sizes import Dynamic, dynamic_count, largest
 
 #: Weights of so many blocks stay in one piece between two products, if there are fewer; ...
 _LARGE_BETWEEN = 2
-#: ... and here, where a transpose must pay off.
+#: ... and here, where a copy of the result must pay off.
 _LARGE_ALONE = 5
 #: Fewer rows go through the weight at once, or nearly.
 _FEWEST_ROWS = 16
@@ -248,14 +249,70 @@ def _blocks_of_columns(node: Node, block_bytes: int) -> int:
     return _block_count(largest(node.output.shape[-1]), _weight_bytes(node), block_bytes)
 
 
+# -- channels --------------------------------------------------------------------------------------------------------
+
+
+def split_channels(graph: Graph, block_bytes: int) -> None:
+    """Compute blocks of a convolution's output channels by themselves, where its filter is large.
+
+    Clamps have been folded before: every block has its own.
+    """
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        blocks = _blocks_of_channels(node, block_bytes) if block_bytes else 1
+        if blocks == 1:
+            nodes.append(node)
+            continue
+        x, weight, *bias = node.inputs
+        *pixels, channels = node.output.shape
+        width = largest(channels) // blocks
+        assert isinstance(node.operator, ops.Convolution)
+        operator = replace(node.operator, group_outputs=width)
+        parts = []
+        for start in range(0, largest(channels), width):
+            constants = (_part(value, 0, start, width) for value in (weight, *bias))
+            parts.append(_append(nodes, node, operator, (x, *constants), (*pixels, width)))
+        _join(nodes, node, parts)
+        _becomes(nodes[-1], node)
+    graph.nodes = nodes
+
+
+def _blocks_of_channels(node: Node, block_bytes: int) -> int:
+    operator = node.operator
+    if not isinstance(operator, ops.Convolution) or operator.kind is not ops.ConvolutionKind.REGULAR:
+        return 1
+    if operator.groups > 1 or not _is_float(node) or dynamic_count(node.output.shape) > 1:
+        return 1
+    pixels, size = math.prod(map(largest, node.output.shape[:-1])), _weight_bytes(node)
+    if size < _LARGE_ALONE * block_bytes or pixels < _FEWEST_ROWS:
+        return 1
+    return _block_count(largest(node.output.shape[-1]), size, block_bytes)
+
+
+def _join(nodes: list[Node], source: Node, parts: Sequence[Value]) -> None:
+    """One value of all channels, in groups of as many as XNNPACK joins at once."""
+    while len(parts) > 1:
+        joined = []
+        for at in range(0, len(parts), ops.CONCATENATE_LIMIT):
+            group = tuple(parts[at : at + ops.CONCATENATE_LIMIT])
+            shape = (*group[0].shape[:-1], sum(largest(part.shape[-1]) for part in group))
+            whole = group[0] if len(group) == 1 else _append(nodes, source, ops.Concatenate(3), group, shape)
+            joined.append(whole)
+        parts = joined
+
+
 # -- shared ----------------------------------------------------------------------------------------------------------
 
 
 def _is_product(node: Node) -> bool:
     """Whether a node multiplies rows with a constant float32 weight."""
-    if not isinstance(node.operator, ops.FullyConnected) or node.inputs[0].datatype is not DataType.FLOAT32:
-        return False
-    return all(value.data is not None and value.datatype is DataType.FLOAT32 for value in node.inputs[1:])
+    return isinstance(node.operator, ops.FullyConnected) and _is_float(node)
+
+
+def _is_float(node: Node) -> bool:
+    """Whether all is float32, and all but the first operand constant."""
+    constants = all(value.data is not None for value in node.inputs[1:])
+    return constants and all(value.datatype is DataType.FLOAT32 for value in node.inputs)
 
 
 def _rows(node: Node) -> int:
@@ -312,7 +369,8 @@ def _reshaped(nodes: list[Node], source: Node, value: Value, shape: Shape) -> Va
 def _append(nodes: list[Node], source: Node, operator: ops.Operator, inputs: tuple[Value, ...], shape: Shape) -> Value:
     """The output of a new node that does a part of what `source` did."""
     output = Value(shape)
-    output.producer = Node(operator, inputs, output, source.clamp, source.debug_handles)
+    clamp = None if isinstance(operator, ops.Concatenate) else source.clamp
+    output.producer = Node(operator, inputs, output, clamp, source.debug_handles)
     nodes.append(output.producer)
     return output
 

@@ -179,7 +179,7 @@ class Builder:
         values = [self.stored(tensor, order) for tensor in tensors]
         while len(values) > 1:
             # In groups of five, the groups in groups of five: an element is copied as often as the tree is deep.
-            groups = [values[at : at + _CONCATENATE_LIMIT] for at in range(0, len(values), _CONCATENATE_LIMIT)]
+            groups = [values[at : at + ops.CONCATENATE_LIMIT] for at in range(0, len(values), ops.CONCATENATE_LIMIT)]
             values = [group[0] if len(group) == 1 else self.emit(operator, *group) for group in groups]
         return Tensor(values[0], order)
 
@@ -318,8 +318,6 @@ class Builder:
         return self.stored(tensor, order)
 
 
-#: XNNPACK joins at most this many values in one node.
-_CONCATENATE_LIMIT = 5
 #: Parts that an axis may be cut into, or that may be joined to one.
 _PART_LIMIT = 64
 

@@ -392,6 +392,10 @@ class ConstantPad(Operator):
         return tuple(sum(sizes) for sizes in zip(self.before, x, self.after, strict=True))
 
 
+#: XNNPACK joins at most this many values in one node.
+CONCATENATE_LIMIT = 5
+
+
 @dataclass(frozen=True)
 class Concatenate(Operator):
     """Two to five values joined along an axis."""
@@ -403,7 +407,9 @@ class Concatenate(Operator):
     def _shape(self, *inputs: Shape) -> Shape:
         first = inputs[0]
         others = {(*shape[: self.axis], *shape[self.axis + 1 :]) for shape in inputs}
-        _require(2 <= len(inputs) <= 5 and len(others) == 1 and 0 <= self.axis < len(first), self, inputs)
+        _require(
+            2 <= len(inputs) <= CONCATENATE_LIMIT and len(others) == 1 and 0 <= self.axis < len(first), self, inputs
+        )
         joined = sum(shape[self.axis] for shape in inputs)
         return (*first[: self.axis], joined, *first[self.axis + 1 :])
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 
 from . import operators as ops
-from .blocking import block_products
+from .blocking import block_products, split_channels
 from .graph import Graph, Node, Value
 from .options import BLOCK_BYTES
 
@@ -21,6 +21,7 @@ def optimise(graph: Graph, block_bytes: int = BLOCK_BYTES) -> None:
     block_products(graph, block_bytes)
     drop_unread(graph)
     fold_clamps(graph)
+    split_channels(graph, block_bytes)
 
 
 def fold_pads(graph: Graph) -> None:
