@@ -120,7 +120,7 @@ class TensorQuantization:
 
     `dtype` is a key of `INTEGER_RANGES`, whose range `low` and `high` may narrow. `symmetric` fixes the zero point to
     the middle of the dtype (0 for signed types). `dynamic` tensors get their scale from their values at run time,
-    others from calibration, by an observer of the kind `observer`; `eps` is the smallest scale of these. `scale` and
+    others from calibration, by an observer of the kind `observer`; no scale is smaller than `eps`. `scale` and
     `zero_point`, given both, are fixed by the hardware (outputs of sigmoid: 1/256 and -128) and nothing is calibrated.
     Raises ValueError for what does not go together.
     """
@@ -132,7 +132,7 @@ class TensorQuantization:
     granularity: Granularity = PER_TENSOR
     dynamic: bool = False
     observer: str = "minmax"
-    eps: float = 2.0**-12
+    eps: float = 2.0**-23
     scale: float | None = None
     zero_point: int | None = None
 

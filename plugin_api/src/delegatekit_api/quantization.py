@@ -160,8 +160,8 @@ def _shared_axes(block: Sequence[Any], shape: Sequence[Any]) -> tuple[int, ...] 
     A size that changes from call to call is a torch.SymInt in the shape, and a node in the block.
     """
     found = []
-    for axis, (size, full) in enumerate(zip(block, shape, strict=True)):
-        size = size.meta["val"] if hasattr(size, "meta") else size
+    sizes = [size.meta["val"] if hasattr(size, "meta") else size for size in block]
+    for axis, (size, full) in enumerate(zip(sizes, shape, strict=True)):
         if isinstance(size, int) and size == 1:
             continue
         both_known = isinstance(size, int) and isinstance(full, int)

@@ -59,8 +59,9 @@ def fold_conversions(graph: Graph) -> None:
     _move_integers(graph)
     _compute_on_integers(graph)
     drop_unread(graph)
+    settled: dict[tuple[Value, bool], Value] = {}
     for node in graph.nodes:
-        _settle_weight(node)
+        _settle_weight(node, settled)
 
 
 def _move_integers(graph: Graph) -> None:
@@ -226,18 +227,22 @@ _RULES: dict[type[ops.Operator], Callable[[Node, Format], tuple[Value, ...] | No
 }
 
 
-def _settle_weight(node: Node) -> None:
-    """Give a constant operand the format that goes with the others': integers only beside integers."""
+def _settle_weight(node: Node, settled: dict[tuple[Value, bool], Value]) -> None:
+    """Give a constant operand the format that goes with the others': integers only beside integers.
+
+    `settled` has what constants became beside numbers, and beside integers of scales found in each call.
+    """
     integers = node.inputs[0].datatype
+    rows = integers is DataType.QDINT8
     for position, value in enumerate(node.inputs):
         if value.data is None or value.quantization is None or integers is DataType.QINT8:
             continue
-        if integers is DataType.QDINT8:
-            settled = _beside_rows(node, value)
-        else:
-            settled = Value(value.shape, data=numbers(value).reshape(value.shape))  # type: ignore[arg-type]
-        node.inputs = (*node.inputs[:position], settled, *node.inputs[position + 1 :])
-    if integers is DataType.QDINT8 and node.inputs[1].quantization is None:
+        if (value, rows) not in settled:
+            settled[value, rows] = (
+                _beside_rows(node, value) if rows else Value(value.shape, data=numbers(value).reshape(value.shape))  # type: ignore[arg-type]
+            )
+        node.inputs = (*node.inputs[:position], settled[value, rows], *node.inputs[position + 1 :])
+    if rows and node.inputs[1].quantization is None:
         raise LoweringError("rows quantized in each call meet a weight that is not", where=f"XNNPACK {node.operator}")
 
 

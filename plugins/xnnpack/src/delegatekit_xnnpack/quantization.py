@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from delegatekit_api import (
     MOVING_OPERATORS,
     PER_CHANNEL,
+    PER_SAMPLE,
     PER_TENSOR,
     PER_TOKEN,
     QuantizationRule,
     QuantizationScheme,
     TensorQuantization,
+    argument,
     per_group,
 )
 
@@ -72,6 +74,46 @@ def _numeric_bounds(node: Node) -> str | None:
     return "bounds are tensors" if str(node.target) == "aten.clamp.Tensor" else None
 
 
+def _batched(node: Node) -> str | None:
+    source: Any = argument(node, "input")
+    spatial = 1 if "1d" in str(node.target) else 2
+    return None if source.meta["val"].dim() == spatial + 2 else "its input has no batch axis"
+
+
+def _dense(node: Node) -> str | None:
+    """Of the two kernels, the depthwise one refuses samples, and the other takes ten times as long as in float."""
+    source: Any = argument(node, "input")
+    depthwise = 1 < argument(node, "groups") == source.meta["val"].shape[1]
+    return "XNNPACK has no depthwise convolution of what is quantized at run time" if depthwise else None
+
+
+def _evenly_padded(node: Node) -> str | None:
+    """Uneven padding is an operator of its own in the edge dialect."""
+    if argument(node, "padding") != "same":
+        return None
+    kernel: Any = argument(node, "weight").meta["val"].shape[2:]
+    uneven = any(step * (size - 1) % 2 for step, size in zip(argument(node, "dilation"), kernel, strict=True))
+    return "its padding is uneven" if uneven else None
+
+
+def is_pointwise(node: Node) -> bool:
+    """Whether a convolution, as exported or in the edge dialect, multiplies each pixel with the same matrix.
+
+    XNNPACK computes these as products of rows.
+    """
+    weight, padding = argument(node, "weight"), argument(node, "padding")
+    settings = (*argument(node, "stride"), argument(node, "groups"), *weight.meta["val"].shape[2:])
+    return all(setting == 1 for setting in settings) and (isinstance(padding, str) or not any(padding))
+
+
+def _wide(node: Node) -> str | None:
+    return "it is pointwise" if is_pointwise(node) else None
+
+
+def _pointwise(node: Node) -> str | None:
+    return None if is_pointwise(node) else "it is not pointwise"
+
+
 # -- the tables ------------------------------------------------------------------------------------------------------
 
 
@@ -113,11 +155,26 @@ def _static_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
 
 #: Of weights that meet dynamic activations: as torchao's configs, which take the whole range of the type.
 _EPS: Final = 2.0**-23
-_TOKENS: Final = TensorQuantization("int8", granularity=PER_TOKEN, dynamic=True)
+_DYNAMIC_WEIGHT: Final = TensorQuantization("int8", symmetric=True, granularity=PER_CHANNEL, eps=_EPS)
+#: XNNPACK has no smallest scale of dynamic activations; this one still has an inverse.
+_TOKENS: Final = TensorQuantization("int8", granularity=PER_TOKEN, dynamic=True, eps=2.0**-126)
+_SAMPLES: Final = replace(_TOKENS, granularity=PER_SAMPLE)
 
 
 def _dynamic_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
     return (QuantizationRule(("linear",), input=_TOKENS, weight=weight),)
+
+
+def _dynamic_convolution_rules() -> tuple[QuantizationRule, ...]:
+    return (
+        QuantizationRule(
+            ("conv1d", "conv2d"), input=_SAMPLES, weight=_DYNAMIC_WEIGHT, when=(_batched, _dense, _evenly_padded, _wide)
+        ),
+        QuantizationRule(("conv1d", "conv2d"), input=_TOKENS, weight=_DYNAMIC_WEIGHT, when=(_batched, _pointwise)),
+        QuantizationRule(
+            ("conv_transpose1d", "conv_transpose2d"), input=_SAMPLES, weight=_DYNAMIC_WEIGHT, when=(_batched,)
+        ),
+    )
 
 
 SCHEMES: Final = (
@@ -135,9 +192,9 @@ SCHEMES: Final = (
     ),
     QuantizationScheme(
         "int8-dynamic",
-        "linear layers with int8 weights; activations are quantized at run time, row by row",
+        "int8 weights; activations are quantized at run time, row by row or sample by sample",
         kind="dynamic",
-        rules=_dynamic_rules(TensorQuantization("int8", symmetric=True, granularity=PER_CHANNEL, eps=_EPS)),
+        rules=(*_dynamic_rules(_DYNAMIC_WEIGHT), *_dynamic_convolution_rules()),
     ),
     QuantizationScheme(
         "int8-dynamic-int4",
