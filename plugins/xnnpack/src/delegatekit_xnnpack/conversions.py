@@ -28,7 +28,14 @@ from .graph import (
 )
 from .passes import drop_unread
 
-_INT32 = torch.iinfo(torch.int32)
+#: How many steps of the output a step of the input (for products: of both inputs) may be. XNNPACK refuses products with
+#: weights beyond that, and the other kernels give wrong numbers (stock runtime of ExecuTorch 1.5.1, x86).
+_MOST_OF_WEIGHTS = 256.0
+_MOST_OF_CONVERSIONS = 128.0
+_MOST_OF_ARITHMETIC = 2.0**16
+#: What a bias may be, in steps of the sums: the sums must not leave 32 bits either.
+_LARGEST_BIAS = 2**30
+
 _UNARY_ON_INTEGERS = frozenset(
     {
         ops.UnaryKind.ABS,
@@ -50,6 +57,7 @@ _BINARY_ON_INTEGERS = frozenset(
         ops.BinaryKind.MULTIPLY,
         ops.BinaryKind.DIVIDE,
         ops.BinaryKind.MAXIMUM,
+        ops.BinaryKind.MINIMUM,
     }
 )
 
@@ -96,7 +104,8 @@ def _compute_on_integers(graph: Graph) -> None:
         integers = _dequantized(source)
         if integers is not None:
             if integers.format != node.output.format:
-                node.inputs = (integers,)
+                if _ratio(integers.format, node.output.format) < _MOST_OF_CONVERSIONS:
+                    node.inputs = (integers,)
                 nodes.append(node)
             elif node.output in graph.outputs:
                 nodes.append(node)
@@ -145,6 +154,8 @@ def _weighted(node: Node, target: Format) -> tuple[Value, ...] | None:
         return None
     if any(value.data is None for value in bias):
         return None
+    if _largest_scale(weight) * _ratio(source.format, target) >= _MOST_OF_WEIGHTS:
+        return None
     quantized = [_bias(value, source.quantization.scale, weight) for value in bias]
     return None if None in quantized else (source, weight, *quantized)  # type: ignore[arg-type]
 
@@ -162,8 +173,29 @@ def _bias(bias: Value, input_scale: float, weight: Value) -> Value | None:
             datatype = DataType.QCINT32
         case _:
             return None
-    integers = (real / step).round().clamp(_INT32.min, _INT32.max).to(torch.int32)
-    return Value(bias.shape, datatype, integers, quantization)
+    integers = (real / step).round()
+    if integers.abs().max() > _LARGEST_BIAS:
+        return None
+    return Value(bias.shape, datatype, integers.to(torch.int32), quantization)
+
+
+def _largest_scale(weight: Value) -> float:
+    match weight.quantization:
+        case PerTensorQuantization(scale, _):
+            return scale
+        case PerChannelQuantization(scales, _):
+            return float(scales.max())
+    raise AssertionError(f"a static weight quantized as {weight.quantization}")
+
+
+def _ratio(source: Format, target: Format) -> float:
+    """How many steps of the target a step of the source is."""
+    return _scale(source) / _scale(target)
+
+
+def _scale(format: Format) -> float:
+    assert isinstance(format.quantization, PerTensorQuantization)
+    return format.quantization.scale
 
 
 def _same_format(node: Node, target: Format | None = None) -> tuple[Value, ...] | None:
@@ -197,6 +229,22 @@ def _in_one_format(inputs: tuple[Value, ...], target: Node) -> tuple[tuple[Value
     return tuple(converted.get(value, value) for value in inputs), nodes
 
 
+def _concatenated(node: Node, target: Format) -> tuple[Value, ...] | None:
+    """Integers of other scales are converted before."""
+    sources = _any_format(node)
+    if sources is None or max(_ratio(source.format, target) for source in sources) >= _MOST_OF_CONVERSIONS:
+        return None
+    return sources
+
+
+def _leaky_relu(node: Node, target: Format) -> tuple[Value, ...] | None:
+    sources = _any_format(node)
+    steepest = max(1.0, abs(node.operator.negative_slope))  # type: ignore[attr-defined]
+    if sources is None or steepest * _ratio(sources[0].format, target) >= _MOST_OF_CONVERSIONS:
+        return None
+    return sources
+
+
 def _unary(node: Node, target: Format) -> tuple[Value, ...] | None:
     kind = node.operator.kind  # type: ignore[attr-defined]
     return _any_format(node, target) if kind in _UNARY_ON_INTEGERS else None
@@ -204,7 +252,13 @@ def _unary(node: Node, target: Format) -> tuple[Value, ...] | None:
 
 def _binary(node: Node, target: Format) -> tuple[Value, ...] | None:
     kind = node.operator.kind  # type: ignore[attr-defined]
-    return _any_format(node, target) if kind in _BINARY_ON_INTEGERS else None
+    sources = _any_format(node) if kind in _BINARY_ON_INTEGERS else None
+    if sources is None:
+        return None
+    ratios = [_ratio(source.format, target) for source in sources]
+    if kind is ops.BinaryKind.MULTIPLY:
+        ratios = [ratios[0] * _scale(sources[1].format)]
+    return sources if max(ratios) < _MOST_OF_ARITHMETIC else None
 
 
 def _pool(node: Node, target: Format) -> tuple[Value, ...] | None:
@@ -217,12 +271,12 @@ _RULES: dict[type[ops.Operator], Callable[[Node, Format], tuple[Value, ...] | No
     ops.Convolution: _weighted,
     ops.Binary: _binary,
     ops.Unary: _unary,
-    ops.LeakyRelu: _any_format,
+    ops.LeakyRelu: _leaky_relu,
     ops.Elu: _any_format,
     ops.GlobalAveragePool: _any_format,
     ops.Clamp: _same_format,
     ops.Pool: _pool,
-    ops.Concatenate: _any_format,
+    ops.Concatenate: _concatenated,
     ops.ResizeBilinear: _same_format,
 }
 

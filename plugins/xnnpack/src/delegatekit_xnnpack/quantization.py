@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _MAX_RANK = 6
 
-#: Activations: XNNPACK wants scales of at least 2^-12 or so, for its requantization to be exact.
-_ACTIVATION: Final = TensorQuantization("int8", observer="histogram")
-#: The smallest scale of weights is far smaller: channels may have tiny weights, and nothing divides by it.
+#: Activations: XNNPACK computes with any scale that is a normal number, and so is the product of two of at least 2^-60.
+_ACTIVATION: Final = TensorQuantization("int8", observer="histogram", eps=2.0**-60)
+#: The smallest scale of weights is larger: a bias, in steps of input times weight, must fit into 32 bits.
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=2.0**-20)
 
 _CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
