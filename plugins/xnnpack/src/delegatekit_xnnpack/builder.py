@@ -123,20 +123,18 @@ class Builder:
         return self.emit(ops.Reshape(tuple(0 if isinstance(size, Dynamic) else size for size in shape)), value)
 
     def _reshaped_constant(self, value: Value, shape: Shape) -> Value:
-        assert value.data is not None
-        quantization = value.quantization
-        first = isinstance(quantization, PerChannelQuantization) and quantization.axis == 0
-        if quantization is None or isinstance(quantization, PerTensorQuantization):
-            return self.constant(value.data, shape, value.format)
-        if first and shape[0] == value.shape[0]:
-            return self.constant(value.data, shape, value.format)
+        match value.quantization:
+            case None | PerTensorQuantization():
+                return self.constant(_data(value), shape, value.format)
+            case PerChannelQuantization(_, 0) if shape[:1] == value.shape[:1]:
+                return self.constant(_data(value), shape, value.format)
         return self.constant(numbers(value), shape)
 
     def transposed(self, value: Value, permutation: Sequence[int]) -> Value:
         """The value with permuted axes; chains become one transpose, and moving axes of size 1 is a reshape."""
         permutation = tuple(permutation)
         if value.data is not None:
-            return self.constant(numbers(value).reshape(static(value.shape)).permute(permutation))
+            return self._transposed_constant(value, permutation)
         producer = value.producer
         if producer is not None and isinstance(producer.operator, ops.Transpose):
             value, inner = producer.inputs[0], producer.operator.permutation
@@ -155,6 +153,12 @@ class Builder:
         if not moves_elements(value.shape, permutation) and dynamic_count(shape) < 2:
             return self.reshaped(value, shape)
         return value if permutation == tuple(range(len(shape))) else self.emit(ops.Transpose(permutation), value)
+
+    def _transposed_constant(self, value: Value, permutation: tuple[int, ...]) -> Value:
+        if value.quantization is None or isinstance(value.quantization, PerTensorQuantization):
+            data = _data(value).reshape(static(value.shape)).permute(permutation)
+            return self.constant(data, format=value.format)
+        return self.constant(numbers(value).reshape(static(value.shape)).permute(permutation))
 
     # -- tensors in the layout that an operator needs --------------------------------------------------------------
 
@@ -368,6 +372,11 @@ def regrouping_obstacle(shape: Shape, target: Shape) -> str | None:
     # Axes go in pairs: an odd one needs another.
     peak = rank + (max(0, wanted - units) if wanted else units % 2)
     return f"needs {peak} axes, XNNPACK allows {MAX_RANK}" if peak > MAX_RANK else None
+
+
+def _data(value: Value) -> torch.Tensor:
+    assert value.data is not None
+    return value.data
 
 
 def _rows_again(value: Value, shape: Shape) -> ops.Convert:

@@ -35,6 +35,7 @@ _MOST_OF_CONVERSIONS = 128.0
 _MOST_OF_ARITHMETIC = 2.0**16
 #: What a bias may be, in steps of the sums: the sums must not leave 32 bits either.
 _LARGEST_BIAS = 2**30
+_FLOAT32 = torch.finfo(torch.float32)
 
 _UNARY_ON_INTEGERS = frozenset(
     {
@@ -150,7 +151,7 @@ def _weighted(node: Node, target: Format) -> tuple[Value, ...] | None:
     source = _dequantized(x)
     if source is None or not isinstance(source.quantization, PerTensorQuantization):
         return None
-    if weight.datatype not in (DataType.QINT8, DataType.QCINT8):
+    if weight.datatype not in (DataType.QINT8, DataType.QCINT8) or not _is_weight(weight, node.operator):
         return None
     if any(value.data is None for value in bias):
         return None
@@ -177,6 +178,16 @@ def _bias(bias: Value, input_scale: float, weight: Value) -> Value | None:
     if integers.abs().max() > _LARGEST_BIAS:
         return None
     return Value(bias.shape, datatype, integers.to(torch.int32), quantization)
+
+
+def _is_weight(weight: Value, operator: ops.Operator) -> bool:
+    """Whether zero points are 0 and scales are those of output channels."""
+    match weight.quantization:
+        case PerTensorQuantization(_, zero_point):
+            return zero_point == 0
+        case PerChannelQuantization(_, axis) if isinstance(operator, ops.FullyConnected):
+            return axis == operator.transposed
+    return True
 
 
 def _largest_scale(weight: Value) -> float:
@@ -252,13 +263,30 @@ def _unary(node: Node, target: Format) -> tuple[Value, ...] | None:
 
 def _binary(node: Node, target: Format) -> tuple[Value, ...] | None:
     kind = node.operator.kind  # type: ignore[attr-defined]
-    sources = _any_format(node) if kind in _BINARY_ON_INTEGERS else None
-    if sources is None:
+    found = [_operand(value) for value in node.inputs] if kind in _BINARY_ON_INTEGERS else [None]
+    sources = tuple(value for value in found if value is not None)
+    if len(sources) < len(found) or all(value.data is not None for value in sources):
         return None
     ratios = [_ratio(source.format, target) for source in sources]
     if kind is ops.BinaryKind.MULTIPLY:
         ratios = [ratios[0] * _scale(sources[1].format)]
     return sources if max(ratios) < _MOST_OF_ARITHMETIC else None
+
+
+def _operand(value: Value) -> Value | None:
+    """The integers that an operand was converted from, or that stand for a constant."""
+    if value.data is None:
+        source = _dequantized(value)
+        return source if source is not None and source.datatype is DataType.QINT8 else None
+    if value.quantization is not None:
+        return value if value.datatype is DataType.QINT8 else None
+    number = float(value.data.reshape(-1)[0])
+    if value.datatype is not DataType.FLOAT32 or not (value.data == number).all():
+        return None
+    if not _FLOAT32.tiny <= abs(number) <= _FLOAT32.max:
+        return None
+    ones = torch.full(static(value.shape), 1 if number > 0 else -1, dtype=torch.int8)
+    return Value(value.shape, DataType.QINT8, ones, PerTensorQuantization(abs(number)))
 
 
 def _pool(node: Node, target: Format) -> tuple[Value, ...] | None:

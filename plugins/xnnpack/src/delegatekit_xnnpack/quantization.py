@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from delegatekit_api import (
     PER_TOKEN,
     QuantizationRule,
     QuantizationScheme,
+    RuleCondition,
     TensorQuantization,
     argument,
     per_group,
@@ -58,6 +60,53 @@ def _means_over_space(node: Node) -> str | None:
         return None if all(size == 1 for size in sizes) else "only pooling to 1 x 1 has an int8 kernel"
     dims = {dim % rank for dim in (wanted if isinstance(wanted, list | tuple) else ())}
     return None if dims == {2, 3} else "only means over H and W have an int8 kernel"
+
+
+def _whole_window(node: Node) -> str | None:
+    """Average pooling over all of (N, C, H, W) is global."""
+    source: Any = argument(node, "self")
+    sizes, kernel = source.meta["val"].shape, argument(node, "kernel_size")
+    window = tuple(kernel) * (1 if len(kernel) > 1 else 2)
+    padding, divisor = argument(node, "padding"), argument(node, "divisor_override")
+    unpadded = not (any(padding) if isinstance(padding, list | tuple) else padding)
+    whole = len(sizes) == 4 and tuple(map(str, sizes[2:])) == tuple(map(str, window))
+    if whole and unpadded and divisor in (None, math.prod(window)):
+        return None
+    return "only average pooling over all of H and W has an int8 kernel"
+
+
+def _rounded_before(node: Node) -> str | None:
+    """Logarithms and their like: eight bits are too few for what the program is given, but not for what has no more."""
+    source: Any = node.args[0]
+    return "its input is the program's, in more than eight bits" if source.op == "placeholder" else None
+
+
+def _number(node: Node) -> str | None:
+    """The second operand is a number (or was one): of a tensor's elements, small ones are rounded to 0."""
+    operand: Any = node.args[1]
+    if isinstance(operand, int | float):
+        return None if operand else "an operand is 0"
+    if operand.op == "get_attr" and operand.meta["val"].numel() == 1:
+        return None
+    return "its divisor may be rounded to 0" if "div" in str(node.target) else "its operands are tensors"
+
+
+def _square(node: Node) -> str | None:
+    exponent = argument(node, "exponent")
+    return None if exponent == 2 else f"exponent {exponent} has no int8 kernel"
+
+
+def _known_ratio(node: Node) -> str | None:
+    """An image is resized to a size that does not change, by the ratio of the sizes."""
+    source: Any = argument(node, "input")
+    before, after = source.meta["val"].shape[2:], node.meta["val"].shape[2:]
+    if not all(isinstance(size, int) for size in (*before, *after)):
+        return "a size that changes has no kernel"
+    factors = argument(node, "scale_factors")
+    if not factors or argument(node, "output_size") is not None or argument(node, "align_corners"):
+        return None
+    exact = all(old * factor == new for old, factor, new in zip(before, factors, after, strict=True))
+    return None if exact else "scale factors that are not the ratio of the sizes have no kernel"
 
 
 def _without_indices(node: Node) -> str | None:
@@ -117,6 +166,11 @@ def _pointwise(node: Node) -> str | None:
 # -- the tables ------------------------------------------------------------------------------------------------------
 
 
+def _function(*operators: str, when: tuple[RuleCondition, ...] = ()) -> QuantizationRule:
+    """A rule for operators that go on with what is int8 already, to a scale of their own."""
+    return QuantizationRule(operators, input=_ACTIVATION, output=_ACTIVATION, follows=True, when=when)
+
+
 def _static_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
     return (
         QuantizationRule(
@@ -135,19 +189,22 @@ def _static_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
             when=(_rank, _alpha),
         ),
         QuantizationRule(
-            ("sigmoid", "tanh", "leaky_relu", "elu", "hardswish", "gelu", "abs"),
+            ("aten.mul.Tensor", "aten.div.Tensor"),
             input=_ACTIVATION,
             output=_ACTIVATION,
+            fused=_CLAMPS,
             follows=True,
+            numbers=True,
+            when=(_rank, _number),
         ),
-        QuantizationRule(
-            ("aten.mean.dim", "adaptive_avg_pool2d"),
-            input=_ACTIVATION,
-            output=_ACTIVATION,
-            follows=True,
-            when=(_means_over_space,),
-        ),
+        _function("maximum", "minimum", when=(_rank,)),
+        _function("sigmoid", "tanh", "leaky_relu", "elu", "hardswish", "gelu", "abs", "neg"),
+        _function("exp", "log", "sqrt", "square", when=(_rounded_before,)),
+        _function("aten.pow.Tensor_Scalar", when=(_rounded_before, _square)),
+        _function("aten.mean.dim", "adaptive_avg_pool2d", when=(_means_over_space,)),
+        _function("avg_pool2d", when=(_whole_window,)),
         QuantizationRule(_CLAMPS, shares=True, when=(_numeric_bounds,)),
+        QuantizationRule(("aten.upsample_bilinear2d.vec",), shares=True, when=(_known_ratio,)),
         QuantizationRule(("max_pool2d",), shares=True, when=(_without_indices,)),
         QuantizationRule(("cat", *_MOVING), shares=True, when=(_rank, _constant_mode)),
     )

@@ -33,8 +33,11 @@ def _dequantize(b: ProgramBuilder, node: Node) -> Tensor:
     data = b.weights(node.args[0])
     if data is None:
         return b.map(ops.Convert(Format()), b.tensor(node.args[0]))  # type: ignore[arg-type]
-    weight, format = b.filter(node)
-    return Tensor.dense(b.constant(weight, format=format))
+    quantization = quantization_of(node, b.view)
+    format = None if quantization is None else activation_format(quantization)
+    if format is None:
+        data, format = b.filter(node)
+    return Tensor.dense(b.constant(data, format=format))
 
 
 def _in_each_call(b: ProgramBuilder, node: Node, source: Tensor) -> Tensor:

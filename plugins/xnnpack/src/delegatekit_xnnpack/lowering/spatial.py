@@ -157,6 +157,8 @@ def _average_pool(spatial: int) -> Lowering:
     def lower(b: ProgramBuilder, node: Node) -> Tensor:
         window = pool_window(node, spatial)
         x = _as_feature_map(b, b.tensor(argument(node, "self")), spatial)
+        if x.shape[2:] == window.kernel and not any(window.padding) and not any(window.overhang):
+            return b.reshape(b.from_nhwc(b.emit(ops.GlobalAveragePool(), b.nhwc(x))), shape_of(node))
         padding = Padding(bottom=window.overhang[0], right=window.overhang[1])
         if argument(node, "count_include_pad"):
             # XNNPACK divides by the number of real elements; zeros that count must be real ones.
