@@ -17,7 +17,7 @@ from delegatekit_api import INTEGER_RANGES, QuantizationScheme, TensorQuantizati
 
 from . import torchao
 from .annotator import STORAGE, described
-from .graph import evaluate, free_name, short_name
+from .graph import constant_name, evaluate, free_name, short_name
 from .patterns import ROLES, Layer, channel_dimension, find_layers
 from .report import LayerReport
 
@@ -133,10 +133,7 @@ class _Writer:
         if zero_point is None:
             zero_point = torch.zeros_like(scale, dtype=dtype)
         integers = primitives.quantize_affine(values, tuple(blocks), scale, zero_point, dtype, low, high)
-        source = weight
-        while source.op != "get_attr" and len(source.all_input_nodes) == 1:
-            (source,) = source.all_input_nodes
-        name = str(source.target).replace(".", "_") if source.op == "get_attr" else weight.name
+        name = constant_name(weight).replace(".", "_")
         graph = self._module.graph
         with graph.inserting_after(weight):
             constants = [
