@@ -32,6 +32,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit.discovery import backends, get_backend
+from delegatekit.quantization.ratio import sqnr_db
 from delegatekit_api import DelegateKitError
 from delegatekit_conformance.models import build_model, photo_batch, sentence_tokens
 
@@ -369,8 +370,8 @@ class Measured:
             way.name,
             task.judge(outputs, expected),
             task.judge(eager, expected),
-            sqnr(outputs, expected),
-            sqnr(outputs, eager),
+            sqnr_db(outputs, expected),
+            sqnr_db(outputs, eager),
             len(report.delegates),
             report.fallback_calls,
             all(
@@ -392,14 +393,6 @@ def float_outputs(task: Task) -> list[torch.Tensor]:
     """What the float model gives in eager mode on the judged inputs."""
     with torch.no_grad():
         return [task.module(*inputs) for inputs in task.judged]
-
-
-def sqnr(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:
-    """10 log10 of the energy of the expected values over that of the differences, in dB."""
-    wanted = torch.cat([value.flatten().double() for value in expected])
-    noise = torch.cat([value.flatten().double() for value in outputs]) - wanted
-    energy = float(noise.square().sum())
-    return 10 * math.log10(float(wanted.square().sum()) / energy) if energy else math.inf
 
 
 def measure(task: Task, chosen: Sequence[Way], rounds: int) -> Iterator[Row | str]:

@@ -80,8 +80,8 @@ def test_judges_tell_right_from_wrong(digits: Any) -> None:
     wrong = digits.judge([output.roll(1, 1) for output in outputs], outputs)["accuracy"]
     assert right > 0.9 and wrong < 0.1
     assert accuracy.rank_correlation(torch.tensor([1.0, 2.0, 4.0, 3.0]), torch.arange(4.0)) == pytest.approx(0.8)
-    assert accuracy.sqnr([torch.ones(4)], [torch.ones(4)]) == float("inf")
-    assert accuracy.sqnr([torch.full((4,), 1.1)], [torch.ones(4)]) == pytest.approx(20.0, abs=1e-3)
+    assert accuracy.sqnr_db([torch.ones(4)], [torch.ones(4)]) == float("inf")
+    assert accuracy.sqnr_db([torch.full((4,), 1.1)], [torch.ones(4)]) == pytest.approx(20.0, abs=1e-3)
 
 
 def test_a_page_has_a_row_for_each_way(digits: Any) -> None:

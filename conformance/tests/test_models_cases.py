@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from delegatekit.quantization.ratio import sqnr_db
 from delegatekit_conformance.cases import models as room
 from delegatekit_conformance.cases.base import Case
 from delegatekit_conformance.cases.quantized import cases as quantized_cases
-from delegatekit_conformance.cases.quantized import judge, max_steps, sqnr_db
+from delegatekit_conformance.cases.quantized import judge, max_steps
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.models import MODELS, SEMANTIC_MODELS, build_model
 from delegatekit_conformance.outcome import Outcome, Verdict

@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch.fx import Node
 
 import delegatekit
 from delegatekit import LoweredProgram, discovery
+from delegatekit.engine import Method
 from delegatekit.partition import PartitionPlan
 from delegatekit_api import DelegateKitError, UnsupportedError, operator_name
 
@@ -104,8 +105,10 @@ def try_subject(
         return Outcome(Verdict.NOT_EXPORTABLE, words(error), seconds=time.perf_counter() - start)
     backends = [context.backend] if backends is None else list(backends)
     options = {context.backend: context.options} if context.options else None
-    outcome = _attempt(subject, program, expected, backends, precision, options, lowering)
-    alone = _attempt(subject, program, expected, [], "float64", None, {})
+    outcome = attempt(
+        program, partial(run_calls, subject, expected, precision), backends=backends, options=options, lowering=lowering
+    )
+    alone = attempt(program, partial(run_calls, subject, expected, "float64"), backends=[])
     refused_alone = alone.verdict is Verdict.REFUSED and outcome.detail == alone.detail
     if outcome.verdict is Verdict.LOWERING_ERROR and refused_alone:
         # The core refuses the program, whoever is to run it.
@@ -121,17 +124,20 @@ def try_subject(
     return replace(outcome, seconds=time.perf_counter() - start)
 
 
-def _attempt(
-    subject: Subject,
+def attempt(
     exported: ExportedProgram,
-    expected: Sequence[Reference],
+    judge: Callable[[Method], Outcome],
+    *,
     backends: Sequence[str],
-    precision: str,
-    options: Mapping[str, Mapping[str, Any]] | None,
-    lowering: Mapping[str, Any],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    lowering: Mapping[str, Any] | None = None,
 ) -> Outcome:
+    """Lower a program, load the file, and let `judge` run its method; `lowering` are further arguments of `lower`.
+
+    What `judge` returns counts if it is a fault. If not, the verdict says how much of the program was delegated.
+    """
     try:
-        program = delegatekit.lower(exported, backends=backends, options=options, **lowering)
+        program = delegatekit.lower(exported, backends=backends, options=options, **(lowering or {}))
         data = program.buffer
     except Exception as error:
         return _not_lowered(exported, backends, options, error)
@@ -147,30 +153,33 @@ def _attempt(
         method = delegatekit.load(data)["forward"]
     except Exception as error:
         return Outcome(Verdict.LOAD_ERROR, words(error), **counts)
+    judged = judge(method)
+    verdict = judged.verdict
+    if not verdict.is_fault:
+        verdict = Verdict.FALLBACK
+        if counts["delegates"]:
+            verdict = Verdict.PARTLY if counts["fallback_calls"] else Verdict.DELEGATED
+    return replace(judged, verdict=verdict, **counts)
+
+
+def run_calls(subject: Subject, expected: Sequence[Reference], precision: str, method: Method) -> Outcome:
+    """Run a subject's calls and compare each with its reference; the outcome has the worst error."""
     worst = Comparison()
     for number, (inputs, (references, native, moved)) in enumerate(zip(subject.calls, expected, strict=True)):
         given = _copies(inputs)
         try:
             results = flatten(method.run(given))
         except Exception as error:
-            return Outcome(Verdict.RUN_ERROR, _of_call(number, words(error)), **counts)
+            return Outcome(Verdict.RUN_ERROR, _of_call(number, words(error)))
         compared = compare(results, references, native, precision, subject.accuracy, moved)
         if not compared.agrees:
-            return Outcome(
-                Verdict.MISMATCH,
-                _of_call(number, compared.difference),
-                error=compared.error,
-                tolerance=compared.tolerance,
-                **counts,
-            )
+            difference = _of_call(number, compared.difference)
+            return Outcome(Verdict.MISMATCH, difference, error=compared.error, tolerance=compared.tolerance)
         changed = _changed(inputs, given)
         if changed is not None:
-            return Outcome(Verdict.MISMATCH, _of_call(number, f"input {changed} was written to"), **counts)
+            return Outcome(Verdict.MISMATCH, _of_call(number, f"input {changed} was written to"))
         worst = worst.worse(compared)
-    verdict = Verdict.FALLBACK
-    if counts["delegates"]:
-        verdict = Verdict.PARTLY if counts["fallback_calls"] else Verdict.DELEGATED
-    return Outcome(verdict, error=worst.error, tolerance=worst.tolerance, **counts)
+    return Outcome(Verdict.DELEGATED, error=worst.error, tolerance=worst.tolerance)
 
 
 def broken_claim(program: LoweredProgram) -> str:

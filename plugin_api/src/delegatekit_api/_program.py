@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +21,35 @@ def operator_name(node: Node) -> str:
     target: Any = node.target
     # An OpOverload's str is its qualified name; a Python function has only __name__.
     return str(target) if hasattr(target, "_schema") else str(getattr(target, "__name__", target))
+
+
+_MISSING: Final = object()
+
+
+def argument(node: Node, name: str) -> Any:
+    """The value of an operator's argument, by its name in the schema: positional, by keyword, or the default.
+
+    Raises KeyError if the operator has no argument of that name.
+    """
+    position, default = _parameters(node.target)[name]
+    if position is not None and position < len(node.args):
+        return node.args[position]
+    value = node.kwargs.get(name, default)
+    if value is _MISSING:
+        raise KeyError(f"{node.target} needs {name}")
+    return value
+
+
+@cache
+def _parameters(target: Any) -> dict[str, tuple[int | None, Any]]:
+    """Argument name -> position (None for keyword-only) and default."""
+    return {
+        parameter.name: (
+            None if parameter.kwarg_only else position,
+            parameter.default_value if parameter.has_default_value() else _MISSING,
+        )
+        for position, parameter in enumerate(target._schema.arguments)
+    }
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,13 @@ _OPERATOR_NAME = re.compile(r"\w+(\.\w+){0,2}")
 
 @dataclass(frozen=True)
 class Granularity:
-    """What has a scale of its own: the "tensor", each "channel", each "group" of a channel, or each "token".
+    """What has a scale of its own: the "tensor", each "channel", each "group" of a channel, each "token" or "sample".
 
     `axis` is a channel's dimension; None means the operator's output channels (dimension 0 of a linear's or a
     convolution's weight, 1 of a transposed convolution's). `group` is the number of values of a group, along the input
-    channels. A token is everything but the last dimension. Raises ValueError for what does not go together.
+    channels. A token is all input channels at one place: a row of a linear's input (..., C), a pixel of a convolution's
+    input (N, C, ...). A sample is all that has the same index along the first dimension. Raises ValueError for what
+    does not go together.
     """
 
     kind: str = "tensor"
@@ -86,8 +88,8 @@ class Granularity:
     group: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("tensor", "channel", "group", "token"):
-            raise ValueError(f"granularity {self.kind!r} is not tensor, channel, group or token")
+        if self.kind not in ("tensor", "channel", "group", "token", "sample"):
+            raise ValueError(f"granularity {self.kind!r} is not tensor, channel, group, token or sample")
         if self.axis is not None and (self.kind != "channel" or self.axis < 0):
             raise ValueError(f"axis {self.axis}: only channels have an axis, counted from 0")
         if (self.group is not None) != (self.kind == "group"):
@@ -104,6 +106,7 @@ class Granularity:
 PER_TENSOR: Final = Granularity()
 PER_CHANNEL: Final = Granularity("channel")
 PER_TOKEN: Final = Granularity("token")
+PER_SAMPLE: Final = Granularity("sample")
 
 
 def per_group(size: int) -> Granularity:
@@ -117,7 +120,7 @@ class TensorQuantization:
 
     `dtype` is a key of `INTEGER_RANGES`, whose range `low` and `high` may narrow. `symmetric` fixes the zero point to
     the middle of the dtype (0 for signed types). `dynamic` tensors get their scale from their values at run time,
-    others from calibration, by an observer of the kind `observer`; `eps` is the smallest scale of these. `scale` and
+    others from calibration, by an observer of the kind `observer`; no scale is smaller than `eps`. `scale` and
     `zero_point`, given both, are fixed by the hardware (outputs of sigmoid: 1/256 and -128) and nothing is calibrated.
     Raises ValueError for what does not go together.
     """
@@ -129,7 +132,7 @@ class TensorQuantization:
     granularity: Granularity = PER_TENSOR
     dynamic: bool = False
     observer: str = "minmax"
-    eps: float = 2.0**-12
+    eps: float = 2.0**-23
     scale: float | None = None
     zero_point: int | None = None
 
@@ -145,13 +148,13 @@ class TensorQuantization:
         if not (math.isfinite(self.eps) and self.eps > 0):
             raise ValueError(f"eps {self.eps} is not a positive number")
         kind = self.granularity.kind
-        if kind == "token" and not self.dynamic:
-            raise ValueError("scales per token are dynamic: the number of tokens is not known before")
-        if self.dynamic and kind not in ("tensor", "token"):
-            raise ValueError(f"dynamic scales are per tensor or per token, not {self.granularity}")
+        if kind in ("token", "sample") and not self.dynamic:
+            raise ValueError(f"scales {self.granularity} are dynamic: the number of {kind}s is not known before")
+        if self.dynamic and kind not in ("tensor", "token", "sample"):
+            raise ValueError(f"dynamic scales are per tensor, token or sample, not {self.granularity}")
         if self.dynamic and self.dtype not in ("int8", "uint8"):
             raise ValueError(f"dynamic tensors are int8 or uint8, not {self.dtype}")
-        if kind in ("channel", "group", "token") and self.observer == "histogram":
+        if kind != "tensor" and self.observer == "histogram":
             raise ValueError("histograms are of whole tensors")
         self._check_fixed(low, high)
 
@@ -237,7 +240,7 @@ class QuantizationRule:
         if self.output is not None and (self.output.dynamic or self.output.granularity.kind != "tensor"):
             raise ValueError(f"{where}: outputs are static, with one scale for the tensor")
         if self.input is not None and self.input.granularity.kind in ("channel", "group"):
-            raise ValueError(f"{where}: inputs have a scale per tensor or per token")
+            raise ValueError(f"{where}: inputs have a scale per tensor, token or sample")
         if self.bias is not None:
             self._check_bias(where)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ._program import ProgramView, operator_name
+from ._program import ProgramView, argument, operator_name
 
 if TYPE_CHECKING:
     import torch
@@ -55,13 +55,16 @@ class Quantization:
 
 @dataclass(frozen=True)
 class DynamicQuantization:
-    """Numbers rounded to integers whose scales and zero points are found anew in every call, one pair for each row."""
+    """Numbers rounded to integers whose scales and zero points are found anew in every call."""
 
     #: The numbers.
     source: Node
     dtype: torch.dtype
     minimum: int
     maximum: int
+    #: The dimensions along which all elements share a scale and zero point; those of size 1 are left out. Rows have the
+    #: last dimension, samples all but the first, pixels of (N, C, H, W) dimension 1.
+    axes: tuple[int, ...]
     #: All nodes from the search for the parameters to the dequantize: they stand or fall together.
     nodes: tuple[Node, ...]
 
@@ -69,39 +72,37 @@ class DynamicQuantization:
 def quantization_of(node: Node, program: ProgramView) -> Quantization | None:
     """What a static quantize or dequantize says; None for other nodes and for parameters that are computed."""
     name = operator_name(node)
-    arguments = _arguments(node)
     if name.startswith("quantized_decomposed.") and name.endswith("quantize_per_tensor.default"):
-        return Quantization(
-            arguments["dtype"],
-            arguments["quant_min"],
-            arguments["quant_max"],
-            arguments["scale"],
-            arguments["zero_point"],
-        )
+        return Quantization(*_bounds(node, "dtype"), argument(node, "scale"), argument(node, "zero_point"))
     if name == "quantized_decomposed.dequantize_per_channel.default":
-        scales = program.constant(arguments["scales"])
+        scales = program.constant(argument(node, "scales"))
         if scales is None:
             return None
-        zeros = _zero_points(arguments["zero_points"], scales, program)
+        zeros = _zero_points(argument(node, "zero_points"), scales, program)
         if zeros is None:
             return None
-        bounds = arguments["dtype"], arguments["quant_min"], arguments["quant_max"]
-        return Quantization(*bounds, scales.detach(), zeros, axis=arguments["axis"])
+        return Quantization(*_bounds(node, "dtype"), scales.detach(), zeros, axis=argument(node, "axis"))
     if name == "torchao.dequantize_affine.default":
-        return _affine(node, arguments, program)
+        return _affine(node, program)
     return None
 
 
-def _affine(node: Node, arguments: dict[str, Any], program: ProgramView) -> Quantization | None:
-    scales = program.constant(arguments["scale"])
+def _bounds(node: Node, dtype: str) -> tuple[torch.dtype, Any, Any]:
+    """The integers' type and the range that they are kept in; `dtype` is the name of its argument."""
+    return argument(node, dtype), argument(node, "quant_min"), argument(node, "quant_max")
+
+
+def _affine(node: Node, program: ProgramView) -> Quantization | None:
+    scales = program.constant(argument(node, "scale"))
     if scales is None:
         return None
-    zeros = _zero_points(arguments["zero_point"], scales, program)
-    shape: Sequence[int] = tuple(arguments["input"].meta["val"].shape)
-    block: Sequence[int] = tuple(arguments["block_size"])
-    if zeros is None or arguments["quant_min"] is None or arguments["quant_max"] is None:
+    zeros = _zero_points(argument(node, "zero_point"), scales, program)
+    shape: Sequence[int] = tuple(argument(node, "input").meta["val"].shape)
+    block: Sequence[int] = tuple(argument(node, "block_size"))
+    dtype, low, high = _bounds(node, "input_dtype")
+    if zeros is None or low is None or high is None:
         return None
-    bounds = arguments["input_dtype"], int(arguments["quant_min"]), int(arguments["quant_max"])
+    bounds = dtype, int(low), int(high)
     if tuple(block) == tuple(shape):
         return Quantization(*bounds, float(scales), int(zeros)) if scales.numel() == 1 else None
     single = [axis for axis, size in enumerate(block) if size == 1 != shape[axis]]
@@ -114,28 +115,26 @@ def _affine(node: Node, arguments: dict[str, Any], program: ProgramView) -> Quan
     return None
 
 
-def _zero_points(argument: Any, scales: torch.Tensor, program: ProgramView) -> torch.Tensor | None:
+def _zero_points(given: Node | None, scales: torch.Tensor, program: ProgramView) -> torch.Tensor | None:
     """The zero points, zeros if there are none; None if they are computed."""
-    if argument is None:
+    if given is None:
         return scales.detach().new_zeros(scales.shape).int()
-    found = program.constant(argument)
+    found = program.constant(given)
     return None if found is None else found.detach()
 
 
 def dynamic_quantization_of(node: Node) -> DynamicQuantization | None:
-    """The chain that ends in this dequantize: parameters of each row (all of the last axis), found at run time.
+    """The chain that ends in this dequantize, from the search for parameters in every call.
 
-    None for other nodes, and for parameters that are shared by more or fewer elements than a row.
+    None for other nodes, and for chains that mean something else than numbers rounded and read back.
     """
     if operator_name(node) != "torchao.dequantize_affine.default":
         return None
-    arguments = _arguments(node)
-    quantize = arguments["input"]
+    quantize = argument(node, "input")
     if getattr(quantize, "op", "") != "call_function" or operator_name(quantize) != "torchao.quantize_affine.default":
         return None
-    inner = _arguments(quantize)
-    parameters = [inner["scale"], inner["zero_point"]]
-    if [arguments["scale"], arguments["zero_point"]] != parameters or None in parameters:
+    parameters = [argument(quantize, "scale"), argument(quantize, "zero_point")]
+    if [argument(node, "scale"), argument(node, "zero_point")] != parameters or None in parameters:
         return None
     sources = {item.args[0] for item in parameters if operator_name(item) == "getitem"}
     if len(sources) != 1:
@@ -143,29 +142,30 @@ def dynamic_quantization_of(node: Node) -> DynamicQuantization | None:
     (choose,) = sources
     if operator_name(choose) != "torchao.choose_qparams_affine.default":
         return None
-    chosen = _arguments(choose)
-    source = inner["input"]
-    shape = source.meta["val"].shape
-    row = [1] * (len(shape) - 1) + [shape[-1]]
-    blocks = (arguments["block_size"], inner["block_size"], chosen["block_size"])
-    if chosen["input"] is not source or not shape or any(list(block) != row for block in blocks):
+    source = argument(quantize, "input")
+    parts = (choose, quantize, node)
+    axes = [_shared_axes(argument(part, "block_size"), source.meta["val"].shape) for part in parts]
+    if argument(choose, "input") is not source or axes[0] is None or axes != [axes[0]] * 3:
         return None
-    if chosen["mapping_type"] != "ASYMMETRIC" or inner["output_dtype"] != arguments["input_dtype"]:
+    bounds = [_bounds(quantize, "output_dtype"), _bounds(node, "input_dtype")]
+    bounds.append((bounds[0][0], argument(choose, "quant_min"), argument(choose, "quant_max")))
+    if argument(choose, "mapping_type") != "ASYMMETRIC" or len(set(bounds)) != 1:
         return None
-    bounds = [(part["quant_min"], part["quant_max"]) for part in (arguments, inner, chosen)]
-    if len(set(bounds)) != 1:
-        return None
-    low, high = bounds[0]
-    return DynamicQuantization(source, inner["output_dtype"], low, high, (choose, *parameters, quantize, node))
+    return DynamicQuantization(source, *bounds[0], axes[0], (choose, *parameters, quantize, node))
 
 
-def _arguments(node: Node) -> dict[str, Any]:
-    """Arguments by name, those left out with their defaults."""
-    schema: Any = getattr(node.target, "_schema", None)
-    if schema is None:
-        return {}
-    found = {}
-    for position, parameter in enumerate(schema.arguments):
-        given = node.args[position] if position < len(node.args) else node.kwargs.get(parameter.name)
-        found[parameter.name] = parameter.default_value if given is None and parameter.has_default_value() else given
-    return found
+def _shared_axes(block: Sequence[Any], shape: Sequence[Any]) -> tuple[int, ...] | None:
+    """The dimensions, but for those of size 1, that blocks cover as a whole; None if they cover a part of one.
+
+    A size that changes from call to call is a torch.SymInt in the shape, and a node in the block.
+    """
+    found = []
+    sizes = [size.meta["val"] if hasattr(size, "meta") else size for size in block]
+    for axis, (size, full) in enumerate(zip(sizes, shape, strict=True)):
+        if isinstance(size, int) and size == 1:
+            continue
+        both_known = isinstance(size, int) and isinstance(full, int)
+        if not (size == full if both_known else str(size) == str(full)):  # == would fix a size that changes
+            return None
+        found.append(axis)
+    return tuple(found)

@@ -98,7 +98,13 @@ def test_a_convolutional_network_is_int8_from_end_to_end(scheme, images):
 @pytest.mark.parametrize(
     "function, reason",
     [
-        (lambda x: F.avg_pool2d(x, 2), "no rule for avg_pool2d"),
+        (lambda x: F.avg_pool2d(x, 2), "only average pooling over all of H and W"),
+        (lambda x: F.avg_pool2d(x, 8, padding=1), "only average pooling over all of H and W"),
+        (lambda x: F.avg_pool2d(x, 8, divisor_override=3), "only average pooling over all of H and W"),
+        (lambda x: F.interpolate(x, scale_factor=1.3, mode="bilinear"), "not the ratio of the sizes"),
+        (lambda x: x / (x.abs() + x.abs()), "its divisor may be rounded to 0"),
+        (lambda x: x * 0.0, "an operand is a number"),
+        (lambda x: x**3, "exponent 3"),
         (lambda x: F.adaptive_avg_pool2d(x, 2), "only pooling to 1 x 1"),
         (lambda x: x.mean(1), "only means over H and W"),
         (lambda x: x.flatten(2).mean(2), "only means over H and W of"),
@@ -114,6 +120,87 @@ def test_a_convolutional_network_is_int8_from_end_to_end(scheme, images):
 def test_what_has_no_kernel_stays_in_float(function, reason, images):
     result = quantize(Fn(function), images)
     assert any(reason in layer.reason for layer in result.quantization.kept), str(result.quantization)
+
+
+@pytest.mark.parametrize("function", [torch.exp, torch.log, torch.sqrt, torch.square, lambda x: x**2])
+def test_what_the_program_is_given_is_not_rounded_for_a_function_of_great_range(function, images):
+    class Spectrum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x):
+            return self.layer(function(x))
+
+    (kept,) = quantize(Spectrum(), [image.abs() + 0.1 for image in images]).quantization.kept
+    assert "in more than eight bits" in kept.reason
+
+
+FUNCTIONS = {
+    "maximum": lambda x: torch.maximum(x, x.flip(2)),
+    "minimum": lambda x: torch.minimum(x, x.transpose(2, 3)),
+    "neg": torch.neg,
+    "exp": torch.exp,
+    "log": lambda x: F.hardtanh(x, 0.5, 2.0).log(),
+    "sqrt": lambda x: x.abs().sqrt(),
+    "square": torch.square,
+    "pow 2": lambda x: x**2,
+    "times a number": lambda x: F.relu(x * -3),
+    "over a number": lambda x: x / 0.3,
+    "resized": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "resized, corners aligned": lambda x: F.interpolate(x, size=(9, 7), mode="bilinear", align_corners=True),
+    "average over all": lambda x: F.avg_pool2d(x, 8),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_go_on_with_integers(name, images):
+    model = Fn(FUNCTIONS[name])
+    result = quantize(model, images)
+    assert not [layer for layer in result.quantization.kept if layer.operator != "flip"], str(result.quantization)
+    assert sqnr(model(images[0]), result(images[0])) > 28
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-12])
+@pytest.mark.parametrize("scheme", ["int8", "int8-per-tensor"])
+def test_tiny_activations_keep_their_accuracy(size, scheme, images):
+    torch.manual_seed(0)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.Conv2d(8, 8, 1, bias=False)
+            self.head = nn.Linear(8, 5, bias=False)
+
+        def forward(self, x):
+            y = F.relu(self.first(x))
+            y = F.leaky_relu(y + self.second(y), 0.1)
+            return self.head(F.adaptive_avg_pool2d(y, 1).flatten(1))
+
+    model, inputs = Net().eval(), [size * image for image in images]
+    quantized = quantize(model, inputs, scheme)
+    loaded = delegatekit.load(delegatekit.lower(quantized, (inputs[0],), backends=["xnnpack"]).buffer)
+    for result in (quantized(inputs[0]), loaded["forward"](inputs[0])):
+        assert sqnr(model(inputs[0]), result) > 30
+
+
+def test_a_branch_that_is_zero_leaves_the_others_their_accuracy(images):
+    class Net(nn.Module):
+        """A residual branch before it was trained."""
+
+        def __init__(self):
+            super().__init__()
+            self.branch, self.trunk, self.head = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+            nn.init.zeros_(self.branch.weight)
+            nn.init.zeros_(self.branch.bias)
+
+        def forward(self, x):
+            return self.head(self.branch(x) + self.trunk(x))
+
+    model = Net().eval()
+    quantized = quantize(model, images)
+    program = delegatekit.lower(quantized, (images[0],), backends=["xnnpack"])
+    assert sqnr(model(images[0]), delegatekit.load(program.buffer)["forward"](images[0])) > 30
 
 
 def test_clamps_and_pools_keep_the_scale_of_what_they_get(images):

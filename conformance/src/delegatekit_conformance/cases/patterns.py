@@ -83,6 +83,33 @@ def conv_used_twice() -> Built:
     return Model(), [(torch.randn(1, 3, 8, 8),)]
 
 
+@pattern("convolution-kinds")
+def convolution_kinds() -> Built:
+    """A value that is read by windows, through groups and pixel by pixel; samples of very different size."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 8, (3, 5), stride=(1, 2), padding=(1, 0))
+            self.wide, self.groups = nn.Conv2d(8, 8, 3, padding=2, dilation=2), nn.Conv2d(8, 8, 3, padding=1, groups=2)
+            self.point = nn.Conv2d(8, 8, 1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = nn.functional.relu(self.stem(x))
+            return nn.functional.relu(self.wide(y) + self.groups(y)) + self.point(y)
+
+    return Model(), [(torch.randn(3, 3, 9, 12) * torch.tensor([1.0, 10.0, 0.1]).view(3, 1, 1, 1),)]
+
+
+@pattern("convolutions-over-time")
+def convolutions_over_time() -> Built:
+    """One-dimensional convolutions, one of which halves the rate, as in front of speech recognisers."""
+    model = nn.Sequential(
+        nn.Conv1d(4, 8, 3, padding=1), nn.GELU(), nn.Conv1d(8, 8, 3, 2, 1), nn.GELU(), nn.Conv1d(8, 6, 1)
+    )
+    return model, [(torch.randn(2, 4, 11),)]
+
+
 @pattern("depthwise-separable")
 def depthwise_separable() -> Built:
     """Depthwise and pointwise convolutions with batch norm and relu6, as in MobileNet."""
@@ -220,6 +247,30 @@ def upsample_skip() -> Built:
     return Model(), [(torch.randn(1, 4, 4, 4), torch.randn(1, 2, 8, 8))]
 
 
+@pattern("resize-bilinear")
+def resize_bilinear() -> Built:
+    """Bilinear resizing between convolutions, to twice the size and to a given one."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = nn.functional.interpolate(self.first(x), scale_factor=2.0, mode="bilinear")
+            return nn.functional.interpolate(self.second(y), size=(9, 7), mode="bilinear", align_corners=True)
+
+    return Model(), [(torch.randn(1, 3, 4, 5),)]
+
+
+@pattern("transposed-conv-groups")
+def transposed_conv_groups() -> Built:
+    """A transposed convolution with groups and one pixel of output padding, whose scales are far apart."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2), nn.ReLU())
+    model[1].weight.data[:, 0] *= 20
+    return model, [(torch.randn(2, 3, 6, 5),)]
+
+
 @pattern("transposed-conv-relu")
 def transposed_conv_relu() -> Built:
     """A transposed convolution that doubles the size."""
@@ -290,6 +341,23 @@ def linear_relu_chain() -> Built:
     """Four linear layers of different widths."""
     layers = [nn.Linear(7, 16), nn.ReLU(), nn.Linear(16, 3), nn.ReLU(), nn.Linear(3, 9), nn.Tanh(), nn.Linear(9, 1)]
     return nn.Sequential(*layers), [(torch.randn(4, 7),), (torch.randn(4, 7),)]
+
+
+@pattern("addmm-chain")
+def addmm_chain() -> Built:
+    """Linear layers spelled as products with a matrix that is stored the other way round, as in GPT-2."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.shift = nn.Parameter(torch.randn(32, 64) / 6), nn.Parameter(torch.randn(64))
+            self.second, self.third = nn.Parameter(torch.randn(64, 32) / 8), nn.Parameter(torch.randn(8, 32) / 6)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = nn.functional.gelu(torch.addmm(self.shift, x.view(-1, 32), self.first))
+            return torch.mm(y @ self.second, self.third.t()) + self.shift[:8]
+
+    return Model(), [(torch.randn(2, 5, 32),)]
 
 
 @pattern("swiglu")
@@ -652,6 +720,40 @@ def clamps() -> Built:
             )
 
     return Model(), [(2 * torch.randn(4, 5),)]
+
+
+@pattern("functions")
+def functions() -> Built:
+    """Elementwise functions behind a convolution: roots, squares, exponentials and logarithms, maxima and minima."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.conv(x)
+            z = nn.functional.hardtanh(y, 0.5, 2.0)
+            grown, shrunk = torch.exp(-y), torch.log(z) + torch.sqrt(z)
+            return torch.maximum(y, torch.square(z)), torch.minimum(y, shrunk), grown, z**2
+
+    return Model(), [(torch.randn(1, 3, 6, 6),)]
+
+
+@pattern("scaled")
+def scaled() -> Built:
+    """Products and quotients of a computed value with numbers and with a constant for each channel."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.scale = nn.Conv2d(3, 4, 3), nn.Parameter(torch.rand(4, 1, 1) + 0.5)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.conv(x)
+            return nn.functional.relu(y * -0.5), y / 3.0, y * self.scale, nn.functional.avg_pool2d(y * self.scale, 4)
+
+    return Model(), [(torch.randn(1, 3, 6, 6),)]
 
 
 @pattern("scalars")

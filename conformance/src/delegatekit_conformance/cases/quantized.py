@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,11 +21,13 @@ from torch.export.graph_signature import OutputKind
 
 import delegatekit
 from delegatekit import discovery
+from delegatekit.engine import Method
+from delegatekit.quantization.ratio import sqnr_db
 from delegatekit_api import QuantizationError
 
 from ..context import Context
 from ..outcome import Outcome, Verdict
-from ..trial import broken_claim, flatten, words
+from ..trial import attempt, flatten, words
 from .base import Case
 from .patterns import pattern
 from .subjects import SubjectCase
@@ -49,18 +52,6 @@ class Judgement:
     def agrees(self) -> bool:
         """Whether the result counts as right."""
         return not self.difference
-
-
-def sqnr_db(result: torch.Tensor, reference: torch.Tensor) -> float:
-    """Signal to quantization noise in decibels: 10 log10(sum of reference^2 / sum of squared differences).
-
-    Infinite for equal tensors, minus infinity for noise on a reference of zeros.
-    """
-    signal = float(reference.double().square().sum())
-    noise = float((result.double() - reference.double()).square().sum())
-    if noise == 0.0:
-        return math.inf
-    return 10.0 * math.log10(signal / noise) if signal > 0.0 else -math.inf
 
 
 def max_steps(result: torch.Tensor, reference: torch.Tensor, scale: float) -> int:
@@ -106,6 +97,8 @@ _PATTERNS = (
     "conv-relu6",
     "conv-hardswish",
     "conv-used-twice",
+    "convolution-kinds",
+    "convolutions-over-time",
     "depthwise-separable",
     "inverted-residual",
     "residual-relu",
@@ -114,14 +107,19 @@ _PATTERNS = (
     "mean-head",
     "pad-conv",
     "upsample-skip",
+    "resize-bilinear",
     "transposed-conv-relu",
+    "transposed-conv-groups",
     "channel-shuffle",
     "linear-gelu",
     "linear-relu-chain",
+    "addmm-chain",
     "transformer-layer",
     "embedding-and-position",
     "shared-weight",
     "clamps",
+    "functions",
+    "scaled",
     "views-around-an-operator",
     "split-and-cat",
     "slices",
@@ -183,55 +181,16 @@ class QuantizedCase(Case):
             return Outcome(Verdict.LOWERING_ERROR, words(error), blame="backend")
         except Exception as error:
             return Outcome(Verdict.NOT_EXPORTABLE, words(error))
-        outcome = self._attempt(program, quantized, inputs, context, [context.backend])
-        alone = self._attempt(program, quantized, inputs, context, [])
+        run = partial(_judged, program, quantized, inputs)
+        options = {context.backend: context.options} if context.options else None
+        outcome = attempt(program, run, backends=[context.backend], options=options)
+        alone = attempt(program, run, backends=[])
         if alone.verdict.is_fault:
             outcome = replace(outcome, core=f"{alone.verdict.value}: {alone.detail}")
         if outcome.verdict.is_fault:
             core = alone.verdict is outcome.verdict or not outcome.delegates
             outcome = replace(outcome, blame="core" if core and alone.verdict.is_fault else "backend")
         return outcome
-
-    def _attempt(
-        self, program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], context: Context, backends: list[str]
-    ) -> Outcome:
-        try:
-            options = {context.backend: context.options} if context.options and backends else None
-            lowered = delegatekit.lower(program, backends=backends, options=options)
-            data = lowered.buffer
-        except Exception as error:
-            return Outcome(Verdict.LOWERING_ERROR, words(error))
-        report = lowered.report().methods[0]
-        counts: dict[str, Any] = {
-            "delegates": len(report.delegates),
-            "delegated_nodes": report.delegated_nodes,
-            "fallback_calls": report.fallback_calls,
-        }
-        claim = broken_claim(lowered)
-        if claim:
-            return Outcome(Verdict.CLAIM, claim, **counts)
-        for name in backends:
-            available = discovery.get_backend(name).runtime_availability()
-            if counts["delegates"] and not available.available:
-                return Outcome(Verdict.UNAVAILABLE, available.reason, **counts)
-        try:
-            results = flatten(delegatekit.load(data)["forward"].run(inputs))
-        except Exception as error:
-            return Outcome(Verdict.RUN_ERROR, words(error), **counts)
-        with torch.no_grad():
-            references = flatten(quantized(*inputs))
-        scales, depth = output_scales(program), _depth(program)
-        for index, (result, reference) in enumerate(zip(results, references, strict=True)):
-            if not reference.is_floating_point():
-                if not torch.equal(result, reference):
-                    return Outcome(Verdict.MISMATCH, f"output {index} differs", **counts)
-                continue
-            found = judge(result, reference, scales[index], steps=depth)
-            if not found.agrees:
-                return Outcome(Verdict.MISMATCH, f"output {index} {found.difference}", **counts)
-        if not counts["delegates"]:
-            return Outcome(Verdict.FALLBACK, **counts)
-        return Outcome(Verdict.PARTLY if counts["fallback_calls"] else Verdict.DELEGATED, **counts)
 
     def snippet(self, example: str, context: Context) -> str:
         """The pattern's text, quantized."""
@@ -242,6 +201,26 @@ class QuantizedCase(Case):
 
 
 _NO_SCHEMES = "the backend declares no quantization schemes"
+
+
+def _judged(program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], method: Method) -> Outcome:
+    """Run the method and compare with the quantized module in eager."""
+    try:
+        results = flatten(method.run(inputs))
+    except Exception as error:
+        return Outcome(Verdict.RUN_ERROR, words(error))
+    with torch.no_grad():
+        references = flatten(quantized(*inputs))
+    scales, depth = output_scales(program), _depth(program)
+    for index, (result, reference) in enumerate(zip(results, references, strict=True)):
+        if not reference.is_floating_point():
+            if not torch.equal(result, reference):
+                return Outcome(Verdict.MISMATCH, f"output {index} differs")
+            continue
+        found = judge(result, reference, scales[index], steps=depth)
+        if not found.agrees:
+            return Outcome(Verdict.MISMATCH, f"output {index} {found.difference}")
+    return Outcome(Verdict.DELEGATED)
 
 
 def _other(value: Any) -> Any:

@@ -34,6 +34,7 @@ from delegatekit_api import MOVING_OPERATORS, QuantizationScheme, TensorQuantiza
 
 from .graph import copied, normalise, numbers_to_tensors, short_name
 from .patterns import Layer, find_layers
+from .products import products_to_linear
 from .report import LayerReport
 
 #: A quantized tensor: a node's value, or an edge (operand, user).
@@ -71,6 +72,7 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Called when batch norms are folded: in-place operators are renamed, numbers become tensors where wanted."""
         normalise(model)
+        products_to_linear(model, self.scheme, self._kept)
         numbers = [layer.anchor for layer in find_layers(model, self.scheme, self._kept)[0] if layer.rule.numbers]
         numbers_to_tensors(model, numbers)
         if self._compare:

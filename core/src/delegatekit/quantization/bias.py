@@ -16,7 +16,7 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 
 from .graph import attribute, constants, set_attribute, short_name
-from .patterns import ROLES
+from .patterns import ROLES, channel_dimension
 
 #: Inputs that are used, at most: the values of all of them are in memory at the same time.
 MOST_SAMPLES: Final = 64
@@ -38,7 +38,7 @@ def correct_biases(
     places = {node: place for node, place in found.items() if place is not None}
     samples = [tuple(values) for values in islice(inputs, MOST_SAMPLES)]
     with torch.no_grad():
-        expected = _Means(float_module, {node.name: _channels(node) for node in places}).over(samples)
+        expected = _Means(float_module, {node.name: channel_dimension(node) for node in places}).over(samples)
         _run_and_correct(quantized, samples, places, expected)
     quantized.recompile()
 
@@ -51,12 +51,6 @@ def _place(layer: Node) -> _Place | None:
     while isinstance(bias, Node) and bias.op == "call_function" and "quantize" in str(bias.target):
         user, bias = bias, bias.args[0]
     return (bias, user) if isinstance(bias, Node) and bias.op == "get_attr" else None
-
-
-def _channels(layer: Node) -> int:
-    """The dimension of the channels, counted from behind, which is the same with and without a batch."""
-    name = short_name(layer)
-    return -1 - int(name[-2]) if name.startswith("conv") else -1
 
 
 def _mean(value: torch.Tensor, channels: int) -> torch.Tensor:
@@ -105,7 +99,7 @@ def _run_and_correct(
             for run in runs:
                 run.env[node] = run.run_node(node)
         if node in places:
-            dimension = _channels(node)
+            dimension = channel_dimension(node)
             mean = sum(_mean(run.env[node], dimension) for run in runs) / len(runs)
             error = (expected[node.name] - mean).to(torch.float32)
             for run in runs:

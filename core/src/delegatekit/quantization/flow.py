@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from .bias import correct_biases
 from .calibration import Calibration
 from .choices import KeptInFloat
 from .graph import attribute_to_modules, copied, fold_weights, normalise, remove_dropout
+from .products import products_to_linear
 from .report import LayerReport, QuantizationReport
 from .schemes import choose_scheme
 from .sensitivity import measure as measure_layers
@@ -67,16 +68,42 @@ def quantize(
     _check_model(model)
     measured = measure or keep_worst_float > 0
     data = Calibration(calibration, repeatable=measured or correct_bias, progress=progress)
-    kept = KeptInFloat(keep_float)
     program = _export(model, data.example, dynamic_shapes)
+    order = _Order(program, data, loaded, chosen, KeptInFloat(keep_float), options, measured, correct_bias)
     run = _weights if chosen.rules and _is_weight_scheme(chosen) else _static
-    result: Any = run(program, data, loaded, chosen, kept, options, measured, correct_bias)
+    result: Any = run(order)
     if keep_worst_float:
         worst = _worst(result.quantization, keep_worst_float)
-        kept = kept.with_nodes(worst, f"one of the {keep_worst_float} worst layers")
-        result = run(program, data, loaded, chosen, kept, options, measured, correct_bias)
+        kept = order.kept.with_nodes(worst, f"one of the {keep_worst_float} worst layers")
+        result = run(replace(order, kept=kept))
     quantized: torch.nn.Module = result
     return quantized
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What is to be quantized, and how."""
+
+    program: ExportedProgram
+    data: Calibration
+    backend: LoadedBackend
+    scheme: QuantizationScheme
+    kept: KeptInFloat
+    options: Mapping[str, Any] | None
+    #: Whether the report gets signal to noise ratios.
+    measured: bool
+    correct_bias: bool
+
+    @property
+    def compares(self) -> bool:
+        """Whether the float graph is needed, too."""
+        return self.measured or self.correct_bias
+
+    def module(self) -> GraphModule:
+        """The program as a module of its own to change."""
+        module = self.program.module(check_guards=False)
+        assert isinstance(module, GraphModule)
+        return module
 
 
 def prepare_qat(
@@ -139,11 +166,11 @@ def _check_model(model: Any) -> None:
 
 
 def _is_weight_scheme(scheme: QuantizationScheme) -> bool:
-    """Whether torchao's `quantize_` does the work: weights only, or activations row by row at run time."""
+    """Whether the graph is written by `weights`: weights only, or activations row by row or sample by sample."""
     if scheme.kind == "weight-only":
         return True
     given = [item for rule in scheme.rules for item in (rule.input, rule.weight) if item is not None]
-    return scheme.kind == "dynamic" and any(item.granularity.kind in ("token", "group") for item in given)
+    return scheme.kind == "dynamic" and any(item.granularity.kind in ("token", "sample", "group") for item in given)
 
 
 def _export(model: torch.nn.Module | ExportedProgram, example: tuple[Any, ...], dynamic_shapes: Any) -> ExportedProgram:
@@ -182,24 +209,15 @@ def _quantizer(
     return own, lambda: _checked_report(QuantizationReport(loaded.name, scheme.name, 0, own.describe()))
 
 
-def _static(
-    program: ExportedProgram,
-    data: Calibration,
-    loaded: LoadedBackend,
-    scheme: QuantizationScheme,
-    kept: KeptInFloat,
-    options: Mapping[str, Any] | None,
-    measured: bool,
-    correct_bias: bool,
-) -> Any:
+def _static(order: _Order) -> Any:
     """Annotate, calibrate, convert."""
     pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
-    quantizer, make_report = _quantizer(loaded, scheme, kept, options, compare=measured or correct_bias)
-    prepared = pt2e.prepare_pt2e(program.module(check_guards=False), quantizer)
-    kept.check()
+    quantizer, make_report = _quantizer(order.backend, order.scheme, order.kept, order.options, compare=order.compares)
+    prepared = pt2e.prepare_pt2e(order.module(), quantizer)
+    order.kept.check()
     report = make_report()
     with torch.no_grad():
-        for index, inputs in enumerate(data):
+        for index, inputs in enumerate(order.data):
             try:
                 prepared(*inputs)
             except Exception as error:
@@ -208,41 +226,34 @@ def _static(
                     where=f"calibration input {index}",
                     hint="inputs must have the shapes of the first; dynamic_shapes allows others",
                 ) from error
-    report = replace(report, samples=data.count)
+    report = replace(report, samples=order.data.count)
     original = getattr(quantizer, "float_module", None)
-    if correct_bias and original is None:
-        raise QuantizationError(f"scheme {scheme.name} is the plugin's own: correct_bias is not for it")
-    converted = _converted(prepared, report, original if correct_bias else None, data)
-    if measured and original is not None:
-        converted.quantization = measure_layers(original, converted, data, report)
+    if order.correct_bias and original is None:
+        raise QuantizationError(f"scheme {order.scheme.name} is the plugin's own: correct_bias is not for it")
+    converted = _converted(prepared, report, original if order.correct_bias else None, order.data)
+    if order.measured and original is not None:
+        converted.quantization = measure_layers(original, converted, order.data, report)
     return converted
 
 
-def _weights(
-    program: ExportedProgram,
-    data: Calibration,
-    loaded: LoadedBackend,
-    scheme: QuantizationScheme,
-    kept: KeptInFloat,
-    options: Mapping[str, Any] | None,
-    measured: bool,
-    correct_bias: bool,
-) -> Any:
+def _weights(order: _Order) -> Any:
     """Quantize weights; nothing is calibrated, and the inputs are only for measuring."""
     torchao.load("quantization")
     from .weights import quantize_weights
 
-    loaded.make_options(options or {})
-    captured = program.module(check_guards=False)
+    order.backend.make_options(order.options or {})
+    captured = order.module()
+    torchao.fold_batch_norms(captured)
     normalise(captured)
-    original = copied(captured) if measured or correct_bias else captured
-    result, layers = quantize_weights(captured, scheme, kept)
-    kept.check()
-    if correct_bias:
-        correct_biases(original, result, data, [layer.anchor for layer in layers if layer.quantized])
-    report = _checked_report(QuantizationReport(loaded.name, scheme.name, 0, layers))
-    if measured:
-        report = replace(measure_layers(original, result, data, report), samples=data.count)
+    products_to_linear(captured, order.scheme, order.kept)
+    original = copied(captured) if order.compares else captured
+    result, layers = quantize_weights(captured, order.scheme, order.kept)
+    order.kept.check()
+    if order.correct_bias:
+        correct_biases(original, result, order.data, [layer.anchor for layer in layers if layer.quantized])
+    report = _checked_report(QuantizationReport(order.backend.name, order.scheme.name, 0, layers))
+    if order.measured:
+        report = replace(measure_layers(original, result, order.data, report), samples=order.data.count)
     return _finished(result, report)
 
 

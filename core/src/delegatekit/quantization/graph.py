@@ -168,6 +168,14 @@ def evaluate(module: GraphModule, node: Node) -> torch.Tensor:
     return result
 
 
+def constant_name(node: Node) -> str:
+    """What a constant is called: the name of the parameter or buffer that it is, or is a view of."""
+    source = node
+    while source.op != "get_attr" and len(source.all_input_nodes) == 1:
+        (source,) = source.all_input_nodes
+    return str(source.target) if source.op == "get_attr" else node.name
+
+
 def fold_weights(module: GraphModule) -> None:
     """Replace each quantize of a constant by its integers, under the name of the weight if nothing else has that."""
     graph = module.graph
@@ -177,7 +185,7 @@ def fold_weights(module: GraphModule) -> None:
             continue
         weight, integers = node.args[0], evaluate(module, node)
         own = weight.op == "get_attr" and len(weight.users) == 1
-        name = str(weight.target) if weight.op == "get_attr" else weight.name
+        name = constant_name(weight)
         name = name if own else free_name(module, name.replace(".", "_") + "_quantized")
         set_attribute(module, name, integers)
         with graph.inserting_before(node):

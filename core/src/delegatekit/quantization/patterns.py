@@ -74,6 +74,14 @@ ROLES: Mapping[str, Roles] = {
 }
 
 PRODUCTS = ("mm", "bmm", "matmul")
+
+
+def channel_dimension(node: Node) -> int:
+    """The dimension of the channels in a layer's input and result, from behind: the same with and without a batch."""
+    name = short_name(node)
+    return -1 - int(name[-2]) if name.startswith("conv") else -1
+
+
 _ARITHMETIC = ("add", "sub", "mul", "div")
 
 

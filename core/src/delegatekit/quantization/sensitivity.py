@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils._pytree import tree_leaves
 
+from .ratio import SignalToNoise
 from .report import QuantizationReport
 
 
@@ -23,9 +23,9 @@ def measure(
     which each layer gets the float graph's values.
     """
     names = {layer.node for layer in report.layers}
-    whole = {name: _Ratio() for name in names}
-    own = {name: _Ratio() for name in names}
-    total = _Ratio()
+    whole = {name: SignalToNoise() for name in names}
+    own = {name: SignalToNoise() for name in names}
+    total = SignalToNoise()
     with torch.no_grad():
         for values in inputs:
             recorder = _Recorder(float_module, names)
@@ -39,32 +39,6 @@ def measure(
         replace(layer, sqnr=whole[layer.node].decibels, own_sqnr=own[layer.node].decibels) for layer in report.layers
     )
     return replace(report, layers=layers, sqnr=total.decibels)
-
-
-class _Ratio:
-    """Energies of a signal and of its noise, summed up."""
-
-    def __init__(self) -> None:
-        self._signal = self._noise = 0.0
-        self._seen = False
-
-    def add(self, expected: Any, actual: Any) -> None:
-        """Count a tensor; what is no tensor of floats is passed over."""
-        if not isinstance(expected, torch.Tensor) or not expected.is_floating_point():
-            return
-        self._seen = True
-        exact = expected.double()
-        self._signal += float(exact.square().sum())
-        self._noise += float((actual.double() - exact).square().sum())
-
-    @property
-    def decibels(self) -> float | None:
-        """10 log10 of the ratio: infinite without noise, None if nothing was counted."""
-        if not self._seen:
-            return None
-        if self._noise == 0:
-            return math.inf
-        return 10 * math.log10(self._signal / self._noise) if self._signal else -math.inf
 
 
 class _Recorder(Interpreter):
@@ -85,7 +59,7 @@ class _Recorder(Interpreter):
 class _Comparer(Interpreter):
     """Runs the quantized graph and compares."""
 
-    def __init__(self, module: GraphModule, values: dict[str, torch.Tensor], ratios: dict[str, _Ratio]) -> None:
+    def __init__(self, module: GraphModule, values: dict[str, torch.Tensor], ratios: dict[str, SignalToNoise]) -> None:
         super().__init__(module)
         self._values = values
         self._ratios = ratios

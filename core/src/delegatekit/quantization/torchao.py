@@ -7,8 +7,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from delegatekit_api import QuantizationError
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
 
 
 def load(name: str) -> ModuleType:
@@ -20,6 +24,13 @@ def load(name: str) -> ModuleType:
         raise QuantizationError(
             f"quantization needs torchao 0.18: {error}", hint="pip install 'torchao>=0.18,<0.19'"
         ) from error
+
+
+def fold_batch_norms(module: GraphModule) -> None:
+    """Fold batch norms in eval mode into the convolutions and linear layers before them, as torchao's flows do."""
+    utils = load("quantization.pt2e.utils")
+    utils._fuse_conv_bn_(module)
+    utils._fuse_linear_bn_(module)
 
 
 @contextmanager

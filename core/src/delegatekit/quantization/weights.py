@@ -1,4 +1,4 @@
-"""Weight-only schemes, and weights with activations that are quantized row by row at run time.
+"""Weight-only schemes, and weights with activations that are quantized at run time, row by row or sample by sample.
 
 The graph gets the operators that torchao's `quantize_` configs give when they are exported (choose_qparams_affine,
 quantize_affine, dequantize_affine), with the numbers that these compute, but plain tensors as constants.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -16,8 +17,8 @@ from delegatekit_api import INTEGER_RANGES, QuantizationScheme, TensorQuantizati
 
 from . import torchao
 from .annotator import STORAGE, described
-from .graph import evaluate, free_name, short_name
-from .patterns import ROLES, Layer, find_layers
+from .graph import constant_name, evaluate, free_name, short_name
+from .patterns import ROLES, Layer, channel_dimension, find_layers
 from .report import LayerReport
 
 
@@ -70,17 +71,21 @@ def _input_axis(layer: Layer) -> int:
 
 
 def block_size(shape: Sequence[int], given: TensorQuantization, channels: int, inputs: int) -> list[int]:
-    """The shape of the blocks that have one scale each, as torchao wants it."""
-    kind = given.granularity.kind
+    """The shape of the blocks of a weight that have one scale each, as torchao wants it."""
     sizes = [int(size) for size in shape]
-    if kind == "token":
-        return [1] * (len(sizes) - 1) + sizes[-1:]
-    if kind == "channel":
+    if given.granularity.kind == "channel":
         sizes[given.granularity.axis if given.granularity.axis is not None else channels] = 1
     elif given.granularity.group is not None:
         sizes[channels] = 1
         sizes[inputs] = given.granularity.group
     return sizes
+
+
+def _shared_axes(kind: str, rank: int, channels: int) -> range:
+    """The dimensions along which all elements of an input share a scale; `channels` counts from behind."""
+    if kind == "token":
+        return range(rank + channels, rank + channels + 1)
+    return range(1 if kind == "sample" else 0, rank)
 
 
 class _Writer:
@@ -91,7 +96,7 @@ class _Writer:
         self._module = module
         self._ops = torch.ops.torchao
         self._weights: dict[tuple[Node, TensorQuantization, tuple[int, ...]], Node] = {}
-        self._inputs: dict[tuple[Node, TensorQuantization], Node] = {}
+        self._inputs: dict[tuple[Node, TensorQuantization, range], Node] = {}
 
     def write(self, layer: Layer) -> None:
         """Quantize the weight of a layer, and its input if the rule says so."""
@@ -101,11 +106,14 @@ class _Writer:
         if (weight, given, blocks) not in self._weights:
             self._weights[weight, given, blocks] = self._constant(weight, given, list(blocks))
         layer.anchor.replace_input_with(weight, self._weights[weight, given, blocks])
-        for value in layer.inputs:
-            if layer.rule.input is not None:
-                if (value, layer.rule.input) not in self._inputs:
-                    self._inputs[value, layer.rule.input] = self._dynamic(value, layer.rule.input)
-                layer.anchor.replace_input_with(value, self._inputs[value, layer.rule.input])
+        wanted = layer.rule.input
+        for value in layer.inputs if wanted is not None else ():
+            assert wanted is not None
+            rank = value.meta["val"].dim()
+            axes = _shared_axes(wanted.granularity.kind, rank, channel_dimension(layer.anchor))
+            if (value, wanted, axes) not in self._inputs:
+                self._inputs[value, wanted, axes] = self._dynamic(value, wanted, axes)
+            layer.anchor.replace_input_with(value, self._inputs[value, wanted, axes])
 
     def _constant(self, weight: Node, given: TensorQuantization, blocks: list[int]) -> Node:
         primitives = torchao.load("quantization.quant_primitives")
@@ -125,7 +133,7 @@ class _Writer:
         if zero_point is None:
             zero_point = torch.zeros_like(scale, dtype=dtype)
         integers = primitives.quantize_affine(values, tuple(blocks), scale, zero_point, dtype, low, high)
-        name = str(weight.target).replace(".", "_") if weight.op == "get_attr" else weight.name
+        name = constant_name(weight).replace(".", "_")
         graph = self._module.graph
         with graph.inserting_after(weight):
             constants = [
@@ -143,15 +151,15 @@ class _Writer:
         self._module.register_buffer(free, tensor)
         return self._module.graph.get_attr(free)
 
-    def _dynamic(self, value: Node, given: TensorQuantization) -> Node:
+    def _dynamic(self, value: Node, given: TensorQuantization, axes: range) -> Node:
         dtype, (low, high) = _storage(given), given.range
-        blocks = block_size(value.meta["val"].shape, given, 0, 0)
         mapping = "SYMMETRIC" if given.symmetric else "ASYMMETRIC"
         graph = self._module.graph
-        with graph.inserting_after(value):
+        blocks, last = self._blocks(value, axes)
+        with graph.inserting_after(last):
             chosen = graph.call_function(
                 self._ops.choose_qparams_affine.default,
-                (value, mapping, blocks, dtype, low, high, None, None, dtype),
+                (value, mapping, blocks, dtype, low, high, given.eps, None, dtype),
             )
         with graph.inserting_after(chosen):
             scale = graph.call_function(operator.getitem, (chosen, 0))
@@ -165,6 +173,18 @@ class _Writer:
             return graph.call_function(
                 self._ops.dequantize_affine.default, (quantized, blocks, scale, zero_point, dtype, low, high)
             )
+
+    def _blocks(self, value: Node, axes: range) -> tuple[list[Any], Node]:
+        """The sizes of blocks that cover some dimensions of a value, and the last node that they need."""
+        blocks: list[Any] = [1] * value.meta["val"].dim()
+        last = value
+        for axis in axes:
+            size = blocks[axis] = value.meta["val"].shape[axis]
+            if not isinstance(size, int):  # it changes from call to call
+                with self._module.graph.inserting_after(last):
+                    last = self._module.graph.call_function(torch.ops.aten.sym_size.int, (value, axis))
+                last.meta["val"], blocks[axis] = size, last
+        return blocks, last
 
 
 def _storage(given: TensorQuantization) -> torch.dtype:

@@ -1,44 +1,29 @@
-"""Arguments of an operator call by the names of its schema, with defaults: what constraints and lowerings read."""
+"""Arguments of an operator call as constraints and lowerings read them: by name, sizes, axes."""
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
 from torch.fx import Node
 
+from delegatekit_api import argument
+
 from .sizes import Size, size_of
 
-_MISSING = object()
+__all__ = [
+    "argument",
+    "axes_of",
+    "axis_of",
+    "per_axis",
+    "rank_of",
+    "shape_of",
+    "size_argument",
+    "tensor_operands",
+]
+
 #: What a node may be beside a tensor (or several).
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
-def argument(node: Node, name: str) -> Any:
-    """The value of an argument: positional, by keyword, or the schema's default.
-
-    Raises KeyError if the operator has no argument of that name.
-    """
-    position, default = _parameters(node.target)[name]
-    if position is not None and position < len(node.args):
-        return node.args[position]
-    value = node.kwargs.get(name, default)
-    if value is _MISSING:
-        raise KeyError(f"{node.target} needs {name}")
-    return value
-
-
-@cache
-def _parameters(target: Any) -> dict[str, tuple[int | None, Any]]:
-    """Argument name -> position (None for keyword-only) and default."""
-    return {
-        parameter.name: (
-            None if parameter.kwarg_only else position,
-            parameter.default_value if parameter.has_default_value() else _MISSING,
-        )
-        for position, parameter in enumerate(target._schema.arguments)
-    }
 
 
 def shape_of(node: Node) -> tuple[Size, ...]:

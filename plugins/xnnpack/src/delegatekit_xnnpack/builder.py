@@ -10,7 +10,20 @@ from delegatekit_api import LoweringError
 
 from . import operators as ops
 from .formats import numbers
-from .graph import MAX_RANK, Bounds, DataType, Format, Graph, Node, Shape, Value, static
+from .graph import (
+    MAX_RANK,
+    Bounds,
+    DataType,
+    Format,
+    Graph,
+    Node,
+    PerChannelQuantization,
+    PerRowQuantization,
+    PerTensorQuantization,
+    Shape,
+    Value,
+    static,
+)
 from .layout import Order, Tensor, channels_last, inverse, moves_elements, regroupings, reshape_through
 from .sizes import Dynamic, Size, dynamic_count, largest
 
@@ -97,25 +110,31 @@ class Builder:
     def reshaped(self, value: Value, shape: Shape) -> Value:
         """The value under another shape; a chain of reshapes becomes one."""
         if value.data is not None:
-            return self.constant(numbers(value), shape)
+            return self._reshaped_constant(value, shape)
         producer = value.producer
         if producer is not None and isinstance(producer.operator, ops.Reshape):
             value = producer.inputs[0]
         elif producer is not None and value.datatype is DataType.QDINT8:
-            if shape[-1] != value.shape[-1]:
-                raise LoweringError("rows that are quantized in each call are cut or joined", where="XNNPACK graph")
-            return self.emit(producer.operator, self.reshaped(producer.inputs[0], shape))
+            return self.emit(_rows_again(value, shape), self.reshaped(producer.inputs[0], shape))
         if value.shape == shape:
             return value
         if dynamic_count(shape) > 1:
             return self.dense(self._regrouped(Tensor.dense(value), shape))
         return self.emit(ops.Reshape(tuple(0 if isinstance(size, Dynamic) else size for size in shape)), value)
 
+    def _reshaped_constant(self, value: Value, shape: Shape) -> Value:
+        match value.quantization:
+            case None | PerTensorQuantization():
+                return self.constant(_data(value), shape, value.format)
+            case PerChannelQuantization(_, 0) if shape[:1] == value.shape[:1]:
+                return self.constant(_data(value), shape, value.format)
+        return self.constant(numbers(value), shape)
+
     def transposed(self, value: Value, permutation: Sequence[int]) -> Value:
         """The value with permuted axes; chains become one transpose, and moving axes of size 1 is a reshape."""
         permutation = tuple(permutation)
         if value.data is not None:
-            return self.constant(numbers(value).reshape(static(value.shape)).permute(permutation))
+            return self._transposed_constant(value, permutation)
         producer = value.producer
         if producer is not None and isinstance(producer.operator, ops.Transpose):
             value, inner = producer.inputs[0], producer.operator.permutation
@@ -128,11 +147,18 @@ class Builder:
             return self.emit(ops.ConstantPad(before, after, pad.fill), inner_value)
         elif producer is not None and value.datatype is DataType.QDINT8:
             # XNNPACK moves no rows that it has quantized.
-            return self.emit(producer.operator, self.transposed(producer.inputs[0], permutation))
+            shape = tuple(value.shape[axis] for axis in permutation)
+            return self.emit(_rows_again(value, shape), self.transposed(producer.inputs[0], permutation))
         shape = tuple(value.shape[axis] for axis in permutation)
         if not moves_elements(value.shape, permutation) and dynamic_count(shape) < 2:
             return self.reshaped(value, shape)
         return value if permutation == tuple(range(len(shape))) else self.emit(ops.Transpose(permutation), value)
+
+    def _transposed_constant(self, value: Value, permutation: tuple[int, ...]) -> Value:
+        if value.quantization is None or isinstance(value.quantization, PerTensorQuantization):
+            data = _data(value).reshape(static(value.shape)).permute(permutation)
+            return self.constant(data, format=value.format)
+        return self.constant(numbers(value).reshape(static(value.shape)).permute(permutation))
 
     # -- tensors in the layout that an operator needs --------------------------------------------------------------
 
@@ -344,6 +370,22 @@ def regrouping_obstacle(shape: Shape, target: Shape) -> str | None:
     # Axes go in pairs: an odd one needs another.
     peak = rank + (max(0, wanted - units) if wanted else units % 2)
     return f"needs {peak} axes, XNNPACK allows {MAX_RANK}" if peak > MAX_RANK else None
+
+
+def _data(value: Value) -> torch.Tensor:
+    assert value.data is not None
+    return value.data
+
+
+def _rows_again(value: Value, shape: Shape) -> ops.Convert:
+    """What quantizes in each call, behind a reshape or transpose to `shape`: what shares a scale does so again."""
+    quantization = value.quantization
+    assert isinstance(quantization, PerRowQuantization)
+    lead, last = len(value.shape) - quantization.axes, value.shape[-1]
+    axes = 1 if quantization.axes == 1 else len(shape) - lead
+    if shape[-1] != last if axes == 1 else shape[:lead] != value.shape[:lead]:
+        raise LoweringError("what is quantized in each call is cut or joined", where="XNNPACK graph")
+    return ops.Convert(Format(value.datatype, PerRowQuantization(axes)))
 
 
 def _moved(tensor: Tensor, source: int, destination: int) -> Tensor:

@@ -28,7 +28,15 @@ from .graph import (
 )
 from .passes import drop_unread
 
-_INT32 = torch.iinfo(torch.int32)
+#: How many steps of the output a step of the input (for products: of both inputs) may be. XNNPACK refuses products with
+#: weights beyond that, and the other kernels give wrong numbers (stock runtime of ExecuTorch 1.5.1, x86).
+_MOST_OF_WEIGHTS = 256.0
+_MOST_OF_CONVERSIONS = 128.0
+_MOST_OF_ARITHMETIC = 2.0**16
+#: What a bias may be, in steps of the sums: the sums must not leave 32 bits either.
+_LARGEST_BIAS = 2**30
+_FLOAT32 = torch.finfo(torch.float32)
+
 _UNARY_ON_INTEGERS = frozenset(
     {
         ops.UnaryKind.ABS,
@@ -50,6 +58,7 @@ _BINARY_ON_INTEGERS = frozenset(
         ops.BinaryKind.MULTIPLY,
         ops.BinaryKind.DIVIDE,
         ops.BinaryKind.MAXIMUM,
+        ops.BinaryKind.MINIMUM,
     }
 )
 
@@ -59,8 +68,9 @@ def fold_conversions(graph: Graph) -> None:
     _move_integers(graph)
     _compute_on_integers(graph)
     drop_unread(graph)
+    settled: dict[tuple[Value, bool], Value] = {}
     for node in graph.nodes:
-        _settle_weight(node)
+        _settle_weight(node, settled)
 
 
 def _move_integers(graph: Graph) -> None:
@@ -95,7 +105,8 @@ def _compute_on_integers(graph: Graph) -> None:
         integers = _dequantized(source)
         if integers is not None:
             if integers.format != node.output.format:
-                node.inputs = (integers,)
+                if _ratio(integers.format, node.output.format) < _MOST_OF_CONVERSIONS:
+                    node.inputs = (integers,)
                 nodes.append(node)
             elif node.output in graph.outputs:
                 nodes.append(node)
@@ -140,9 +151,11 @@ def _weighted(node: Node, target: Format) -> tuple[Value, ...] | None:
     source = _dequantized(x)
     if source is None or not isinstance(source.quantization, PerTensorQuantization):
         return None
-    if weight.datatype not in (DataType.QINT8, DataType.QCINT8):
+    if weight.datatype not in (DataType.QINT8, DataType.QCINT8) or not _is_weight(weight, node.operator):
         return None
     if any(value.data is None for value in bias):
+        return None
+    if _largest_scale(weight) * _ratio(source.format, target) >= _MOST_OF_WEIGHTS:
         return None
     quantized = [_bias(value, source.quantization.scale, weight) for value in bias]
     return None if None in quantized else (source, weight, *quantized)  # type: ignore[arg-type]
@@ -161,8 +174,39 @@ def _bias(bias: Value, input_scale: float, weight: Value) -> Value | None:
             datatype = DataType.QCINT32
         case _:
             return None
-    integers = (real / step).round().clamp(_INT32.min, _INT32.max).to(torch.int32)
-    return Value(bias.shape, datatype, integers, quantization)
+    integers = (real / step).round()
+    if integers.abs().max() > _LARGEST_BIAS:
+        return None
+    return Value(bias.shape, datatype, integers.to(torch.int32), quantization)
+
+
+def _is_weight(weight: Value, operator: ops.Operator) -> bool:
+    """Whether zero points are 0 and scales are those of output channels."""
+    match weight.quantization:
+        case PerTensorQuantization(_, zero_point):
+            return zero_point == 0
+        case PerChannelQuantization(_, axis) if isinstance(operator, ops.FullyConnected):
+            return axis == operator.transposed
+    return True
+
+
+def _largest_scale(weight: Value) -> float:
+    match weight.quantization:
+        case PerTensorQuantization(scale, _):
+            return scale
+        case PerChannelQuantization(scales, _):
+            return float(scales.max())
+    raise AssertionError(f"a static weight quantized as {weight.quantization}")
+
+
+def _ratio(source: Format, target: Format) -> float:
+    """How many steps of the target a step of the source is."""
+    return _scale(source) / _scale(target)
+
+
+def _scale(format: Format) -> float:
+    assert isinstance(format.quantization, PerTensorQuantization)
+    return format.quantization.scale
 
 
 def _same_format(node: Node, target: Format | None = None) -> tuple[Value, ...] | None:
@@ -196,6 +240,22 @@ def _in_one_format(inputs: tuple[Value, ...], target: Node) -> tuple[tuple[Value
     return tuple(converted.get(value, value) for value in inputs), nodes
 
 
+def _concatenated(node: Node, target: Format) -> tuple[Value, ...] | None:
+    """Integers of other scales are converted before."""
+    sources = _any_format(node)
+    if sources is None or max(_ratio(source.format, target) for source in sources) >= _MOST_OF_CONVERSIONS:
+        return None
+    return sources
+
+
+def _leaky_relu(node: Node, target: Format) -> tuple[Value, ...] | None:
+    sources = _any_format(node)
+    steepest = max(1.0, abs(node.operator.negative_slope))  # type: ignore[attr-defined]
+    if sources is None or steepest * _ratio(sources[0].format, target) >= _MOST_OF_CONVERSIONS:
+        return None
+    return sources
+
+
 def _unary(node: Node, target: Format) -> tuple[Value, ...] | None:
     kind = node.operator.kind  # type: ignore[attr-defined]
     return _any_format(node, target) if kind in _UNARY_ON_INTEGERS else None
@@ -203,7 +263,30 @@ def _unary(node: Node, target: Format) -> tuple[Value, ...] | None:
 
 def _binary(node: Node, target: Format) -> tuple[Value, ...] | None:
     kind = node.operator.kind  # type: ignore[attr-defined]
-    return _any_format(node, target) if kind in _BINARY_ON_INTEGERS else None
+    found = [_operand(value) for value in node.inputs] if kind in _BINARY_ON_INTEGERS else [None]
+    sources = tuple(value for value in found if value is not None)
+    if len(sources) < len(found) or all(value.data is not None for value in sources):
+        return None
+    ratios = [_ratio(source.format, target) for source in sources]
+    if kind is ops.BinaryKind.MULTIPLY:
+        ratios = [ratios[0] * _scale(sources[1].format)]
+    return sources if max(ratios) < _MOST_OF_ARITHMETIC else None
+
+
+def _operand(value: Value) -> Value | None:
+    """The integers that an operand was converted from, or that stand for a constant."""
+    if value.data is None:
+        source = _dequantized(value)
+        return source if source is not None and source.datatype is DataType.QINT8 else None
+    if value.quantization is not None:
+        return value if value.datatype is DataType.QINT8 else None
+    number = float(value.data.reshape(-1)[0])
+    if value.datatype is not DataType.FLOAT32 or not (value.data == number).all():
+        return None
+    if not _FLOAT32.tiny <= abs(number) <= _FLOAT32.max:
+        return None
+    ones = torch.full(static(value.shape), 1 if number > 0 else -1, dtype=torch.int8)
+    return Value(value.shape, DataType.QINT8, ones, PerTensorQuantization(abs(number)))
 
 
 def _pool(node: Node, target: Format) -> tuple[Value, ...] | None:
@@ -216,28 +299,32 @@ _RULES: dict[type[ops.Operator], Callable[[Node, Format], tuple[Value, ...] | No
     ops.Convolution: _weighted,
     ops.Binary: _binary,
     ops.Unary: _unary,
-    ops.LeakyRelu: _any_format,
+    ops.LeakyRelu: _leaky_relu,
     ops.Elu: _any_format,
     ops.GlobalAveragePool: _any_format,
     ops.Clamp: _same_format,
     ops.Pool: _pool,
-    ops.Concatenate: _any_format,
+    ops.Concatenate: _concatenated,
     ops.ResizeBilinear: _same_format,
 }
 
 
-def _settle_weight(node: Node) -> None:
-    """Give a constant operand the format that goes with the others': integers only beside integers."""
+def _settle_weight(node: Node, settled: dict[tuple[Value, bool], Value]) -> None:
+    """Give a constant operand the format that goes with the others': integers only beside integers.
+
+    `settled` has what constants became beside numbers, and beside integers of scales found in each call.
+    """
     integers = node.inputs[0].datatype
+    rows = integers is DataType.QDINT8
     for position, value in enumerate(node.inputs):
         if value.data is None or value.quantization is None or integers is DataType.QINT8:
             continue
-        if integers is DataType.QDINT8:
-            settled = _beside_rows(node, value)
-        else:
-            settled = Value(value.shape, data=numbers(value).reshape(value.shape))  # type: ignore[arg-type]
-        node.inputs = (*node.inputs[:position], settled, *node.inputs[position + 1 :])
-    if integers is DataType.QDINT8 and node.inputs[1].quantization is None:
+        if (value, rows) not in settled:
+            settled[value, rows] = (
+                _beside_rows(node, value) if rows else Value(value.shape, data=numbers(value).reshape(value.shape))  # type: ignore[arg-type]
+            )
+        node.inputs = (*node.inputs[:position], settled[value, rows], *node.inputs[position + 1 :])
+    if rows and node.inputs[1].quantization is None:
         raise LoweringError("rows quantized in each call meet a weight that is not", where=f"XNNPACK {node.operator}")
 
 

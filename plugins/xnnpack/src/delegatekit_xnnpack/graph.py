@@ -92,8 +92,24 @@ class PerRowQuantization:
     axes: int = 1
 
 
+class _Scales:
+    """Equality of quantizations with several scales: the same memory, read in the same way."""
+
+    def _key(self) -> tuple[object, ...]:
+        return tuple(
+            (item.data_ptr(), tuple(item.shape), item.stride()) if hasattr(item, "data_ptr") else item
+            for item in vars(self).values()
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Scales) and type(other) is type(self) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
 @dataclass(frozen=True, eq=False)
-class PerChannelQuantization:
+class PerChannelQuantization(_Scales):
     """real = scales[i] * integer, i the index along `axis`; `scales` is float32 of shape (n,). For constants."""
 
     scales: torch.Tensor
@@ -101,7 +117,7 @@ class PerChannelQuantization:
 
 
 @dataclass(frozen=True, eq=False)
-class PerGroupQuantization:
+class PerGroupQuantization(_Scales):
     """real = scales[row, column // group] * integer; `scales` is float32 (rows, columns / group). For matrices."""
 
     scales: torch.Tensor

@@ -6,7 +6,6 @@ This is the one place where operators are checked; the lowerings rely on it.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +20,14 @@ from delegatekit_api import (
     TablePartitioner,
     Verdict,
 )
-from delegatekit_api.quantization import (
-    DEQUANTIZE,
-    DYNAMIC,
-    QUANTIZE,
-    DynamicQuantization,
-    dynamic_quantization_of,
-    quantization_of,
-)
+from delegatekit_api.quantization import DynamicQuantization
 
 from .arguments import argument, axis_of, per_axis, rank_of, shape_of, tensor_operands
-from .formats import activation_format, weight_format
 from .graph import MAX_RANK, Shape
 from .joined import company, needs_company, reshape_obstacle, view_obstacle
 from .lowering import elementwise, reduction, spatial
 from .lowering.shape import index_runs, pad_amounts, selected_indices, slice_bounds
+from .quantized import QUANTIZATION, dynamic_chain, is_dequantized, rows_for_products, static_integers
 from .sizes import Dynamic, dynamic_count, is_bounded, largest, minimum, smallest
 
 if TYPE_CHECKING:
@@ -49,7 +41,7 @@ if TYPE_CHECKING:
 
 def float32_tensors(node: Node, program: ProgramView) -> str | None:
     """All tensors are float32 (single numbers known at lowering time are converted), or quantized."""
-    if str(node.target) in _QUANTIZATION:
+    if str(node.target) in QUANTIZATION:
         return None
     for operand in (*tensor_operands(node), node):
         value = operand.meta.get("val")
@@ -105,7 +97,10 @@ def rank_and_elements(node: Node, program: ProgramView) -> str | None:
 
 
 #: Operators whose size arguments need not be read: they follow from the shape of the result.
-_TAKE_SIZES = ("view_copy", "expand_copy", "slice_copy", "select_copy", "upsample_bilinear2d", "upsample_nearest2d")
+_TAKE_SIZES = (
+    *("view_copy", "expand_copy", "slice_copy", "select_copy", "upsample_bilinear2d", "upsample_nearest2d"),
+    *("choose_qparams_affine", "quantize_affine", "dequantize_affine"),
+)
 
 
 def numbers_known(node: Node, program: ProgramView) -> str | None:
@@ -133,7 +128,7 @@ def constant(*names: str) -> Constraint:
     def check(node: Node, program: ProgramView) -> str | None:
         for name in names:
             operand = argument(node, name)
-            if operand is not None and not program.is_constant(operand) and not _is_dequantized(operand, program):
+            if operand is not None and not program.is_constant(operand) and not is_dequantized(operand, program):
                 return f"{name} is computed: XNNPACK wants a constant"
         return None
 
@@ -184,75 +179,6 @@ def float32_number(name: str) -> Constraint:
 
 _LARGEST = torch.finfo(torch.float32).max
 _SMALLEST = torch.finfo(torch.float32).tiny
-
-
-# -- quantization ----------------------------------------------------------------------------------------------------
-
-_QUANTIZATION = QUANTIZE | DEQUANTIZE | DYNAMIC
-
-
-def _is_dequantized(node: Node, program: ProgramView) -> bool:
-    """Whether a node is a constant of integers, as numbers."""
-    return str(node.target) in DEQUANTIZE and program.is_constant(node.args[0]) and bool(quantization_of(node, program))
-
-
-def static_integers(node: Node, program: ProgramView) -> str | None:
-    """Activations are int8, -128 to 127, with one scale known beforehand; constants as they like."""
-    if _is_dequantized(node, program):
-        return None
-    quantization = quantization_of(node, program)
-    if quantization is None:
-        return "scales or zero points are computed, or not one for each channel or group"
-    if activation_format(quantization) is None:
-        what = "for each channel" if quantization.axis is not None else "in all"
-        kind = str(quantization.dtype).removeprefix("torch.")
-        return (
-            f"{kind}, {quantization.minimum} to {quantization.maximum}, {what}: XNNPACK has int8, -128 to 127, in all"
-        )
-    scale = quantization.scale
-    assert isinstance(scale, float)
-    return None if _SMALLEST <= scale <= _LARGEST else f"scale = {scale} is not a normal float32 number"
-
-
-def _dynamic_chain(node: Node) -> tuple[DynamicQuantization, tuple[Node, ...]] | None:
-    """The chain of nodes that quantizes rows in each call and has this node in it; and who reads its result."""
-    pending, seen = [node], set()
-    while pending:
-        found = pending.pop()
-        chain = dynamic_quantization_of(found)
-        if chain is not None:
-            return (chain, tuple(found.users)) if node in chain.nodes else None
-        for user in found.users:
-            inner = str(user.target) in _QUANTIZATION or user.target is operator.getitem
-            if inner and user not in seen:
-                seen.add(user)
-                pending.append(user)
-    return None
-
-
-def rows_for_products(node: Node, program: ProgramView) -> str | None:
-    """Rows are int8, -128 to 127, with scales found in each call, and are multiplied with constant integers."""
-    if _is_dequantized(node, program):
-        return None
-    if quantization_of(node, program) is not None:
-        return static_integers(node, program)
-    found = _dynamic_chain(node)
-    if found is None:
-        return "scales are found in each call, but not one for each row"
-    chain, readers = found
-    if (chain.dtype, chain.minimum, chain.maximum) != (torch.int8, -128, 127):
-        return f"{chain.dtype}, {chain.minimum} to {chain.maximum}: XNNPACK quantizes rows to int8, -128 to 127"
-    if chain.source.meta["val"].dtype != torch.float32:
-        return "the rows are not float32"
-    for reader in readers:
-        if str(reader.target) != "aten.linear.default" or argument(reader, "input") is not chain.nodes[-1]:
-            return f"{reader.name} reads the rows: XNNPACK multiplies them with a constant weight, and nothing else"
-        weight = argument(reader, "weight")
-        quantization = quantization_of(weight, program) if _is_dequantized(weight, program) else None
-        format = None if quantization is None else weight_format(quantization)
-        if format is None or getattr(format.quantization, "axis", 0) != 0:
-            return f"the weight of {reader.name} is not of integers with a scale for each channel or group"
-    return None
 
 
 # -- arithmetic and activations --------------------------------------------------------------------------------------
@@ -717,6 +643,7 @@ class XnnpackPartitioner(TablePartitioner):
                 )
         super().__init__(TABLE, leave_out=options.leave_out)
         self._options = options
+        self._chains: dict[Node, DynamicQuantization] = {}
 
     def check(self, node: Node, program: ProgramView) -> Verdict:
         """The table's verdict."""
@@ -728,12 +655,12 @@ class XnnpackPartitioner(TablePartitioner):
 
     def _with_company(self, verdict: Verdict, node: Node, program: ProgramView) -> Verdict:
         """The verdict with the nodes that a view which joins or cuts sizes that change must be lowered with."""
-        chain = _dynamic_chain(node) if str(node.target) in _QUANTIZATION else None
-        if chain is not None:
-            return Verdict.yes(passenger=verdict.passenger, group=(*chain[0].nodes, *chain[1]))
-        if str(node.target) in _QUANTIZATION:
+        if str(node.target) in QUANTIZATION:
+            chain = self._chain(node)
+            if chain is not None:
+                return self._with_readers(chain, program)
             # A conversion of activations is worth a delegate: without one, it is four or five operators.
-            return Verdict.yes(passenger=_is_dequantized(node, program))
+            return Verdict.yes(passenger=is_dequantized(node, program))
         members = sorted(company(node), key=lambda member: member.name)
         refused = [member for member in members if not TablePartitioner.check(self, member, program).supported]
         if not refused:
@@ -741,6 +668,21 @@ class XnnpackPartitioner(TablePartitioner):
         if needs_company(node):
             return Verdict.no(f"sizes that change are joined, and {refused[0].name}, which goes with it, is not taken")
         return verdict
+
+    def _chain(self, node: Node) -> DynamicQuantization | None:
+        """The chain that quantizes in each call and has the node in it; searched once for all its nodes."""
+        if node not in self._chains:
+            chain = dynamic_chain(node)
+            self._chains.update(dict.fromkeys(chain.nodes, chain) if chain is not None else {})
+        return self._chains.get(node)
+
+    def _with_readers(self, chain: DynamicQuantization, program: ProgramView) -> Verdict:
+        """The whole chain and those that multiply what it gives, or nothing of it."""
+        readers = tuple(chain.nodes[-1].users)
+        refused = [reader for reader in readers if not TablePartitioner.check(self, reader, program).supported]
+        if refused:
+            return Verdict.no(f"{refused[0].name}, which multiplies what is quantized in each call, is not taken")
+        return Verdict.yes(passenger=True, group=(*chain.nodes, *readers))
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:  # type: ignore[override]
         """One partition for each operator that is not a passenger, if the user asked for that."""

@@ -1,4 +1,4 @@
-"""Quantize and dequantize: conversions, weights that stay integers, rows whose scales are found in each call."""
+"""Quantize and dequantize: conversions, weights that stay integers, rows and samples whose scales are found anew."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from delegatekit_api.quantization import dynamic_quantization_of, quantization_of
 
 from .. import operators as ops
+from ..arguments import argument
 from ..formats import activation_format
 from ..graph import DataType, Format, PerRowQuantization
-from ..layout import Tensor
+from ..layout import Tensor, channels_last
+from ..quantization import is_pointwise
 from .context import Lowering, ProgramBuilder
 
 if TYPE_CHECKING:
@@ -27,13 +29,27 @@ def _quantize(b: ProgramBuilder, node: Node) -> Tensor:
 def _dequantize(b: ProgramBuilder, node: Node) -> Tensor:
     chain = dynamic_quantization_of(node)
     if chain is not None:
-        rows = Format(DataType.QDINT8, PerRowQuantization())
-        return b.map(ops.Convert(rows), b.tensor(chain.source))
+        return _in_each_call(b, node, b.tensor(chain.source))
     data = b.weights(node.args[0])
     if data is None:
         return b.map(ops.Convert(Format()), b.tensor(node.args[0]))  # type: ignore[arg-type]
-    weight, format = b.filter(node)
-    return Tensor.dense(b.constant(weight, format=format))
+    quantization = quantization_of(node, b.view)
+    format = None if quantization is None else activation_format(quantization)
+    if format is None:
+        data, format = b.filter(node)
+    return Tensor.dense(b.constant(data, format=format))
+
+
+def _in_each_call(b: ProgramBuilder, node: Node, source: Tensor) -> Tensor:
+    """Rows, or what convolutions read: samples, or pixels if they are pointwise, with the channels stored last."""
+    reader = next(iter(node.users))
+    if str(reader.target) != "aten.convolution.default":
+        return b.map(ops.Convert(Format(DataType.QDINT8, PerRowQuantization())), source)
+    rank = len(source.shape)
+    pixels = is_pointwise(reader) and not argument(reader, "transposed")
+    format = Format(DataType.QDINT8, PerRowQuantization(1 if pixels else rank - 1))
+    order = channels_last(rank)
+    return Tensor(b.emit(ops.Convert(format), b.stored(source, order)), order)
 
 
 LOWERINGS: dict[str, Lowering] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +12,7 @@ import torch
 from .. import operators as ops
 from ..arguments import argument, per_axis, rank_of, shape_of
 from ..formats import numbers
-from ..graph import Format, PerChannelQuantization, Value, static
+from ..graph import DataType, Format, PerChannelQuantization, PerRowQuantization, Value, static
 from ..layout import Tensor
 from ..operators import ConvolutionKind, Padding, PoolKind
 from ..sizes import dynamic_count, largest
@@ -61,11 +61,15 @@ def _convolution(b: ProgramBuilder, node: Node) -> Tensor:
         group_outputs=outputs // groups,
         adjustment=_as_pair(argument(node, "output_padding"), 0) if transposed else (0, 0),
     )
-    x = _as_feature_map(b, b.tensor(source), rank_of(source) - 2)
-    operands = [b.nhwc(x), _filter(b, weight, format, operator)]
+    x = b.nhwc(_as_feature_map(b, b.tensor(source), rank_of(source) - 2))
+    operands = [x, _filter(b, weight, format, operator)]
     bias = argument(node, "bias")
     if bias is not None:
         operands.append(b.dense(b.tensor(bias)))
+    if x.quantization == PerRowQuantization(1):
+        # XNNPACK would make this of the convolution, too.
+        operands[1] = b.reshaped(operands[1], (outputs, inputs))
+        return b.reshape(b.from_nhwc(b.emit(ops.FullyConnected(), *operands)), shape_of(node))
     return b.reshape(b.from_nhwc(b.emit(operator, *operands)), shape_of(node))
 
 
@@ -81,14 +85,15 @@ def _filter(b: ProgramBuilder, weight: torch.Tensor, format: Format, operator: o
     outputs = operator.groups * operator.group_outputs
     quantization = format.quantization
     if isinstance(quantization, PerChannelQuantization):
-        # XNNPACK wants a scale for each channel of the result; of grouped transposed convolutions it takes none.
-        if quantization.axis != (operator.kind is ConvolutionKind.TRANSPOSED) or (
-            operator.kind is ConvolutionKind.TRANSPOSED and operator.groups > 1
-        ):
+        # XNNPACK wants a scale for each channel of the result.
+        if quantization.axis != (operator.kind is ConvolutionKind.TRANSPOSED):
             weight, format = numbers(Value(tuple(weight.shape), format.datatype, weight, quantization)), Format()
         else:
+            scales = quantization.scales
+            if operator.kind is ConvolutionKind.TRANSPOSED and operator.groups > 1:
+                scales = scales.repeat(operator.groups)  # PyTorch's axis has the channels of one group
             axis = 3 if operator.kind is ConvolutionKind.DEPTHWISE else 0
-            format = replace(format, quantization=replace(quantization, axis=axis))
+            format = Format(DataType.QCINT8, PerChannelQuantization(scales, axis))
     if operator.kind is ConvolutionKind.DEPTHWISE:
         return b.constant(weight.permute(1, 2, 3, 0), (1, height, width, outputs), format)
     shape = (outputs, height, width, operator.group_inputs)
@@ -152,6 +157,8 @@ def _average_pool(spatial: int) -> Lowering:
     def lower(b: ProgramBuilder, node: Node) -> Tensor:
         window = pool_window(node, spatial)
         x = _as_feature_map(b, b.tensor(argument(node, "self")), spatial)
+        if x.shape[2:] == window.kernel and not any(window.padding) and not any(window.overhang):
+            return b.reshape(b.from_nhwc(b.emit(ops.GlobalAveragePool(), b.nhwc(x))), shape_of(node))
         padding = Padding(bottom=window.overhang[0], right=window.overhang[1])
         if argument(node, "count_include_pad"):
             # XNNPACK divides by the number of real elements; zeros that count must be real ones.
