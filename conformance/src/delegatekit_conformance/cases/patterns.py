@@ -266,9 +266,9 @@ def resize_bilinear() -> Built:
 @pattern("transposed-conv-groups")
 def transposed_conv_groups() -> Built:
     """A transposed convolution with groups and one pixel of output padding, whose scales are far apart."""
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2), nn.ReLU())
-    model[1].weight.data[:, 0] *= 20
-    return model, [(torch.randn(2, 3, 6, 5),)]
+    layer = nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2)
+    layer.weight.data[:, 0] *= 20
+    return nn.Sequential(nn.Conv2d(3, 4, 3), layer, nn.ReLU()), [(torch.randn(2, 3, 6, 5),)]
 
 
 @pattern("transposed-conv-relu")

@@ -14,7 +14,6 @@ import torch
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.fake_quantize import FusedMovingAvgObsFakeQuantize
 from torchao.quantization.pt2e.observer import (
-    HistogramObserver,
     MinMaxObserver,
     MovingAverageMinMaxObserver,
     MovingAveragePerChannelMinMaxObserver,
@@ -33,6 +32,7 @@ from torchao.quantization.pt2e.quantizer import (
 from delegatekit_api import MOVING_OPERATORS, QuantizationScheme, TensorQuantization
 
 from .graph import copied, normalise, numbers_to_tensors, short_name
+from .observers import QuickHistogramObserver
 from .patterns import Layer, find_layers
 from .products import products_to_linear
 from .report import LayerReport
@@ -253,7 +253,7 @@ def _observer(given: TensorQuantization, qat: bool) -> Any:
     if given.observer == "moving-average":
         kind = MovingAveragePerChannelMinMaxObserver if channels else MovingAverageMinMaxObserver
     elif given.observer == "histogram":
-        kind = HistogramObserver
+        kind = QuickHistogramObserver
     return kind.with_args(eps=given.eps)
 
 
