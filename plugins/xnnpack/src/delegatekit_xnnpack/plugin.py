@@ -34,7 +34,7 @@ def describe_backend() -> BackendDescription:
         delegate_id="XnnpackBackend",
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
-        summary="CPU inference on Arm, x86, WebAssembly and RISC-V (float32)",
+        summary="CPU inference on Arm, x86, WebAssembly and RISC-V (float32, float16, int8)",
         api_version=ApiVersion(1, 2),
         options=XnnpackOptions,
         supports_dynamic_shapes=True,
@@ -59,7 +59,7 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
     from .lowering import build_graph
     from .passes import optimise
 
-    graph = build_graph(partition.view)
+    graph = build_graph(partition.view, cast(XnnpackOptions, options))
     optimise(graph)
     fold_conversions(graph)
     result = serialise(graph)

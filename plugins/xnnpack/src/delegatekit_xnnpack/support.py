@@ -32,10 +32,11 @@ from delegatekit_api.quantization import (
 
 from .arguments import argument, axis_of, per_axis, rank_of, shape_of, tensor_operands
 from .formats import activation_format, weight_format
-from .graph import MAX_RANK, Shape
+from .graph import MAX_RANK, DataType, Shape
 from .joined import company, needs_company, reshape_obstacle, view_obstacle
 from .lowering import elementwise, reduction, spatial
 from .lowering.shape import index_runs, pad_amounts, selected_indices, slice_bounds
+from .precision import FLOATS, computes_in
 from .sizes import Dynamic, dynamic_count, is_bounded, largest, minimum, smallest
 
 if TYPE_CHECKING:
@@ -47,23 +48,30 @@ if TYPE_CHECKING:
 # -- constraints of every operator -----------------------------------------------------------------------------------
 
 
-def float32_tensors(node: Node, program: ProgramView) -> str | None:
-    """All tensors are float32 (single numbers known at lowering time are converted), or quantized."""
+def floating_tensors(node: Node, program: ProgramView) -> str | None:
+    """All tensors have one type, float32, float16 or bfloat16 (single numbers known at lowering time are converted)."""
     if str(node.target) in _QUANTIZATION:
         return None
+    types = {}
     for operand in (*tensor_operands(node), node):
         value = operand.meta.get("val")
         if not isinstance(value, torch.Tensor):
             return f"{operand.name} is not one tensor"
-        if value.dtype == torch.float32:
-            continue
         if program.is_constant(operand) and (_is_number(value) or operand in _index_operands(node)):
             continue
-        kind = str(value.dtype).removeprefix("torch.")
-        return f"{operand.name} is {kind}: only float32 is taken" + (
-            ", float16 and bfloat16 not yet" if kind in ("float16", "bfloat16") else ""
-        )
-    return None
+        if value.dtype not in FLOATS:
+            kind = str(value.dtype).removeprefix("torch.")
+            return f"{operand.name} is {kind}: only float32, float16 and bfloat16 are taken"
+        if operand is not node or not _converts(node):
+            types[value.dtype] = str(value.dtype).removeprefix("torch.")
+    return f"{' and '.join(sorted(types.values()))} in one operator: XNNPACK wants one type" if len(types) > 1 else None
+
+
+def _converts(node: Node) -> bool:
+    """Whether a node's result may have another type than what it reads."""
+    return str(node.target) in ("aten._to_copy.default", "aten.mean.dim", "aten.sum.dim_IntList") or (
+        str(node.target) == "aten._softmax.default" and bool(argument(node, "half_to_float"))
+    )
 
 
 def _is_number(value: torch.Tensor) -> bool:
@@ -152,10 +160,12 @@ def equals(name: str, *allowed: Any) -> Constraint:
     return check
 
 
-def same_dtype(node: Node, program: ProgramView) -> str | None:
-    """No conversion to another dtype."""
-    dtype = argument(node, "dtype")
-    return None if dtype in (None, torch.float32) else f"dtype = {dtype}: only float32 is taken"
+def not_narrowed(node: Node, program: ProgramView) -> str | None:
+    """The result is not of a narrower type than the input."""
+    before, after = argument(node, "self").meta["val"].dtype, node.meta["val"].dtype
+    if after in (before, torch.float32):
+        return None
+    return f"dtype = {after}: PyTorch rounds the input to it, which adds up to another sum"
 
 
 def normal_number(name: str) -> Constraint:
@@ -196,8 +206,16 @@ def _is_dequantized(node: Node, program: ProgramView) -> bool:
     return str(node.target) in DEQUANTIZE and program.is_constant(node.args[0]) and bool(quantization_of(node, program))
 
 
+def _is_of_half_precision(node: Node) -> bool:
+    """Whether a conversion from or to integers has float16 or bfloat16 on the other side."""
+    sides = (node.meta["val"], node.args[0].meta["val"])  # type: ignore[union-attr]
+    return any(getattr(side, "dtype", None) in (torch.float16, torch.bfloat16) for side in sides)
+
+
 def static_integers(node: Node, program: ProgramView) -> str | None:
-    """Activations are int8, -128 to 127, with one scale known beforehand; constants as they like."""
+    """Float32 activations as int8, -128 to 127, with one scale known beforehand; constants as they like."""
+    if _is_of_half_precision(node):
+        return "numbers of half precision are quantized: only float32 is"
     if _is_dequantized(node, program):
         return None
     quantization = quantization_of(node, program)
@@ -232,6 +250,8 @@ def _dynamic_chain(node: Node) -> tuple[DynamicQuantization, tuple[Node, ...]] |
 
 def rows_for_products(node: Node, program: ProgramView) -> str | None:
     """Rows are int8, -128 to 127, with scales found in each call, and are multiplied with constant integers."""
+    if _is_of_half_precision(node):
+        return "numbers of half precision are quantized: only float32 is"
     if _is_dequantized(node, program):
         return None
     if quantization_of(node, program) is not None:
@@ -307,6 +327,14 @@ def slope_per_channel(node: Node, program: ProgramView) -> str | None:
 
 
 # -- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def plain_conversion(node: Node, program: ProgramView) -> str | None:
+    """To float32, float16 or bfloat16 from another of these, and nothing else."""
+    for name in ("layout", "device", "memory_format"):
+        if argument(node, name) not in (None, torch.strided, torch.device("cpu"), torch.preserve_format):
+            return f"{name} = {argument(node, name)}: only the type of the elements is converted"
+    return None
 
 
 def known_repeats(node: Node, program: ProgramView) -> str | None:
@@ -595,11 +623,6 @@ def positive_epsilon(node: Node, program: ProgramView) -> str | None:
     return None if epsilon > 0 else f"eps = {epsilon}: a constant input would be divided by zero"
 
 
-def single_precision_softmax(node: Node, program: ProgramView) -> str | None:
-    """No conversion from half precision."""
-    return "half_to_float is set" if argument(node, "half_to_float") else None
-
-
 # -- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -625,6 +648,7 @@ TABLE = SupportTable(
         *_row("elu.default", plain_elu, normal_number("scale"), keep=True),
         *_row("prelu.default", slope_per_channel, keep=True),
         *_row("glu.default", not_scalar, halves_known, keep=True),
+        *_row("_to_copy.default", plain_conversion, passenger=True),
         *_row("expand_copy.default", not_scalar, known_repeats, passenger=True),
         *_row("repeat.default", not_scalar, few_repeats, passenger=True),
         *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", not_scalar, viewable, passenger=True),
@@ -648,11 +672,11 @@ TABLE = SupportTable(
         *_row("_adaptive_avg_pool2d.default", divides_evenly(2)),
         *_row("upsample_bilinear2d.vec", image, resize_ratio, keep=True),
         *_row("upsample_nearest2d.vec", image, nearest_ratio, keep=True),
-        *_row("mean.dim", not_scalar, same_dtype, reducible(averaged=True)),
-        *_row("sum.dim_IntList", not_scalar, same_dtype, reducible(counted=True, averaged=True)),
+        *_row("mean.dim", not_scalar, not_narrowed, reducible(averaged=True)),
+        *_row("sum.dim_IntList", not_scalar, not_narrowed, reducible(counted=True, averaged=True)),
         *_row("var.correction", not_scalar, enough_elements, reducible(averaged=True)),
         *_row("amax.default amin.default", not_scalar, reducible(counted=True)),
-        *_row("_softmax.default", not_scalar, single_precision_softmax),
+        *_row("_softmax.default", not_scalar),
         *_row("layer_norm.default", positive_epsilon, few_normalised, keep=True),
         *_row("group_norm.default", positive_epsilon, few_groups, keep=True),
         *(
@@ -668,7 +692,7 @@ TABLE = SupportTable(
             for name in ("choose_qparams_affine", "quantize_affine", "dequantize_affine")
         ),
     ],
-    common=(float32_tensors, bounded_sizes, rank_and_elements, numbers_known),
+    common=(floating_tensors, bounded_sizes, rank_and_elements, numbers_known),
 )
 
 #: Operators whose result for special inputs is not PyTorch's, measured on the runtime of ExecuTorch 1.5.1 for x86.
@@ -691,11 +715,24 @@ SPECIAL_VALUES = {
 }
 
 
-def _special_value(node: Node) -> str | None:
+#: Operators whose numbers of float32 are special, and whose numbers of float16 are not so large.
+_TOO_LARGE_FOR_FLOAT16 = {f"aten.{name}.default" for name in ("sigmoid", "silu", "glu", "sin", "cos")}
+
+
+def _special_value(node: Node, program: ProgramView, half: str) -> str | None:
     """For which special inputs the operator's result is not PyTorch's; None if there are none."""
-    if str(node.target) == "aten.pow.Tensor_Scalar" and argument(node, "exponent") % 1:
+    name, value = str(node.target), node.meta["val"]
+    if name == "aten.pow.Tensor_Scalar" and argument(node, "exponent") % 1:
         return SPECIAL_VALUES["aten.sqrt.default"]
-    return SPECIAL_VALUES.get(str(node.target))
+    if isinstance(value, torch.Tensor) and value.dtype is torch.float16:
+        if name in _CLAMPS and computes_in(node, program, half=half) is DataType.FLOAT16:
+            return "clamps of float16 make the lower bound of NaN"
+        if name in _TOO_LARGE_FOR_FLOAT16:
+            return None
+    return SPECIAL_VALUES.get(name)
+
+
+_CLAMPS = ("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default")
 
 
 def _names(operator: str) -> tuple[str, str, str]:
@@ -721,7 +758,8 @@ class XnnpackPartitioner(TablePartitioner):
     def check(self, node: Node, program: ProgramView) -> Verdict:
         """The table's verdict."""
         verdict = super().check(node, program)
-        reason = _special_value(node) if self._options.exact_special_values else None
+        exact, half = self._options.exact_special_values, self._options.half_precision
+        reason = _special_value(node, program, half) if exact else None
         if verdict.supported and reason is not None:
             return Verdict.no(f"{reason} (exact_special_values is set)")
         return self._with_company(verdict, node, program) if verdict.supported else verdict
