@@ -289,8 +289,8 @@ def validate(
     """Check a blob for what the runtime does not check, or crashes on; returns the keys of the named data it uses.
 
     `arguments` is the number of the delegate's inputs and outputs, together with the `numbers` among them: the places
-    of arguments that XNNPACK does not look at. `types` are the element types ("float16") of arguments by their place, as
-    far as they are to be compared: the runtime would take the bytes of one type for another. Raises FormatError for
+    of arguments that XNNPACK does not look at. `types` are the element types ("float16") of arguments by their place,
+    as far as they are to be compared: the runtime would take the bytes of one type for another. Raises FormatError for
     values used but not defined, constants whose data is missing or has another size than their shape, arguments of
     another type, and a wrong number of arguments.
     """

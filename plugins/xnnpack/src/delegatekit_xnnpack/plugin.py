@@ -59,8 +59,9 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
     from .lowering import build_graph
     from .passes import optimise
 
-    graph = build_graph(partition.view, cast(XnnpackOptions, options))
-    optimise(graph)
+    chosen = cast(XnnpackOptions, options)
+    graph = build_graph(partition.view, chosen)
+    optimise(graph, exact=chosen.exact_special_values)
     fold_conversions(graph)
     result = serialise(graph)
     return PreprocessResult(result.blob, named_data=result.named_data, debug_handle_map=result.debug_handles)

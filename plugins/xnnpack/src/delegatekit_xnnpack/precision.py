@@ -10,7 +10,8 @@ place; with AVX512-FP16, with F16C only, and without either, where the runtime c
 exact, or rounded once                   Abs Add Ceiling Copy Div Floor GlobalAvgPooling2d Maximum MaxPooling2d Minimum
                                          Multiply Negate PReLU Square Subtract, and all that move elements
 up to 2                                  ELU Hardswish LeakyReLU StaticResizeBilinear2D
-right, but NaN becomes the lower bound   Clamp, and clamps inside other nodes (those of float32 keep NaN)
+right, but NaN becomes the lower bound   Clamp, and clamps inside other nodes. Those of float32 keep NaN, so a clamp is
+                                         one of float32 unless it moves into the node before it (see `passes`)
 sums rounded at every step, with         BatchMatrixMultiply Conv2d FullyConnected: 4096 ones add up to 2048
 AVX512-FP16 and on Arm; in float32
 otherwise
@@ -22,8 +23,8 @@ refused                                  ConvTranspose2d; results of another typ
 
 Weights of float16 beside activations of float32 are right to float32's rounding in FullyConnected and the three
 convolutions, as constants (a computed one ends the process). Of bfloat16, nodes that move elements, Convert, arithmetic
-and functions are right, FullyConnected is with a constant weight and a bias of float32; convolutions, pools, softmax and
-products of computed matrices are refused. So bfloat16 computes in float32 throughout.
+and functions are right, FullyConnected is with a constant weight and a bias of float32; convolutions, pools, softmax
+and products of computed matrices are refused. So bfloat16 computes in float32 throughout.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ _FLOAT16: Final[dict[str, Callable[[Node, ProgramView], bool]]] = {
         f"aten.{name}.default": _always
         for name in (
             *("abs", "ceil", "floor", "neg", "square", "reciprocal"),
-            *("relu", "hardtanh", "clamp", "hardswish", "prelu"),
+            *("hardswish", "prelu"),
             *("expand_copy", "repeat", "max_pool1d", "max_pool2d", "amax", "amin"),
         )
     },

@@ -32,11 +32,11 @@ from delegatekit_api.quantization import (
 
 from .arguments import argument, axis_of, per_axis, rank_of, shape_of, tensor_operands
 from .formats import activation_format, weight_format
-from .graph import MAX_RANK, DataType, Shape
+from .graph import MAX_RANK, Shape
 from .joined import company, needs_company, reshape_obstacle, view_obstacle
 from .lowering import elementwise, reduction, spatial
 from .lowering.shape import index_runs, pad_amounts, selected_indices, slice_bounds
-from .precision import FLOATS, computes_in
+from .precision import FLOATS
 from .sizes import Dynamic, dynamic_count, is_bounded, largest, minimum, smallest
 
 if TYPE_CHECKING:
@@ -49,29 +49,20 @@ if TYPE_CHECKING:
 
 
 def floating_tensors(node: Node, program: ProgramView) -> str | None:
-    """All tensors have one type, float32, float16 or bfloat16 (single numbers known at lowering time are converted)."""
+    """Tensors are float32, float16 or bfloat16 (single numbers known at lowering time are converted), or quantized."""
     if str(node.target) in _QUANTIZATION:
         return None
-    types = {}
     for operand in (*tensor_operands(node), node):
         value = operand.meta.get("val")
         if not isinstance(value, torch.Tensor):
             return f"{operand.name} is not one tensor"
+        if value.dtype in FLOATS:
+            continue
         if program.is_constant(operand) and (_is_number(value) or operand in _index_operands(node)):
             continue
-        if value.dtype not in FLOATS:
-            kind = str(value.dtype).removeprefix("torch.")
-            return f"{operand.name} is {kind}: only float32, float16 and bfloat16 are taken"
-        if operand is not node or not _converts(node):
-            types[value.dtype] = str(value.dtype).removeprefix("torch.")
-    return f"{' and '.join(sorted(types.values()))} in one operator: XNNPACK wants one type" if len(types) > 1 else None
-
-
-def _converts(node: Node) -> bool:
-    """Whether a node's result may have another type than what it reads."""
-    return str(node.target) in ("aten._to_copy.default", "aten.mean.dim", "aten.sum.dim_IntList") or (
-        str(node.target) == "aten._softmax.default" and bool(argument(node, "half_to_float"))
-    )
+        kind = str(value.dtype).removeprefix("torch.")
+        return f"{operand.name} is {kind}: only float32, float16 and bfloat16 are taken"
+    return None
 
 
 def _is_number(value: torch.Tensor) -> bool:
@@ -715,24 +706,18 @@ SPECIAL_VALUES = {
 }
 
 
-#: Operators whose numbers of float32 are special, and whose numbers of float16 are not so large.
+#: Operators with special numbers that are too large for float16.
 _TOO_LARGE_FOR_FLOAT16 = {f"aten.{name}.default" for name in ("sigmoid", "silu", "glu", "sin", "cos")}
 
 
-def _special_value(node: Node, program: ProgramView, half: str) -> str | None:
+def _special_value(node: Node) -> str | None:
     """For which special inputs the operator's result is not PyTorch's; None if there are none."""
     name, value = str(node.target), node.meta["val"]
     if name == "aten.pow.Tensor_Scalar" and argument(node, "exponent") % 1:
         return SPECIAL_VALUES["aten.sqrt.default"]
-    if isinstance(value, torch.Tensor) and value.dtype is torch.float16:
-        if name in _CLAMPS and computes_in(node, program, half=half) is DataType.FLOAT16:
-            return "clamps of float16 make the lower bound of NaN"
-        if name in _TOO_LARGE_FOR_FLOAT16:
-            return None
+    if name in _TOO_LARGE_FOR_FLOAT16 and value.dtype is torch.float16:
+        return None
     return SPECIAL_VALUES.get(name)
-
-
-_CLAMPS = ("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default")
 
 
 def _names(operator: str) -> tuple[str, str, str]:
@@ -758,8 +743,7 @@ class XnnpackPartitioner(TablePartitioner):
     def check(self, node: Node, program: ProgramView) -> Verdict:
         """The table's verdict."""
         verdict = super().check(node, program)
-        exact, half = self._options.exact_special_values, self._options.half_precision
-        reason = _special_value(node, program, half) if exact else None
+        reason = _special_value(node) if self._options.exact_special_values else None
         if verdict.supported and reason is not None:
             return Verdict.no(f"{reason} (exact_special_values is set)")
         return self._with_company(verdict, node, program) if verdict.supported else verdict
