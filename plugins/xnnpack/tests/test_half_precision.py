@@ -238,12 +238,28 @@ def test_a_value_with_another_reader_is_clamped_apart(agrees):
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=ids)
-def test_a_clamp_behind_float32_moves_ahead_of_the_rounding(dtype, agrees):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU6()).to(dtype)
+def test_clamps_and_pads_fold_into_a_convolution_of_float32(dtype, agrees):
+    model = nn.Sequential(nn.ZeroPad2d((1, 0, 2, 0)), nn.Conv2d(3, 4, 3), nn.ReLU6()).to(dtype)
     lowered = agrees(model, half(1, 3, 6, 6, dtype=dtype, scale=4.0), units=1.01, half_precision="float32")
     assert lowered.nodes == {"Convert": 2, "StaticTranspose": 2, "Conv2d": 1}
-    bounds = [node.output_min_max for node in lowered.graph.xnodes if node.output_min_max is not None]
-    assert [(item.output_min, item.output_max) for item in bounds] == [(0.0, 6.0)]
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=ids)
+def test_nothing_is_rounded_between_operators_of_float32(dtype, agrees):
+    def function(x):
+        return (x.softmax(-1).exp() - 1.5).sigmoid()
+
+    lowered = agrees(function, half(3, 8, dtype=dtype), units=1.01, half_precision="float32")
+    assert lowered.nodes["Convert"] == 2
+
+
+def test_a_rounding_that_the_program_asks_for_is_done(lower_whole):
+    x = torch.randn(3, 8)
+    (result,) = lower_whole(lambda x: x.exp().half().float().neg(), x).run()
+    torch.testing.assert_close(result, -x.exp().half().float(), rtol=2.0**-10, atol=0)
+    assert torch.equal(result.half().float(), result)
+    y, wide = lower_whole(lambda x: (x.exp(), x.exp().float()), x.half()).run()
+    assert torch.equal(y.float(), wide)
 
 
 # -- whole programs ---------------------------------------------------------------------------------------------------

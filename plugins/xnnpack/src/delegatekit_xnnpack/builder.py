@@ -80,6 +80,13 @@ class Builder:
         if value.data is not None:
             format = Format(datatype)
             return Tensor(self.constant(value.data.to(TORCH_FLOATS[datatype]), value.shape, format), tensor.order)
+        producer = value.producer
+        if producer is not None and isinstance(producer.operator, ops.ConstantPad):
+            # Pad behind the conversion: a convolution can take the pad over.
+            pad, inner = producer.operator, self.converted(Tensor.dense(producer.inputs[0]), datatype)
+            fill = float(torch.tensor(pad.fill, dtype=TORCH_FLOATS[value.datatype]))
+            padded = self.emit(ops.ConstantPad(pad.before, pad.after, fill), inner.value)
+            return Tensor(padded, tensor.order)
         if DataType.FLOAT32 not in (datatype, value.datatype):
             tensor = self.converted(tensor, DataType.FLOAT32)
         return self.map(ops.Convert(Format(datatype)), tensor)

@@ -9,17 +9,15 @@ import math
 from dataclasses import replace
 
 from . import operators as ops
-from .graph import HALF_TYPES, DataType, Graph, Node, Value
+from .graph import DataType, Graph, Node, Value
 
 
 def optimise(graph: Graph, *, exact: bool = False) -> None:
     """All passes, in the order in which they help each other; if `exact`, none that loses a NaN."""
     fold_pads(graph)
     drop_unread(graph)
-    clamp_before_rounding(graph)
     if not exact:
         clamp_in_half_precision(graph)
-    drop_unread(graph)
     fold_clamps(graph)
 
 
@@ -59,40 +57,6 @@ def _has_real_elements(pool: ops.Pool, padding: ops.Padding) -> bool:
     """Whether no window can lie in the padding alone: its maximum would not be -inf but undefined."""
     total = pool.padding + padding
     return max(total.top, total.bottom) < pool.kernel[0] and max(total.left, total.right) < pool.kernel[1]
-
-
-def clamp_before_rounding(graph: Graph) -> None:
-    """Clamp float32 numbers before they become half precision, where what computes them can do it.
-
-    Rounding is monotone: it does not matter whether numbers and bounds are rounded before or behind. Besides, clamps of
-    float32 keep NaN.
-    """
-    readers = graph.users()
-    outputs = set(graph.outputs)
-
-    def rounded(value: Value) -> Node | None:
-        """What makes half precision of float32, if nobody else reads the result."""
-        node = value.producer
-        alone = len(readers.get(value, ())) == 1 and value not in outputs
-        narrows = node is not None and value.datatype in HALF_TYPES and isinstance(node.operator, ops.Convert)
-        return node if narrows and alone and node.inputs[0].datatype is DataType.FLOAT32 else None  # type: ignore[union-attr]
-
-    for node in graph.nodes:
-        if not isinstance(node.operator, ops.Clamp):
-            continue
-        value = node.inputs[0]
-        narrow = rounded(value)
-        if narrow is not None:
-            # Rounding and clamp change places.
-            node.operator, narrow.operator = narrow.operator, node.operator
-            node.clamp, narrow.clamp = None, node.clamp
-            value.datatype = DataType.FLOAT32
-            continue
-        wide = value.producer
-        if wide is not None and isinstance(wide.operator, ops.Convert) and value.datatype is DataType.FLOAT32:
-            narrow = rounded(wide.inputs[0])
-            if narrow is not None and len(readers[value]) == 1 and value not in outputs:
-                node.inputs = narrow.inputs
 
 
 def clamp_in_half_precision(graph: Graph) -> None:

@@ -15,7 +15,7 @@ from ..arguments import shape_of
 from ..formats import activation_format
 from ..graph import Format, Graph
 from ..options import XnnpackOptions
-from ..precision import FLOATS, computes_in
+from ..precision import FLOATS
 from . import elementwise, linear, quantization, reduction, shape, spatial
 from .context import Lowering, ProgramBuilder
 
@@ -50,8 +50,7 @@ def build_graph(view: ProgramView, options: XnnpackOptions = XnnpackOptions()) -
         lower = LOWERINGS.get(operator_name(node))
         if lower is None:
             raise LoweringError("XNNPACK has no lowering for this operator", where=describe_node(node))
-        builder.debug_handle = node.meta.get("debug_handle")
-        builder.datatype = computes_in(node, view, half=options.half_precision)
+        builder.begin(node)
         builder.define(node, lower(builder, node))
     for result in view.outputs:
         if result is None:

@@ -16,7 +16,7 @@ from ..formats import dequantized, narrowed, weight_format
 from ..graph import DataType, Format
 from ..joined import Joined
 from ..layout import Tensor
-from ..precision import FLOATS, TORCH_FLOATS
+from ..precision import FLOATS, TORCH_FLOATS, computes_in
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -34,13 +34,27 @@ class ProgramBuilder(Builder):
         #: As they are stored: operators get them in the type that they compute in.
         self._tensors: dict[Node, Tensor | Joined] = {}
         self._converted: dict[tuple[Node, DataType], Tensor] = {}
+        #: What was rounded to half precision, as it was before: the next operator in float32 reads that.
+        self._unrounded: dict[Node, Tensor] = {}
         self._narrowed: dict[object, torch.Tensor] = {}
+
+    def begin(self, node: Node) -> None:
+        """Tell that the node is lowered next: by its debug handle, and in the type that it computes in."""
+        self.debug_handle = node.meta.get("debug_handle")
+        self.datatype = computes_in(node, self.view, half=self.options.half_precision)
+        # Where all arithmetic is in float32, what is moved between is not rounded either.
+        everything = self.datatype is DataType.BFLOAT16 or self.options.half_precision == "float32"
+        if everything and not self._unrounded.keys().isdisjoint(node.all_input_nodes):
+            self.datatype = DataType.FLOAT32
 
     def tensor(self, node: Node) -> Tensor:
         """The tensor of a node of the program: an input, an operator lowered before, or a constant.
 
-        Its elements have the type that the operator at hand computes in, or are quantized.
+        Its elements have the type that the operator at hand computes in, or are quantized. Between two operators that
+        compute in float32 nothing is rounded.
         """
+        if self.datatype is DataType.FLOAT32 and node in self._unrounded:
+            return self._unrounded[node]
         key = (node, self.datatype)
         found = self._converted.get(key)
         if found is None:
@@ -85,6 +99,9 @@ class ProgramBuilder(Builder):
             self._tensors[node] = Joined(self.converted(tensor.parts, datatype), tensor.counts)
         else:
             self._tensors[node] = self.converted(tensor, datatype)
+            # A conversion that the program asks for is done.
+            if tensor.value.datatype is DataType.FLOAT32 is not datatype and str(node.target) != _CONVERSION:
+                self._unrounded[node] = tensor
 
     def weights(self, node: Any) -> torch.Tensor | None:
         """The constant behind a node, its own storage; None if the node is no constant (or None)."""
@@ -127,6 +144,8 @@ class ProgramBuilder(Builder):
             return data, format
         return dequantized(data, quantization), Format()
 
+
+_CONVERSION = "aten._to_copy.default"
 
 #: Lowers one node of the program: adds what computes it and returns its tensor. Relies on the support table's checks.
 Lowering = Callable[[ProgramBuilder, "Node"], "Tensor | Joined"]

@@ -195,8 +195,8 @@ def _glu(b: ProgramBuilder, node: Node) -> Tensor:
 
 
 def _to_type(b: ProgramBuilder, node: Node) -> Tensor:
-    # Operands come in the type that the node computes in, and what it is lowered to becomes of the node's type.
-    return b.tensor(argument(node, "self"))
+    # The result becomes of the node's type; what is converted is what the program has, rounded.
+    return b.stored_tensor(argument(node, "self"))
 
 
 def _expand(b: ProgramBuilder, node: Node) -> Tensor:
