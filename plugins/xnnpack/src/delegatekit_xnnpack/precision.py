@@ -18,6 +18,7 @@ otherwise
 sums rounded at every step everywhere    AvgPooling2d DepthwiseConv2d (of at most so many terms as the window has)
 too inexact or wrong for some numbers    Cos Exp Gelu Log Sigmoid Sin Softmax SquareRoot Tanh (exp up to 10, and inf for
                                          exp(10.75); cos(-57920) is 18448; tanh(4) is 1.001)
+wrong without F16C                       StaticConstantPad, but for zeros
 refused                                  ConvTranspose2d; results of another type than the inputs
 ======================================== ==============================================================================
 
@@ -150,6 +151,11 @@ def _regroups_nothing(node: Node, program: ProgramView) -> bool:
     )
 
 
+def _pads_with_zero(node: Node, program: ProgramView) -> bool:
+    """On processors without float16, the runtime makes float32 of all values, but not of what is filled in."""
+    return argument(node, "value") == 0
+
+
 def _repeats_by_product(node: Node, program: ProgramView) -> bool:
     """Where several sizes change, pixels are repeated by a transposed convolution instead."""
     return dynamic_count(shape_of(argument(node, "input"))) < 2
@@ -167,11 +173,10 @@ _MOVES: Final[dict[str, Callable[[Node, ProgramView], bool]]] = {
         "select_copy.int",
         "index_select.default",
         "cat.default",
-        "constant_pad_nd.default",
         "pixel_shuffle.default",
         "_to_copy.default",
     )
-}
+} | {"aten.constant_pad_nd.default": _pads_with_zero}
 
 #: Operators that may compute in float16, and on what condition.
 _FLOAT16: Final[dict[str, Callable[[Node, ProgramView], bool]]] = {
