@@ -10,6 +10,7 @@ import hashlib
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -283,12 +284,15 @@ def validate(
     named_data: Mapping[str, memoryview],
     arguments: int,
     numbers: Collection[int] = (),
+    types: Mapping[int, str] = MappingProxyType({}),
 ) -> frozenset[str]:
     """Check a blob for what the runtime does not check, or crashes on; returns the keys of the named data it uses.
 
     `arguments` is the number of the delegate's inputs and outputs, together with the `numbers` among them: the places
-    of arguments that XNNPACK does not look at. Raises FormatError for values used but not defined, constants whose data
-    is missing or has another size than their shape, and a wrong number of arguments.
+    of arguments that XNNPACK does not look at. `types` are the element types ("float16") of arguments by their place,
+    as far as they are to be compared: the runtime would take the bytes of one type for another. Raises FormatError for
+    values used but not defined, constants whose data is missing or has another size than their shape, arguments of
+    another type, and a wrong number of arguments.
     """
     graph = parse(blob)
     section_size = _HEADER.unpack_from(memoryview(blob).cast("B"))[-1]
@@ -306,6 +310,7 @@ def validate(
         shapes[tensor.id_out] = tuple(tensor.dims or ())
         if tensor.flags & (schema.EXTERNAL_INPUT | schema.EXTERNAL_OUTPUT):
             externs.add(tensor.external_id)
+            _validate_argument(tensor, types.get(tensor.external_id), where)
         if tensor.constant_buffer_idx:
             _validate_constant(tensor, entries, named_data, section_size, where)
     if externs != set(range(arguments)).difference(numbers):
@@ -342,6 +347,23 @@ def _validate_tensor(tensor: schema.XNNTensorValue, where: str) -> None:
         raise FormatError(f"has flags {tensor.flags}", where=where)
     if tensor.datatype not in DataType.__members__.values() or tensor.datatype == DataType.INVALID:
         raise FormatError(f"has data type {tensor.datatype}", where=where)
+
+
+def _validate_argument(tensor: schema.XNNTensorValue, dtype: str | None, where: str) -> None:
+    accepted = _ARGUMENT_TYPES.get(dtype or "")
+    if accepted is not None and tensor.datatype not in accepted:
+        name = DataType(tensor.datatype).name
+        raise FormatError(f"is argument {tensor.external_id} of type {name}, the caller's is {dtype}", where=where)
+
+
+#: Element types of a caller's tensors -> those of values that have the same bytes.
+_ARGUMENT_TYPES: Final[Mapping[str, Collection[DataType]]] = {
+    "float32": (DataType.FLOAT32,),
+    "float16": (DataType.FLOAT16,),
+    "bfloat16": (DataType.BFLOAT16,),
+    "int8": (DataType.QINT8, DataType.QCINT8),
+    "uint8": (DataType.QUINT8,),
+}
 
 
 def _validate_constant(

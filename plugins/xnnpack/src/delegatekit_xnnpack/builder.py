@@ -11,6 +11,7 @@ from delegatekit_api import LoweringError
 from . import operators as ops
 from .formats import numbers
 from .graph import (
+    HALF_TYPES,
     MAX_RANK,
     Bounds,
     DataType,
@@ -25,6 +26,7 @@ from .graph import (
     static,
 )
 from .layout import Order, Tensor, channels_last, inverse, moves_elements, regroupings, reshape_through
+from .precision import TORCH_FLOATS
 from .sizes import Dynamic, Size, dynamic_count, largest
 
 
@@ -35,6 +37,8 @@ class Builder:
         self.graph = Graph()
         #: Debug handle of the program's operator that is being lowered.
         self.debug_handle: int | None = None
+        #: The type that this operator computes in, and its numbers have.
+        self.datatype = DataType.FLOAT32
         self._merged: dict[object, Node] = {}
         self._constants: dict[object, Value] = {}
 
@@ -69,21 +73,37 @@ class Builder:
 
     def scalar(self, number: float) -> Tensor:
         """A constant of rank 0."""
+        return self.filled((), number)
+
+    def filled(self, shape: Shape, number: float, datatype: DataType | None = None) -> Tensor:
+        """A constant with the same number everywhere, of the type that the operator at hand computes in if not told."""
+        shape, datatype = static(shape), datatype or self.datatype
         # The text tells 0.0 from -0.0 and finds a NaN again.
-        key = repr(float(number))
+        key = (shape, repr(float(number)), datatype)
         found = self._constants.get(key)
         if found is None:
-            found = self._constants[key] = Value((), data=torch.tensor(number, dtype=torch.float32))
+            data = torch.full(shape, number, dtype=TORCH_FLOATS[datatype])
+            found = self._constants[key] = Value(shape, datatype, data)
         return Tensor.dense(found)
 
-    def filled(self, shape: Shape, number: float) -> Tensor:
-        """A constant with the same number everywhere."""
-        shape = static(shape)
-        key = (shape, repr(float(number)))
-        found = self._constants.get(key)
-        if found is None:
-            found = self._constants[key] = Value(shape, data=torch.full(shape, number, dtype=torch.float32))
-        return Tensor.dense(found)
+    def converted(self, tensor: Tensor, datatype: DataType) -> Tensor:
+        """The tensor with elements of another floating-point type; quantized ones stay as they are."""
+        value = tensor.value
+        if datatype is value.datatype or value.datatype not in TORCH_FLOATS:
+            return tensor
+        if value.data is not None:
+            format = Format(datatype)
+            return Tensor(self.constant(value.data.to(TORCH_FLOATS[datatype]), value.shape, format), tensor.order)
+        producer = value.producer
+        if producer is not None and isinstance(producer.operator, ops.ConstantPad):
+            # Pad behind the conversion: a convolution can take the pad over.
+            pad, inner = producer.operator, self.converted(Tensor.dense(producer.inputs[0]), datatype)
+            fill = float(torch.tensor(pad.fill, dtype=TORCH_FLOATS[value.datatype]))
+            padded = self.emit(ops.ConstantPad(pad.before, pad.after, fill), inner.value)
+            return Tensor(padded, tensor.order)
+        if DataType.FLOAT32 not in (datatype, value.datatype):
+            tensor = self.converted(tensor, DataType.FLOAT32)
+        return self.map(ops.Convert(Format(datatype)), tensor)
 
     # -- nodes on stored values ----------------------------------------------------------------------------------
 
@@ -272,7 +292,9 @@ class Builder:
 
     def lifted(self, tensor: Tensor) -> Tensor:
         """The tensor with a further axis of size 1 in front: a product with a one of higher rank."""
-        one = self.filled((1,) * (len(tensor.order) + 1), 1.0).value
+        half = tensor.value.datatype in HALF_TYPES
+        datatype = tensor.value.datatype if half else DataType.FLOAT32
+        one = self.filled((1,) * (len(tensor.order) + 1), 1.0, datatype).value
         value = self.emit(ops.Binary(ops.BinaryKind.MULTIPLY), tensor.value, one)
         return Tensor(value, (0, *(axis + 1 for axis in tensor.order)))
 

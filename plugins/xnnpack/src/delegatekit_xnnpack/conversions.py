@@ -17,6 +17,7 @@ from delegatekit_api import LoweringError
 from . import operators as ops
 from .formats import numbers, packed
 from .graph import (
+    HALF_TYPES,
     DataType,
     Format,
     Graph,
@@ -136,7 +137,7 @@ def _dequantized(value: Value) -> Value | None:
     producer = value.producer
     if producer is None or not isinstance(producer.operator, ops.Convert) or value.datatype is not DataType.FLOAT32:
         return None
-    return producer.inputs[0]
+    return None if producer.inputs[0].datatype in HALF_TYPES else producer.inputs[0]
 
 
 def _integer_inputs(node: Node, target: Format) -> tuple[Value, ...] | None:

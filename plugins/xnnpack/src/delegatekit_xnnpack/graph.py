@@ -43,6 +43,9 @@ class DataType(IntEnum):
     BFLOAT16 = 14
 
 
+#: Floating-point types of 16 bits.
+HALF_TYPES = (DataType.FLOAT16, DataType.BFLOAT16)
+
 #: Bits of one element; types that never lie in memory that we write are left out.
 ELEMENT_BITS = {
     DataType.FLOAT32: 32,
@@ -207,6 +210,7 @@ class Graph:
                 if value.data is None and value not in defined:
                     raise LoweringError("reads a value before it is computed", where=where)
                 _verify_value(value, where)
+            _verify_types(node, where)
             expected = node.operator.output_shape(*(value.shape for value in node.inputs))
             if node.output.shape != expected:
                 raise LoweringError(f"has output shape {node.output.shape}, computes {expected}", where=where)
@@ -229,6 +233,19 @@ def _verify_value(value: Value, where: str) -> None:
         want = constant_bytes(value.datatype, static(value.shape))
         if have != want:
             raise LoweringError(f"has a constant of {have} bytes where {value.shape} needs {want}", where=where)
+
+
+def _verify_types(node: Node, where: str) -> None:
+    """Numbers of one node have one type, but for constant weights, which may be narrower than what they multiply."""
+    first, *others = node.inputs
+    kinds = (DataType.FLOAT32, *HALF_TYPES)
+    for value in others:
+        if first.datatype not in kinds or value.datatype not in kinds or value.datatype is first.datatype:
+            continue
+        if node.operator.weighted and value is others[0] and value.data is not None:
+            continue
+        names = f"{first.datatype.name} and {value.datatype.name}"
+        raise LoweringError(f"reads {names}: XNNPACK wants one type", where=where)
 
 
 def static(shape: Shape) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from delegatekit_api import LoweringError
 
-from .graph import DataType, Format, Shape
+from .graph import HALF_TYPES, DataType, Format, Shape
 from .sizes import Dynamic, Size, at_most, minimum
 
 
@@ -76,14 +76,16 @@ class Operator:
     needs_clamp: ClassVar[bool] = False
     #: Whether each element of the result depends on the same element of each input only.
     is_elementwise: ClassVar[bool] = False
+    #: Whether the second input is a weight, whose type may be another than that of the first.
+    weighted: ClassVar[bool] = False
 
     def output_shape(self, *inputs: Shape) -> Shape:
         """The shape of the result. Raises LoweringError for inputs that do not fit together."""
         return self._shape(*inputs)
 
     def output_format(self, *inputs: Format) -> Format:
-        """How the result is stored: float32, or, by what only moves elements, as the input is."""
-        return inputs[0] if self.moves_elements else Format()
+        """How the result is stored: as the first input is if that has a type of numbers, or elements are only moved."""
+        return inputs[0] if self.moves_elements or inputs[0].datatype in HALF_TYPES else Format()
 
     @property
     def moves_elements(self) -> bool:
@@ -196,6 +198,7 @@ class FullyConnected(Operator):
     """x (..., I) times filter (O, I), or (I, O) if `transposed`, plus an optional bias (O,)."""
 
     fuses_clamp = True
+    weighted = True
 
     transposed: bool = False
 
@@ -243,6 +246,7 @@ class Convolution(Operator):
     """
 
     fuses_clamp = True
+    weighted = True
 
     kind: ConvolutionKind
     padding: Padding

@@ -10,16 +10,21 @@ from dataclasses import replace
 
 from . import operators as ops
 from .blocking import block_products, split_channels
-from .graph import Graph, Node, Value
+from .graph import DataType, Graph, Node, Value
 from .options import BLOCK_BYTES
 
 
-def optimise(graph: Graph, block_bytes: int = BLOCK_BYTES) -> None:
-    """All passes, in the order in which they help each other. For `block_bytes`, see `blocking`."""
+def optimise(graph: Graph, block_bytes: int = BLOCK_BYTES, *, exact: bool = False) -> None:
+    """All passes, in the order in which they help each other; if `exact`, none that loses a NaN.
+
+    For `block_bytes`, see `blocking`.
+    """
     fold_pads(graph)
     drop_unread(graph)
     block_products(graph, block_bytes)
     drop_unread(graph)
+    if not exact:
+        clamp_in_half_precision(graph)
     fold_clamps(graph)
     split_channels(graph, block_bytes)
 
@@ -60,6 +65,34 @@ def _has_real_elements(pool: ops.Pool, padding: ops.Padding) -> bool:
     """Whether no window can lie in the padding alone: its maximum would not be -inf but undefined."""
     total = pool.padding + padding
     return max(total.top, total.bottom) < pool.kernel[0] and max(total.left, total.right) < pool.kernel[1]
+
+
+def clamp_in_half_precision(graph: Graph) -> None:
+    """Clamp float16 numbers as they are where the node before can do it, instead of between two conversions.
+
+    The clamps of float16 make the lower bound of NaN.
+    """
+    readers = graph.users()
+    outputs = set(graph.outputs)
+
+    def only_reader(value: Value) -> Node | None:
+        found = readers.get(value, [])
+        return found[0] if len(found) == 1 and value not in outputs else None
+
+    for node in graph.nodes:
+        if not isinstance(node.operator, ops.Clamp) or node.output.datatype is not DataType.FLOAT32:
+            continue
+        widens, narrows = node.inputs[0].producer, only_reader(node.output)
+        if widens is None or narrows is None or only_reader(node.inputs[0]) is None:
+            continue
+        source = widens.inputs[0]
+        alike = DataType.FLOAT16 is source.datatype is narrows.output.datatype
+        if not alike or source.producer is None or not source.producer.operator.fuses_clamp or not only_reader(source):
+            continue
+        node.inputs, node.output = (source,), narrows.output
+        node.output.producer = node
+        narrows.output = Value(node.output.shape, DataType.FLOAT16, producer=narrows)
+    drop_unread(graph)
 
 
 def fold_clamps(graph: Graph) -> None:

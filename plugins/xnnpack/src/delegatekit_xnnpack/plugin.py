@@ -34,7 +34,7 @@ def describe_backend() -> BackendDescription:
         delegate_id="XnnpackBackend",
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
-        summary="CPU inference on Arm, x86, WebAssembly and RISC-V (float32)",
+        summary="CPU inference on Arm, x86, WebAssembly and RISC-V (float32, float16, int8)",
         api_version=ApiVersion(1, 2),
         options=XnnpackOptions,
         supports_dynamic_shapes=True,
@@ -59,8 +59,9 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
     from .lowering import build_graph
     from .passes import optimise
 
-    graph = build_graph(partition.view)
-    optimise(graph, cast(XnnpackOptions, options).block_bytes)
+    chosen = cast(XnnpackOptions, options)
+    graph = build_graph(partition.view, chosen)
+    optimise(graph, chosen.block_bytes, exact=chosen.exact_special_values)
     fold_conversions(graph)
     result = serialise(graph)
     return PreprocessResult(result.blob, named_data=result.named_data, debug_handle_map=result.debug_handles)

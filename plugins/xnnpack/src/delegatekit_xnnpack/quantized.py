@@ -33,8 +33,16 @@ def is_dequantized(node: Node, program: ProgramView) -> bool:
     return str(node.target) in DEQUANTIZE and program.is_constant(node.args[0]) and bool(quantization_of(node, program))
 
 
+def _is_of_half_precision(node: Node) -> bool:
+    """Whether a conversion from or to integers has float16 or bfloat16 on the other side."""
+    sides = (node.meta["val"], node.args[0].meta["val"])  # type: ignore[union-attr]
+    return any(getattr(side, "dtype", None) in (torch.float16, torch.bfloat16) for side in sides)
+
+
 def static_integers(node: Node, program: ProgramView) -> str | None:
-    """Activations are int8, -128 to 127, with one scale known beforehand; constants as they like."""
+    """Float32 activations as int8, -128 to 127, with one scale known beforehand; constants as they like."""
+    if _is_of_half_precision(node):
+        return "numbers of half precision are quantized: only float32 is"
     if is_dequantized(node, program):
         return None
     quantization = quantization_of(node, program)
@@ -69,6 +77,8 @@ def dynamic_chain(node: Node) -> DynamicQuantization | None:
 
 def rows_for_products(node: Node, program: ProgramView) -> str | None:
     """Rows or samples are int8, -128 to 127, with scales found in each call, and meet constant integers."""
+    if _is_of_half_precision(node):
+        return "numbers of half precision are quantized: only float32 is"
     if is_dequantized(node, program):
         return None
     if quantization_of(node, program) is not None:

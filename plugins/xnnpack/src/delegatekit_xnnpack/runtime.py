@@ -63,12 +63,11 @@ class XnnpackRuntime:
 
     def init(self, payload: DelegatePayload) -> _Handle:
         """Validate the blob and load it. Raises FormatError, or RuntimeUnavailableError without executorch."""
-        keys = validate(
-            payload.blob,
-            payload.named_data,
-            len(payload.inputs) + len(payload.outputs) + len(payload.numbers),
-            payload.numbers,
-        )
+        count = len(payload.inputs) + len(payload.outputs) + len(payload.numbers)
+        places = (place for place in range(count) if place not in payload.numbers)
+        specs = (*payload.inputs, *payload.outputs)
+        types = {place: spec.dtype for place, spec in zip(places, specs, strict=True)}
+        keys = validate(payload.blob, payload.named_data, count, payload.numbers, types)
         available = self.is_available()
         if not available.available:
             raise RuntimeUnavailableError(available.reason, where=_DELEGATE_ID)

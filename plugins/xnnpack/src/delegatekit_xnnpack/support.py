@@ -27,6 +27,7 @@ from .graph import MAX_RANK, Shape
 from .joined import company, needs_company, reshape_obstacle, view_obstacle
 from .lowering import elementwise, reduction, spatial
 from .lowering.shape import index_runs, pad_amounts, selected_indices, slice_bounds
+from .precision import FLOATS
 from .quantized import QUANTIZATION, dynamic_chain, is_dequantized, rows_for_products, static_integers
 from .sizes import Dynamic, dynamic_count, is_bounded, largest, minimum, smallest
 
@@ -39,22 +40,20 @@ if TYPE_CHECKING:
 # -- constraints of every operator -----------------------------------------------------------------------------------
 
 
-def float32_tensors(node: Node, program: ProgramView) -> str | None:
-    """All tensors are float32 (single numbers known at lowering time are converted), or quantized."""
+def floating_tensors(node: Node, program: ProgramView) -> str | None:
+    """Tensors are float32, float16 or bfloat16 (single numbers known at lowering time are converted), or quantized."""
     if str(node.target) in QUANTIZATION:
         return None
     for operand in (*tensor_operands(node), node):
         value = operand.meta.get("val")
         if not isinstance(value, torch.Tensor):
             return f"{operand.name} is not one tensor"
-        if value.dtype == torch.float32:
+        if value.dtype in FLOATS:
             continue
         if program.is_constant(operand) and (_is_number(value) or operand in _index_operands(node)):
             continue
         kind = str(value.dtype).removeprefix("torch.")
-        return f"{operand.name} is {kind}: only float32 is taken" + (
-            ", float16 and bfloat16 not yet" if kind in ("float16", "bfloat16") else ""
-        )
+        return f"{operand.name} is {kind}: only float32, float16 and bfloat16 are taken"
     return None
 
 
@@ -147,10 +146,12 @@ def equals(name: str, *allowed: Any) -> Constraint:
     return check
 
 
-def same_dtype(node: Node, program: ProgramView) -> str | None:
-    """No conversion to another dtype."""
-    dtype = argument(node, "dtype")
-    return None if dtype in (None, torch.float32) else f"dtype = {dtype}: only float32 is taken"
+def not_narrowed(node: Node, program: ProgramView) -> str | None:
+    """The result is not of a narrower type than the input."""
+    before, after = argument(node, "self").meta["val"].dtype, node.meta["val"].dtype
+    if after in (before, torch.float32):
+        return None
+    return f"dtype = {after}: PyTorch rounds the input to it, which adds up to another sum"
 
 
 def normal_number(name: str) -> Constraint:
@@ -233,6 +234,14 @@ def slope_per_channel(node: Node, program: ProgramView) -> str | None:
 
 
 # -- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def plain_conversion(node: Node, program: ProgramView) -> str | None:
+    """To float32, float16 or bfloat16 from another of these, and nothing else."""
+    for name in ("layout", "device", "memory_format"):
+        if argument(node, name) not in (None, torch.strided, torch.device("cpu"), torch.preserve_format):
+            return f"{name} = {argument(node, name)}: only the type of the elements is converted"
+    return None
 
 
 def known_repeats(node: Node, program: ProgramView) -> str | None:
@@ -521,11 +530,6 @@ def positive_epsilon(node: Node, program: ProgramView) -> str | None:
     return None if epsilon > 0 else f"eps = {epsilon}: a constant input would be divided by zero"
 
 
-def single_precision_softmax(node: Node, program: ProgramView) -> str | None:
-    """No conversion from half precision."""
-    return "half_to_float is set" if argument(node, "half_to_float") else None
-
-
 # -- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -551,6 +555,7 @@ TABLE = SupportTable(
         *_row("elu.default", plain_elu, normal_number("scale"), keep=True),
         *_row("prelu.default", slope_per_channel, keep=True),
         *_row("glu.default", not_scalar, halves_known, keep=True),
+        *_row("_to_copy.default", plain_conversion, passenger=True),
         *_row("expand_copy.default", not_scalar, known_repeats, passenger=True),
         *_row("repeat.default", not_scalar, few_repeats, passenger=True),
         *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", not_scalar, viewable, passenger=True),
@@ -574,11 +579,11 @@ TABLE = SupportTable(
         *_row("_adaptive_avg_pool2d.default", divides_evenly(2)),
         *_row("upsample_bilinear2d.vec", image, resize_ratio, keep=True),
         *_row("upsample_nearest2d.vec", image, nearest_ratio, keep=True),
-        *_row("mean.dim", not_scalar, same_dtype, reducible(averaged=True)),
-        *_row("sum.dim_IntList", not_scalar, same_dtype, reducible(counted=True, averaged=True)),
+        *_row("mean.dim", not_scalar, not_narrowed, reducible(averaged=True)),
+        *_row("sum.dim_IntList", not_scalar, not_narrowed, reducible(counted=True, averaged=True)),
         *_row("var.correction", not_scalar, enough_elements, reducible(averaged=True)),
         *_row("amax.default amin.default", not_scalar, reducible(counted=True)),
-        *_row("_softmax.default", not_scalar, single_precision_softmax),
+        *_row("_softmax.default", not_scalar),
         *_row("layer_norm.default", positive_epsilon, few_normalised, keep=True),
         *_row("group_norm.default", positive_epsilon, few_groups, keep=True),
         *(
@@ -594,7 +599,7 @@ TABLE = SupportTable(
             for name in ("choose_qparams_affine", "quantize_affine", "dequantize_affine")
         ),
     ],
-    common=(float32_tensors, bounded_sizes, rank_and_elements, numbers_known),
+    common=(floating_tensors, bounded_sizes, rank_and_elements, numbers_known),
 )
 
 #: Operators whose result for special inputs is not PyTorch's, measured on the runtime of ExecuTorch 1.5.1 for x86.
@@ -617,11 +622,18 @@ SPECIAL_VALUES = {
 }
 
 
+#: Operators with special numbers that are too large for float16.
+_TOO_LARGE_FOR_FLOAT16 = {f"aten.{name}.default" for name in ("sigmoid", "silu", "glu", "sin", "cos")}
+
+
 def _special_value(node: Node) -> str | None:
     """For which special inputs the operator's result is not PyTorch's; None if there are none."""
-    if str(node.target) == "aten.pow.Tensor_Scalar" and argument(node, "exponent") % 1:
+    name, value = str(node.target), node.meta["val"]
+    if name == "aten.pow.Tensor_Scalar" and argument(node, "exponent") % 1:
         return SPECIAL_VALUES["aten.sqrt.default"]
-    return SPECIAL_VALUES.get(str(node.target))
+    if name in _TOO_LARGE_FOR_FLOAT16 and value.dtype is torch.float16:
+        return None
+    return SPECIAL_VALUES.get(name)
 
 
 def _names(operator: str) -> tuple[str, str, str]:

@@ -14,6 +14,8 @@ from delegatekit_api.quantization import dynamic_quantization_of, quantization_o
 from ..arguments import shape_of
 from ..formats import activation_format
 from ..graph import Format, Graph
+from ..options import XnnpackOptions
+from ..precision import FLOATS
 from . import elementwise, linear, quantization, reduction, shape, spatial
 from .context import Lowering, ProgramBuilder
 
@@ -30,12 +32,12 @@ LOWERINGS: dict[str, Lowering] = {
 }
 
 
-def build_graph(view: ProgramView) -> Graph:
+def build_graph(view: ProgramView, options: XnnpackOptions = XnnpackOptions()) -> Graph:  # noqa: B008
     """Lower a partition's program, node by node.
 
     Raises LoweringError for an operator that the support table would not have taken.
     """
-    builder = ProgramBuilder(view)
+    builder = ProgramBuilder(view, options)
     for node in view.inputs:
         builder.define(node, builder.input(shape_of(node), _input_format(node, view)))
     # What finds parameters in each call is part of one conversion, which its last node becomes.
@@ -48,19 +50,20 @@ def build_graph(view: ProgramView) -> Graph:
         lower = LOWERINGS.get(operator_name(node))
         if lower is None:
             raise LoweringError("XNNPACK has no lowering for this operator", where=describe_node(node))
-        builder.debug_handle = node.meta.get("debug_handle")
+        builder.begin(node)
         builder.define(node, lower(builder, node))
     for result in view.outputs:
         if result is None:
             raise LoweringError("a delegate returns tensors only", where="outputs of the partition")
-        builder.output(builder.tensor(result))
+        builder.output(builder.stored_tensor(result))
     return builder.graph
 
 
 def _input_format(node: Node, view: ProgramView) -> Format:
     """The format of an input: integers mean what the program's dequantize says of them."""
-    if node.meta["val"].dtype is torch.float32:
-        return Format()
+    datatype = FLOATS.get(node.meta["val"].dtype)
+    if datatype is not None:
+        return Format(datatype)
     for user in node.users:
         quantization = quantization_of(user, view)
         format = None if quantization is None else activation_format(quantization)

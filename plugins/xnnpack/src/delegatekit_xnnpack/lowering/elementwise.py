@@ -194,6 +194,11 @@ def _glu(b: ProgramBuilder, node: Node) -> Tensor:
     return sigmoid_weighted(b, b.slice(x, axis, 0, half), b.slice(x, axis, half, half))
 
 
+def _to_type(b: ProgramBuilder, node: Node) -> Tensor:
+    # The result becomes of the node's type; what is converted is what the program has, rounded.
+    return b.stored_tensor(argument(node, "self"))
+
+
 def _expand(b: ProgramBuilder, node: Node) -> Tensor:
     return expand(b, b.tensor(node.args[0]), shape_of(node))  # type: ignore[arg-type]
 
@@ -268,6 +273,7 @@ LOWERINGS: dict[str, Lowering] = {
     "aten.silu.default": _silu,
     "aten.gelu.default": _gelu,
     "aten.glu.default": _glu,
+    "aten._to_copy.default": _to_type,
     "aten.expand_copy.default": _expand,
     "aten.repeat.default": _repeat,
 }

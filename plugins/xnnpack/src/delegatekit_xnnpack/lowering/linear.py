@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import operators as ops
-from ..arguments import argument, shape_of
+from ..arguments import argument, rank_of, shape_of
 from ..graph import Value
 from ..joined import Joined, parts_of, source_of, with_last_joined
 from ..layout import Tensor, inverse, moves_elements
@@ -43,7 +43,7 @@ def _row_by_row(b: ProgramBuilder, node: Node, rows: Node, product: Callable[[Te
 
 
 def _linear(b: ProgramBuilder, node: Node) -> Tensor | Joined:
-    weight, bias = b.tensor(argument(node, "weight")), argument(node, "bias")
+    weight, bias = b.product_weight(argument(node, "weight")), argument(node, "bias")
     shift = None if bias is None else b.tensor(bias)
     return _row_by_row(b, node, argument(node, "input"), lambda x: fully_connected(b, x, weight, shift))
 
@@ -93,11 +93,16 @@ def _is_moved(tensor: Tensor) -> bool:
     return moves_elements(tensor.value.shape, tensor.order)
 
 
+def _right(b: ProgramBuilder, node: Node) -> Tensor:
+    """The right operand of a product: a matrix is a weight, others are operands like the left one."""
+    return b.product_weight(node) if rank_of(node) == 2 else b.tensor(node)
+
+
 def _matmul(b: ProgramBuilder, node: Node) -> Tensor | Joined:
     if source_of(node) is not None:
-        weight = b.tensor(node.args[1])  # type: ignore[arg-type]
+        weight = b.product_weight(node.args[1])  # type: ignore[arg-type]
         return _row_by_row(b, node, node.args[0], lambda x: matmul(b, x, weight))  # type: ignore[arg-type]
-    left, right = (b.tensor(operand) for operand in node.args[:2])  # type: ignore[arg-type]
+    left, right = b.tensor(node.args[0]), _right(b, node.args[1])  # type: ignore[arg-type]
     if len(left.shape) == 1:
         left = b.reshape(left, (1, *left.shape))
     if len(right.shape) == 1:
@@ -106,7 +111,7 @@ def _matmul(b: ProgramBuilder, node: Node) -> Tensor | Joined:
 
 
 def _addmm(b: ProgramBuilder, node: Node) -> Tensor | Joined:
-    rows, right, bias = argument(node, "mat1"), b.tensor(argument(node, "mat2")), argument(node, "self")
+    rows, right, bias = argument(node, "mat1"), b.product_weight(argument(node, "mat2")), argument(node, "self")
     shift = b.tensor(bias)
     if shift.shape == shape_of(node)[1:]:
         return _row_by_row(b, node, rows, lambda x: fully_connected(b, x, right.permuted((1, 0)), shift))
