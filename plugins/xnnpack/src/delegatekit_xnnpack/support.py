@@ -123,7 +123,7 @@ def not_scalar(node: Node, program: ProgramView) -> str | None:
     """No operand and no result of rank 0."""
     for operand in (*tensor_operands(node), node):
         if rank_of(operand) == 0:
-            return f"{operand.name} has rank 0: XNNPACK cannot reshape from or to it"
+            return f"{operand.name} has rank 0: XNNPACK works along an axis"
     return None
 
 
@@ -297,10 +297,8 @@ def plain_elu(node: Node, program: ProgramView) -> str | None:
 
 
 def slope_per_channel(node: Node, program: ProgramView) -> str | None:
-    """One slope, or one for each channel; the slope of a single number has rank 0, too."""
+    """One slope, or one for each channel."""
     slopes, shape = math.prod(shape_of(argument(node, "weight"))), shape_of(argument(node, "self"))
-    if not shape and rank_of(argument(node, "weight")):
-        return "the input has rank 0, and its slope has not: XNNPACK would give the result an axis"
     if slopes == 1 or (len(shape) > 1 and slopes == shape[1]):
         return None
     return f"{slopes} slopes for an input of shape {shape}"
@@ -434,9 +432,7 @@ def unscaled(node: Node, program: ProgramView) -> str | None:
 
 
 def matrix_operands(node: Node, program: ProgramView) -> str | None:
-    """The result has rank 1 or more."""
-    if rank_of(node) == 0:
-        return "a dot product has a result of rank 0, which XNNPACK cannot reshape to"
+    """Where several sizes change, both operands are matrices or stacks of these."""
     shape, ranks = shape_of(node), {rank_of(operand) for operand in tensor_operands(node)}
     return reshape_obstacle((*shape, 1), shape) if 1 in ranks else None
 
@@ -625,13 +621,13 @@ TABLE = SupportTable(
         *_row("elu.default", plain_elu, normal_number("scale"), keep=True),
         *_row("prelu.default", slope_per_channel, keep=True),
         *_row("glu.default", not_scalar, halves_known, keep=True),
-        *_row("expand_copy.default", not_scalar, known_repeats, passenger=True),
-        *_row("repeat.default", not_scalar, few_repeats, passenger=True),
-        *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", not_scalar, viewable, passenger=True),
+        *_row("expand_copy.default", known_repeats, passenger=True),
+        *_row("repeat.default", few_repeats, passenger=True),
+        *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", viewable, passenger=True),
         *_row("permute_copy.default", passenger=True),
         *_row("slice_copy.Tensor", sliceable, passenger=True),
         *_row("index_select.default", not_scalar, few_runs, passenger=True),
-        *_row("select_copy.int", not_scalar, selects_known, passenger=True),
+        *_row("select_copy.int", selects_known, passenger=True),
         *_row("cat.default", not_scalar, same_ranks, passenger=True),
         *_row("constant_pad_nd.default", pads_what_is_left, float32_number("value"), passenger=True),
         *_row("pixel_shuffle.default", shuffles_a_batch, keep=True, passenger=True),
@@ -648,10 +644,10 @@ TABLE = SupportTable(
         *_row("_adaptive_avg_pool2d.default", divides_evenly(2)),
         *_row("upsample_bilinear2d.vec", image, resize_ratio, keep=True),
         *_row("upsample_nearest2d.vec", image, nearest_ratio, keep=True),
-        *_row("mean.dim", not_scalar, same_dtype, reducible(averaged=True)),
-        *_row("sum.dim_IntList", not_scalar, same_dtype, reducible(counted=True, averaged=True)),
-        *_row("var.correction", not_scalar, enough_elements, reducible(averaged=True)),
-        *_row("amax.default amin.default", not_scalar, reducible(counted=True)),
+        *_row("mean.dim", same_dtype, reducible(averaged=True)),
+        *_row("sum.dim_IntList", same_dtype, reducible(counted=True, averaged=True)),
+        *_row("var.correction", enough_elements, reducible(averaged=True)),
+        *_row("amax.default amin.default", reducible(counted=True)),
         *_row("_softmax.default", not_scalar, single_precision_softmax),
         *_row("layer_norm.default", positive_epsilon, few_normalised, keep=True),
         *_row("group_norm.default", positive_epsilon, few_groups, keep=True),

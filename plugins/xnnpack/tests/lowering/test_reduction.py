@@ -15,10 +15,8 @@ def _terms(shape, axes):
     return math.prod(shape[axis] for axis in axes)
 
 
-# A result of rank 0 is refused.
-@pytest.mark.parametrize(
-    ("axes", "keepdim"), [*((axes, True) for axes in AXES), *((axes, False) for axes in AXES[:-1])]
-)
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize("axes", AXES, ids=str)
 @pytest.mark.parametrize("function", [torch.mean, torch.sum], ids=lambda function: function.__name__)
 def test_means_and_sums_agree_with_eager(function, axes, keepdim, matches_eager):
     shape = (2, 5, 4, 6)
@@ -32,6 +30,20 @@ def test_extremes_are_equal_to_eager(axes, lower_whole):
     results = lower_whole(lambda x: (x.amax(axes, True), x.amin(axes, True)), x).run()
     assert torch.equal(results[0], x.amax(axes, True))
     assert torch.equal(results[1], x.amin(axes, True))
+
+
+def test_results_of_rank_0_agree_with_eager(matches_eager):
+    matches_eager(
+        lambda x: (x.mean(), x.sum(), x.amax(), x.amin(), x.var(), x * x.mean(), x[0, 1, 2, 3] - x.amax()),
+        torch.randn(2, 5, 4, 6),
+        terms=240,
+    )
+
+
+@pytest.mark.parametrize("function", [torch.sum, torch.mean, torch.amax, torch.amin], ids=lambda f: f.__name__)
+def test_reductions_of_rank_0_are_the_number_itself(function, lower_whole):
+    x = torch.tensor(-1.5)
+    assert torch.equal(lower_whole(lambda x: 2 * function(x, 0), x).run()[0], torch.tensor(-3.0))
 
 
 @pytest.mark.parametrize("axes", [(1,), (2, 3), (1, 3)], ids=str)

@@ -160,7 +160,9 @@ def _elu(b: ProgramBuilder, node: Node) -> Tensor:
 
 def _prelu(b: ProgramBuilder, node: Node) -> Tensor:
     x, slope = b.tensor(argument(node, "self")), b.tensor(argument(node, "weight"))
-    if len(x.shape) > 1 and slope.value.size != 1:
+    if not x.shape:
+        slope = b.reshape(slope, ())
+    elif len(x.shape) > 1 and slope.value.size != 1:
         slope = b.reshape(slope, (slope.value.size, *[1] * (len(x.shape) - 2)))
     return b.binary(BinaryKind.PRELU, x, slope)
 
