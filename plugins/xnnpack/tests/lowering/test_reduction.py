@@ -123,3 +123,23 @@ def test_group_norm_between_convolutions_stays_channels_last(matches_eager):
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.SiLU(), nn.Conv2d(8, 4, 3))
     lowered = matches_eager(module, torch.randn(1, 3, 8, 7), terms=120)
     assert lowered.nodes["StaticTranspose"] == 2
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1])
+def test_logarithms_of_softmax_agree_with_eager(dim, matches_eager):
+    matches_eager(
+        lambda x: (x.log_softmax(dim), x.logsumexp(dim), x.logsumexp(dim, True)), 8 * torch.randn(3, 4, 5, 6), terms=6
+    )
+
+
+def test_logarithms_of_sums_of_infinities_are_infinite(lower_whole):
+    x = torch.tensor([[math.inf, 0.0], [-math.inf, -math.inf], [-math.inf, 1.0]])
+    assert torch.equal(lower_whole(lambda x: x.logsumexp(1), x).run()[0], torch.tensor([math.inf, -math.inf, 1.0]))
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 1000, 1009, 32000])
+def test_extremes_of_long_rows_are_equal_to_eager(count, lower_whole):
+    x = torch.randn(3, count)
+    results = lower_whole(lambda x: (x.amax(1), x.amin(1), x.max(), x.min(), x.max(1)[0]), x).run()
+    for result, expected in zip(results, (x.amax(1), x.amin(1), x.max(), x.min(), x.amax(1)), strict=True):
+        assert torch.equal(result, expected)

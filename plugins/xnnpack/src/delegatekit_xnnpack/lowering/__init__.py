@@ -14,7 +14,7 @@ from delegatekit_api.quantization import dynamic_quantization_of, quantization_o
 from ..arguments import shape_of
 from ..formats import activation_format
 from ..graph import Format, Graph
-from . import elementwise, linear, quantization, reduction, shape, spatial
+from . import elementwise, functions, linear, quantization, reduction, shape, spatial, steps
 from .context import Lowering, ProgramBuilder
 
 __all__ = ["LOWERINGS", "build_graph"]
@@ -22,11 +22,13 @@ __all__ = ["LOWERINGS", "build_graph"]
 #: Operator name -> the function that lowers it.
 LOWERINGS: dict[str, Lowering] = {
     **elementwise.LOWERINGS,
+    **functions.LOWERINGS,
     **linear.LOWERINGS,
     **quantization.LOWERINGS,
     **reduction.LOWERINGS,
     **shape.LOWERINGS,
     **spatial.LOWERINGS,
+    **steps.LOWERINGS,
 }
 
 
