@@ -1003,7 +1003,6 @@ REFUSED: dict[str, dict[str, str]] = {
         "hypot": ("f64", "aten.hypot.default, and the runtime has no kernel for it"),
         "scatter_reduce": (None, "aten.scatter_reduce.two, and the runtime has no kernel for it"),
         "embedding_bag": (None, "aten._embedding_bag_forward_only.default, and the runtime has no kernel for it"),
-        "conv3d": (None, "the runtime's convolution has no 3-d form"),
         "resize, smoothed": ("f64", "the runtime's kernel computes float64 in float32"),
         "pow": ("i64 i32,i64 i64,i32 u8,i64", "computes int64 in float64, which has 53 bits"),
         "pow, no dimensions": ("bool,i64 i64,bool", "computes int64 in float64, which has 53 bits"),

@@ -221,11 +221,20 @@ def test_explain_names_operator_reason_and_source_line_of_what_nobody_runs(insta
 
 
 def test_a_case_that_the_runtimes_kernel_would_refuse_is_refused_before_it_runs() -> None:
-    convolution, x = nn.Conv3d(1, 2, 3), torch.randn(1, 1, 4, 4, 4)
-    (row,) = delegatekit.explain(convolution, (x,), backends=[]).unsupported
+    # The runtime's convolution has two dimensions: of three, it is a sum of these, but not of integers.
+    function, x, weight = torch.nn.functional.conv3d, torch.ones(1, 1, 4, 4, 4), torch.ones(2, 1, 3, 3, 3)
+
+    class Convolution(nn.Module):
+        def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return function(x, weight)
+
+    module = Convolution()
+    assert not delegatekit.explain(module, (x, weight), backends=[]).unsupported
+    integers = (x.to(torch.int64), weight.to(torch.int64))
+    (row,) = delegatekit.explain(module, integers, backends=[]).unsupported
     assert row.reasons == {"runtime": "the runtime's convolution has no 3-d form"}
     with pytest.raises(UnsupportedError, match="no 3-d form"):
-        delegatekit.lower(convolution, (x,), backends=[])
+        delegatekit.lower(module, integers, backends=[])
 
 
 REFUSED: dict[str, tuple[Any, type[DelegateKitError], str]] = {

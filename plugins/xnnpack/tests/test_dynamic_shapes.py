@@ -50,6 +50,11 @@ WEIGHT, BIAS, WIDE = torch.randn(3, 16), torch.randn(3), torch.randn(16, 1280)
 OPERATORS = {
     "unary": lambda x: x.exp().tanh(),
     "clamp": lambda x: x.clamp(-1.0, 0.5),
+    "functions of several nodes": lambda x: F.mish(x) + F.softplus(x) + x.log_softmax(-1) + x.logsumexp(2, True),
+    "steps": lambda x: x.round() + x.sign() + F.threshold(x, 0.5, 3.0) + torch.div(x, 3.0, rounding_mode="floor"),
+    "mean of everything": lambda x: x - x.mean(),
+    "selections of features": lambda x: -x.flip(2)[:, :, [3, 1, 2]] + x.slice_scatter(2 * x[..., :3], 2, 4, 7)[..., :3],
+    "constant mask": lambda x: x.masked_fill(torch.arange(16) > 9, -math.inf).softmax(2),
     "add of a constant": lambda x: x + torch.arange(16.0),
     "product with itself": lambda x: x.unsqueeze(2) * x.unsqueeze(3),
     "broadcast over the batch": lambda x: x * x[:1],

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from delegatekit_api import MutableState, UnsupportedError, describe_node
 
-from . import attention, composites, normalization, promotion, quantization  # noqa: F401  (they register their rules)
+from . import attention, composites, normalization, pooling, promotion, quantization  # noqa: F401  (they register rules)
 from .builder import Builder, drop_dead, resolve
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders

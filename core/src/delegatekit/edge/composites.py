@@ -1,9 +1,7 @@
-"""Operators with an obvious spelling in others: views written as aliases, windows in one or three dimensions."""
+"""Operators with an obvious spelling in others: views written as aliases, shifts, PyTorch's primitives."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,8 +9,8 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 from .builder import Builder, Rule, Value
-from .rules import CHECKS, RULES, aten, convert, result_dtype, rule, view
-from .sizes import is_static, same, same_shape
+from .rules import CHECKS, RULES, aten, convert, result_dtype, rule
+from .sizes import is_static, same
 
 # -- views -----------------------------------------------------------------------------------------------------------
 
@@ -130,99 +128,6 @@ for _name in ("Tensor", "Tensor_Scalar", "Scalar_Tensor"):
 for _name in ("Tensor", "Scalar"):
     RULES[getattr(aten.__lshift__, _name)] = _shift(left=True)
     RULES[getattr(aten.__rshift__, _name)] = _shift(left=False)
-
-
-# -- windows ---------------------------------------------------------------------------------------------------------
-
-
-def _per_dim(setting: Any, dims: int) -> list[int]:
-    given = [setting] if isinstance(setting, int) else list(setting)
-    return given * dims if len(given) == 1 else given
-
-
-def _window(args: tuple[Any, ...], kwargs: dict[str, Any], names: Sequence[str], dims: int) -> dict[str, Any]:
-    """The settings of a pooling operator by name, each size a list of `dims` ints."""
-    given = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False, "count_include_pad": True}
-    given |= {"divisor_override": None} | dict(zip(names, args[1:], strict=False)) | kwargs
-    given["stride"] = given["stride"] or given["kernel_size"]
-    lists = {"kernel_size", "stride", "padding", "dilation"}
-    return {name: _per_dim(item, dims) if name in lists else item for name, item in given.items()}
-
-
-_AVERAGE = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-_LARGEST = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-
-
-def _average(b: Builder, x: Node, s: dict[str, Any], axes: slice) -> Node:
-    windows = [s[name][axes] for name in ("kernel_size", "stride", "padding")]
-    return b.call(  # type: ignore[no-any-return]
-        aten.avg_pool2d.default, x, *windows, s["ceil_mode"], s["count_include_pad"], s["divisor_override"]
-    )
-
-
-@rule(aten.avg_pool1d.default)
-def _average_1d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    s = _window(args, kwargs, _AVERAGE[:5], 1)
-    for name, neutral in (("kernel_size", 1), ("stride", 1), ("padding", 0)):
-        s[name] = [neutral, *s[name]]
-    wide = b.call(aten.unsqueeze.default, args[0], -2)
-    return b.call(aten.squeeze.dims, _average(b, wide, s, slice(None)), [-2])
-
-
-@rule(aten.avg_pool3d.default)
-def _average_3d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    """Planes first, then depth; a window that may stick out is not a product of two, unless its divisor is fixed."""
-    s = _window(args, kwargs, _AVERAGE, 3)
-    sticks_out = s["ceil_mode"] or (any(s["padding"]) and not s["count_include_pad"])
-    if sticks_out or s["divisor_override"] is not None or not is_static(b.shape(args[0])):
-        return NotImplemented
-
-    def pool(x: Node, axes: slice) -> Node:
-        if axes.start == 1:
-            return _average(b, x, s, axes)
-        depth = {**s, **{name: [s[name][0], neutral] for name, neutral in _NEUTRAL.items() if name in s}}
-        return _average(b, x, depth, slice(None))
-
-    return _planes_then_depth(b, args[0], pool)
-
-
-@rule(aten.max_pool3d.default)
-def _largest_3d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    s = _window(args, kwargs, _LARGEST, 3)
-    if not is_static(b.shape(args[0])):
-        return NotImplemented
-
-    def pool(x: Node, axes: slice) -> Node:
-        names = ("kernel_size", "stride", "padding", "dilation")
-        windows = [s[name][axes] if axes.start == 1 else [s[name][0], _NEUTRAL[name]] for name in names]
-        return b.call(aten.max_pool2d.default, x, *windows, s["ceil_mode"])  # type: ignore[no-any-return]
-
-    return _planes_then_depth(b, args[0], pool)
-
-
-_NEUTRAL = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
-
-
-def _planes_then_depth(b: Builder, x: Node, pool: Any) -> Node:
-    """Pool (..., D, H, W) over H and W, then over D: two poolings in two dimensions."""
-    *lead, depth, height, width = b.shape(x)
-    planes = pool(view(b, x, (math.prod(lead), depth, height, width)), slice(1, 3))
-    height, width = b.shape(planes)[-2:]
-    columns = pool(view(b, planes, (math.prod(lead), 1, depth, height * width)), slice(0, 1))
-    return view(b, columns, (*lead, b.shape(columns)[-2], height, width))
-
-
-@rule(aten.adaptive_avg_pool1d.default)
-def _adaptive_average_1d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, (size,) = args[0], _per_dim(args[1], 1)
-    if same_shape((size,), b.shape(x)[-1:]):
-        return x
-    if size == 1:
-        return b.call(aten.mean.dim, x, [-1], True)
-    wide = b.call(aten.unsqueeze.default, x, -2)
-    batched = wide if len(b.shape(x)) > 2 else b.call(aten.unsqueeze.default, wide, 0)
-    pooled = b.call(aten._adaptive_avg_pool2d.default, batched, [1, size])
-    return b.call(aten.squeeze.dims, pooled, [-2] if batched is wide else [0, -2])
 
 
 # -- PyTorch's primitives, which its references are written in --------------------------------------------------------

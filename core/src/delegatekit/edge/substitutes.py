@@ -18,6 +18,7 @@ from .builder import Builder, Rule, Value
 from .promotion import NARROW_FLOATS
 from .rules import aten, completed, convert, view
 from .sizes import is_static, same
+from .volumes import convolution_3d
 
 #: Operator -> how to compute it otherwise. A rule may answer NotImplemented: then PyTorch's decomposition is tried.
 SUBSTITUTES: dict[OpOverload, Rule] = {}
@@ -60,13 +61,18 @@ def _widened(b: Builder, item: Any) -> Any:
 
 
 for _target in (
-    aten.convolution.default,
     aten.var.correction,
     aten.var_mean.correction,
     aten.native_layer_norm.default,
     aten.avg_pool2d.default,
 ):
     SUBSTITUTES[_target] = _in_float32(_target)
+
+
+@_substitute(aten.convolution.default)
+def _convolution(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+    widened = _in_float32(aten.convolution.default)(b, args, kwargs, value)
+    return convolution_3d(b, args, value) if widened is NotImplemented else widened
 
 
 @_substitute(aten.native_group_norm.default)

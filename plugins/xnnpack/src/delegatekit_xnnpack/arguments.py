@@ -58,6 +58,8 @@ def axes_of(dims: Any, rank: int) -> tuple[int, ...]:
     """Dimensions counted from the front, ascending; None, an empty list, and a single number are understood."""
     if isinstance(dims, int):
         dims = [dims]
+    if rank == 0:  # PyTorch lets it have an axis 0
+        return ()
     return tuple(sorted({axis_of(dim, rank) for dim in dims})) if dims else tuple(range(rank))
 
 

@@ -87,11 +87,6 @@ def _pool(table: Any) -> ops.Operator:
     return ops.Pool(kind, _padding(table), _pair(table, "pooling"), _pair(table, "stride"), _pair(table, "dilation"))
 
 
-def _reshape(table: Any) -> ops.Operator | None:
-    shape = tuple(table.new_shape or ())
-    return ops.Reshape(shape) if shape else None
-
-
 #: Fields of a node -> how to read it back.
 _READERS: dict[type, Callable[[Any], ops.Operator | None]] = {
     schema.OneInput: _unary,
@@ -101,7 +96,7 @@ _READERS: dict[type, Callable[[Any], ops.Operator | None]] = {
     schema.Pooling: _pool,
     schema.Concatenate: lambda table: ops.Concatenate(table.axis),
     schema.StaticTranspose: lambda table: ops.Transpose(tuple(table.perm or ())),
-    schema.StaticReshape: _reshape,
+    schema.StaticReshape: lambda table: ops.Reshape(tuple(table.new_shape or ())),
     schema.StaticSlice: lambda table: ops.Slice(tuple(table.offsets or ()), tuple(table.sizes or ())),
     schema.StaticConstantPad: lambda table: ops.ConstantPad(
         tuple(table.pre_paddings or ()), tuple(table.post_paddings or ()), table.padding_value

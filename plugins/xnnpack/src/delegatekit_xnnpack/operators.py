@@ -346,7 +346,7 @@ class Transpose(Operator):
 
 @dataclass(frozen=True)
 class Reshape(Operator):
-    """The same elements under another shape (of rank 1 or more). One size may be 0: it is what the others leave."""
+    """The same elements under another shape. One size may be 0: it is what the others leave."""
 
     shape: tuple[int, ...]
 
@@ -357,7 +357,7 @@ class Reshape(Operator):
         known = math.prod(size for size in self.shape if size)
         rest = math.prod(x) // known if known else 0
         result = tuple(size or rest for size in self.shape)
-        _require(bool(result) and self.shape.count(0) <= 1 and math.prod(x) == math.prod(result), self, inputs)
+        _require(self.shape.count(0) <= 1 and math.prod(x) == math.prod(result), self, inputs)
         return result
 
 

@@ -22,7 +22,9 @@ from delegatekit_api import (
 )
 from delegatekit_api.quantization import DynamicQuantization
 
+from . import composed
 from .arguments import argument, axis_of, per_axis, rank_of, shape_of, tensor_operands
+from .composed import RUN_LIMIT
 from .graph import MAX_RANK, Shape
 from .joined import company, needs_company, reshape_obstacle, view_obstacle
 from .lowering import elementwise, reduction, spatial
@@ -61,9 +63,18 @@ def _is_number(value: torch.Tensor) -> bool:
     return value.dim() == 0 and not value.is_complex()
 
 
-def _index_operands(node: Node) -> tuple[Any, ...]:
-    """Integer operands that become part of the lowered nodes."""
-    return (argument(node, "index"),) if str(node.target) == "aten.index_select.default" else ()
+def _index_operands(node: Node) -> Sequence[Any]:
+    """Integer and bool operands that become part of the lowered nodes."""
+    name = _INDEX_OPERANDS.get(str(node.target))
+    operands = () if name is None else argument(node, name)
+    return operands if isinstance(operands, list | tuple) else (operands,)
+
+
+_INDEX_OPERANDS = {
+    "aten.index_select.default": "index",
+    "aten.index.Tensor": "indices",
+    "aten.where.self": "condition",
+}
 
 
 def _tensors(node: Node) -> list[Node]:
@@ -117,7 +128,7 @@ def not_scalar(node: Node, program: ProgramView) -> str | None:
     """No operand and no result of rank 0."""
     for operand in (*tensor_operands(node), node):
         if rank_of(operand) == 0:
-            return f"{operand.name} has rank 0: XNNPACK cannot reshape from or to it"
+            return f"{operand.name} has rank 0: XNNPACK works along an axis"
     return None
 
 
@@ -201,12 +212,11 @@ def _overflows(value: float) -> bool:
 
 
 def exact_power(node: Node, program: ProgramView) -> str | None:
-    """The exponent is one that multiplications, divisions and square roots express."""
+    """The exponent, or its negative, is a whole number to 8 or a multiple of 1/4 to 4, but not 0."""
     exponent = argument(node, "exponent")
-    if isinstance(exponent, int | float) and float(exponent) in elementwise.POWERS:
+    if isinstance(exponent, int | float) and elementwise.exact_exponent(exponent):
         return None
-    known = ", ".join(f"{power:g}" for power in elementwise.POWERS)
-    return f"exponent {exponent}: XNNPACK has no power function, only {known} can be composed"
+    return f"exponent {exponent}: XNNPACK has no power function, only 1 to 8 and quarters to 4 can be composed"
 
 
 def ordered_bounds(node: Node, program: ProgramView) -> str | None:
@@ -224,10 +234,8 @@ def plain_elu(node: Node, program: ProgramView) -> str | None:
 
 
 def slope_per_channel(node: Node, program: ProgramView) -> str | None:
-    """One slope, or one for each channel; the slope of a single number has rank 0, too."""
+    """One slope, or one for each channel."""
     slopes, shape = math.prod(shape_of(argument(node, "weight"))), shape_of(argument(node, "self"))
-    if not shape and rank_of(argument(node, "weight")):
-        return "the input has rank 0, and its slope has not: XNNPACK would give the result an axis"
     if slopes == 1 or (len(shape) > 1 and slopes == shape[1]):
         return None
     return f"{slopes} slopes for an input of shape {shape}"
@@ -257,7 +265,7 @@ def few_repeats(node: Node, program: ProgramView) -> str | None:
     tiles = elementwise.repeat_tiles(node)
     if dynamic_count(shape_of(node)) > 1:
         most = max(tile for tile, _ in tiles)
-        return None if most <= _RUN_LIMIT else f"{most} repetitions where several sizes change"
+        return None if most <= RUN_LIMIT else f"{most} repetitions where several sizes change"
     axes = sum(2 if tile > 1 else 1 for tile, _ in tiles)
     if axes <= MAX_RANK:
         return None
@@ -311,11 +319,7 @@ def few_runs(node: Node, program: ProgramView) -> str | None:
     size = shape[axis_of(argument(node, "dim"), len(shape))]
     if isinstance(size, Dynamic) and max(indices) >= smallest(size):
         return f"index {max(indices)} does not exist in every call: the axis has {size} elements"
-    return None if runs <= _RUN_LIMIT else f"{runs} separate runs of indices: XNNPACK has no gather"
-
-
-#: Slices that a selection may be cut into: two levels of concatenation.
-_RUN_LIMIT = 25
+    return None if runs <= RUN_LIMIT else f"{runs} separate runs of indices: XNNPACK has no gather"
 
 
 def same_ranks(node: Node, program: ProgramView) -> str | None:
@@ -369,9 +373,7 @@ def unscaled(node: Node, program: ProgramView) -> str | None:
 
 
 def matrix_operands(node: Node, program: ProgramView) -> str | None:
-    """The result has rank 1 or more."""
-    if rank_of(node) == 0:
-        return "a dot product has a result of rank 0, which XNNPACK cannot reshape to"
+    """Where several sizes change, both operands are matrices or stacks of these."""
     shape, ranks = shape_of(node), {rank_of(operand) for operand in tensor_operands(node)}
     return reshape_obstacle((*shape, 1), shape) if 1 in ranks else None
 
@@ -426,18 +428,18 @@ def spatial_window(node: Node, axes: int) -> int:
     return math.prod(per_axis(argument(node, "kernel_size"), axes))
 
 
-def divides_evenly(axes: int) -> Constraint:
-    """Constraint: the result's sizes divide the input's."""
+def few_windows(axes: int) -> Constraint:
+    """Constraint: the result's sizes divide the input's, or are small."""
 
     def check(node: Node, program: ProgramView) -> str | None:
         before, after = shape_of(argument(node, "self"))[-axes:], shape_of(node)[-axes:]
         if dynamic_count((*before, *after)):
             return f"{before} to {after} needs windows that change from call to call"
-        if all(old % new == 0 for old, new in zip(before, after, strict=True)):
+        if all(old % new == 0 for old, new in zip(before, after, strict=True)) or max(map(largest, after)) <= RUN_LIMIT:
             return None
-        return f"{before} to {after} needs windows of different sizes"
+        return f"{before} to {after} needs more than {RUN_LIMIT} windows of different sizes"
 
-    check.__doc__ = "The result's sizes divide the input's, and none of them changes."
+    check.__doc__ = "The result's sizes divide the input's, or are 25 at most; and none of them changes."
     return check
 
 
@@ -451,10 +453,15 @@ def resize_ratio(node: Node, program: ProgramView) -> str | None:
 
 
 def nearest_ratio(node: Node, program: ProgramView) -> str | None:
-    """Every row and every column is repeated equally often."""
+    """Rows and columns are repeated equally often; or sizes are known, and what repeats has at most 25 runs."""
     before, after = shape_of(argument(node, "input"))[2:], shape_of(node)[2:]
-    if spatial.resize_is_exact(node) and spatial.nearest_repeats_evenly(node):
-        return None
+    if spatial.resize_is_exact(node):
+        if spatial.nearest_repeats_evenly(node):
+            return None
+        sizes = [largest(size) for size in before]
+        patterns = map(spatial.pattern_of, spatial.nearest_indices(node), sizes)
+        if not dynamic_count((*before, *after)) and all(len(index_runs(found)) <= RUN_LIMIT for found, _ in patterns):
+            return None
     return f"nearest neighbours from {before} to {after} are not whole repetitions"
 
 
@@ -483,6 +490,17 @@ def reducible(*, counted: bool = False, averaged: bool = False) -> Constraint:
         "The number of reduced elements does not change, and w" if counted else "W"
     ) + f"here several sizes change, there are at most {MAX_RANK - 1 if averaged else 4} axes."
     return check
+
+
+def whole_extreme(node: Node, program: ProgramView) -> str | None:
+    """No size changes."""
+    shape = shape_of(argument(node, "self"))
+    return f"a maximum of {shape}, which changes from call to call" if dynamic_count(shape) else None
+
+
+def few_pooled(node: Node, program: ProgramView) -> str | None:
+    """Where several sizes change, there are at most 4 axes."""
+    return _pools_obstacle(shape_of(argument(node, "self")))
 
 
 def _pairs_obstacle(shape: Shape, reduced: int) -> str | None:
@@ -530,6 +548,10 @@ def positive_epsilon(node: Node, program: ProgramView) -> str | None:
     return None if epsilon > 0 else f"eps = {epsilon}: a constant input would be divided by zero"
 
 
+#: Of operators that reduce by a maximum first, and by a sum then.
+exponential_sums = (reducible(counted=True, averaged=True), few_pooled)
+
+
 # -- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -549,6 +571,17 @@ TABLE = SupportTable(
         *_row("mul.Tensor mul.Scalar div.Tensor div.Scalar", number_operand),
         *_row("maximum.default minimum.default"),
         *_row("pow.Tensor_Scalar", exact_power),
+        *_row("trunc.default round.default sign.default log1p.default expm1.default sinh.default cosh.default"),
+        *_row("div.Tensor_mode div.Scalar_mode", number_operand, composed.short_divisors),
+        *_row("fmod.Tensor fmod.Scalar remainder.Tensor remainder.Scalar", composed.powers_of_two),
+        *_row("mish.default log_sigmoid.default", keep=True),
+        *_row("softplus.default", composed.positive_number("beta"), composed.late_threshold, keep=True),
+        *_row("celu.default", composed.positive_number("alpha"), keep=True),
+        *_row("threshold.default", composed.finite_numbers("threshold", "value"), keep=True),
+        *_row("hardshrink.default softshrink.default", composed.positive_number("lambd"), keep=True),
+        *_row("lerp.Scalar", composed.finite_numbers("weight"), keep=True),
+        *_row("clamp.Tensor"),
+        *_row("where.self", composed.masked_constant),
         *_row("relu.default"),
         *_row("hardtanh.default clamp.default", ordered_bounds, keep=True),
         *_row("leaky_relu.default", normal_number("negative_slope"), keep=True),
@@ -556,16 +589,21 @@ TABLE = SupportTable(
         *_row("prelu.default", slope_per_channel, keep=True),
         *_row("glu.default", not_scalar, halves_known, keep=True),
         *_row("_to_copy.default", plain_conversion, passenger=True),
-        *_row("expand_copy.default", not_scalar, known_repeats, passenger=True),
-        *_row("repeat.default", not_scalar, few_repeats, passenger=True),
-        *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", not_scalar, viewable, passenger=True),
+        *_row("expand_copy.default", known_repeats, passenger=True),
+        *_row("repeat.default", few_repeats, passenger=True),
+        *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", viewable, passenger=True),
         *_row("permute_copy.default", passenger=True),
         *_row("slice_copy.Tensor", sliceable, passenger=True),
         *_row("index_select.default", not_scalar, few_runs, passenger=True),
-        *_row("select_copy.int", not_scalar, selects_known, passenger=True),
+        *_row("select_copy.int", selects_known, passenger=True),
+        *_row("index.Tensor", composed.chosen_by_constants, passenger=True),
+        *_row("flip.default", composed.few_reversed, passenger=True),
+        *_row("slice_scatter.default select_scatter.default", composed.written_at_known_places, passenger=True),
+        *_row("copy.default", composed.copied_whole, passenger=True),
         *_row("cat.default", not_scalar, same_ranks, passenger=True),
         *_row("constant_pad_nd.default", pads_what_is_left, float32_number("value"), passenger=True),
         *_row("pixel_shuffle.default", shuffles_a_batch, keep=True, passenger=True),
+        *_row("pixel_unshuffle.default", composed.scales_down, keep=True, passenger=True),
         *_row("linear.default", matrix_weight, keep=True),
         *_row("mm.default bmm.default"),
         *_row("matmul.default", matrix_operands, keep=True),
@@ -575,15 +613,18 @@ TABLE = SupportTable(
         *_row("max_pool2d.default", pool_shape(2), keep=True),
         *_row("avg_pool1d.default", pool_shape(1), keep=True),
         *_row("avg_pool2d.default", pool_shape(2, divides=True)),
-        *_row("adaptive_avg_pool1d.default", divides_evenly(1), keep=True),
-        *_row("_adaptive_avg_pool2d.default", divides_evenly(2)),
+        *_row("adaptive_avg_pool1d.default", few_windows(1), keep=True),
+        *_row("_adaptive_avg_pool2d.default", few_windows(2)),
         *_row("upsample_bilinear2d.vec", image, resize_ratio, keep=True),
         *_row("upsample_nearest2d.vec", image, nearest_ratio, keep=True),
-        *_row("mean.dim", not_scalar, not_narrowed, reducible(averaged=True)),
-        *_row("sum.dim_IntList", not_scalar, not_narrowed, reducible(counted=True, averaged=True)),
-        *_row("var.correction", not_scalar, enough_elements, reducible(averaged=True)),
-        *_row("amax.default amin.default", not_scalar, reducible(counted=True)),
+        *_row("mean.dim", not_narrowed, reducible(averaged=True)),
+        *_row("sum.dim_IntList", not_narrowed, reducible(counted=True, averaged=True)),
+        *_row("var.correction", enough_elements, reducible(averaged=True)),
+        *_row("amax.default amin.default", reducible(counted=True)),
+        *_row("max.default min.default", whole_extreme),
         *_row("_softmax.default", not_scalar),
+        *_row("_log_softmax.default", not_scalar, *exponential_sums),
+        *_row("logsumexp.default", *exponential_sums, keep=True),
         *_row("layer_norm.default", positive_epsilon, few_normalised, keep=True),
         *_row("group_norm.default", positive_epsilon, few_groups, keep=True),
         *(
@@ -606,6 +647,14 @@ TABLE = SupportTable(
 SPECIAL_VALUES = {
     "aten.amax.default": "maximum pooling passes over NaN",
     "aten.amin.default": "maximum pooling passes over NaN",
+    "aten.max.default": "maximum pooling passes over NaN",
+    "aten.min.default": "maximum pooling passes over NaN",
+    "aten.logsumexp.default": "maximum pooling passes over NaN, and exp(NaN) is 0",
+    "aten._log_softmax.default": "maximum pooling passes over NaN, and exp(NaN) is 0",
+    "aten.clamp.Tensor": "the maximum of NaN and a number is the number",
+    "aten.where.self": "the maximum of NaN and a number is the number",
+    "aten.cosh.default": "exp(NaN) is 0",
+    "aten.sign.default": "sign(NaN) is NaN, PyTorch says 0",
     "aten.exp.default": "exp(NaN) is 0",
     "aten.gelu.default": "gelu(inf) is inf, PyTorch says NaN",
     "aten.max_pool1d.default": "maximum pooling passes over NaN",
@@ -636,6 +685,11 @@ def _special_value(node: Node) -> str | None:
     return SPECIAL_VALUES.get(name)
 
 
+def _is_selection(node: Node) -> bool:
+    """Whether an upsampling is lowered to slices, which are worth a delegate no more than other selections."""
+    return str(node.target) == "aten.upsample_nearest2d.vec" and not spatial.nearest_repeats_evenly(node)
+
+
 def _names(operator: str) -> tuple[str, str, str]:
     """The names by which a user may leave an operator out."""
     packet = operator.rpartition(".")[0]
@@ -660,6 +714,8 @@ class XnnpackPartitioner(TablePartitioner):
     def check(self, node: Node, program: ProgramView) -> Verdict:
         """The table's verdict."""
         verdict = super().check(node, program)
+        if verdict.supported and _is_selection(node):
+            verdict = Verdict.yes(passenger=True)
         reason = _special_value(node) if self._options.exact_special_values else None
         if verdict.supported and reason is not None:
             return Verdict.no(f"{reason} (exact_special_values is set)")

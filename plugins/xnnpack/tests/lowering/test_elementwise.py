@@ -183,3 +183,45 @@ def test_nan_stays_nan(function, lower_whole):
     inputs = (x, x.flip(0)) if function in (torch.add, torch.mul) else (x,)
     lowered = lower_whole(function, *inputs)
     assert lowered.run()[0].isnan().tolist() == function(*inputs).isnan().tolist()
+
+
+@pytest.mark.parametrize("exponent", [-4, -1.5, -0.25, 0.25, 0.75, 1, 1.25, 2.5, 3.75, 5, 7, 8])
+def test_powers_of_quarters_agree_with_eager(exponent, matches_eager):
+    matches_eager(lambda x: x**exponent, 0.3 + torch.rand(500))
+
+
+@pytest.mark.parametrize("weight", [-0.5, 0.0, 0.3, 0.5, 1.0, 2.5])
+def test_interpolation_by_a_number_agrees_with_eager(weight, matches_eager):
+    matches_eager(lambda x, y: torch.lerp(x, y, weight), torch.randn(3, 4), torch.randn(4))
+
+
+@pytest.mark.parametrize("which", ["both", "min", "max"])
+def test_bounds_that_are_tensors_agree_with_eager(which, lower_whole):
+    x, low, high = torch.randn(3, 4), torch.randn(4), torch.randn(3, 1)
+    bounds = {"min": low, "max": high} if which == "both" else {which: low}
+
+    def clamp(x, *bounds):
+        return torch.clamp(x, **dict(zip(("min", "max") if which == "both" else (which,), bounds, strict=True)))
+
+    assert torch.equal(lower_whole(clamp, x, *bounds.values()).run()[0], clamp(x, *bounds.values()))
+
+
+MASK = torch.rand(4, 5) > 0.5
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.masked_fill(MASK, -math.inf),
+        lambda x: x.masked_fill(MASK, -1e9),
+        lambda x: torch.where(MASK, x, 0.0),
+        lambda x: torch.where(MASK[0], torch.arange(5.0), x),
+        lambda x: torch.where(torch.zeros(3, 1, 1, 1, dtype=torch.bool), 1.0, x),
+        lambda x: x.tril(1),
+        lambda x: x.triu(-2),
+    ],
+)
+def test_constant_masks_are_exact(function, lower_whole):
+    x = torch.randn(2, 4, 5)
+    x[0, 0, 0], x[0, 1, 1], x[0, 2, 2] = math.inf, -math.inf, 3e38
+    assert torch.equal(lower_whole(function, x).run()[0], function(x))

@@ -15,10 +15,8 @@ def _terms(shape, axes):
     return math.prod(shape[axis] for axis in axes)
 
 
-# A result of rank 0 is refused.
-@pytest.mark.parametrize(
-    ("axes", "keepdim"), [*((axes, True) for axes in AXES), *((axes, False) for axes in AXES[:-1])]
-)
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize("axes", AXES, ids=str)
 @pytest.mark.parametrize("function", [torch.mean, torch.sum], ids=lambda function: function.__name__)
 def test_means_and_sums_agree_with_eager(function, axes, keepdim, matches_eager):
     shape = (2, 5, 4, 6)
@@ -32,6 +30,20 @@ def test_extremes_are_equal_to_eager(axes, lower_whole):
     results = lower_whole(lambda x: (x.amax(axes, True), x.amin(axes, True)), x).run()
     assert torch.equal(results[0], x.amax(axes, True))
     assert torch.equal(results[1], x.amin(axes, True))
+
+
+def test_results_of_rank_0_agree_with_eager(matches_eager):
+    matches_eager(
+        lambda x: (x.mean(), x.sum(), x.amax(), x.amin(), x.var(), x * x.mean(), x[0, 1, 2, 3] - x.amax()),
+        torch.randn(2, 5, 4, 6),
+        terms=240,
+    )
+
+
+@pytest.mark.parametrize("function", [torch.sum, torch.mean, torch.amax, torch.amin], ids=lambda f: f.__name__)
+def test_reductions_of_rank_0_are_the_number_itself(function, lower_whole):
+    x = torch.tensor(-1.5)
+    assert torch.equal(lower_whole(lambda x: 2 * function(x, 0), x).run()[0], torch.tensor(-3.0))
 
 
 @pytest.mark.parametrize("axes", [(1,), (2, 3), (1, 3)], ids=str)
@@ -111,3 +123,23 @@ def test_group_norm_between_convolutions_stays_channels_last(matches_eager):
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.SiLU(), nn.Conv2d(8, 4, 3))
     lowered = matches_eager(module, torch.randn(1, 3, 8, 7), terms=120)
     assert lowered.nodes["StaticTranspose"] == 2
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1])
+def test_logarithms_of_softmax_agree_with_eager(dim, matches_eager):
+    matches_eager(
+        lambda x: (x.log_softmax(dim), x.logsumexp(dim), x.logsumexp(dim, True)), 8 * torch.randn(3, 4, 5, 6), terms=6
+    )
+
+
+def test_logarithms_of_sums_of_infinities_are_infinite(lower_whole):
+    x = torch.tensor([[math.inf, 0.0], [-math.inf, -math.inf], [-math.inf, 1.0]])
+    assert torch.equal(lower_whole(lambda x: x.logsumexp(1), x).run()[0], torch.tensor([math.inf, -math.inf, 1.0]))
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 1000, 1009, 32000])
+def test_extremes_of_long_rows_are_equal_to_eager(count, lower_whole):
+    x = torch.randn(3, count)
+    results = lower_whole(lambda x: (x.amax(1), x.amin(1), x.max(), x.min(), x.max(1)[0]), x).run()
+    for result, expected in zip(results, (x.amax(1), x.amin(1), x.max(), x.min(), x.amax(1)), strict=True):
+        assert torch.equal(result, expected)

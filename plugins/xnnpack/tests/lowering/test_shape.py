@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from delegatekit_xnnpack.lowering.spatial import pattern_of
+
 
 def _numbers(*shape):
     return torch.arange(1.0, 1.0 + torch.Size(shape).numel()).reshape(shape)
@@ -99,3 +101,52 @@ def test_a_returned_input_and_a_result_returned_twice_are_copied(lower_whole):
 
     results = lower_whole(function, x).run()
     assert [torch.equal(result, want) for result, want in zip(results, function(x), strict=True)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.flip(2),
+        lambda x: x.flip(0, -1),
+        lambda x: x.roll((1, -2), (2, 3)),
+        lambda x: x[:, [2, 0, 1]],
+        lambda x: x[:, :, [[3], [0], [1]], [2, 2, 3, 4]],
+        lambda x: x[-1:, [-1]],
+        lambda x: F.pad(x, (2, 1, 1, 3), mode="reflect"),
+        lambda x: F.pad(x, (2, 1, 0, 3), mode="replicate"),
+        lambda x: F.pad(x, (2, 1, 1, 0), mode="circular"),
+        lambda x: x.slice_scatter(x[:, 1:] * 0.5, 1, 1, 3),
+        lambda x: x.slice_scatter(x[..., :2] + 1.0, 3, 0, 2),
+        lambda x: x.select_scatter(x[:, 0] + 1.0, 1, -1),
+        lambda x: F.pixel_unshuffle(x[:, :, :4], 2),
+        lambda x: F.interpolate(x, size=(7, 9)),
+        lambda x: F.interpolate(x[:, :, :4], scale_factor=1.5),
+        lambda x: F.interpolate(x[:, :, :4], scale_factor=0.5),
+        lambda x: F.interpolate(x[0], scale_factor=2.0),
+    ],
+)
+def test_selections_beside_an_operator_are_equal_to_eager(function, lower_whole):
+    x = torch.randn(2, 3, 5, 6)
+    lowered = lower_whole(lambda x: -function(x), x)
+    assert torch.equal(lowered.run()[0], -function(x))
+
+
+def test_a_periodic_selection_is_cut_by_period():
+    assert pattern_of([0, 0, 1, 2, 2, 3], 4) == ([0, 0, 1], 2)
+    assert pattern_of([0, 2, 4], 6) == ([0], 2)
+    assert pattern_of([0, 0, 1, 2, 3], 4) == ([0, 0, 1, 2, 3], 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (lambda x: -x.flip(1), "30 elements are reversed"),
+        (lambda x: x[[0, 1], [0, 1]], "of several axes together: XNNPACK has no gather"),
+        (lambda x: x[:, list(range(0, 30, 1))[::-1]], "30 separate runs of indices"),
+        (lambda x: x[:, (x[0] > 0).long()], "is int64: only float32, float16 and bfloat16 are taken"),
+        (lambda x: x.slice_scatter(x[:, ::2], 1, 0, 30, 2), "step 2: XNNPACK's slices have no step"),
+        (lambda x: F.pixel_unshuffle(x.view(1, 2, 30), 2), "rank 3: only (N, C, H, W) is taken"),
+    ],
+)
+def test_selections_that_are_refused_say_why(model, reason, refusals):
+    assert any(reason in why for why in refusals(model, torch.randn(2, 30)))

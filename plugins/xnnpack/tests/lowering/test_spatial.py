@@ -219,3 +219,24 @@ def test_a_patch_embedding_flattens_without_a_transpose(matches_eager):
 
     lowered = matches_eager(Embedding(), torch.randn(2, 3, 12, 16), terms=48)
     assert lowered.nodes == {"StaticTranspose": 1, "Conv2d": 1, "StaticReshape": 1, "Multiply": 1}
+
+
+@pytest.mark.parametrize("size", [(4, 3), (5, 8), (1, 7), (12, 2)], ids=str)
+@pytest.mark.parametrize("pool", [nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d])
+def test_adaptive_windows_of_any_size_agree_with_eager(pool, size, matches_eager):
+    matches_eager(nn.Sequential(nn.Conv2d(3, 4, 1), pool(size)), torch.randn(2, 3, 9, 8), terms=8)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Conv3d(3, 4, 3, padding=1),
+        nn.Conv3d(4, 4, 3, stride=2, padding=1, groups=4),
+        nn.ConvTranspose3d(3, 4, 3, stride=2, padding=1, output_padding=1),
+        nn.Sequential(nn.Conv3d(3, 6, 3), nn.BatchNorm3d(6), nn.ReLU(), nn.MaxPool3d(2), nn.Conv3d(6, 4, (1, 3, 2))),
+        nn.Sequential(nn.AvgPool3d(3, 2, 1, count_include_pad=False), nn.AdaptiveAvgPool3d((2, 3, 2))),
+    ],
+)
+def test_volumes_agree_with_eager(module, matches_eager):
+    channels = next((layer.in_channels for layer in module.modules() if hasattr(layer, "in_channels")), 3)
+    matches_eager(module, torch.randn(2, channels, 6, 8, 7), terms=256)

@@ -16,7 +16,7 @@ from ..formats import activation_format
 from ..graph import Format, Graph
 from ..options import XnnpackOptions
 from ..precision import FLOATS
-from . import elementwise, linear, quantization, reduction, shape, spatial
+from . import elementwise, functions, linear, quantization, reduction, shape, spatial, steps
 from .context import Lowering, ProgramBuilder
 
 __all__ = ["LOWERINGS", "build_graph"]
@@ -24,11 +24,13 @@ __all__ = ["LOWERINGS", "build_graph"]
 #: Operator name -> the function that lowers it.
 LOWERINGS: dict[str, Lowering] = {
     **elementwise.LOWERINGS,
+    **functions.LOWERINGS,
     **linear.LOWERINGS,
     **quantization.LOWERINGS,
     **reduction.LOWERINGS,
     **shape.LOWERINGS,
     **spatial.LOWERINGS,
+    **steps.LOWERINGS,
 }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
+
+from delegatekit_api import ProgramView
 
 from .. import operators as ops
 from ..arguments import argument, shape_of
@@ -53,6 +54,12 @@ def _with_alpha(kind: BinaryKind, *, reverse: bool = False) -> Lowering:
     return lower
 
 
+def arithmetic(b: ProgramBuilder, kind: BinaryKind, left: Tensor | float, right: Tensor | float) -> Tensor:
+    """A broadcasting elementwise function of tensors and numbers."""
+    first, second = (b.scalar(item) if isinstance(item, int | float) else item for item in (left, right))
+    return b.binary(kind, first, second)
+
+
 def _scaled_operand(b: ProgramBuilder, item: Node | float, factor: float) -> Tensor:
     if isinstance(item, int | float):
         return b.scalar(item * factor)
@@ -86,33 +93,33 @@ def _scaled(kind: UnaryKind, factor: float) -> Lowering:
     return lower
 
 
-def _identity(b: ProgramBuilder, x: Tensor) -> Tensor:
-    return x
-
-
-def _cube(b: ProgramBuilder, x: Tensor) -> Tensor:
-    return b.binary(BinaryKind.MULTIPLY, b.unary(UnaryKind.SQUARE, x), x)
-
-
 def _square(b: ProgramBuilder, x: Tensor) -> Tensor:
     return b.unary(UnaryKind.SQUARE, x)
 
 
-#: Exponent -> what computes the power as precisely as PyTorch does.
-POWERS: dict[float, Callable[[ProgramBuilder, Tensor], Tensor]] = {
-    -2.0: lambda b, x: reciprocal(b, _square(b, x)),
-    -1.0: reciprocal,
-    -0.5: _inverse_root,
-    0.5: lambda b, x: b.unary(UnaryKind.SQUARE_ROOT, x),
-    1.0: _identity,
-    2.0: _square,
-    3.0: _cube,
-    4.0: lambda b, x: _square(b, _square(b, x)),
-}
+def exact_exponent(exponent: float) -> bool:
+    """Whether squares, square roots and products make the power: whole numbers to 8, and quarters to 4."""
+    return exponent != 0 and float(4 * exponent).is_integer() and abs(exponent) <= (8 if exponent % 1 == 0 else 4)
 
 
 def _power(b: ProgramBuilder, node: Node) -> Tensor:
-    return POWERS[float(argument(node, "exponent"))](b, b.tensor(argument(node, "self")))
+    exponent, x = float(argument(node, "exponent")), b.tensor(argument(node, "self"))
+    whole, part = divmod(abs(exponent), 1.0)
+    factors = []
+    root = b.unary(UnaryKind.SQUARE_ROOT, x) if part else x
+    if part in (0.5, 0.75):
+        factors.append(root)
+    if part in (0.25, 0.75):
+        factors.append(b.unary(UnaryKind.SQUARE_ROOT, root))
+    square = x
+    for bit in range(int(whole).bit_length()):
+        square = _square(b, square) if bit else x
+        if int(whole) >> bit & 1:
+            factors.append(square)
+    result = factors.pop()
+    while factors:
+        result = b.binary(BinaryKind.MULTIPLY, result, factors.pop())
+    return result if exponent > 0 else reciprocal(b, result)
 
 
 # -- activations -----------------------------------------------------------------------------------------------------
@@ -142,6 +149,55 @@ def _clamp(b: ProgramBuilder, node: Node) -> Tensor:
     return b.clamp(b.tensor(node.args[0]), *clamp_bounds(node))  # type: ignore[arg-type]
 
 
+def _clamp_between(b: ProgramBuilder, node: Node) -> Tensor:
+    x = b.tensor(argument(node, "self"))
+    for kind, name in ((BinaryKind.MAXIMUM, "min"), (BinaryKind.MINIMUM, "max")):
+        bound = argument(node, name)
+        if bound is not None:
+            x = b.binary(kind, x, b.tensor(bound))
+    return x
+
+
+def _lerp(b: ProgramBuilder, node: Node) -> Tensor:
+    start, end, weight = b.tensor(argument(node, "self")), b.tensor(argument(node, "end")), argument(node, "weight")
+    way = b.binary(BinaryKind.SUBTRACT, end, start)
+    if abs(weight) < 0.5:
+        return b.binary(BinaryKind.ADD, start, arithmetic(b, BinaryKind.MULTIPLY, way, weight))
+    return b.binary(BinaryKind.SUBTRACT, end, arithmetic(b, BinaryKind.MULTIPLY, way, 1.0 - weight))
+
+
+# -- masks -----------------------------------------------------------------------------------------------------------
+
+
+def filled_by_mask(node: Node, program: ProgramView) -> tuple[torch.Tensor, torch.Tensor, Node] | None:
+    """Where `where` takes constants, which (broadcast to the mask's shape or further), and what it keeps elsewhere.
+
+    None if the mask is computed, or both sides are.
+    """
+    mask = program.constant(argument(node, "condition"))
+    sides = [argument(node, name) for name in ("self", "other")]
+    known = [program.constant(side) for side in sides]
+    if mask is None or (known[0] is None) == (known[1] is None):
+        return None
+    taken = 0 if known[0] is not None else 1
+    fill = known[taken]
+    assert fill is not None
+    return mask if taken == 0 else ~mask, fill.detach().to(torch.float32), sides[1 - taken]
+
+
+def _where(b: ProgramBuilder, node: Node) -> Tensor:
+    # Bounds that are one number where the mask says so, and infinite elsewhere.
+    found = filled_by_mask(node, b.view)
+    assert found is not None
+    mask, fill, kept = found
+    x = b.tensor(kept)
+    for kind, absent in ((BinaryKind.MAXIMUM, -math.inf), (BinaryKind.MINIMUM, math.inf)):
+        bound = torch.where(mask, fill, absent)
+        if not bool((bound == absent).all()):
+            x = b.binary(kind, x, Tensor.dense(b.constant(bound)))
+    return x if x.shape == shape_of(node) else expand(b, x, shape_of(node))
+
+
 def _hardsigmoid(b: ProgramBuilder, node: Node) -> Tensor:
     shifted = b.binary(BinaryKind.ADD, b.tensor(node.args[0]), b.scalar(3.0))  # type: ignore[arg-type]
     return b.binary(BinaryKind.DIVIDE, b.clamp(shifted, 0.0, 6.0), b.scalar(6.0))
@@ -160,7 +216,9 @@ def _elu(b: ProgramBuilder, node: Node) -> Tensor:
 
 def _prelu(b: ProgramBuilder, node: Node) -> Tensor:
     x, slope = b.tensor(argument(node, "self")), b.tensor(argument(node, "weight"))
-    if len(x.shape) > 1 and slope.value.size != 1:
+    if not x.shape:
+        slope = b.reshape(slope, ())
+    elif len(x.shape) > 1 and slope.value.size != 1:
         slope = b.reshape(slope, (slope.value.size, *[1] * (len(x.shape) - 2)))
     return b.binary(BinaryKind.PRELU, x, slope)
 
@@ -266,6 +324,9 @@ LOWERINGS: dict[str, Lowering] = {
     "aten.relu.default": _clamp,
     "aten.hardtanh.default": _clamp,
     "aten.clamp.default": _clamp,
+    "aten.clamp.Tensor": _clamp_between,
+    "aten.lerp.Scalar": _lerp,
+    "aten.where.self": _where,
     "aten.hardsigmoid.default": _hardsigmoid,
     "aten.leaky_relu.default": _leaky_relu,
     "aten.elu.default": _elu,

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from .. import operators as ops
 from ..arguments import argument, axes_of, axis_of, rank_of, shape_of
 from ..graph import Shape, Value
@@ -21,6 +23,8 @@ from .context import Lowering, ProgramBuilder
 if TYPE_CHECKING:
     from torch.fx import Node
 
+#: Elements of a row that are not worth two steps to find their maximum, and those that XNNPACK compares at once.
+_SHORT_ROW, _VECTOR = 256, 8
 #: A matrix product adds one element after another: longer rows are summed in two steps, to lose less to rounding.
 _ROW_LIMIT = 1024
 
@@ -197,27 +201,49 @@ def _centred(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> tuple[Tensor,
 def _extreme(*, maximum: bool) -> Lowering:
     def lower(b: ProgramBuilder, node: Node) -> Tensor:
         x = b.tensor(argument(node, "self"))
-        x = x if maximum else b.unary(UnaryKind.NEGATE, x)
-        if dynamic_count(x.shape) < 2:
-            for start, stop in _stored_runs(x, _reduction_axes(node)):
-                x = _maximum_of_run(b, x, start, stop)
-        else:
-            x = _maximum_of_axes(b, x, _reduction_axes(node))
-        return b.reshape(x if maximum else b.unary(UnaryKind.NEGATE, x), shape_of(node))
+        whole = str(node.target) in ("aten.max.default", "aten.min.default")
+        axes = tuple(range(len(x.shape))) if whole else _reduction_axes(node)
+        result = _maximum(b, x if maximum else b.unary(UnaryKind.NEGATE, x), axes)
+        return b.reshape(result if maximum else b.unary(UnaryKind.NEGATE, result), shape_of(node))
 
     return lower
+
+
+def _maximum(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
+    """The maximum over logical axes of known sizes, which stay with size 1; perhaps with axes of size 1 in front."""
+    if dynamic_count(x.shape) > 1:
+        return _maximum_of_axes(b, x, axes)
+    for start, stop in _stored_runs(x, axes):
+        x = _maximum_of_run(b, x, start, stop)
+    return x
 
 
 def _maximum_of_run(b: ProgramBuilder, x: Tensor, start: int, stop: int) -> Tensor:
     stored = x.value.shape
     outer, inner = math.prod(stored[:start]), math.prod(stored[stop:])
     count = largest(math.prod(stored[start:stop]))
-    rows = b.reshaped(x.value, (outer, count, inner))
+    value = x.value
     if inner == 1:
-        # Pooling works along channels: rows become columns first.
-        rows, outer, inner = b.transposed(rows, (2, 1, 0)), 1, outer
+        # Pooling works along channels. A long row is cut into columns of its own, whose maxima are a shorter row.
+        width = _column_count(count)
+        if width > 1:
+            value, count = _column_maxima(b, value, outer, count // width, width), width
+        # Rows become columns.
+        value, outer, inner = b.transposed(b.reshaped(value, (outer, count, 1)), (2, 1, 0)), 1, outer
+    return _with_run_reduced(b, x, _column_maxima(b, value, outer, count, inner), start, stop)
+
+
+def _column_maxima(b: ProgramBuilder, value: Value, outer: Size, count: int, inner: Size) -> Value:
     operator = ops.Pool(PoolKind.MAXIMUM, Padding(), (count, 1), (count, 1))
-    return _with_run_reduced(b, x, b.emit(operator, b.reshaped(rows, (outer, count, 1, inner))), start, stop)
+    return b.emit(operator, b.reshaped(value, (outer, count, 1, inner)))
+
+
+def _column_count(count: int) -> int:
+    """How many columns a row of so many elements is cut into: a number like its root, or 1 if it is short or odd."""
+    if count < _SHORT_ROW:
+        return 1
+    divisor = next(size for size in range(math.isqrt(count), 0, -1) if count % size == 0)
+    return divisor if divisor >= _VECTOR else 1
 
 
 def _maximum_of_axes(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -248,6 +274,25 @@ def _softmax(b: ProgramBuilder, node: Node) -> Tensor:
     order = tuple(len(x.order) - 1 if at == last else at - (at > last) for at in x.order)
     value = b.stored(x, order)
     return Tensor(b.emit(ops.Unary(UnaryKind.SOFTMAX), value), order)
+
+
+def _log_softmax(b: ProgramBuilder, node: Node) -> Tensor:
+    x = b.tensor(argument(node, "self"))
+    axes = (axis_of(argument(node, "dim"), len(x.shape)),)
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    below = b.binary(BinaryKind.SUBTRACT, x, b.reshape(_maximum(b, x, axes), kept))
+    scale = b.reshape(total(b, b.unary(UnaryKind.EXP, below), axes), kept)
+    return b.binary(BinaryKind.SUBTRACT, below, b.unary(UnaryKind.LOG, scale))
+
+
+def _log_sum_exp(b: ProgramBuilder, node: Node) -> Tensor:
+    x, axes = b.tensor(argument(node, "self")), _reduction_axes(node)
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    # An infinite maximum, less itself, would be NaN.
+    largest_number = torch.finfo(torch.float32).max
+    shift = b.reshape(b.clamp(_maximum(b, x, axes), -largest_number, largest_number), kept)
+    scale = b.reshape(total(b, b.unary(UnaryKind.EXP, b.binary(BinaryKind.SUBTRACT, x, shift)), axes), kept)
+    return b.reshape(b.binary(BinaryKind.ADD, b.unary(UnaryKind.LOG, scale), shift), shape_of(node))
 
 
 def _layer_norm(b: ProgramBuilder, node: Node) -> Tensor:
@@ -294,7 +339,11 @@ LOWERINGS: dict[str, Lowering] = {
     "aten.var.correction": _variance,
     "aten.amax.default": _extreme(maximum=True),
     "aten.amin.default": _extreme(maximum=False),
+    "aten.max.default": _extreme(maximum=True),
+    "aten.min.default": _extreme(maximum=False),
     "aten._softmax.default": _softmax,
+    "aten._log_softmax.default": _log_softmax,
+    "aten.logsumexp.default": _log_sum_exp,
     "aten.layer_norm.default": _layer_norm,
     "aten.group_norm.default": _group_norm,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch.fx import Node
 
 from delegatekit_api import ProgramView
@@ -11,8 +12,9 @@ from delegatekit_api import ProgramView
 from ..arguments import argument, axis_of, rank_of, shape_of, size_argument
 from ..joined import Joined, parts_of, viewed
 from ..layout import Tensor
-from ..sizes import Size, largest, minimum
+from ..sizes import Dynamic, Size, largest, minimum
 from .context import Lowering, ProgramBuilder
+from .elementwise import expand
 
 
 def _reshape_to_result(b: ProgramBuilder, node: Node) -> Tensor | Joined:
@@ -80,12 +82,85 @@ def selected_indices(node: Node, program: ProgramView) -> list[int] | None:
     return None if indices is None else [int(index) for index in indices.reshape(-1).tolist()]
 
 
-def _index_select(b: ProgramBuilder, node: Node) -> Tensor:
-    x = b.tensor(argument(node, "self"))
-    axis = axis_of(argument(node, "dim"), len(x.shape))
-    indices = selected_indices(node, b.view)
-    assert indices is not None
+def chosen(b: ProgramBuilder, x: Tensor, axis: int, indices: Sequence[int]) -> Tensor:
+    """The elements of these indices along an axis."""
     return b.concatenated([b.slice(x, axis, first, count) for first, count in index_runs(indices)], axis)
+
+
+def _index_select(b: ProgramBuilder, node: Node) -> Tensor:
+    x, indices = b.tensor(argument(node, "self")), selected_indices(node, b.view)
+    assert indices is not None
+    return chosen(b, x, axis_of(argument(node, "dim"), len(x.shape)), indices)
+
+
+def indices_of_axes(node: Node, program: ProgramView) -> dict[int, list[int]] | None:
+    """Axis -> its indices, of an indexing whose tensors are constants and choose along each axis by itself.
+
+    They stand one behind the other, and all but one axis of each has size 1: axes stay where they are. Indices are
+    counted from the front. None for every other indexing.
+    """
+    places = [(axis, index) for axis, index in enumerate(argument(node, "indices")) if index is not None]
+    if not places or [axis for axis, _ in places] != list(range(places[0][0], places[0][0] + len(places))):
+        return None
+    found: dict[int, list[int]] = {}
+    for number, (axis, operand) in enumerate(places):
+        data = program.constant(operand)
+        if data is None or data.dtype not in (torch.int64, torch.int32) or data.dim() > len(places):
+            return None
+        own = data.dim() - len(places) + number  # where the index's own axis is, counted as in NumPy's broadcasting
+        if data.numel() != (data.shape[own] if own >= 0 else 1):
+            return None
+        size = shape_of(argument(node, "self"))[axis]
+        if isinstance(size, Dynamic) and bool((data < 0).any()):
+            return None
+        found[axis] = [axis_of(int(index), largest(size)) for index in data.reshape(-1).tolist()]
+    return found
+
+
+def _index(b: ProgramBuilder, node: Node) -> Tensor:
+    x, found = b.tensor(argument(node, "self")), indices_of_axes(node, b.view)
+    assert found is not None
+    for axis, indices in found.items():
+        x = chosen(b, x, axis, indices)
+    return x
+
+
+def flipped_axes(node: Node) -> list[int]:
+    """The axes that a flip reverses."""
+    return [axis_of(dim, rank_of(argument(node, "self"))) for dim in argument(node, "dims")]
+
+
+def _flip(b: ProgramBuilder, node: Node) -> Tensor:
+    x = b.tensor(argument(node, "self"))
+    for axis in flipped_axes(node):
+        x = chosen(b, x, axis, range(largest(x.shape[axis]))[::-1])
+    return x
+
+
+def _slice_scatter(b: ProgramBuilder, node: Node) -> Tensor:
+    axis, start, end, _ = slice_bounds(node)
+    return _overwritten(b, node, axis, largest(start or 0), largest(end or 0), b.tensor(argument(node, "src")))
+
+
+def _select_scatter(b: ProgramBuilder, node: Node) -> Tensor:
+    shape = shape_of(node)
+    axis = axis_of(argument(node, "dim"), len(shape))
+    index = axis_of(argument(node, "index"), largest(shape[axis]))
+    source = b.reshape(b.tensor(argument(node, "src")), (*shape[:axis], 1, *shape[axis + 1 :]))
+    return _overwritten(b, node, axis, index, index + 1, source)
+
+
+def _overwritten(b: ProgramBuilder, node: Node, axis: int, start: int, end: int, source: Tensor) -> Tensor:
+    """The call's first operand with `source` from `start` to `end`."""
+    x = b.tensor(argument(node, "self"))
+    size = largest(x.shape[axis])
+    pieces = [(x, 0, start), (source, 0, end - start), (x, end, size - end)]
+    return b.concatenated([b.slice(tensor, axis, first, count) for tensor, first, count in pieces if count], axis)
+
+
+def _copied(b: ProgramBuilder, node: Node) -> Tensor:
+    source = b.tensor(argument(node, "src"))
+    return source if source.shape == shape_of(node) else expand(b, source, shape_of(node))
 
 
 def _select(b: ProgramBuilder, node: Node) -> Tensor:
@@ -129,6 +204,13 @@ def _pixel_shuffle(b: ProgramBuilder, node: Node) -> Tensor:
     return b.from_nhwc(b.reshaped(stored, (batch, height * factor, width * factor, channels)))
 
 
+def _pixel_unshuffle(b: ProgramBuilder, node: Node) -> Tensor:
+    x, factor = b.tensor(argument(node, "self")), argument(node, "downscale_factor")
+    batch, channels, height, width = x.shape
+    cells = b.reshape(x, (batch, channels, height // factor, factor, width // factor, factor))
+    return b.reshape(cells.permuted((0, 1, 3, 5, 2, 4)), shape_of(node))
+
+
 LOWERINGS: dict[str, Lowering] = {
     "aten.view_copy.default": _reshape_to_result,
     "aten.squeeze_copy.dims": _reshape_to_result,
@@ -137,7 +219,13 @@ LOWERINGS: dict[str, Lowering] = {
     "aten.slice_copy.Tensor": _slice,
     "aten.select_copy.int": _select,
     "aten.index_select.default": _index_select,
+    "aten.index.Tensor": _index,
+    "aten.flip.default": _flip,
+    "aten.slice_scatter.default": _slice_scatter,
+    "aten.select_scatter.default": _select_scatter,
+    "aten.copy.default": _copied,
     "aten.cat.default": _cat,
     "aten.constant_pad_nd.default": _constant_pad,
     "aten.pixel_shuffle.default": _pixel_shuffle,
+    "aten.pixel_unshuffle.default": _pixel_unshuffle,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from ..operators import ConvolutionKind, Padding, PoolKind
 from ..sizes import dynamic_count, largest
 from .context import Lowering, ProgramBuilder
 from .elementwise import expand
+from .shape import chosen
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -175,13 +175,31 @@ def _average_pool(spatial: int) -> Lowering:
 def _adaptive_average_pool(spatial: int) -> Lowering:
     def lower(b: ProgramBuilder, node: Node) -> Tensor:
         x = _as_feature_map(b, b.tensor(argument(node, "self")), spatial)
-        height, width = _as_pair(static(shape_of(node)[-spatial:]), 1)
-        tall, wide = static(x.shape[2:])
-        kernel = (tall // height, wide // width)
-        operator = ops.Pool(PoolKind.AVERAGE, Padding(), kernel, kernel)
-        return b.reshape(b.from_nhwc(b.emit(operator, b.nhwc(x))), shape_of(node))
+        before = static(x.shape[2:])
+        after = _as_pair(static(shape_of(node)[-spatial:]), 1)
+        if all(old % new == 0 for old, new in zip(before, after, strict=True)):
+            x = _averages(b, x, (before[0] // after[0], before[1] // after[1]))
+        else:
+            # Rows first, then columns, each window by itself: all have as many columns as rows.
+            for axis in (0, 1):
+                x = _adaptive_averages(b, x, axis, before[axis], after[axis])
+        return b.reshape(x, shape_of(node))
 
     return lower
+
+
+def _averages(b: ProgramBuilder, x: Tensor, kernel: Pair) -> Tensor:
+    return b.from_nhwc(b.emit(ops.Pool(PoolKind.AVERAGE, Padding(), kernel, kernel), b.nhwc(x)))
+
+
+def _adaptive_averages(b: ProgramBuilder, x: Tensor, axis: int, old: int, new: int) -> Tensor:
+    windows = [(place * old // new, -(-(place + 1) * old // new)) for place in range(new)]
+    means = []
+    for first, last in windows:
+        size = last - first
+        piece = b.slice(x, 2 + axis, first, size)
+        means.append(_averages(b, piece, (size, 1) if axis == 0 else (1, size)))
+    return b.concatenated(means, 2 + axis)
 
 
 # -- resizing --------------------------------------------------------------------------------------------------------
@@ -197,6 +215,10 @@ def _upsample_nearest(b: ProgramBuilder, node: Node) -> Tensor:
     x = b.tensor(argument(node, "input"))
     batch, channels, height, width = x.shape
     _, _, tall, wide = shape_of(node)
+    if not nearest_repeats_evenly(node):
+        for axis, indices in zip((2, 3), nearest_indices(node), strict=True):
+            x = _repeated_pattern(b, x, axis, indices)
+        return x
     factors = (largest(tall // height), largest(wide // width))
     if dynamic_count(x.shape) > 1:
         return _repeated_pixels(b, x, factors)
@@ -220,6 +242,29 @@ def _repeated_pixels(b: ProgramBuilder, x: Tensor, factors: Pair) -> Tensor:
     return b.from_nhwc(b.emit(operator, b.nhwc(x), b.filled((channels, *factors, 1), 1.0).value))
 
 
+def pattern_of(indices: Sequence[int], size: int) -> tuple[list[int], int]:
+    """The shortest beginning of `indices` that says them all, and how far along the axis it moves on from each to next.
+
+    Of 0 0 1 2 2 3 (of 4), it is 0 0 1, and 2.
+    """
+    for length in range(1, len(indices) + 1):
+        step = size * length // len(indices)
+        fits = len(indices) % length == 0 and size * length % len(indices) == 0
+        pattern = list(indices[:length])
+        if fits and max(pattern) < step:
+            periods = range(0, len(indices), length)
+            if all(indices[at + i] == pattern[i] + at // length * step for at in periods for i in range(length)):
+                return pattern, step
+    return list(indices), size
+
+
+def _repeated_pattern(b: ProgramBuilder, x: Tensor, axis: int, indices: Sequence[int]) -> Tensor:
+    pattern, step = pattern_of(indices, largest(x.shape[axis]))
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    periods = b.reshape(x, (*before, len(indices) // len(pattern), step, *after))
+    return b.reshape(chosen(b, periods, axis + 1, pattern), (*before, len(indices), *after))
+
+
 def resize_is_exact(node: Node) -> bool:
     """Whether the sizes are in the very ratio by which PyTorch computes sample positions."""
     factors = argument(node, "scale_factors")
@@ -229,21 +274,34 @@ def resize_is_exact(node: Node) -> bool:
     return all(old * factor == new for old, factor, new in zip(before, factors, after, strict=True))
 
 
+def nearest_indices(node: Node) -> list[list[int]]:
+    """The row, and the column, that PyTorch's nearest-neighbour upsampling takes for each of the result's.
+
+    It computes them in single precision: for a few sizes they fall one short of the exact ones. Of sizes that change,
+    those of the largest call.
+    """
+    found = []
+    for before, after in zip(shape_of(argument(node, "input"))[2:], shape_of(node)[2:], strict=True):
+        old, new = largest(before), largest(after)
+        scale = torch.tensor(old / new, dtype=torch.float32)
+        source = (torch.arange(new, dtype=torch.float32) * scale).floor().clamp(max=old - 1)
+        found.append([int(index) for index in source.tolist()])
+    return found
+
+
 def nearest_repeats_evenly(node: Node) -> bool:
     """Whether nearest-neighbour upsampling repeats every row and column equally often.
 
-    PyTorch computes source indices in single precision; for a few sizes they fall one short of the exact ones. Of sizes
-    that change, the largest has the indices of all others, as their ratio is the same.
+    Of sizes that change, the largest has the indices of all others, as their ratio is the same.
     """
     for before, after in zip(shape_of(argument(node, "input"))[2:], shape_of(node)[2:], strict=True):
         if after % before != 0 or not isinstance(after // before, int):
             return False
-        old, new = largest(before), largest(after)
-        scale = torch.tensor(old / new, dtype=torch.float32)
-        source = (torch.arange(new, dtype=torch.float32) * scale).floor().clamp(max=old - 1)
-        if not torch.equal(source, (torch.arange(new) // math.floor(new / old)).float()):
-            return False
-    return True
+    sizes = zip(nearest_indices(node), shape_of(argument(node, "input"))[2:], strict=True)
+    return all(
+        indices == [index // (len(indices) // largest(size)) for index in range(len(indices))]
+        for indices, size in sizes
+    )
 
 
 LOWERINGS: dict[str, Lowering] = {
