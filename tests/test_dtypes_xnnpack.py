@@ -1,4 +1,4 @@
-"""Dtypes with XNNPACK, which takes float32 only: what it takes, what it leaves, and the conversions between.
+"""Dtypes with XNNPACK, which takes float32, float16 and bfloat16: what it takes, what it leaves, what it converts.
 
 The cases are those of the core's sweep (core/tests/dtypes_table.py) that have a float32, or a narrow float, which the
 core computes in float32 where the runtime's kernel would sum up in the narrow type.

@@ -65,15 +65,15 @@ def numbers(value: Value) -> torch.Tensor:
 
 
 def narrowed(weight: torch.Tensor) -> torch.Tensor:
-    """A float32 weight (outputs and inputs first, in any order) as float16; itself where that would lose too much.
+    """A float32 weight (outputs and inputs are its first two axes) as float16; itself where that would lose too much.
 
     Rounding to float16 costs 2^-11 of each number, and for subnormal ones 2^-25 in all. So each output and each input
     must have a normal number, or none but 0; and none may be too large.
     """
     finfo = torch.finfo(torch.float16)
     sizes = weight.abs()
-    for axis in range(min(2, weight.dim())):
-        largest = sizes.amax([other for other in range(weight.dim()) if other != axis]) if weight.dim() > 1 else sizes
+    for axis in (0, 1):
+        largest = sizes.amax([other for other in range(weight.dim()) if other != axis])
         if not bool(((largest == 0) | ((largest >= finfo.tiny) & (largest <= finfo.max))).all()):
             return weight
     return weight.to(torch.float16)

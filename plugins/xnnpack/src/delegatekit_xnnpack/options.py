@@ -25,16 +25,16 @@ class XnnpackOptions(BackendOptions):
     )
     half_precision: str = option(
         "float16",
-        help='How float16 programs compute: "float16" uses XNNPACK\'s float16 operators where they are as good as '
-        'PyTorch\'s, sums of more than 1024 terms and compound operators compute in float32; "float32" computes all '
-        "in float32 between conversions, as PyTorch does. Weights are stored as float16 either way.",
+        help='How float16 programs compute: "float16" uses XNNPACK\'s float16 operators where they are good enough; '
+        "sums of more than 1024 terms, and operators that are several of XNNPACK's, compute in float32. "
+        '"float32" computes all in float32 and rounds the results. Weights are stored as float16 either way.',
         choices=("float16", "float32"),
     )
     weights: str = option(
         "float32",
         help='How the constant weights of linear layers and convolutions in float32 are stored: "float16" halves the '
         "file and computes in float32 with the weights rounded. A weight with numbers that float16 cannot hold stays "
-        "float32.",
+        "float32. Weights of bfloat16 programs are stored likewise.",
         choices=("float32", "float16"),
     )
     exact_special_values: bool = option(

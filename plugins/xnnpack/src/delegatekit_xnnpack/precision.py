@@ -12,9 +12,8 @@ exact, or rounded once                   Abs Add Ceiling Copy Div Floor GlobalAv
 up to 2                                  ELU Hardswish LeakyReLU StaticResizeBilinear2D
 right, but NaN becomes the lower bound   Clamp, and clamps inside other nodes. Those of float32 keep NaN, so a clamp is
                                          one of float32 unless it moves into the node before it (see `passes`)
-sums rounded at every step, with         BatchMatrixMultiply Conv2d FullyConnected: 4096 ones add up to 2048
-AVX512-FP16 and on Arm; in float32
-otherwise
+sums rounded at every step with          BatchMatrixMultiply Conv2d FullyConnected: 4096 ones add up to 2048. With F16C
+AVX512-FP16                              only, they are summed in float32. (Arm has float16 sums, too: not measured.)
 sums rounded at every step everywhere    AvgPooling2d DepthwiseConv2d (of at most so many terms as the window has)
 too inexact or wrong for some numbers    Cos Exp Gelu Log Sigmoid Sin Softmax SquareRoot Tanh (exp up to 10, and inf for
                                          exp(10.75); cos(-57920) is 18448; tanh(4) is 1.001)
@@ -31,7 +30,7 @@ and products of computed matrices are refused. So bfloat16 computes in float32 t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -85,6 +84,10 @@ def fits_float16(number: float) -> bool:
 # -- rules: whether an operator computes in float16 as well as PyTorch does --------------------------------------------
 
 
+#: Whether a node may compute in its own type.
+_Rule = Callable[["Node", "ProgramView"], bool]
+
+
 def _always(node: Node, program: ProgramView) -> bool:
     return True
 
@@ -108,7 +111,7 @@ def _is_float16(operand: Node, program: ProgramView) -> bool:
     return number is not None and number.numel() == 1 and fits_float16(float(number))
 
 
-def _normal(*names: str) -> Callable[[Node, ProgramView], bool]:
+def _normal(*names: str) -> _Rule:
     """Attributes are 0 or normal numbers of float16."""
     finfo = torch.finfo(torch.float16)
 
@@ -162,24 +165,20 @@ def _repeats_by_product(node: Node, program: ProgramView) -> bool:
 
 
 #: Operators that move or choose elements.
-_MOVES: Final[Mapping[str, Callable[[Node, ProgramView], bool]]] = {
-    f"aten.{name}": _regroups_nothing
-    for name in (
-        "view_copy.default",
-        "unsqueeze_copy.default",
-        "squeeze_copy.dims",
-        "permute_copy.default",
-        "slice_copy.Tensor",
-        "select_copy.int",
-        "index_select.default",
-        "cat.default",
-        "pixel_shuffle.default",
-        "_to_copy.default",
-    )
-} | {"aten.constant_pad_nd.default": _pads_with_zero}
+_MOVES: Final[dict[str, _Rule]] = {
+    **{
+        f"aten.{name}": _regroups_nothing
+        for name in (
+            *("view_copy.default", "unsqueeze_copy.default", "squeeze_copy.dims", "permute_copy.default"),
+            *("slice_copy.Tensor", "select_copy.int", "index_select.default", "cat.default"),
+            *("pixel_shuffle.default", "_to_copy.default"),
+        )
+    },
+    "aten.constant_pad_nd.default": _pads_with_zero,
+}
 
 #: Operators that may compute in float16, and on what condition.
-_FLOAT16: Final[Mapping[str, Callable[[Node, ProgramView], bool]]] = {
+_FLOAT16: Final[dict[str, _Rule]] = {
     **{
         f"aten.{name}.default": _always
         for name in (
