@@ -101,6 +101,30 @@ def convolution_kinds() -> Built:
     return Model(), [(torch.randn(3, 3, 9, 12) * torch.tensor([1.0, 10.0, 0.1]).view(3, 1, 1, 1),)]
 
 
+@pattern("patches-and-class-token")
+def patches_and_class_token() -> Built:
+    """Patches of an image as tokens behind a learned one, with learned positions, as vision transformers begin."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches, self.layer = nn.Conv2d(3, 8, 4, 4), nn.Linear(8, 8)
+            self.token, self.positions = nn.Parameter(torch.randn(1, 1, 8)), nn.Parameter(torch.randn(1, 5, 8))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            tokens = self.patches(x).flatten(2).transpose(1, 2)
+            return self.layer(torch.cat([self.token, tokens], 1) + self.positions)
+
+    return Model(), [(torch.randn(1, 3, 8, 8),)]
+
+
+@pattern("linear-over-columns")
+def linear_over_columns() -> Built:
+    """Feature maps whose columns a linear layer mixes: what is stored with its channels last has columns last, too."""
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Linear(6, 6), nn.Conv2d(6, 4, 1))
+    return model, [(torch.randn(2, 3, 7, 8),)]
+
+
 @pattern("convolutions-over-time")
 def convolutions_over_time() -> Built:
     """One-dimensional convolutions, one of which halves the rate, as in front of speech recognisers."""

@@ -99,6 +99,8 @@ _PATTERNS = (
     "conv-used-twice",
     "convolution-kinds",
     "convolutions-over-time",
+    "patches-and-class-token",
+    "linear-over-columns",
     "depthwise-separable",
     "inverted-residual",
     "residual-relu",

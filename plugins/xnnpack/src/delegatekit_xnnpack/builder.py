@@ -109,6 +109,7 @@ class Builder:
 
     def emit(self, operator: ops.Operator, *inputs: Value, clamp: Bounds | None = None) -> Value:
         """The value of an operator; an equal node that exists already is used again."""
+        inputs = tuple(self._numbers_for(operator, value) for value in inputs)
         key = (operator, inputs, clamp)
         node = self._merged.get(key)
         if node is None:
@@ -116,6 +117,16 @@ class Builder:
         elif self.debug_handle is not None and self.debug_handle not in node.debug_handles:
             node.debug_handles += (self.debug_handle,)
         return node.output
+
+    def _numbers_for(self, operator: ops.Operator, value: Value) -> Value:
+        """A constant of integers as numbers, for operators that never compute on constant integers."""
+        if value.data is None or value.quantization is None or isinstance(operator, _ON_CONSTANT_INTEGERS):
+            return value
+        found = self._constants.get(value)
+        if found is None:
+            data = numbers(value).reshape(static(value.shape))
+            found = self._constants[value] = Value(value.shape, data=data)
+        return found
 
     def _append(self, operator: ops.Operator, inputs: tuple[Value, ...], clamp: Bounds | None) -> Node:
         format = operator.output_format(*(value.format for value in inputs))
@@ -135,7 +146,7 @@ class Builder:
         if producer is not None and isinstance(producer.operator, ops.Reshape):
             value = producer.inputs[0]
         elif producer is not None and value.datatype is DataType.QDINT8:
-            return self.emit(_rows_again(value, shape), self.reshaped(producer.inputs[0], shape))
+            return self.emit(_rows_reshaped(value, shape), self.reshaped(producer.inputs[0], shape))
         if value.shape == shape:
             return value
         if dynamic_count(shape) > 1:
@@ -167,8 +178,8 @@ class Builder:
             return self.emit(ops.ConstantPad(before, after, pad.fill), inner_value)
         elif producer is not None and value.datatype is DataType.QDINT8:
             # XNNPACK moves no rows that it has quantized.
-            shape = tuple(value.shape[axis] for axis in permutation)
-            return self.emit(_rows_again(value, shape), self.transposed(producer.inputs[0], permutation))
+            _require_rows_kept(value, permutation)
+            return self.emit(producer.operator, self.transposed(producer.inputs[0], permutation))
         shape = tuple(value.shape[axis] for axis in permutation)
         if not moves_elements(value.shape, permutation) and dynamic_count(shape) < 2:
             return self.reshaped(value, shape)
@@ -366,6 +377,7 @@ class Builder:
         return self.stored(tensor, order)
 
 
+_ON_CONSTANT_INTEGERS = (ops.FullyConnected, ops.Convolution, ops.Binary, ops.Concatenate)
 #: Parts that an axis may be cut into, or that may be joined to one.
 _PART_LIMIT = 64
 
@@ -399,15 +411,23 @@ def _data(value: Value) -> torch.Tensor:
     return value.data
 
 
-def _rows_again(value: Value, shape: Shape) -> ops.Convert:
-    """What quantizes in each call, behind a reshape or transpose to `shape`: what shares a scale does so again."""
+def _rows_reshaped(value: Value, shape: Shape) -> ops.Convert:
+    """What quantizes in each call, behind a reshape: all that shares a scale does so again."""
     quantization = value.quantization
     assert isinstance(quantization, PerRowQuantization)
-    lead, last = len(value.shape) - quantization.axes, value.shape[-1]
+    lead = len(value.shape) - quantization.axes
     axes = 1 if quantization.axes == 1 else len(shape) - lead
-    if shape[-1] != last if axes == 1 else shape[:lead] != value.shape[:lead]:
+    if shape[-1] != value.shape[-1] if axes == 1 else shape[:lead] != value.shape[:lead]:
         raise LoweringError("what is quantized in each call is cut or joined", where="XNNPACK graph")
     return ops.Convert(Format(value.datatype, PerRowQuantization(axes)))
+
+
+def _require_rows_kept(value: Value, permutation: tuple[int, ...]) -> None:
+    quantization = value.quantization
+    assert isinstance(quantization, PerRowQuantization)
+    lead = len(permutation) - quantization.axes
+    if set(permutation[:lead]) != set(range(lead)):
+        raise LoweringError("what is quantized in each call is moved along other axes", where="XNNPACK graph")
 
 
 def _moved(tensor: Tensor, source: int, destination: int) -> Tensor:

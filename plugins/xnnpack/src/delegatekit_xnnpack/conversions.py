@@ -243,8 +243,9 @@ def _in_one_format(inputs: tuple[Value, ...], target: Node) -> tuple[tuple[Value
 
 def _concatenated(node: Node, target: Format) -> tuple[Value, ...] | None:
     """Integers of other scales are converted before."""
-    sources = _any_format(node)
-    if sources is None or max(_ratio(source.format, target) for source in sources) >= _MOST_OF_CONVERSIONS:
+    found = [value if value.data is not None and value.quantization else _dequantized(value) for value in node.inputs]
+    sources = tuple(value for value in found if value is not None and value.datatype is DataType.QINT8)
+    if len(sources) < len(found) or max(_ratio(source.format, target) for source in sources) >= _MOST_OF_CONVERSIONS:
         return None
     return sources
 
@@ -315,7 +316,8 @@ def _settle_weight(node: Node, settled: dict[tuple[Value, bool], Value]) -> None
 
     `settled` has what constants became beside numbers, and beside integers of scales found in each call.
     """
-    integers = node.inputs[0].datatype
+    computed = [value.datatype for value in node.inputs if value.data is None]
+    integers = computed[0] if computed else DataType.FLOAT32
     rows = integers is DataType.QDINT8
     for position, value in enumerate(node.inputs):
         if value.data is None or value.quantization is None or integers is DataType.QINT8:

@@ -408,6 +408,10 @@ class Concatenate(Operator):
 
     moves_elements = True
 
+    def output_format(self, *inputs: Format) -> Format:
+        """That of the inputs, or numbers if they have several."""
+        return inputs[0] if len(set(inputs)) == 1 else Format()
+
     def _shape(self, *inputs: Shape) -> Shape:
         first = inputs[0]
         others = {(*shape[: self.axis], *shape[self.axis + 1 :]) for shape in inputs}

@@ -249,6 +249,50 @@ def test_resizing_moves_integers_and_rounds_ties_up(computes_on_integers):
     computes_on_integers(module, inputs, ties=True)
 
 
+class WithConstant(nn.Module):
+    """function(inputs, constant), both int8 of any parameters, and the result."""
+
+    def __init__(self, function: Callable[..., torch.Tensor], constant: torch.Tensor, *, keeps: bool) -> None:
+        super().__init__()
+        self.function, self.of_input = function, parameters(x(1, 3, 8, 8))
+        self.of_constant = self.of_input if keeps else parameters(constant)
+        integers = quantized.quantize_per_tensor.default(constant, *self.of_constant, -128, 127, torch.int8)
+        self.register_buffer("integers", integers)
+        self.output = self.of_input if keeps else parameters(function(x(1, 3, 8, 8), constant))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        constant = quantized.dequantize_per_tensor.default(self.integers, *self.of_constant, -128, 127, torch.int8)
+        return rounded(self.function(rounded(inputs, self.of_input), constant), self.output)
+
+
+CONSTANTS = {
+    "first of a concatenation": (lambda a, c: torch.cat([c, a], 1), x(1, 2, 8, 8).abs()),
+    "last of a concatenation": (lambda a, c: torch.cat([a, c], 1), x(1, 2, 8, 8).abs()),
+    "a factor for each channel": (lambda a, c: a * c, x(3, 1, 1) + 2.0),
+    "a summand in front": (lambda a, c: c - a, x(3, 8, 8) + 2.0),
+    "beside what was moved": (lambda a, c: a.transpose(1, 3) + c, x(8, 1, 3).abs()),
+}
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["same parameters", "others"])
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constant_operands_are_integers(name, keeps, computes_on_integers):
+    function, constant = CONSTANTS[name]
+    if keeps:
+        constant = constant.clamp(-0.5, 0.5)
+    computes_on_integers(WithConstant(function, constant, keeps=keeps), x(1, 3, 8, 8), ties=True)
+
+
+def test_constant_integers_are_numbers_for_what_computes_on_numbers(lower_whole):
+    function, constant = CONSTANTS["first of a concatenation"]
+    module = WithConstant(
+        lambda a, c: torch.sin(function(a, c)) + c[:, :1] * F.avg_pool2d(c, 3, 1, 1)[:, :1], constant, keeps=False
+    )
+    inputs = x(1, 3, 8, 8)
+    (result,) = lower_whole(module, inputs).run()
+    assert (result - module(inputs)).abs().max() <= module.output[0] * 1.001
+
+
 @pytest.mark.parametrize("function", [lambda a: torch.softmax(a, -1), lambda a: F.layer_norm(a, (8,))])
 def test_what_xnnpack_has_no_integers_for_computes_on_numbers_inside_the_delegate(function, computes_on_integers):
     inputs = x(2, 3, 8)

@@ -113,6 +113,12 @@ def test_pointwise_convolutions_find_a_scale_for_each_pixel(layer, shape, multip
     assert (quiet - wanted).norm() < 0.02 * wanted.norm()
 
 
+def test_rows_along_an_axis_that_is_not_stored_last(multiplies_integers):
+    inputs = x(3, 4, 9, 8)
+    model = nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU(), nn.Linear(6, 6))  # 6 channels, stored last, and 6 columns
+    multiplies_integers(dynamic(model, inputs), inputs)
+
+
 def test_what_is_in_a_batch_with_a_sample_changes_nothing_of_its_result(lower_whole):
     inputs = x(3, 4, 9, 8)
     model = dynamic(nn.Conv2d(4, 8, 3), inputs)

@@ -42,10 +42,11 @@ def _dequantize(b: ProgramBuilder, node: Node) -> Tensor:
 
 def _in_each_call(b: ProgramBuilder, node: Node, source: Tensor) -> Tensor:
     """Rows, or what convolutions read: samples, or pixels if they are pointwise, with the channels stored last."""
-    reader = next(iter(node.users))
+    reader, rank = next(iter(node.users)), len(source.shape)
     if str(reader.target) != "aten.convolution.default":
-        return b.map(ops.Convert(Format(DataType.QDINT8, PerRowQuantization())), source)
-    rank = len(source.shape)
+        order = source.order if source.order[-1] == rank - 1 else tuple(range(rank))  # rows must be stored as rows
+        rows = Format(DataType.QDINT8, PerRowQuantization())
+        return Tensor(b.emit(ops.Convert(rows), b.stored(source, order)), order)
     pixels = is_pointwise(reader) and not argument(reader, "transposed")
     format = Format(DataType.QDINT8, PerRowQuantization(1 if pixels else rank - 1))
     order = channels_last(rank)
