@@ -19,6 +19,7 @@ from delegatekit_api import (
     dynamic_operand,
     operator_name,
 )
+from delegatekit_api.quantization import DEQUANTIZE, DYNAMIC, QUANTIZE
 
 from ...context import Context
 from ..base import Broken
@@ -152,6 +153,8 @@ def keep_operators(context: Context) -> str:
 def _exists(name: Any) -> bool:
     if not isinstance(name, str) or name.count(".") != 2:
         return False
+    if name in QUANTIZE | DEQUANTIZE | DYNAMIC:
+        return True  # PyTorch knows them from the moment that a quantized program is read
     found: Any = torch.ops
     try:
         for part in name.split("."):
