@@ -125,9 +125,9 @@ def test_an_unknown_operator_is_refused() -> None:
 def test_all_operators_in_float(suite: ModuleType) -> None:
     files = suite.run([suite.FLOAT])[suite.FLOAT]
     total = suite.total(files)
-    assert total.failures == [] and total.tests["passed"] >= 389
-    assert total.counts["delegated"] >= 475 > suite.STOCK_DELEGATED
-    assert total.counts["refused"] <= 20
+    assert total.failures == [] and total.tests["passed"] >= 412
+    assert total.counts["delegated"] >= 616 > suite.STOCK_DELEGATED
+    assert total.counts["refused"] == 0
     for name, outcome in files.items():
         if outcome.lowest is not None:
             assert outcome.lowest > suite.STOCK_LOWEST_ELSEWHERE - 1.0, (name, outcome.where)  # from other inputs
