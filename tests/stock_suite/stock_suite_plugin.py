@@ -329,14 +329,9 @@ def _summary(summary: Any) -> dict[str, Any]:
 
 
 def _ratio(statistics: Any) -> float | str | None:
-    """Signal to noise in dB; "exact" without noise, None where there is none (other shapes, infinities).
-
-    A single number may be as near to 0 as chance will have it: there is no signal to compare with.
-    """
+    """Signal to noise in dB; "exact" without noise, None where there is none (other shapes, infinities)."""
     if statistics.error_max == 0.0:
         return "exact"
-    if statistics.reference_stats.numel == 1:
-        return None
     ratio = statistics.sqnr
     return ratio if ratio is not None and math.isfinite(ratio) else None
 
