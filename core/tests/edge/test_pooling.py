@@ -113,6 +113,13 @@ def test_averages_of_volumes_are_those_of_planes(settings: dict[str, Any], x: to
     torch.testing.assert_close(run(method, x)[0], pool(x))
 
 
+def test_averages_of_integers_are_cut_off_once() -> None:
+    pool, x = nn.AvgPool3d(2), torch.arange(64).reshape(1, 1, 4, 4, 4) % 7 - 3
+    method = edge_of(pool, x)
+    assert any("3d" in name for name in operators(method))
+    torch.testing.assert_close(run(method, x)[0], pool(x))
+
+
 @pytest.mark.parametrize("size", [1, (3, 7, 3), (4, 3, 2), (None, 2, 9)], ids=str)
 def test_adaptive_averages_of_volumes_are_those_of_planes(size: Any) -> None:
     pool = nn.AdaptiveAvgPool3d(size)

@@ -57,7 +57,8 @@ def _average_3d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value
     """Planes first, then depth. What windows that stick out must not count is corrected by a factor for each place."""
     s = _window(args, kwargs, _AVERAGE, 3)
     x = args[0]
-    if not is_static(b.shape(x)):
+    # Averages of integers are cut off once, not twice.
+    if not is_static(b.shape(x)) or not b.dtype(x).is_floating_point:
         return NotImplemented
     factor: torch.Tensor | None = None
     sticks_out = s["ceil_mode"] or (any(s["padding"]) and not s["count_include_pad"])
