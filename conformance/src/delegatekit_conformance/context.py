@@ -13,7 +13,7 @@ class Profile:
     """How much is tried."""
 
     name: str
-    #: Examples of an operator in float32; other dtypes get a third.
+    #: Examples of an operator in float32; other floats get a third, integers and bool a fifth.
     examples: int
     #: Random graphs.
     graphs: int
