@@ -297,7 +297,7 @@ class CyclesCase(RobustnessCase):
         bounds = {
             "open files": 2,
             "threads": 2,
-            "Python objects": _OBJECTS + done // 4,
+            "Python objects": _OBJECTS + done // 2,
             "bytes of memory": _GROWTH + _GROWTH_PER_CYCLE * done,
         }
         for name, bound in bounds.items():
