@@ -7,9 +7,10 @@ file, `start` does what loading needs first (imports, threads) and is not counte
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -115,6 +116,7 @@ class Ours(_ExecuTorch):
     """DelegateKit's file in the stock runtime."""
 
     name = "ours"
+    options: Mapping[str, Any] = MappingProxyType({})
 
     def build(self, case: ModelCase, path: Path, *, int8: bool) -> None:
         """Lower with XNNPACK; int8 by the scheme `int8`, or `int8-dynamic` for transformers."""
@@ -126,7 +128,14 @@ class Ours(_ExecuTorch):
             module = delegatekit.quantize(case.module, [tuple(case.inputs)], backend="xnnpack", scheme=scheme)
             with torch.no_grad():
                 model = torch.export.export(module, tuple(case.inputs), strict=False)
-        delegatekit.lower(model, backends=["xnnpack"]).save(path)
+        delegatekit.lower(model, backends=["xnnpack"], options={"xnnpack": self.options}).save(path)
+
+
+class Whole(Ours):
+    """The same without products in blocks."""
+
+    name = "whole"
+    options = MappingProxyType({"block_bytes": 0})
 
 
 class Stock(_ExecuTorch):
@@ -255,7 +264,7 @@ class OpenVino:
 
 
 ENGINES: dict[str, Engine] = {
-    engine.name: engine for engine in (Ours(), Stock(), Eager(), Compiled(), OnnxRuntime(), OpenVino())
+    engine.name: engine for engine in (Ours(), Whole(), Stock(), Eager(), Compiled(), OnnxRuntime(), OpenVino())
 }
 
 
