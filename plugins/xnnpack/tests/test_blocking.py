@@ -178,6 +178,18 @@ def test_a_projection_that_somebody_else_reads_stays(matches_eager):
     assert lowered.nodes["FullyConnected"] == 1
 
 
+def test_a_projection_that_is_converted_before_the_heads_stays(lower_whole):
+    class Module(Attention):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = -(self.projections[0](x).half() * 0.5)
+            return y.view(1, 10, 3, 16).transpose(1, 2).contiguous()
+
+    lowered = lower_whole(Module(), torch.randn(1, 10, 48))
+    assert lowered.nodes["FullyConnected"] == 1
+    with torch.no_grad():
+        torch.testing.assert_close(lowered.run()[0], lowered.module(*lowered.inputs))
+
+
 def test_heads_of_rows_that_change(agrees_at_sizes):
     rows = torch.export.Dim("rows", min=2, max=40)
     calls = [(torch.randn(1, count, 48),) for count in (7, 2, 40)]

@@ -195,7 +195,7 @@ def _heads(node: Node, users: Users, outputs: Sequence[Value]) -> tuple[Node, li
         if len(users[value]) > 1 or len(users[before]) > 1 or before in outputs or value in outputs:
             return None
         producer = before.producer
-        if producer is None:
+        if producer is None or before.datatype is not DataType.FLOAT32:
             return None
         if _is_product(producer):
             return (producer, between[::-1]) if producer.clamp is None else None
