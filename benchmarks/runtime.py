@@ -212,7 +212,7 @@ def latency_table(models: Mapping[str, Figures], engines: Sequence[str]) -> str:
         noise = {engine: found["sqnr"] for engine, found in figures.items()}
         cells += [_cell(noise.get(engine), "{:.0f}") for engine in ("ours", *header[len(others) + 4 :])]
         rows.append(cells)
-    return _table(header, rows)
+    return markdown_table(header, rows)
 
 
 def memory_table(models: Mapping[str, Mapping[str, Mapping[str, float]]], engines: Sequence[str]) -> str:
@@ -228,14 +228,14 @@ def memory_table(models: Mapping[str, Mapping[str, Mapping[str, float]]], engine
         [name, *(_cell(figures.get(engine, {}).get(what), "{:.1f}") for what, engine in columns)]
         for name, figures in models.items()
     ]
-    return _table(header, rows)
+    return markdown_table(header, rows)
 
 
 def _cell(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
