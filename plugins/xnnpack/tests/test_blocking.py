@@ -29,19 +29,6 @@ class Gated(nn.Module):
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
-class Attention(nn.Module):
-    def __init__(self, *, bias: bool = True, scale: float | None = None) -> None:
-        super().__init__()
-        self.projections = nn.ModuleList(nn.Linear(48, 48, bias=bias) for _ in range(4))
-        self.scale = scale
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, rows, _ = x.shape
-        q, k, v = (layer(x).view(batch, rows, 3, 16).transpose(1, 2) for layer in self.projections[:3])
-        result = F.scaled_dot_product_attention(q, k, v, scale=self.scale)
-        return self.projections[3](result.transpose(1, 2).reshape(batch, rows, 48))
-
-
 def two_layers(activation: nn.Module, *, bias: bool = True) -> nn.Module:
     return nn.Sequential(nn.Linear(64, 128, bias=bias), activation, nn.Linear(128, 64, bias=bias))
 
@@ -148,52 +135,6 @@ def test_methods_for_one_row_and_for_many_share_their_weights():
     both = delegatekit.lower(methods, backends=["xnnpack"]).buffer
     one = delegatekit.lower(methods["prefill"], backends=["xnnpack"]).buffer
     assert len(both) < len(one) + 40_000
-
-
-# -- heads -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("batch", [1, 3])
-def test_projections_to_heads_need_no_transpose(batch, bias, matches_eager):
-    lowered = matches_eager(Attention(bias=bias), torch.randn(batch, 10, 48), terms=192)
-    assert lowered.nodes["BatchMatrixMultiply"] == 5
-    assert lowered.nodes["FullyConnected"] == 1
-    # The one that brings the heads together again.
-    assert lowered.nodes["StaticTranspose"] == 1
-
-
-def test_numbers_between_projection_and_heads_move_along(matches_eager):
-    lowered = matches_eager(Attention(scale=0.3), torch.randn(1, 10, 48), terms=192)
-    assert lowered.nodes["StaticTranspose"] == 1
-
-
-def test_a_projection_that_somebody_else_reads_stays(matches_eager):
-    class Module(Attention):
-        def forward(self, x: torch.Tensor) -> Any:
-            y = self.projections[0](x)
-            return y.view(1, 10, 3, 16).transpose(1, 2).contiguous().exp(), y
-
-    lowered = matches_eager(Module(), torch.randn(1, 10, 48), terms=192)
-    assert lowered.nodes["FullyConnected"] == 1
-
-
-def test_a_projection_that_is_converted_before_the_heads_stays(lower_whole):
-    class Module(Attention):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = -(self.projections[0](x).half() * 0.5)
-            return y.view(1, 10, 3, 16).transpose(1, 2).contiguous()
-
-    lowered = lower_whole(Module(), torch.randn(1, 10, 48))
-    assert lowered.nodes["FullyConnected"] == 1
-    with torch.no_grad():
-        torch.testing.assert_close(lowered.run()[0], lowered.module(*lowered.inputs))
-
-
-def test_heads_of_rows_that_change(agrees_at_sizes):
-    rows = torch.export.Dim("rows", min=2, max=40)
-    calls = [(torch.randn(1, count, 48),) for count in (7, 2, 40)]
-    agrees_at_sizes(Attention(), calls, ({1: rows},), terms=192)
 
 
 # -- columns ---------------------------------------------------------------------------------------------------------

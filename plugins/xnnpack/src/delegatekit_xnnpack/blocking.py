@@ -5,8 +5,6 @@ again for every few rows, and the product waits for it. These forms of cutting c
 
 * two products with elementwise functions between, as transformers have them: block by block of what lies between,
   whose contributions to the second product are added up (`split_between`);
-* a product whose result is cut into heads, which go to the front: a batch of products, one for each head, which has
-  them in front already (`batch_heads`);
 * any other large product: a batch of products, one for each block of columns, brought into order by a transpose
   (`batch_columns`);
 * a convolution with a large filter: several convolutions, whose results are joined (`split_channels`).
@@ -19,10 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from . import operators as ops
 from .graph import DataType, Graph, Node, Shape, Value, static
 from .sizes import Dynamic, dynamic_count, largest
+
+if TYPE_CHECKING:
+    import torch
 
 #: Weights of so many blocks stay in one piece between two products, if there are fewer; ...
 _LARGE_BETWEEN = 2
@@ -39,12 +41,10 @@ Users = Mapping[Value, Sequence[Node]]
 def block_products(graph: Graph, block_bytes: int) -> None:
     """Cut every product that gains from it. What is not read any more stays in the graph.
 
-    The weights of a block are at most `block_bytes` large; 0 leaves all products but those of heads whole.
+    The weights of a block are at most `block_bytes` large; 0 leaves all products whole.
     """
     if block_bytes:
         split_between(graph, block_bytes)
-    batch_heads(graph)
-    if block_bytes:
         batch_columns(graph, block_bytes)
 
 
@@ -159,67 +159,6 @@ def _sum(nodes: list[Node], source: Node, left: Value, right: Value) -> Value:
     return _append(nodes, source, ops.Binary(ops.BinaryKind.ADD), (left, right), left.shape)
 
 
-# -- heads -----------------------------------------------------------------------------------------------------------
-
-
-def batch_heads(graph: Graph) -> None:
-    """Compute the product for each head where (N, S, heads * D) is cut into heads and transposed to (N, heads, S, D).
-
-    A row more or less costs nothing here: there is one operation less, not one more.
-    """
-    users = graph.users()
-    nodes: list[Node] = []
-    lifted: dict[Value, Value] = {}
-    for node in graph.nodes:
-        chain = _heads(node, users, graph.outputs)
-        if chain is None:
-            nodes.append(node)
-        else:
-            _batch_heads(nodes, node, *chain, lifted)
-    graph.nodes = nodes
-
-
-def _heads(node: Node, users: Users, outputs: Sequence[Value]) -> tuple[Node, list[Node]] | None:
-    """The product behind a transpose that brings heads to the front, and what is applied to its elements between."""
-    if node.operator != ops.Transpose((0, 2, 1, 3)):
-        return None
-    value = node.inputs[0]
-    cut = value.producer
-    if cut is None or not isinstance(cut.operator, ops.Reshape) or dynamic_count(value.shape) > 1:
-        return None
-    before = cut.inputs[0]
-    if len(before.shape) != 3 or before.shape[:2] != value.shape[:2] or dynamic_count(value.shape[2:]):
-        return None
-    between: list[Node] = []
-    while True:
-        if len(users[value]) > 1 or len(users[before]) > 1 or before in outputs or value in outputs:
-            return None
-        producer = before.producer
-        if producer is None or before.datatype is not DataType.FLOAT32:
-            return None
-        if _is_product(producer):
-            return (producer, between[::-1]) if producer.clamp is None else None
-        numbers = [operand for operand in producer.inputs if operand.data is not None and not operand.shape]
-        if not producer.operator.is_elementwise or len(numbers) != len(producer.inputs) - 1:
-            return None
-        between.append(producer)
-        before = next(operand for operand in producer.inputs if operand not in numbers)
-
-
-def _batch_heads(
-    nodes: list[Node], transpose: Node, product: Node, between: Sequence[Node], lifted: dict[Value, Value]
-) -> None:
-    batch, heads, rows, width = transpose.output.shape
-    x = product.inputs[0]
-    if x not in lifted:
-        lifted[x] = _reshaped(nodes, product, x, (batch, 1, rows, x.shape[-1]))
-    value = _batched(nodes, product, lifted[x], (1, largest(heads), largest(width)))
-    for node in between:
-        inputs = tuple(operand if operand.data is not None else value for operand in node.inputs)
-        value = _append(nodes, node, node.operator, inputs, value.shape)
-    _becomes(nodes[-1], transpose)
-
-
 # -- columns ---------------------------------------------------------------------------------------------------------
 
 
@@ -231,14 +170,34 @@ def batch_columns(graph: Graph, block_bytes: int) -> None:
         if blocks == 1:
             nodes.append(node)
             continue
-        x, columns = node.inputs[0], largest(node.output.shape[-1])
-        rows = math.prod(x.shape[:-1])
+        x = node.inputs[0]
+        rows, width = math.prod(x.shape[:-1]), largest(node.output.shape[-1]) // blocks
         flat = _reshaped(nodes, node, x, (1, rows, x.shape[-1]))
-        value = _batched(nodes, node, flat, (blocks, columns // blocks))
-        value = _append(nodes, node, ops.Transpose((1, 0, 2)), (value,), (rows, blocks, columns // blocks))
+        value = _batched(nodes, node, flat, blocks, width)
+        value = _append(nodes, node, ops.Transpose((1, 0, 2)), (value,), (rows, blocks, width))
         value = _reshaped(nodes, node, value, node.output.shape)
         _becomes(nodes[-1], node)
     graph.nodes = nodes
+
+
+def _batched(nodes: list[Node], product: Node, x: Value, blocks: int, width: int) -> Value:
+    """The product of x (1, rows, I) with each block of the weight's outputs: (blocks, rows, width)."""
+    _, weight, *bias = product.inputs
+    assert weight.data is not None
+    data = weight.data.reshape(static(weight.shape))
+    if product.operator.transposed:  # type: ignore[attr-defined]
+        data = data.t()
+    operands = (x, _constant(data.reshape(blocks, width, -1)))
+    value = _append(nodes, product, ops.BatchMatrixMultiply(transposed=True), operands, (blocks, x.shape[1], width))
+    for shift in bias:
+        assert shift.data is not None
+        operands = (value, _constant(shift.data.reshape(blocks, 1, width)))
+        value = _append(nodes, product, ops.Binary(ops.BinaryKind.ADD), operands, value.shape)
+    return value
+
+
+def _constant(data: torch.Tensor) -> Value:
+    return Value(tuple(data.shape), data=data)
 
 
 def _blocks_of_columns(node: Node, block_bytes: int) -> int:
@@ -330,33 +289,6 @@ def _block_count(columns: int, bytes: int, block_bytes: int) -> int:
     steps, rest = divmod(columns, _COLUMN_STEP)
     counts = range(fewest, min(2 * fewest, steps) + 1)
     return 1 if rest else next((count for count in counts if steps % count == 0), 1)
-
-
-def _batched(nodes: list[Node], product: Node, x: Value, blocks: tuple[int, ...]) -> Value:
-    """The product of x (..., rows, I) with each block of the weight's outputs; `blocks` is (..., count, width)."""
-    _, weight, *bias = product.inputs
-    assert weight.data is not None
-    data = weight.data.reshape(static(weight.shape))
-    if product.operator.transposed:  # type: ignore[attr-defined]
-        data = data.t()
-    data = data.reshape(*blocks, -1)
-    value = _append(
-        nodes,
-        product,
-        ops.BatchMatrixMultiply(transposed=True),
-        (x, Value(tuple(data.shape), data=data)),
-        (*_broadcast(x.shape[:-2], blocks[:-1]), x.shape[-2], blocks[-1]),
-    )
-    for shift in bias:
-        assert shift.data is not None
-        rows = shift.data.reshape(*blocks[:-1], 1, blocks[-1])
-        operands = (value, Value(tuple(rows.shape), data=rows))
-        value = _append(nodes, product, ops.Binary(ops.BinaryKind.ADD), operands, value.shape)
-    return value
-
-
-def _broadcast(left: Shape, right: Shape) -> Shape:
-    return tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
 
 
 def _reshaped(nodes: list[Node], source: Node, value: Value, shape: Shape) -> Value:
