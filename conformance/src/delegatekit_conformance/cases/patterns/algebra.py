@@ -1,0 +1,318 @@
+"""Constants, arithmetic, views, odd outputs and recurrent cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..subjects import Built
+from .register import pattern
+
+
+@pattern("shared-weight")
+def shared_weight() -> Built:
+    """One weight in two layers and, transposed, in a third."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return nn.functional.linear(torch.tanh(self.layer(torch.relu(self.layer(x)))), self.layer.weight.t())
+
+    return Model(), [(torch.randn(3, 8),)]
+
+
+@pattern("weight-from-constants")
+def weight_from_constants() -> Built:
+    """Weights computed from constants: weight norm written out, and a reshaped kernel."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.direction, self.length = nn.Parameter(torch.randn(4, 6)), nn.Parameter(torch.rand(4, 1) + 0.5)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            weight = self.length * self.direction / self.direction.norm(dim=1, keepdim=True)
+            return nn.functional.linear(x, weight) + (weight.sum(1) * 2).exp()
+
+    return Model(), [(torch.randn(3, 6),)]
+
+
+@pattern("weight-as-output")
+def weight_as_output() -> Built:
+    """A weight that a layer uses is returned, too."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.layer(x), self.layer.weight, self.layer.bias + 1, x
+
+    return Model(), [(torch.randn(2, 4),)]
+
+
+@pattern("weight-as-input")
+def weight_as_input() -> Built:
+    """A linear layer whose weight changes from call to call."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Any:
+            return torch.relu(nn.functional.linear(x, weight, bias))
+
+    return Model(), [(torch.randn(2, 4), torch.randn(3, 4), torch.randn(3)) for _ in range(2)]
+
+
+@pattern("x-plus-x")
+def x_plus_x() -> Built:
+    """A value with itself, and with itself again."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x + x
+            return y * y, y - y, torch.cat([x, x, y], 1), torch.maximum(y, y)
+
+    return Model(), [(torch.randn(3, 4),)]
+
+
+@pattern("clamps")
+def clamps() -> Built:
+    """Clamps one behind the other, one with its ends the wrong way round, relu of a clamp."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x.clamp(-1, 1).clamp(min=-0.5).clamp(max=0.25)
+            return (
+                y,
+                nn.functional.relu(x.clamp(-2, 0.5)),
+                x.clamp(0.5, -0.5),
+                nn.functional.relu6(nn.functional.relu(x * 5)),
+                nn.functional.relu(x).clamp(-1, 3),
+            )
+
+    return Model(), [(2 * torch.randn(4, 5),)]
+
+
+@pattern("functions")
+def functions() -> Built:
+    """Elementwise functions behind a convolution: roots, squares, exponentials and logarithms, maxima and minima."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.conv(x)
+            z = nn.functional.hardtanh(y, 0.5, 2.0)
+            grown, shrunk = torch.exp(-y), torch.log(z) + torch.sqrt(z)
+            return torch.maximum(y, torch.square(z)), torch.minimum(y, shrunk), grown, z**2
+
+    return Model(), [(torch.randn(1, 3, 6, 6),)]
+
+
+@pattern("scaled")
+def scaled() -> Built:
+    """Products and quotients of a computed value with numbers and with a constant for each channel."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.scale = nn.Conv2d(3, 4, 3), nn.Parameter(torch.rand(4, 1, 1) + 0.5)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.conv(x)
+            return nn.functional.relu(y * -0.5), y / 3.0, y * self.scale, nn.functional.avg_pool2d(y * self.scale, 4)
+
+    return Model(), [(torch.randn(1, 3, 6, 6),)]
+
+
+@pattern("scalars")
+def scalars() -> Built:
+    """Arithmetic with Python numbers on either side."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return (2 - x) * 3 + 1, 1 / (x * x + 2), -x / 4, x // 0.5, x**3, 2.0 ** (x / 4), (x + 1) ** 2
+
+    return Model(), [(torch.tensor([[-1.3, 0.7, 2.1], [0.1, -2.6, 1.9]]),)]
+
+
+@pattern("integers-and-floats")
+def integers_and_floats() -> Built:
+    """Type promotion: integers times floats, true division of integers, bools summed up."""
+
+    class Model(nn.Module):
+        def forward(self, n: torch.Tensor, x: torch.Tensor) -> Any:
+            return n * x, n / 2, n // 2, n % 3, (n > 1).sum(), (n > 1) * x, n + 1.5, n.float().mean()
+
+    return Model(), [(torch.randint(-5, 6, (3, 4)), torch.randn(3, 4))]
+
+
+@pattern("relu-as-maximum")
+def relu_as_maximum() -> Built:
+    """Activations in other words."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return (
+                torch.maximum(x, torch.zeros(())),
+                torch.where(x > 0, x, 0.1 * x),
+                x * torch.sigmoid(x),
+                x * nn.functional.relu6(x + 3) / 6,
+                (x.exp() + 1).log(),
+            )
+
+    return Model(), [(torch.randn(3, 5),)]
+
+
+@pattern("views-around-an-operator")
+def views_around_an_operator() -> Built:
+    """Permutations that cancel, reshapes that merge, a transpose into a product."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x.permute(0, 2, 3, 1).relu().permute(0, 3, 1, 2)
+            z = x.reshape(2, -1).reshape(2, 3, 16).transpose(1, 2)
+            return y, z @ z.transpose(1, 2), x.flatten(1).view(2, 3, 4, 4).tanh(), y.mT @ y
+
+    return Model(), [(torch.randn(2, 3, 4, 4),)]
+
+
+@pattern("square-of-a-transpose")
+def square_of_a_transpose() -> Built:
+    """A transposed value multiplied by itself, which the stock XNNPACK runtime gets wrong in its plain form."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 1)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            x, y = self.conv(x), y.permute(1, 0, 2)
+            return x @ x, y @ y, y @ y.mT, y.mT @ y
+
+    return Model(), [(torch.randn(1, 4, 6, 6), torch.randn(6, 4, 6))]
+
+
+@pattern("element-of-a-constant")
+def element_of_a_constant() -> Built:
+    """Constants of one element that are views with odd strides into larger ones."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Buffer(torch.randn(1, 7))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return x * self.table.unbind(1)[5], x + self.table[:, 3], self.table[:, 2::5]
+
+    return Model(), [(torch.randn(2),)]
+
+
+@pattern("split-and-cat")
+def split_and_cat() -> Built:
+    """Parts worked on by themselves and put together in another order."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            a, b, c = x.split_with_sizes([1, 2, 3], 1)
+            return torch.cat([c.relu(), a, -b, a], 1), torch.stack([x, -x], 2).flatten(1)
+
+    return Model(), [(torch.randn(2, 6, 3),)]
+
+
+@pattern("slices")
+def slices() -> Built:
+    """Overlapping windows, steps, negative ends, and a sum of shifted copies."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x[:, 1:] - x[:, :-1], x[:, ::2] * 2, x[:, -3:], x[:, 2], x[..., None, :2], x.roll(1, 1) + x
+
+    return Model(), [(torch.randn(3, 7),)]
+
+
+@pattern("dead-branch")
+def dead_branch() -> Built:
+    """Work that nobody needs, an input that nobody reads, an output twice."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, unused: torch.Tensor) -> Any:
+            torch.sort(x.exp(), 1)
+            y = x.tanh()
+            return y, x, y
+
+    return Model(), [(torch.randn(2, 4), torch.randn(3))]
+
+
+@pattern("nested-outputs")
+def nested_outputs() -> Built:
+    """A dict with a list and a tuple in it, and a None."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return {"values": [x.relu(), (x.tanh(),)], "nothing": None, "x": x + 1}
+
+    return Model(), [(torch.randn(2, 4),)]
+
+
+@pattern("argmax-gather")
+def argmax_gather() -> Built:
+    """The best class, its score, and the three best."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            best = x.argmax(-1, keepdim=True)
+            values, indices = x.softmax(-1).topk(3, -1)
+            return best, x.gather(-1, best), values, indices
+
+    return Model(), [(torch.randn(4, 7),)]
+
+
+@pattern("half-precision-inside")
+def half_precision_inside() -> Built:
+    """Integers that are exact in float16 go there and back."""
+
+    class Model(nn.Module):
+        def forward(self, n: torch.Tensor) -> Any:
+            return (n.half() * 2 + 1).float().relu() - 3
+
+    return Model(), [(torch.randint(-9, 9, (3, 4)),)]
+
+
+@pattern("lstm-cell")
+def lstm_cell() -> Built:
+    """One step of an LSTM, its gates written out."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gates = nn.Linear(12, 32)
+
+        def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> Any:
+            i, f, g, o = self.gates(torch.cat([x, h], 1)).chunk(4, 1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            return o.sigmoid() * c.tanh(), c
+
+    return Model(), [(torch.randn(2, 4), torch.randn(2, 8), torch.randn(2, 8))]
+
+
+@pattern("gru")
+def gru() -> Built:
+    """nn.GRU over four steps."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru = nn.GRU(4, 6, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.gru(x)[0]
+
+    return Model(), [(torch.randn(2, 4, 4),)]

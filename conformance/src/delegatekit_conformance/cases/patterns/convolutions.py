@@ -1,0 +1,324 @@
+"""Convolutions and what goes with them: norms, activations, pools, padding, resizing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..subjects import Built
+from .register import pattern
+
+
+@pattern("conv-bn-relu")
+def conv_bn_relu() -> Built:
+    """A convolution with a batch norm whose statistics are not trivial, and a relu."""
+    norm = nn.BatchNorm2d(8)
+    norm.running_mean = torch.randn(norm.num_features)
+    norm.running_var = torch.rand(norm.num_features) + 0.5
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), norm, nn.ReLU()), [(torch.randn(2, 3, 9, 9),)]
+
+
+@pattern("conv-without-bias-bn")
+def conv_without_bias_bn() -> Built:
+    """The batch norm brings the bias; no activation."""
+    norm = nn.BatchNorm2d(8, affine=False)
+    norm.running_mean = torch.randn(norm.num_features)
+    norm.running_var = torch.rand(norm.num_features) + 0.5
+    return nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), norm), [(torch.randn(1, 3, 9, 9),)]
+
+
+@pattern("conv-relu6")
+def conv_relu6() -> Built:
+    """Both ends of a fused clamp."""
+    return nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU6()), [(6 * torch.randn(1, 3, 9, 9),)]
+
+
+@pattern("conv-hardswish")
+def conv_hardswish() -> Built:
+    """An activation that few kernels fuse."""
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Hardswish()), [(3 * torch.randn(1, 3, 8, 8),)]
+
+
+@pattern("conv-silu")
+def conv_silu() -> Built:
+    """SiLU behind a convolution, as in detectors."""
+    return nn.Sequential(nn.Conv2d(3, 8, 1), nn.SiLU()), [(torch.randn(1, 3, 8, 8),)]
+
+
+@pattern("bn-conv")
+def bn_conv() -> Built:
+    """A batch norm before a padded convolution: folding it forward would be wrong at the border."""
+    norm = nn.BatchNorm2d(4)
+    norm.running_mean = torch.randn(norm.num_features)
+    norm.running_var = torch.rand(norm.num_features) + 0.5
+    return nn.Sequential(norm, nn.Conv2d(4, 6, 3, padding=1)), [(torch.randn(1, 4, 7, 7),)]
+
+
+@pattern("conv-used-twice")
+def conv_used_twice() -> Built:
+    """The convolution's result is needed before and behind the relu: the relu must not be fused away."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.conv(x)
+            return y, nn.functional.relu(y), nn.functional.relu(y) + y
+
+    return Model(), [(torch.randn(1, 3, 8, 8),)]
+
+
+@pattern("convolution-kinds")
+def convolution_kinds() -> Built:
+    """A value that is read by windows, through groups and pixel by pixel; samples of very different size."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 8, (3, 5), stride=(1, 2), padding=(1, 0))
+            self.wide, self.groups = nn.Conv2d(8, 8, 3, padding=2, dilation=2), nn.Conv2d(8, 8, 3, padding=1, groups=2)
+            self.point = nn.Conv2d(8, 8, 1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = nn.functional.relu(self.stem(x))
+            return nn.functional.relu(self.wide(y) + self.groups(y)) + self.point(y)
+
+    return Model(), [(torch.randn(3, 3, 9, 12) * torch.tensor([1.0, 10.0, 0.1]).view(3, 1, 1, 1),)]
+
+
+@pattern("patches-and-class-token")
+def patches_and_class_token() -> Built:
+    """Patches of an image as tokens behind a learned one, with learned positions, as vision transformers begin."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches, self.layer = nn.Conv2d(3, 8, 4, 4), nn.Linear(8, 8)
+            self.token, self.positions = nn.Parameter(torch.randn(1, 1, 8)), nn.Parameter(torch.randn(1, 5, 8))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            tokens = self.patches(x).flatten(2).transpose(1, 2)
+            return self.layer(torch.cat([self.token, tokens], 1) + self.positions)
+
+    return Model(), [(torch.randn(1, 3, 8, 8),)]
+
+
+@pattern("linear-over-columns")
+def linear_over_columns() -> Built:
+    """Feature maps whose columns a linear layer mixes: what is stored with its channels last has columns last, too."""
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Linear(6, 6), nn.Conv2d(6, 4, 1))
+    return model, [(torch.randn(2, 3, 7, 8),)]
+
+
+@pattern("convolutions-over-time")
+def convolutions_over_time() -> Built:
+    """One-dimensional convolutions, one of which halves the rate, as in front of speech recognisers."""
+    model = nn.Sequential(
+        nn.Conv1d(4, 8, 3, padding=1), nn.GELU(), nn.Conv1d(8, 8, 3, 2, 1), nn.GELU(), nn.Conv1d(8, 6, 1)
+    )
+    return model, [(torch.randn(2, 4, 11),)]
+
+
+@pattern("depthwise-separable")
+def depthwise_separable() -> Built:
+    """Depthwise and pointwise convolutions with batch norm and relu6, as in MobileNet."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False)
+            self.first = nn.BatchNorm2d(8)
+            self.pointwise = nn.Conv2d(8, 12, 1, bias=False)
+            self.second = nn.BatchNorm2d(12)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            x = nn.functional.relu6(self.first(self.depthwise(x)))
+            return nn.functional.relu6(self.second(self.pointwise(x)))
+
+    return Model(), [(torch.randn(1, 8, 10, 10),)]
+
+
+@pattern("inverted-residual")
+def inverted_residual() -> Built:
+    """Expand, depthwise, project, and the input added again."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.expand = nn.Conv2d(4, 16, 1)
+            self.depthwise = nn.Conv2d(16, 16, 3, padding=1, groups=16)
+            self.project = nn.Conv2d(16, 4, 1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return x + self.project(nn.functional.relu6(self.depthwise(nn.functional.relu6(self.expand(x)))))
+
+    return Model(), [(torch.randn(1, 4, 8, 8),)]
+
+
+@pattern("residual-relu")
+def residual_relu() -> Built:
+    """Two convolutions, a shortcut with a convolution of its own, a sum and a relu."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(4, 8, 3, stride=2, padding=1)
+            self.second = nn.Conv2d(8, 8, 3, padding=1)
+            self.shortcut = nn.Conv2d(4, 8, 1, stride=2)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return nn.functional.relu(self.second(nn.functional.relu(self.first(x))) + self.shortcut(x))
+
+    return Model(), [(torch.randn(2, 4, 9, 9),)]
+
+
+@pattern("squeeze-excite")
+def squeeze_excite() -> Built:
+    """Channels weighted by a gate that is computed from their means."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.squeeze = nn.Conv2d(8, 2, 1)
+            self.excite = nn.Conv2d(2, 8, 1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            gate = nn.functional.adaptive_avg_pool2d(x, 1)
+            return x * torch.sigmoid(self.excite(nn.functional.silu(self.squeeze(gate))))
+
+    return Model(), [(torch.randn(1, 8, 7, 7),)]
+
+
+@pattern("pooling-head")
+def pooling_head() -> Built:
+    """Global average pooling, flatten, dropout, linear."""
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(6, 5))
+    return model, [(torch.randn(2, 6, 5, 5),)]
+
+
+@pattern("mean-head")
+def mean_head() -> Built:
+    """The same, written as a mean over height and width."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(6, 5)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.head(x.mean((2, 3))).log_softmax(-1)
+
+    return Model(), [(torch.randn(2, 6, 5, 5),)]
+
+
+@pattern("pad-conv")
+def pad_conv() -> Built:
+    """Padding on two sides only, as TensorFlow's "same" is exported."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, stride=2)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return nn.functional.relu(self.conv(nn.functional.pad(x, (0, 1, 0, 1))))
+
+    return Model(), [(torch.randn(1, 3, 8, 8),)]
+
+
+@pattern("pad-with-a-number-conv")
+def pad_with_a_number_conv() -> Built:
+    """Padding with 0.5 must not become the convolution's own padding."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.conv(nn.functional.pad(x, (1, 1, 1, 1), value=0.5))
+
+    return Model(), [(torch.randn(1, 3, 8, 8),)]
+
+
+@pattern("upsample-skip")
+def upsample_skip() -> Built:
+    """Nearest neighbours twice as large, joined with a skip connection."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(6, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor, skip: torch.Tensor) -> Any:
+            return nn.functional.relu(self.conv(torch.cat([nn.functional.interpolate(x, scale_factor=2.0), skip], 1)))
+
+    return Model(), [(torch.randn(1, 4, 4, 4), torch.randn(1, 2, 8, 8))]
+
+
+@pattern("resize-bilinear")
+def resize_bilinear() -> Built:
+    """Bilinear resizing between convolutions, to twice the size and to a given one."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = nn.functional.interpolate(self.first(x), scale_factor=2.0, mode="bilinear")
+            return nn.functional.interpolate(self.second(y), size=(9, 7), mode="bilinear", align_corners=True)
+
+    return Model(), [(torch.randn(1, 3, 4, 5),)]
+
+
+@pattern("transposed-conv-groups")
+def transposed_conv_groups() -> Built:
+    """A transposed convolution with groups and one pixel of output padding, whose scales are far apart."""
+    layer = nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2)
+    layer.weight.data[:, 0] *= 20
+    return nn.Sequential(nn.Conv2d(3, 4, 3), layer, nn.ReLU()), [(torch.randn(2, 3, 6, 5),)]
+
+
+@pattern("transposed-conv-relu")
+def transposed_conv_relu() -> Built:
+    """A transposed convolution that doubles the size."""
+    return nn.Sequential(nn.ConvTranspose2d(4, 6, 4, 2, 1), nn.ReLU()), [(torch.randn(1, 4, 5, 5),)]
+
+
+@pattern("channels-last-chain")
+def channels_last_chain() -> Built:
+    """Convolutions and a linear layer on an input that lies in memory with its channels last."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3))
+    return model, [(torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last),)]
+
+
+@pattern("pixel-shuffle")
+def pixel_shuffle() -> Built:
+    """A convolution whose channels become pixels."""
+    return nn.Sequential(nn.Conv2d(2, 12, 3, padding=1), nn.PixelShuffle(2)), [(torch.randn(1, 2, 5, 5),)]
+
+
+@pattern("channel-shuffle")
+def channel_shuffle() -> Built:
+    """Channels exchanged between the groups of two grouped convolutions."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(6, 6, 1, groups=3)
+            self.second = nn.Conv2d(6, 6, 3, padding=1, groups=6)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            x = nn.functional.relu(self.first(x))
+            n, c, h, w = x.shape
+            x = x.view(n, 3, c // 3, h, w).transpose(1, 2).reshape(n, c, h, w)
+            return self.second(x)
+
+    return Model(), [(torch.randn(2, 6, 5, 5),)]

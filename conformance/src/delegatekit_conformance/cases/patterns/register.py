@@ -1,0 +1,7 @@
+"""Where patterns are collected."""
+
+from __future__ import annotations
+
+from ..subjects import Register
+
+pattern = Register("patterns", measure=True, cost=0.5)
