@@ -1,0 +1,120 @@
+"""Vela in process: the bytes of its command line and of stock, settings that reach it, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from delegatekit_api import LoweringError, OptionError
+from delegatekit_ethosu import blob, tosa
+from delegatekit_ethosu.compiler import compile_program, vela_version
+from delegatekit_ethosu.options import EthosUOptions
+from delegatekit_ethosu.targets import TARGETS
+from delegatekit_ethosu.tosa import DType
+
+
+def command_line(program: bytes, folder: Path, target: str, *flags: str) -> dict[str, np.ndarray]:
+    """What `vela` writes for a program."""
+    (folder / "x.tosa").write_bytes(program)
+    chosen = TARGETS[target]
+    command = [
+        *(sys.executable, "-m", "ethosu.vela", f"--accelerator-config={target}", "--config=Arm/vela.ini"),
+        *(f"--system-config={chosen.system_config}", f"--memory-mode={chosen.memory_mode}", "--output-format=raw"),
+        *(f"--output-dir={folder}", *flags, str(folder / "x.tosa")),
+    ]
+    subprocess.run(command, check=True, capture_output=True, cwd=folder)
+    with np.load(folder / "x_vela.npz") as stored:
+        return {name: stored[name] for name in stored.files if "quantization" not in name}
+
+
+@pytest.mark.parametrize(
+    ("target", "flags", "options"),
+    [
+        ("ethos-u55-128", [], {}),
+        ("ethos-u65-512", [], {}),
+        ("ethos-u85-256", [], {}),
+        ("ethos-u55-32", ["--optimise=Size"], {"optimise": "size"}),
+        ("ethos-u55-256", ["--arena-cache-size=4096"], {"arena_limit": 4096}),
+        (
+            "ethos-u55-64",
+            ["--disable-cascading", "--disable-buffering", "--tensor-allocator=Greedy", "--cop-format=COP2"],
+            {},
+        ),
+    ],
+)
+def test_the_bytes_are_those_of_the_command_line(
+    small_program: bytes, tmp_path: Path, target: str, flags: list[str], options: dict[str, object]
+) -> None:
+    given = tuple(flags) if not options else ()
+    compiled = compile_program(small_program, EthosUOptions(target=target, vela_flags=given, **options))
+    want = command_line(small_program, tmp_path, target, *flags)
+    assert compiled.command_stream == want["cmd_data"].tobytes()
+    assert compiled.read_only == want["weight_data"].tobytes()
+    assert compiled.scratch_size == want["scratch_shape"][0]
+    assert compiled.fast_scratch_size == want["scratch_fast_shape"][0]
+    for bindings, name in ((compiled.inputs, "input"), (compiled.outputs, "output")):
+        assert [list(item.shape) for item in bindings] == want[f"{name}_shape"].tolist()
+        assert [item.address for item in bindings] == want[f"{name}_offset"].tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["ethos-u55-128", "ethos-u65-512", "ethos-u85-256"])
+def test_the_blob_is_stocks(stock_files: Path, target: str) -> None:
+    program, want = ((stock_files / f"{target}.{kind}").read_bytes() for kind in ("tosa", "bin"))
+    options = EthosUOptions(target=target)
+    assert blob.pack(compile_program(program, options)) == want
+    # Nor does our own writer change anything that Vela sees.
+    assert blob.pack(compile_program(tosa.write(tosa.read(program)), options)) == want
+    assert blob.pack(blob.unpack(want)) == want
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_target_compiles_and_twice_the_same(small_program: bytes, target: str) -> None:
+    options = EthosUOptions(target=target)
+    compiled = compile_program(small_program, options)
+    assert compiled.vela_version == vela_version() != "unknown"
+    assert compiled.performance.cpu_operators == 0
+    assert (compiled.fast_scratch_size > 0) == ("u65" in target)
+    assert blob.pack(compile_program(small_program, options)) == blob.pack(compiled)
+
+
+def test_nothing_is_printed(small_program: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    compile_program(small_program)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_configuration_of_ones_own_sets_the_clock(small_program: bytes, tmp_path: Path) -> None:
+    from delegatekit_ethosu.targets import packaged_configuration
+
+    path = tmp_path / "mine.ini"
+    text = packaged_configuration().read_text()
+    text = text.replace("Ethos_U55_High_End_Embedded", "Board")
+    path.write_text(text)
+    options = EthosUOptions(config=str(path), system_config="Board")
+    plain, same = compile_program(small_program), compile_program(small_program, options)
+    assert same.command_stream == plain.command_stream
+    assert same.performance.latency == plain.performance.latency
+    path.write_text(text.replace("core_clock=500e6", "core_clock=250e6"))
+    slow = compile_program(small_program, options).performance
+    assert (slow.clock, slow.latency) == (250e6, slow.cycles / 250e6)
+    assert slow.latency > 1.5 * plain.performance.latency
+    with pytest.raises(OptionError, match=r"no system configuration 'Ethos_U55_High_End_Embedded'\n.*Board"):
+        compile_program(small_program, EthosUOptions(config=str(path)))
+
+
+def test_what_vela_refuses_is_a_lowering_error() -> None:
+    graph = tosa.Graph()
+    a, b = (graph.input(name, (1, 4), DType.INT32) for name in "ab")
+    graph.output(graph.add(tosa.BitwiseAnd(), [a, b], (1, 4), DType.INT32, "both"))
+    program = tosa.write(graph)
+    with pytest.raises(LoweringError, match=r"(?s)Vela 5\..*, ethos-u55-128: .*\(And\) could not run on NPU"):
+        compile_program(program, EthosUOptions(target="ethos-u55-128"))
+    assert compile_program(program, EthosUOptions(target="ethos-u85-128")).command_stream
+    with pytest.raises(LoweringError, match="Buffer contents inconsistent"):
+        compile_program(program[: len(program) // 2])
+    with pytest.raises(LoweringError, match="more than the accelerator addresses"):
+        compile_program(program, EthosUOptions(arena_limit=1 << 33))
