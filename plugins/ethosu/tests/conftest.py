@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from delegatekit_ethosu import tosa
+from delegatekit_ethosu.targets import TARGETS
 from delegatekit_ethosu.tosa import DType
 from delegatekit_ethosu.tosa.numerics import multipliers_and_shifts
 
@@ -63,6 +65,22 @@ def small_graph() -> tosa.Graph:
 def small_program() -> bytes:
     """The file of `small_graph`."""
     return tosa.write(_small_graph())
+
+
+@pytest.fixture
+def command_line(tmp_path: Path) -> Callable[..., Path]:
+    """command_line(program, target, *flags): runs Vela's command line on a TOSA file; the folder of what it writes."""
+    from ethosu.vela import vela
+
+    def run(program: bytes, target: str, *flags: str) -> Path:
+        (tmp_path / "x.tosa").write_bytes(program)
+        chosen = TARGETS[target]
+        arguments = [f"--accelerator-config={target}", "--config=Arm/vela.ini", "--output-format=raw"]
+        arguments += [f"--system-config={chosen.system_config}", f"--memory-mode={chosen.memory_mode}"]
+        assert vela.main([*arguments, f"--output-dir={tmp_path}", *flags, str(tmp_path / "x.tosa")]) == 0
+        return tmp_path
+
+    return run
 
 
 @pytest.fixture(scope="session")

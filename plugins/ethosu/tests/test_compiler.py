@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,20 +15,6 @@ from delegatekit_ethosu.compiler import compile_program, vela_version
 from delegatekit_ethosu.options import EthosUOptions
 from delegatekit_ethosu.targets import TARGETS
 from delegatekit_ethosu.tosa import DType
-
-
-def command_line(program: bytes, folder: Path, target: str, *flags: str) -> dict[str, np.ndarray]:
-    """What `vela` writes for a program."""
-    (folder / "x.tosa").write_bytes(program)
-    chosen = TARGETS[target]
-    command = [
-        *(sys.executable, "-m", "ethosu.vela", f"--accelerator-config={target}", "--config=Arm/vela.ini"),
-        *(f"--system-config={chosen.system_config}", f"--memory-mode={chosen.memory_mode}", "--output-format=raw"),
-        *(f"--output-dir={folder}", *flags, str(folder / "x.tosa")),
-    ]
-    subprocess.run(command, check=True, capture_output=True, cwd=folder)
-    with np.load(folder / "x_vela.npz") as stored:
-        return {name: stored[name] for name in stored.files if "quantization" not in name}
 
 
 @pytest.mark.parametrize(
@@ -47,11 +33,12 @@ def command_line(program: bytes, folder: Path, target: str, *flags: str) -> dict
     ],
 )
 def test_the_bytes_are_those_of_the_command_line(
-    small_program: bytes, tmp_path: Path, target: str, flags: list[str], options: dict[str, object]
+    small_program: bytes, command_line: Callable[..., Path], target: str, flags: list[str], options: dict[str, Any]
 ) -> None:
     given = tuple(flags) if not options else ()
     compiled = compile_program(small_program, EthosUOptions(target=target, vela_flags=given, **options))
-    want = command_line(small_program, tmp_path, target, *flags)
+    with np.load(command_line(small_program, target, *flags) / "x_vela.npz") as stored:
+        want = {name: stored[name] for name in stored.files if "quantization" not in name}
     assert compiled.command_stream == want["cmd_data"].tobytes()
     assert compiled.read_only == want["weight_data"].tobytes()
     assert compiled.scratch_size == want["scratch_shape"][0]
@@ -92,9 +79,9 @@ def test_a_configuration_of_ones_own_sets_the_clock(small_program: bytes, tmp_pa
 
     path = tmp_path / "mine.ini"
     text = packaged_configuration().read_text()
-    text = text.replace("Ethos_U55_High_End_Embedded", "Board")
+    text = text.replace("Ethos_U55_High_End_Embedded", "Ethos_U55_Board")
     path.write_text(text)
-    options = EthosUOptions(config=str(path), system_config="Board")
+    options = EthosUOptions(config=str(path), system_config="Ethos_U55_Board")
     plain, same = compile_program(small_program), compile_program(small_program, options)
     assert same.command_stream == plain.command_stream
     assert same.performance.latency == plain.performance.latency
@@ -102,8 +89,16 @@ def test_a_configuration_of_ones_own_sets_the_clock(small_program: bytes, tmp_pa
     slow = compile_program(small_program, options).performance
     assert (slow.clock, slow.latency) == (250e6, slow.cycles / 250e6)
     assert slow.latency > 1.5 * plain.performance.latency
-    with pytest.raises(OptionError, match=r"no system configuration 'Ethos_U55_High_End_Embedded'\n.*Board"):
+    with pytest.raises(OptionError, match=r"no system configuration 'Ethos_U55_High_End_Embedded'\n.*U55_Board"):
         compile_program(small_program, EthosUOptions(config=str(path)))
+
+
+def test_a_system_whose_name_misleads_vela_is_refused(small_program: bytes) -> None:
+    with pytest.raises(OptionError, match=r"ethos-u55-128: Vela would take Ethos_U65_Embedded for another family's"):
+        compile_program(small_program, EthosUOptions(system_config="Ethos_U65_Embedded"))
+    options = EthosUOptions(target="ethos-u85-256", system_config="Ethos_U55_Deep_Embedded")
+    with pytest.raises(OptionError, match=r"Ethos_U55_Deep_Embedded for another family's\n.*System_Config.Ethos_U55_"):
+        compile_program(small_program, options)
 
 
 def test_what_vela_refuses_is_a_lowering_error() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,17 +23,12 @@ def _rows(folder: Path, pattern: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["ethos-u55-128", "ethos-u65-256", "ethos-u85-512"])
-def test_the_figures_are_those_of_the_command_line(small_program: bytes, tmp_path: Path, name: str) -> None:
-    target = TARGETS[name]
-    (tmp_path / "x.tosa").write_bytes(small_program)
-    command = [
-        *(sys.executable, "-m", "ethosu.vela", f"--accelerator-config={name}", "--config=Arm/vela.ini"),
-        *(f"--system-config={target.system_config}", f"--memory-mode={target.memory_mode}", "--output-format=raw"),
-        *(f"--output-dir={tmp_path}", "--verbose-performance", str(tmp_path / "x.tosa")),
-    ]
-    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
-    (summary,) = _rows(tmp_path, "x_summary_*.csv")
-    layers = _rows(tmp_path, "x_per-layer.csv")
+def test_the_figures_are_those_of_the_command_line(
+    small_program: bytes, command_line: Callable[..., Path], name: str
+) -> None:
+    folder = command_line(small_program, name, "--verbose-performance")
+    (summary,) = _rows(folder, "x_summary_*.csv")
+    layers = _rows(folder, "x_per-layer.csv")
     found = compile_program(small_program, EthosUOptions(target=name)).performance
     assert found.latency == pytest.approx(float(summary["inference_time"]), rel=1e-9)
     assert found.cycles == float(summary["cycles_total"])
