@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from delegatekit_api import LoweringError
-from delegatekit_ethosu import tosa
+from delegatekit_ethosu import blob, tosa
 from delegatekit_ethosu.compiler import compile_program
 from delegatekit_ethosu.options import EthosUOptions
-from delegatekit_ethosu.performance import check_budget
 from delegatekit_ethosu.targets import TARGETS
 
 
@@ -59,10 +57,15 @@ def test_every_layer_has_a_name_of_the_program(small_graph: tosa.Graph, small_pr
     assert 0 < performance.utilisation < 1
 
 
-def test_a_budget_is_refused_with_the_figures(small_program: bytes) -> None:
-    performance = compile_program(small_program).performance
-    check_budget(performance, {"sram": performance.sram, "flash": performance.flash, "latency": 1.0})
-    over = {"sram": performance.sram - 1, "flash": 100, "latency": 1.0}
-    message = f"ethos-u55-128: is over its budget: sram {performance.sram} of .*, flash {performance.flash} of 100$"
-    with pytest.raises(LoweringError, match=message):
-        check_budget(performance, over)
+@pytest.mark.parametrize("name", ["ethos-u55-64", "ethos-u65-512"])
+def test_the_estimate_has_the_same_figures(small_program: bytes, name: str) -> None:
+    compiled = compile_program(small_program, EthosUOptions(target=name))
+    performance, blob_size = compiled.performance, len(blob.pack(compiled))
+    found = performance.estimate("5.1.0")
+    assert found.source.startswith(f"Vela 5.1.0 for {name}, Ethos_U")
+    assert (found.latency, found.cycles, found.macs) == (performance.latency, performance.cycles, performance.macs)
+    assert found.memory["sram"] == (compiled.fast_scratch_size or compiled.scratch_size)
+    assert (found.memory["dram"] > 0) == ("u65" in name)
+    assert blob_size - 400 < found.storage["flash"] < blob_size
+    assert [layer.name for layer in found.layers] == [layer.name for layer in performance.layers]
+    assert sum(layer.latency for layer in found.layers) == pytest.approx(performance.latency, rel=0.05)

@@ -8,13 +8,20 @@ import pytest
 
 from delegatekit_api import OptionError
 from delegatekit_ethosu.options import EthosUOptions
-from delegatekit_ethosu.targets import TARGETS, load_configuration, packaged_configuration
+from delegatekit_ethosu.targets import TARGETS, list_targets, load_configuration, packaged_configuration
 
 
 def test_all_accelerators_of_vela_are_targets() -> None:
     from ethosu.vela.architecture_features import Accelerator
 
     assert set(TARGETS) == set(Accelerator.member_list())
+
+
+def test_the_list_for_users_has_options_that_are_allowed() -> None:
+    found = list_targets()
+    assert [EthosUOptions.from_mapping(item.options).target for item in found] == list(TARGETS)
+    summary = "Ethos-U65, 512 MACs in a cycle on 2 cores; Ethos_U65_High_End, Dedicated_Sram_384KB by default"
+    assert found[5].summary == summary
 
 
 @pytest.mark.parametrize("name", TARGETS)
