@@ -235,12 +235,12 @@ def targets(
     if not any(found.values()):
         out.print("no backend lists targets" if backend is None else f"{backend} lists no targets")
         return
-    table = Table("backend", "target", "what it is", "options")
     for name, items in found.items():
+        width = max((len(item.name) for item in items), default=0)
         for item in items:
             chosen = " ".join(f"--option {name}.{key}={value}" for key, value in item.options.items())
-            table.add_row(name, escape(item.name), escape(item.summary), escape(chosen))
-    out.print(table)
+            line = f"{name}: {item.name:<{width}}  {item.summary}" + (f"  ({chosen})" if chosen else "")
+            out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
