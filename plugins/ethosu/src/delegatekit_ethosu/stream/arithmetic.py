@@ -34,22 +34,30 @@ def scale(values: Integers, multiplier: Integers | int, shift: Integers | int, r
     if rounding is Rounding.DOUBLE:
         twice = np.where(values >= 0, 1 << 30, -(1 << 30))
         product = product + np.where(shift > 31, twice, 0)
-    result: Integers = (product >> shift).astype(np.int64)
-    return result
+    shifted: Integers = (product >> shift).astype(np.int64)
+    return shifted
 
 
 def finish(values: Integers, ofm: FeatureMap, activation: Activation, internal: Bytes, where: str) -> Integers:
-    """From scaled results to what is written: zero point, clamp, table."""
+    """From scaled results to what is written: zero point, clamp, table.
+
+    Raises ExecutionError for a value that the output's type does not hold: what the NPU makes of it is not known. The
+    reference calls a program unpredictable that has one.
+    """
     values = values + ofm.zero_point
     if activation.clamp is not None:
         values = values.clip(*activation.clamp)
+    _check(values, ofm, where)
     if activation.table is not None:
-        return _look_up(values, ofm, activation.table, internal)
+        values = _look_up(values, ofm, activation.table, internal)
+        _check(values, ofm, where)
+    return values
+
+
+def _check(values: Integers, ofm: FeatureMap, where: str) -> None:
     limits = np.iinfo(ofm.dtype)  # type: ignore[type-var]
     if values.min() < limits.min or values.max() > limits.max:
-        # Saturated or wrapped: the reference calls such a program unpredictable.
         raise ExecutionError(f"a result does not fit {ofm.dtype}", where=where)
-    return values
 
 
 def _look_up(values: Integers, ofm: FeatureMap, table: int, internal: Bytes) -> Integers:
@@ -58,8 +66,10 @@ def _look_up(values: Integers, ofm: FeatureMap, table: int, internal: Bytes) -> 
     values = values - np.iinfo(ofm.dtype).min  # type: ignore[type-var]
     if ofm.dtype.itemsize == 1:
         entries = tables[256 * table : 256 * (table + 1)].view(ofm.dtype)
-        return entries[values].astype(np.int64)
+        found: Integers = entries[values].astype(np.int64)
+        return found
     pairs = tables.view("<i2").reshape(-1, 2).astype(np.int64)
     start, slope = np.moveaxis(pairs[values >> _STEP_BITS], -1, 0)
     fraction = values & ((1 << _STEP_BITS) - 1)
-    return start + ((slope * fraction + (1 << (_STEP_BITS - 1))) >> _STEP_BITS)
+    interpolated: Integers = start + ((slope * fraction + (1 << (_STEP_BITS - 1))) >> _STEP_BITS)
+    return interpolated

@@ -13,6 +13,8 @@ from typing import Final
 
 from delegatekit_api import FormatError
 
+from .errors import NotExecutableError
+
 #: Commands of one word, by opcode. Those from 0x100 on set a register.
 COMMANDS: Final = {
     0x000: "OP_STOP",
@@ -129,6 +131,7 @@ _OPCODE: Final = 0x3FF
 #: Bits 10 to 13 have no meaning: a word that sets one is no command.
 _RESERVED: Final = 0x3C00
 _PRODUCT_U55: Final = 0
+_PRODUCTS: Final = {1: "Ethos-U65", 2: "Ethos-U85"}
 
 
 @dataclass(frozen=True)
@@ -165,8 +168,11 @@ class CommandStream:
 def decode(data: bytes | memoryview) -> CommandStream:
     """Decode the driver payload of an Ethos-U55 program.
 
-    Raises FormatError, with the offset, if it is cut short, is for another NPU, or has a word that is no command.
+    Raises FormatError, with the offset, if it is cut short or has a word that is no command, and NotExecutableError if
+    it is for another NPU.
     """
+    if bytes(data[:4]) == b"COP2":
+        raise NotExecutableError("is of the second form, which no Ethos-U55 has", where="command stream")
     if len(data) % 4 or bytes(data[:4]) != b"COP1":
         raise FormatError("is no driver payload: whole words that begin with COP1", where="command stream")
     words = struct.unpack(f"<{len(data) // 4}I", data)
@@ -198,7 +204,8 @@ def decode(data: bytes | memoryview) -> CommandStream:
 def _configuration(word: int, offset: int) -> Configuration:
     product = word >> 28
     if product != _PRODUCT_U55:
-        raise FormatError(f"is for product {product}, not for an Ethos-U55", where=_at(offset))
+        name = _PRODUCTS.get(product, f"product {product}")
+        raise NotExecutableError(f"is for an {name}, not for an Ethos-U55", where=_at(offset))
     macs = 1 << (word & 0xF)
     if macs not in (32, 64, 128, 256):
         raise FormatError(f"is for an Ethos-U55 of {macs} MACs, which does not exist", where=_at(offset))

@@ -43,7 +43,11 @@ _Choice = TypeVar("_Choice", bound=IntEnum)
 
 
 def plan(stream: CommandStream) -> tuple[Operation, ...]:
-    """The operations of a stream in order. Raises FormatError for what it cannot execute, and says where."""
+    """The operations of a stream in order.
+
+    Raises NotExecutableError for what is not executed here and FormatError for a register that was not set; both say
+    where.
+    """
     registers = Registers()
     operations: list[Operation] = []
     for command in stream.commands:
@@ -202,9 +206,10 @@ def _operand_scales(
         raise registers.refuse(f"elementwise {mode.name} with operand scaling {which} is unknown")
     multiplier, shift = registers.scale("OPA_SCALE")
     if which == 0:
-        if registers.scale("OPA_SCALE") != _IDENTITY or registers.scale("OPB_SCALE") != _IDENTITY:
-            raise registers.refuse("16-bit scales of both operands are unknown")
-        return None
+        if shift or multiplier >> 16 or registers.scale("OPB_SCALE") != (multiplier, 0):
+            raise registers.refuse("scales of both operands that differ, or have more than 16 bits, are unknown")
+        both = Scale(multiplier, 0, Rounding.NATURAL)
+        return None if multiplier == 1 else (both, both)
     size = ifm.dtype.itemsize
     if size not in _OTHER_SHIFT or (isinstance(second, FeatureMap) and second.dtype.itemsize != size):
         raise registers.refuse(f"operand scaling of {ifm.dtype} is unknown")

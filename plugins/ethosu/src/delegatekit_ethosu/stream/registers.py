@@ -7,6 +7,7 @@ from typing import Final
 from delegatekit_api import FormatError
 
 from .commands import PAYLOAD_COMMANDS, Command
+from .errors import NotExecutableError
 
 #: Registers whose payload is a scale: the parameter is its shift.
 _SCALES: Final = ("OFM_SCALE", "OPA_SCALE", "OPB_SCALE")
@@ -58,6 +59,6 @@ class Registers:
         value = self.get(name)
         return value, self._shifts[name]
 
-    def refuse(self, reason: str) -> FormatError:
-        """The error for something that the operation being read must not be."""
-        return FormatError(reason, where=self.where)
+    def refuse(self, reason: str) -> NotExecutableError:
+        """The error for something of the operation being read that is not known here."""
+        return NotExecutableError(reason, where=self.where)
