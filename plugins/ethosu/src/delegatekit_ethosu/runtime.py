@@ -19,7 +19,7 @@ from delegatekit_api import (
 )
 
 from .blob import DELEGATE_ID, Blob, unpack
-from .stream import Machine, NotExecutableError
+from .stream import Machine, NotExecutableError, decompressor
 from .tosa import reference
 from .tosa.reader import read
 from .tosa.types import Array
@@ -54,7 +54,7 @@ class EthosURuntime:
 
     def is_available(self) -> Availability:
         """Whether anything can be run: the decoder of compressed weights, or the reference model, is installed."""
-        decoder = _decoder()
+        decoder = decompressor.availability()
         return decoder if decoder.available or not reference.availability().available else Availability(True)
 
     def init(self, payload: DelegatePayload) -> _Handle:
@@ -94,7 +94,7 @@ def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
     except NotExecutableError as error:
         reason = str(error)
     else:
-        decoder = _decoder()
+        decoder = decompressor.availability()
         if decoder.available:
             return machine.run, "command stream"
         reason = decoder.reason
@@ -151,12 +151,3 @@ def _check(payload: DelegatePayload, blob: Blob) -> None:
             ):
                 what = f"is {binding.shape} of {binding.element_size} bytes, in the call {spec.dtype} {spec.shape}"
                 raise FormatError(what, where=f"{name} {index} of the {DELEGATE_ID} blob")
-
-
-def _decoder() -> Availability:
-    """Whether the decoder of compressed weights is installed."""
-    try:
-        from ethosu import mlw_codec  # noqa: F401
-    except ImportError as error:
-        return Availability(False, f"Vela's weight decoder is not installed ({error}): pip install ethos-u-vela")
-    return Availability(True)

@@ -39,10 +39,15 @@ class Memory:
             raise _outside(place.region, place.base, place.base + place.length, len(region), where)
         return region[place.base : place.base + place.length]
 
-    def write(self, region: int, base: int, data: Bytes, where: str) -> None:
-        """Copy bytes into a region."""
-        _check_writable(region, where)
-        self.bytes(Range(region, base, len(data)), where)[:] = data
+    def target(self, region: int | None, base: int, length: int, where: str) -> Bytes:
+        """Bytes to be written, a view: of a region, or of the internal memory."""
+        if region is not None:
+            _check_writable(region, where)
+            return self.bytes(Range(region, base, length), where)
+        if base + length > len(self.internal):
+            what = f"bytes {base} to {base + length} are not inside the internal memory"
+            raise FormatError(f"{what} ({len(self.internal)} bytes)", where=where)
+        return self.internal[base : base + length]
 
     def read(self, feature_map: FeatureMap, where: str) -> Integers:
         """The values of a feature map, [height, width, depth]."""
@@ -54,6 +59,12 @@ class Memory:
         _check_writable(feature_map.region, where)
         elements, places = self._elements(feature_map, where)
         elements[places] = values.astype(feature_map.dtype)
+
+    def check(self, feature_map: FeatureMap, where: str, *, write: bool = False) -> None:
+        """What `read` or `store` would check."""
+        if write:
+            _check_writable(feature_map.region, where)
+        self._elements(feature_map, where)
 
     def _elements(self, feature_map: FeatureMap, where: str) -> tuple[npt.NDArray[Any], Integers]:
         """The region as elements, and each one's place [height, width, depth] there."""

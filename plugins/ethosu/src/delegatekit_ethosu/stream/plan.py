@@ -249,6 +249,12 @@ def _kernel(registers: Registers) -> tuple[Kernel, bool]:
             raise registers.refuse(f"{name} {extent} is no multiple of the dilation")
         size.append(extent // step + 1)
     top, left, bottom, right = (registers.get(f"IFM_PAD_{side}") for side in ("TOP", "LEFT", "BOTTOM", "RIGHT"))
+    height, width = ((many - 1) * step + 1 for many, step in zip(size, dilation, strict=True))
+    if max(top, bottom) >= height or max(left, right) >= width:
+        # Vela 5.1 makes such programs of batches: what it takes for padding are elements that it has lost.
+        raise registers.refuse(
+            f"padding {top}, {left}, {bottom}, {right} of a kernel of {height} by {width} is unknown"
+        )
     return Kernel((size[0], size[1]), stride, dilation, (top, left, bottom, right)), bool(bits & 4)
 
 

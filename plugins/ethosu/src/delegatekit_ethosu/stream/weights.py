@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delegatekit_api import FormatError, RuntimeUnavailableError
+from delegatekit_api import FormatError
 
+from .decompressor import decompress
 from .memory import Bytes, Integers
 from .operations import WeightOrder
 
@@ -27,13 +28,7 @@ def decode_weights(data: Bytes, order: WeightOrder, where: str) -> npt.NDArray[n
 
     Raises FormatError if the stream does not hold exactly the weights that `order` asks for.
     """
-    try:
-        from ethosu import mlw_codec
-    except ImportError as error:
-        raise RuntimeUnavailableError(
-            "the weight decoder is missing", where="ethos-u-vela", hint="pip install ethos-u-vela"
-        ) from error
-    stream = np.asarray(mlw_codec.decode(bytearray(data)), np.int16)
+    stream = decompress(data.tobytes(), where)
     weights = np.zeros(order.shape, np.int16)
     place = 0
     for part, shape, axes in _parts(order):
