@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from delegatekit_api import ExecutionError
+
 from .arithmetic import finish, scale
 from .memory import Integers, Memory
 from .operations import Elementwise, ElementwiseMode, FeatureMap, Rounding
@@ -51,10 +53,19 @@ def _compute(operation: Elementwise, first: Integers, second: Integers) -> Integ
         case ElementwiseMode.CLZ:
             return _leading_zeros(first)
         case ElementwiseMode.SHR:
-            return _shift_right(first, second, operation.rounding)
+            return _shift_right(first, _places(second, operation.where), operation.rounding)
         case ElementwiseMode.SHL:
-            return first << second
+            # What passes 32 bits is lost.
+            shifted = first << _places(second, operation.where)
+            return (shifted & 0xFFFFFFFF) - ((shifted & 0x80000000) << 1)
     raise AssertionError(operation.mode)
+
+
+def _places(shift: Integers, where: str) -> Integers:
+    """How far to shift: what the NPU does beyond 31 is not known."""
+    if shift.min() < 0 or shift.max() > 31:
+        raise ExecutionError(f"a shift by {shift.min()} to {shift.max()} is unknown", where=where)
+    return shift
 
 
 def _shift_right(values: Integers, shift: Integers, rounding: Rounding) -> Integers:
