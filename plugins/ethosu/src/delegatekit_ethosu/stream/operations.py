@@ -65,7 +65,8 @@ class FeatureMap:
     #: Channels in groups of 16, `stride_c` apart (NHCWB16); else an element's channels lie together (NHWC).
     bricks: bool
     region: int
-    bases: tuple[int, int, int, int]
+    #: Of each tile.
+    bases: tuple[int, ...]
     tile_heights: tuple[int, int]
     tile_width: int
     stride_y: int

@@ -35,6 +35,9 @@ WAITS: Final = ("OP_DMA_WAIT", "OP_KERNEL_WAIT")
 
 #: Element types by width (2 bits) and sign, and which of them each operation's input may have.
 _WIDTHS: Final = {0: 1, 1: 2, 2: 4}
+_BASES: Final = ("BASE0", "BASE1", "BASE2", "BASE3")
+#: Bytes that the NPU fetches at once: what it reads as a row of bytes, or in bricks, begins and ends with one.
+_UNIT: Final = 16
 #: Bit in a DMA region that stands for the internal memory.
 _INTERNAL: Final = 1 << 8
 _TABLES: Final = range(0x10, 0x18)
@@ -226,6 +229,7 @@ def _operand_scaling(registers: Registers) -> int:
 def _copy(registers: Registers, command: Command) -> Copy:
     if command.parameter:
         raise registers.refuse(f"DMA channel or mode {command.parameter} is unknown")
+    _check_aligned(registers, "DMA0_SRC", "DMA0_DST", "DMA0_LEN")
     source = Range(registers.get("DMA0_SRC_REGION"), registers.get("DMA0_SRC"), registers.get("DMA0_LEN"))
     target = registers.get("DMA0_DST_REGION")
     # Bits 9 and 10 are the number of dimensions: only plain copies exist on this NPU.
@@ -280,18 +284,15 @@ def _feature_map(registers: Registers, name: str, shape: tuple[int, ...]) -> Fea
     height, width, depth = shape
     dtype, bricks = _type(registers, name)
     point = f"{name}_ZERO_POINT"
+    if bricks:
+        _check_aligned(registers, *(f"{name}_{part}" for part in (*_BASES, "STRIDE_Y", "STRIDE_C")))
     return FeatureMap(
         name,
         (height, width, depth),
         dtype,
         bricks,
         registers.get(f"{name}_REGION"),
-        (
-            registers.get(f"{name}_BASE0"),
-            registers.get(f"{name}_BASE1"),
-            registers.get(f"{name}_BASE2"),
-            registers.get(f"{name}_BASE3"),
-        ),
+        tuple(registers.get(f"{name}_{base}") for base in _BASES),
         (registers.get(f"{name}_HEIGHT0_M1") + 1, registers.get(f"{name}_HEIGHT1_M1") + 1),
         registers.get(f"{name}_WIDTH0_M1") + 1,
         registers.stride(f"{name}_STRIDE_Y"),
@@ -353,7 +354,14 @@ def _accumulator(registers: Registers) -> int:
 
 
 def _range(registers: Registers, name: str) -> Range:
+    _check_aligned(registers, f"{name}_BASE", f"{name}_LENGTH")
     return Range(registers.get(f"{name}_REGION"), registers.get(f"{name}_BASE"), registers.get(f"{name}_LENGTH"))
+
+
+def _check_aligned(registers: Registers, *names: str) -> None:
+    for name in names:
+        if registers.get(name) % _UNIT:
+            raise registers.refuse(f"{name} {registers.get(name)} is no multiple of {_UNIT}")
 
 
 def _rounding(registers: Registers, name: str) -> Rounding:
