@@ -35,6 +35,11 @@ WAITS: Final = ("OP_DMA_WAIT", "OP_KERNEL_WAIT")
 
 #: Element types by width (2 bits) and sign, and which of them each operation's input may have.
 _WIDTHS: Final = {0: 1, 1: 2, 2: 4}
+#: Elements of a feature map, with its padding: far more than fits the memory of such a system.
+_ELEMENTS: Final = 1 << 27
+#: Elements of a window, and rows: what the compiler takes.
+_WINDOW: Final = 1 << 16
+_ROWS: Final = 256
 _BASES: Final = ("BASE0", "BASE1", "BASE2", "BASE3")
 #: Bytes that the NPU fetches at once: what it reads as a row of bytes, or in bricks, begins and ends with one.
 _UNIT: Final = 16
@@ -253,6 +258,8 @@ def _kernel(registers: Registers) -> tuple[Kernel, bool]:
             raise registers.refuse(f"{name} {extent} is no multiple of the dilation")
         size.append(extent // step + 1)
     top, left, bottom, right = (registers.get(f"IFM_PAD_{side}") for side in ("TOP", "LEFT", "BOTTOM", "RIGHT"))
+    if size[0] * size[1] > _WINDOW or size[0] > _ROWS:
+        raise registers.refuse(f"a kernel of {size[0]} by {size[1]} is too large")
     height, width = ((many - 1) * step + 1 for many, step in zip(size, dilation, strict=True))
     if max(top, bottom) >= height or max(left, right) >= width:
         # Vela 5.1 makes such programs of batches: what it takes for padding are elements that it has lost.
@@ -269,12 +276,15 @@ def _ofm(registers: Registers) -> FeatureMap:
 
 def _ifm(registers: Registers, ofm: FeatureMap, kernel: Kernel, upscale: Upscale) -> FeatureMap:
     """The input: its height and width follow from the output's."""
-    shape = []
+    shape, whole = [], registers.get("IFM_DEPTH_M1") + 1
     for axis in range(2):
         extent = (kernel.size[axis] - 1) * kernel.dilation[axis] + 1
         size = (ofm.shape[axis] - 1) * kernel.stride[axis] + extent
         size -= kernel.padding[axis] + kernel.padding[axis + 2]
+        whole *= size + kernel.padding[axis] + kernel.padding[axis + 2]
         shape.append(-(-size // 2) if upscale else size)
+    if whole > _ELEMENTS:
+        raise registers.refuse(f"an input of {whole} elements with its padding is too large")
     if min(shape) < 1:
         raise registers.refuse(f"the padding leaves no input: {shape[0]} by {shape[1]}")
     return _feature_map(registers, "IFM", (shape[0], shape[1], registers.get("IFM_DEPTH_M1") + 1))
@@ -283,6 +293,8 @@ def _ifm(registers: Registers, ofm: FeatureMap, kernel: Kernel, upscale: Upscale
 def _feature_map(registers: Registers, name: str, shape: tuple[int, ...]) -> FeatureMap:
     height, width, depth = shape
     dtype, bricks = _type(registers, name)
+    if height * width * depth > _ELEMENTS:
+        raise registers.refuse(f"{name} of {height} by {width} by {depth} elements is too large")
     point = f"{name}_ZERO_POINT"
     if bricks:
         _check_aligned(registers, *(f"{name}_{part}" for part in (*_BASES, "STRIDE_Y", "STRIDE_C")))
