@@ -20,6 +20,8 @@ READ_ONLY: Final = 0
 SCRATCH: Final = 1
 FAST_SCRATCH: Final = 2
 _NAMES: Final = {READ_ONLY: "read-only data", SCRATCH: "scratch", FAST_SCRATCH: "fast scratch"}
+#: The part of the internal memory that has the tables, at its end.
+TABLES_BYTES: Final = 2048
 #: Channels in a brick of the NHCWB16 format.
 _BRICK: Final = 16
 
@@ -44,9 +46,11 @@ class Memory:
         if region is not None:
             _check_writable(region, where)
             return self.bytes(Range(region, base, length), where)
-        if base + length > len(self.internal):
-            what = f"bytes {base} to {base + length} are not inside the internal memory"
-            raise FormatError(f"{what} ({len(self.internal)} bytes)", where=where)
+        size = len(self.internal)
+        if not size - TABLES_BYTES <= base <= base + length <= size:
+            # The rest belongs to the operations, which share it as the compiler tells them.
+            what = f"bytes {base} to {base + length} are not among the tables in the internal memory"
+            raise FormatError(f"{what}, {size - TABLES_BYTES} to {size}", where=where)
         return self.internal[base : base + length]
 
     def read(self, feature_map: FeatureMap, where: str) -> Integers:
