@@ -47,6 +47,7 @@ class Node(fb.Table):
     flags: list[bool] | None = fb.vector("bool")
     leaf: Leaf | None = fb.ref(lambda: Leaf)
     children: list[Node] | None = fb.tables(lambda: Node)
+    names: list[str] | None = fb.strings()
 
 
 def integers(bits: int, *, signed: bool) -> st.SearchStrategy[int]:
@@ -78,6 +79,7 @@ def nodes(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         flags=optional(st.lists(st.booleans(), max_size=5)),
         leaf=optional(leaves),
         children=optional(children),
+        names=optional(st.lists(st.text(max_size=8), max_size=3)),
     )
 
 
@@ -115,6 +117,13 @@ def test_the_packages_own_reader_finds_a_union_a_string_and_an_aligned_vector() 
     assert start % 16 == 0
     assert table.VectorLen(table.Offset(4 + 2 * 11)) == 3
     assert data[start : start + 3] == b"\1\2\3"
+
+
+def test_the_packages_own_reader_finds_a_vector_of_strings() -> None:
+    data = fb.serialize(Node(names=["a", "käse", "a"]), ID)
+    table = PlainTable(bytearray(data), struct.unpack_from("<I", data)[0])
+    start, count = table.Vector(table.Offset(4 + 2 * 16)), table.VectorLen(table.Offset(4 + 2 * 16))
+    assert [table.String(start + 4 * index).decode() for index in range(count)] == ["a", "käse", "a"]
 
 
 def test_a_buffer_of_the_packages_own_builder_reads() -> None:

@@ -65,7 +65,7 @@ _MAX_DEPTH: Final = 64
 class _Kind:
     """The flatbuffer type of a field."""
 
-    form: str  # "scalar", "string", "vector", "ref", "tables", "union", "deprecated"
+    form: str  # "scalar", "string", "strings", "vector", "ref", "tables", "union", "deprecated"
     scalar: str = ""
     align: int = 1
     default: Any = None
@@ -90,6 +90,11 @@ bool_, i8, u8, i16, i32, u32, i64, u64, f32, f64 = (_scalar(name) for name in _S
 def string() -> Any:
     """A UTF-8 string, or None if absent."""
     return _field(_Kind("string"))
+
+
+def strings() -> Any:
+    """A vector of UTF-8 strings, or None if absent."""
+    return _field(_Kind("strings"))
 
 
 def vector(scalar: str, *, align: int = 1) -> Any:
@@ -221,17 +226,24 @@ class _Writer:
         if kind.form in ("ref", "union"):
             return self.table(content)
         if kind.form == "tables":
-            offsets = [self.table(item) for item in content]
-            self.builder.StartVector(4, len(offsets), 4)
-            for offset in reversed(offsets):
-                self.builder.PrependUOffsetTRelative(offset)
-            end: int = self.builder.EndVector()
-            return end
+            return self._offsets([self.table(item) for item in content])
+        if kind.form == "strings":
+            return self._offsets([self._string(item) for item in content])
         if kind.form == "string":
-            return self._vector(("string",), content.encode(), 1, 1, terminated=True)
+            return self._string(content)
         size, code = _SCALARS[kind.scalar]
         data = bytes(content) if kind.scalar == "u8" else struct.pack(f"<{len(content)}{code}", *content)
         return self._vector((kind.scalar, kind.align), data, size, kind.align)
+
+    def _offsets(self, offsets: Sequence[int]) -> int:
+        self.builder.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            self.builder.PrependUOffsetTRelative(offset)
+        end: int = self.builder.EndVector()
+        return end
+
+    def _string(self, text: str) -> int:
+        return self._vector(("string",), text.encode(), 1, 1, terminated=True)
 
     def _vector(self, kind: Any, data: bytes, size: int, align: int, *, terminated: bool = False) -> int:
         key = (kind, data)
@@ -346,6 +358,9 @@ class _Reader:
             return self.table(_members(kind), target, where, depth + 1)
         if kind.form == "tables":
             return self.vector_of_tables(_members(kind), target, where, depth)
+        if kind.form == "strings":
+            start, count = self.extent(target, 4, where)
+            return [self.string(self.follow(start + 4 * index, where), where) for index in range(count)]
         return self.vector(kind, target, where)
 
     def vector_of_tables(self, table: type[Table], position: int, where: str, depth: int) -> list[Table]:
