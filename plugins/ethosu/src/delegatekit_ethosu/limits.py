@@ -1,0 +1,176 @@
+"""What the NPU can do, in numbers: for shapes and settings it says why an operator is refused, or None.
+
+The limits are those that Vela's compiler states for TOSA on the Ethos-U55 and U65, the narrowest of the family: what
+they allow compiles for every accelerator. Shapes are PyTorch's, (N, C, H, W).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+#: Axes of a tensor.
+MAX_RANK: Final = 6
+#: Elements along one axis of a feature map.
+MAX_AXIS: Final = 1 << 16
+MAX_STRIDE: Final = 3
+#: Height, and elements, of a convolution's kernel and of a pooling's window.
+KERNEL: Final = (64, 4096)
+WINDOW: Final = (256, 1 << 16)
+#: Padded averages.
+PADDED_WINDOW: Final = 8
+#: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
+MAX_SOFTMAX: Final = 1 << 15
+
+
+def per_axis(setting: Any, axes: int, default: int) -> tuple[int, ...]:
+    """A window setting for each spatial axis: PyTorch allows one number for all, and nothing for the default."""
+    values = [setting] if isinstance(setting, int) else list(setting or (default,))
+    return tuple(values * axes if len(values) == 1 else values)
+
+
+def rank_obstacle(shape: Sequence[int]) -> str | None:
+    """At most 6 axes, each of 65536 elements at most, and none empty."""
+    if len(shape) > MAX_RANK:
+        return f"it has {len(shape)} axes, more than {MAX_RANK}"
+    if 0 in shape:
+        return f"it has no elements, {tuple(shape)}"
+    return f"an axis of {tuple(shape)} has more than {MAX_AXIS} elements" if max(shape, default=1) > MAX_AXIS else None
+
+
+def _size_obstacle(kernel: Sequence[int], limits: tuple[int, int], what: str) -> str | None:
+    height = kernel[0] if len(kernel) > 1 else 1
+    if height <= limits[0] and math.prod(kernel) <= limits[1]:
+        return None
+    return f"a {what} of {'x'.join(map(str, kernel))}: {limits[0]} high and {limits[1]} elements are the most"
+
+
+def _stride_obstacle(stride: Sequence[int]) -> str | None:
+    return None if max(stride) <= MAX_STRIDE else f"stride {tuple(stride)}: {MAX_STRIDE} is the most"
+
+
+def is_patches(weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int]) -> bool:
+    """Whether a convolution cuts its input into patches that do not overlap: these are rows of a matrix product."""
+    return tuple(weight[2:]) == tuple(stride) and max(dilation) == 1 and not any(padding)
+
+
+def convolution_obstacle(
+    shape: Sequence[int], weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int]
+) -> str | None:
+    """1-d or 2-d; strides to 3, or patches; kernels to 64 high and of 4096 elements; no negative padding."""
+    axes = len(weight) - 2
+    if axes not in (1, 2):
+        return f"a convolution over {axes} axes: the NPU has one and two"
+    if min(padding, default=0) < 0:
+        return f"negative padding {tuple(padding)}"
+    if max(stride) > MAX_STRIDE and is_patches(weight, stride, dilation, padding) and weight[1] == shape[1]:
+        whole = all(size % step == 0 for size, step in zip(shape[2:], stride, strict=True))
+        return None if whole else f"patches of {tuple(stride)} do not fill {tuple(shape[2:])}"
+    # A dilated kernel counts with its gaps.
+    extent = [step * (size - 1) + 1 for step, size in zip(dilation, weight[2:], strict=True)]
+    return _stride_obstacle(stride) or _size_obstacle(extent, KERNEL, "kernel")
+
+
+def transposed_obstacle(
+    shape: Sequence[int], weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> str | None:
+    """1-d or 2-d, stride 1 or 2 along all axes, without dilation; 1-d also along one."""
+    if len(weight) not in (3, 4):
+        return f"a convolution over {len(weight) - 2} axes: the NPU has one and two"
+    if max(dilation) > 1:
+        return f"a transposed convolution with dilation {tuple(dilation)}"
+    if len(set(stride)) > 1 or max(stride) > 2:
+        return f"a transposed convolution with stride {tuple(stride)}: 1 and 2 are possible"
+    return _size_obstacle(weight[2:], KERNEL, "kernel")
+
+
+def maximum_obstacle(
+    shape: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> str | None:
+    """Strides to 3, windows to 256 high, without dilation, with a batch axis."""
+    if len(shape) != len(kernel) + 2:
+        return "its input has no batch axis"
+    if max(dilation) > 1:
+        return f"a maximum with dilation {tuple(dilation)}"
+    return _window_stride_obstacle(shape[2:], kernel, stride) or _size_obstacle(kernel, WINDOW, "window")
+
+
+def _window_stride_obstacle(sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int]) -> str | None:
+    """Strides count only where there is more than one window."""
+    counting = [step for size, window, step in zip(sizes, kernel, stride, strict=True) if size != window]
+    return _stride_obstacle(counting) if counting else None
+
+
+def average_obstacle(
+    shape: Sequence[int],
+    result: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    counted: bool,
+    divisor: int | None,
+    ceil: bool,
+) -> str | None:
+    """Strides to 3, windows to 64 high; where padding does not count, to 8 by 8 and one sample."""
+    if len(shape) != len(kernel) + 2:
+        return "its input has no batch axis"
+    if ceil and any(trailing_pads(shape[2:], result[2:], kernel, stride, padding, beyond=True)):
+        return "ceil_mode with windows that reach beyond the input"
+    if any(padding) and not counted and divisor is None:
+        if shape[0] != 1 or max(kernel) > PADDED_WINDOW:
+            return f"averages of {shape[0]} samples over {tuple(kernel)} that leave out the padding"
+        return _stride_obstacle(stride)
+    return _window_stride_obstacle(shape[2:], kernel, stride) or _size_obstacle(kernel, KERNEL, "window")
+
+
+def trailing_pads(
+    sizes: Sequence[int],
+    results: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int] = (1, 1),
+    *,
+    beyond: bool = False,
+) -> tuple[int, ...]:
+    """The padding behind each axis with which windows end exactly where the padded input does.
+
+    Negative: so much of the input is never read. With `beyond`, what is more than the padding in front.
+    """
+    needed = [
+        (count - 1) * step + gap * (window - 1) + 1 - size - before
+        for size, count, window, step, before, gap in zip(sizes, results, kernel, stride, padding, dilation, strict=False)
+    ]
+    if not beyond:
+        return tuple(needed)
+    return tuple(max(0, after - before) for after, before in zip(needed, padding, strict=True))
+
+
+def resize_obstacle(
+    before: Sequence[int], after: Sequence[int], mode: str, corners: bool, factors: Sequence[float] | None
+) -> str | None:
+    """(N, C, H, W), twice, four or eight times as large; bilinear between the centres of pixels or the corners."""
+    if len(before) != 4:
+        return f"an input of {len(before)} axes"
+    ratios = {new / old for old, new in zip(before[2:], after[2:], strict=True)}
+    if len(ratios) != 1 or not ratios <= {2, 4, 8}:
+        return f"from {tuple(before[2:])} to {tuple(after[2:])}: only 2, 4 and 8 times as large is possible"
+    if factors and set(factors) != ratios:
+        return f"scale_factors {tuple(factors)} are not the ratio of the sizes"
+    return "corners are aligned" if corners else None
+
+
+def softmax_obstacle(shape: Sequence[int], dim: int) -> str | None:
+    """Over at most 32768 elements."""
+    size = shape[dim] if shape else 1
+    return None if size <= MAX_SOFTMAX else f"a softmax of {size} elements: {MAX_SOFTMAX} is the most"
+
+
+def matrices_obstacle(left: Sequence[int], right: Sequence[int]) -> str | None:
+    """Matrices, or stacks of as many."""
+    if min(len(left), len(right)) < 2:
+        return f"a product of shapes {tuple(left)} and {tuple(right)}"
+    if tuple(left[:-2]) != tuple(right[:-2]):
+        return f"stacks {tuple(left[:-2])} and {tuple(right[:-2])} are not the same"
+    return None

@@ -1,0 +1,211 @@
+"""What Ethos-U quantizes: its schemes as tables.
+
+Conditions repeat the constraints of the support table that an exported node can break, so that nothing is quantized
+which the NPU would then leave to the CPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from delegatekit_api import (
+    MOVING_OPERATORS,
+    PER_CHANNEL,
+    PER_TENSOR,
+    QuantizationRule,
+    QuantizationScheme,
+    RuleCondition,
+    TensorQuantization,
+    argument,
+)
+
+from .limits import (
+    average_obstacle,
+    convolution_obstacle,
+    matrices_obstacle,
+    maximum_obstacle,
+    per_axis,
+    rank_obstacle,
+    resize_obstacle,
+    softmax_obstacle,
+    transposed_obstacle,
+)
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_ACTIVATION: Final = TensorQuantization("int8", observer="histogram")
+#: The smallest scale of weights is larger: a bias, in steps of input times weight, must fit into 32 bits.
+_WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=2.0**-20)
+
+#: Fused to what comes before: saturation, or two bounds, do them.
+CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
+
+#: Functions of single values: each is one table of 256 results.
+FUNCTIONS: Final = (
+    *("sigmoid", "tanh", "hardswish", "hardsigmoid", "gelu", "silu", "mish", "softplus", "log_sigmoid", "softsign"),
+    *("elu", "celu", "selu", "leaky_relu", "relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"),
+    *("hardshrink", "softshrink", "tanhshrink", "threshold"),
+    *("abs", "neg", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "reciprocal"),
+    *("sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf"),
+    *("sign", "floor", "ceil", "round", "trunc"),
+    "aten.pow.Tensor_Scalar",
+)
+
+
+# -- conditions ------------------------------------------------------------------------------------------------------
+
+
+def _shape(node: Any) -> tuple[Any, ...]:
+    return tuple(node.meta["val"].shape)
+
+
+def _static(node: Node) -> str | None:
+    shapes = [_shape(item) for item in (*node.all_input_nodes, node) if hasattr(item.meta.get("val"), "shape")]
+    if all(isinstance(size, int) for shape in shapes for size in shape):
+        return None
+    return "it has a size that changes from call to call"
+
+
+def _few_axes(node: Node) -> str | None:
+    return rank_obstacle(_shape(node))
+
+
+def _alpha(node: Node) -> str | None:
+    return "alpha is not 1" if node.kwargs.get("alpha", 1) != 1 else None
+
+
+def _numeric(node: Node) -> str | None:
+    """The second operand is a number (or was one)."""
+    operand: Any = node.args[1]
+    if isinstance(operand, int | float):
+        return None
+    if operand.op == "get_attr" and operand.meta["val"].numel() == 1:
+        return None
+    return "its second operand is a tensor"
+
+
+def _one_tensor(node: Node) -> str | None:
+    return None if len(node.all_input_nodes) == 1 else "its parameters are tensors"
+
+
+def _convolution(node: Node) -> str | None:
+    shape, weight = _shape(node.args[0]), _shape(node.args[1])
+    axes = len(weight) - 2
+    if len(shape) != axes + 2:
+        return "its input has no batch axis"
+    stride, dilation = per_axis(argument(node, "stride"), axes, 1), per_axis(argument(node, "dilation"), axes, 1)
+    if "transpose" in str(node.target):
+        return transposed_obstacle(shape, weight, stride, dilation)
+    padding = argument(node, "padding")
+    return convolution_obstacle(shape, weight, stride, dilation, (0,) if isinstance(padding, str) else padding)
+
+
+def _average(node: Node) -> str | None:
+    axes = 1 if "1d" in str(node.target) else 2
+    window = [
+        per_axis(argument(node, name), axes, 1) for name in ("kernel_size", "stride", "padding")
+    ]
+    if not argument(node, "stride"):
+        window[1] = window[0]
+    ceil = bool(argument(node, "ceil_mode"))
+    divisor = argument(node, "divisor_override") if axes == 2 else None
+    counted = bool(argument(node, "count_include_pad"))
+    return average_obstacle(_shape(node.args[0]), _shape(node), *window, counted, divisor, ceil)
+
+
+def _maximum(node: Node) -> str | None:
+    axes = 1 if "1d" in str(node.target) else 2
+    kernel = per_axis(argument(node, "kernel_size"), axes, 1)
+    stride = per_axis(argument(node, "stride") or kernel, axes, 1)
+    return maximum_obstacle(_shape(node.args[0]), kernel, stride, per_axis(argument(node, "dilation"), axes, 1))
+
+
+def _adaptive(node: Node) -> str | None:
+    """Windows of adaptive pooling are equal and do not overlap."""
+    source, result = _shape(node.args[0]), _shape(node)
+    axes = 1 if "1d" in str(node.target) else 2
+    if len(source) != axes + 2:
+        return "its input has no batch axis"
+    if any(old % new for old, new in zip(source[-axes:], result[-axes:], strict=True)):
+        return f"{source[-axes:]} is not a multiple of {result[-axes:]}"
+    return None
+
+
+def _resize(node: Node) -> str | None:
+    mode = "bilinear" if "bilinear" in str(node.target) else "nearest"
+    corners = mode == "bilinear" and bool(argument(node, "align_corners"))
+    factors = argument(node, "scale_factors") if str(node.target).endswith(".vec") else None
+    return resize_obstacle(_shape(node.args[0]), _shape(node), mode, corners, factors)
+
+
+def _softmax(node: Node) -> str | None:
+    return softmax_obstacle(_shape(node.args[0]), argument(node, "dim"))
+
+
+def _matrices(node: Node) -> str | None:
+    return matrices_obstacle(_shape(node.args[0]), _shape(node.args[1]))
+
+
+def _constant_mode(node: Node) -> str | None:
+    mode = node.args[2] if "aten.pad" in str(node.target) and len(node.args) > 2 else "constant"
+    return None if mode == "constant" else f"pads of mode {mode} are not for the NPU"
+
+
+# -- the tables ------------------------------------------------------------------------------------------------------
+
+
+def _rule(*operators: str, when: tuple[RuleCondition, ...] = (), **more: Any) -> QuantizationRule:
+    """A rule whose input and output have scales of their own."""
+    return QuantizationRule(operators, input=_ACTIVATION, output=_ACTIVATION, when=(_static, _few_axes, *when), **more)
+
+
+def _shared(*operators: str, when: tuple[RuleCondition, ...] = ()) -> QuantizationRule:
+    return QuantizationRule(operators, shares=True, when=(_static, _few_axes, *when))
+
+
+def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
+    return (
+        _rule("linear", "addmm", weight=weight, fused=CLAMPS),
+        _rule(
+            *("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"),
+            weight=weight,
+            fused=CLAMPS,
+            when=(_convolution,),
+        ),
+        _rule("matmul", "bmm", "mm", fused=CLAMPS, when=(_matrices,)),
+        _rule("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", fused=CLAMPS, when=(_alpha,)),
+        _rule(
+            *("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", "aten.div.Tensor"),
+            fused=CLAMPS,
+            numbers=True,
+            when=(_alpha, _numeric),
+        ),
+        _rule("maximum", "minimum"),
+        _rule(*FUNCTIONS, when=(_one_tensor,)),
+        _rule("softmax", when=(_softmax,)),
+        _rule("aten.mean.dim", "aten.sum.dim_IntList"),
+        _rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", when=(_adaptive,)),
+        _rule("avg_pool1d", "avg_pool2d", when=(_average,)),
+        _shared("amax", "amin"),
+        _shared("max_pool1d", "max_pool2d", when=(_maximum,)),
+        _shared("aten.upsample_nearest2d.vec", "aten.upsample_bilinear2d.vec", when=(_resize,)),
+        _shared("cat", "stack", *MOVING_OPERATORS, when=(_constant_mode,)),
+    )
+
+
+SCHEMES: Final = (
+    QuantizationScheme(
+        "int8",
+        "int8 activations and weights, a scale for each output channel",
+        rules=_rules(_WEIGHT),
+        qat=True,
+    ),
+    QuantizationScheme(
+        "int8-per-tensor",
+        "int8 activations and weights, one scale for each weight",
+        rules=_rules(replace(_WEIGHT, granularity=PER_TENSOR)),
+        qat=True,
+    ),
+)
