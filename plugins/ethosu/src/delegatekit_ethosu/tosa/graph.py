@@ -47,14 +47,11 @@ class Graph:
         self.name = name
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
+        #: Constants in order of definition, shapes included.
+        self.constants: list[Tensor] = []
         self.operations: list[Operation] = []
         self._names: dict[str, int] = {}
-        self._constants: dict[Any, Tensor] = {}
-
-    @property
-    def constants(self) -> list[Tensor]:
-        """The constants in order of definition, shapes included."""
-        return list(self._constants.values())
+        self._known: dict[Any, Tensor] = {}
 
     def input(self, name: str, shape: Sequence[int], dtype: DType) -> Tensor:
         """A new input."""
@@ -68,16 +65,17 @@ class Graph:
         Raises LoweringError for values that the type does not hold.
         """
         data = np.asarray(array)
-        converted = np.ascontiguousarray(data.astype(NUMPY_TYPES[dtype]))
+        # np.ascontiguousarray makes one axis of none.
+        converted = np.ascontiguousarray(data.astype(NUMPY_TYPES[dtype])).reshape(data.shape)
         low, high = INTEGER_RANGES.get(dtype, (0, 0))
         if low and data.size and (data.min() < low or data.max() > high):
             raise LoweringError(f"values from {data.min()} to {data.max()} do not fit {dtype.name}", where=name or None)
-        key = dtype, converted.shape, hashlib.blake2b(converted.data if converted.size else b"").digest()
-        known = self._constants.get(key)
+        key = dtype, data.shape, hashlib.blake2b(converted.data if converted.size else b"").digest()
+        known = self._known.get(key)
         if known is None:
             unique = self._unique(name or f"{dtype.name.lower()}_constant")
-            # np.ascontiguousarray makes at least one axis of none.
-            known = self._constants[key] = Tensor(unique, data.shape, dtype, converted.reshape(data.shape))
+            known = self._known[key] = Tensor(unique, data.shape, dtype, converted)
+            self.constants.append(known)
         return known
 
     def add(
@@ -94,7 +92,7 @@ class Graph:
 
     def verify(self) -> None:
         """Check operands, and that all is defined before it is used. Raises LoweringError with the operation."""
-        known = {id(tensor) for tensor in (*self.inputs, *self._constants.values())}
+        known = {id(tensor) for tensor in (*self.inputs, *self.constants)}
         for operation in self.operations:
             where = f"{operation.operator.name} {operation.output.name}"
             wanted = operation.operator.operands
