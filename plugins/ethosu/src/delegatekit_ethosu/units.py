@@ -7,7 +7,7 @@ quantize right behind a dequantize. What lies in no unit computes on numbers in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -79,6 +79,7 @@ class Units:
         self._view = view
         self._takes = takes
         self._pointwise = pointwise
+        self._order = {node: place for place, node in enumerate(view.graph.nodes)}
         self.units: list[Unit] = []
         seen: set[Node] = set()
         for node in view.graph.nodes:
@@ -162,36 +163,34 @@ class Units:
 
     def _function(self, last: Node) -> tuple[tuple[Node, ...], tuple[Node, ...]] | None:
         """The dequantizes of one tensor and the pointwise operators that make `last` of it; None if there are others."""
-        inner: list[Node] = []
-        operands: list[Node] = []
+        inner: set[Node] = set()
+        operands: set[Node] = set()
+        numbers: set[Node] = set()
         shape = last.meta["val"].shape
         waiting = [last]
         while waiting:
             node = waiting.pop()
-            if node in inner or node in operands:
-                continue
-            if operator_name(node) in DEQUANTIZE:
-                if self._single(node) is None:
-                    operands.append(node)
-                continue
             if self._view.is_constant(node):
                 if node.meta["val"].numel() != 1:
                     return None
-                continue
-            if operator_name(node) not in self._pointwise or node.meta["val"].shape != shape:
+            elif operator_name(node) in DEQUANTIZE:
+                (operands if self._single(node) is None else numbers).add(node)
+            elif operator_name(node) not in self._pointwise or not _is_float32(node, shape):
                 return None
-            if node.meta["val"].dtype is not torch.float32 or not all(user in inner for user in node.users if node is not last):
-                return None
-            inner.append(node)
-            waiting += node.all_input_nodes
+            else:
+                inner.add(node)
+                waiting += [item for item in node.all_input_nodes if item not in inner]
+        if any(user not in inner for node in inner if node is not last for user in node.users):
+            return None
         sources = {(node.args[0], node.args[1:]) for node in operands}
-        if len(sources) != 1 or operands[0].meta["val"].shape != shape:
+        if len(sources) != 1 or any(node.meta["val"].shape != shape for node in operands):
             return None
-        if activation_obstacle(quantization_of(operands[0], self._view)) is not None:
+        if activation_obstacle(quantization_of(next(iter(operands)), self._view)) is not None:
             return None
-        constants = {item for node in inner for item in node.all_input_nodes if operator_name(item) in DEQUANTIZE}
-        order = {node: place for place, node in enumerate(self._view.graph.nodes)}
-        return tuple(sorted(constants, key=order.__getitem__)), tuple(sorted(inner, key=order.__getitem__))
+        return tuple(self._sorted(operands | numbers)), tuple(self._sorted(inner))
+
+    def _sorted(self, nodes: Collection[Node]) -> list[Node]:
+        return sorted(nodes, key=self._order.__getitem__)
 
     def _single(self, dequantize: Node) -> float | None:
         """The number that a dequantize makes of a constant with one element."""
@@ -200,6 +199,11 @@ class Units:
         if data is None or data.numel() != 1 or found is None or found.axis is not None:
             return None
         return float((data.item() - found.zero_point) * found.scale)
+
+
+def _is_float32(node: Node, shape: Sequence[int]) -> bool:
+    value = node.meta["val"]
+    return value.dtype is torch.float32 and value.shape == shape
 
 
 def _is_quantize(node: Node) -> bool:

@@ -1,0 +1,259 @@
+"""Products with constant weights: linear layers and convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from delegatekit_api import argument
+
+from ..layout import CHANNELS_LAST, ROWS_OF_CHANNELS, Value
+from ..limits import MAX_STRIDE, trailing_pads
+from ..tosa import Concat, Conv2d, DepthwiseConv2d, DType, Pad, Tensor, TransposeConv2d
+from ..tosa.types import Array
+from .context import Emitter, Lowering, Result, Scale
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+#: Sums and bias together stay within 32 bits.
+_LARGEST_BIAS = 1 << 30
+
+
+def _weight(b: Lowering, node: Node, channels: int) -> tuple[Array, Array]:
+    """The integers of a weight and the scale of each of its `channels` output channels."""
+    found = b.quantization(node)
+    data = b.view_of_program.constant(node.args[0])
+    assert data is not None
+    scale = found.scale
+    scales = scale.detach().double().numpy() if isinstance(scale, torch.Tensor) else np.array([float(scale)])
+    return data.detach().numpy(), np.broadcast_to(scales, (channels,)).copy()
+
+
+def _bias(numbers: Array | None, scales: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """The bias in steps of `scales` (input times weight), the scales and the weight.
+
+    Where the steps are too small for a bias, the channel's are made larger and its weights smaller: the bias is then so
+    much larger than the products that this changes nothing.
+    """
+    if numbers is None:
+        return np.zeros(1, np.int64), scales, weight
+    numbers = np.broadcast_to(numbers.reshape(-1), scales.shape)
+    coarser = np.maximum(1.0, np.abs(numbers) / scales / _LARGEST_BIAS)
+    if (coarser > 1).any():
+        weight = np.rint(weight / coarser.reshape(-1, *[1] * (weight.ndim - 1))).astype(weight.dtype)
+        scales = scales * coarser
+    return np.rint(numbers / scales).astype(np.int64), scales, weight
+
+
+def _linear(b: Lowering, node: Node, result: Result) -> Value:
+    x, weight = argument(node, "input"), argument(node, "weight")
+    return rows(b, b.integers(x), b.scale(x), weight, b.numbers(argument(node, "bias")), result)
+
+
+def rows(b: Lowering, x: Value, before: Scale, weight: Node, bias: Array | None, result: Result) -> Value:
+    """x (..., I) @ weight (O, I)^T + bias (O): a convolution of one pixel, with the rows along its width."""
+    *outer, inputs = x.shape
+    data, scales = _weight(b, weight, weight.meta["val"].shape[0])
+    count = int(np.prod(outer, dtype=np.int64))
+    flat = b.reshaped(b.contiguous(x), (1, 1, count, inputs))
+    sums, steps = pointwise(b, flat, before, data, scales, bias)
+    made = b.stored_as(sums, steps, result)
+    return Value.dense(b.reshaped(made, (*outer, len(scales))))
+
+
+def pointwise(
+    b: Lowering, x: Tensor, before: Scale, weight: Array, scales: Array, bias: Array | None
+) -> tuple[Tensor, list[float]]:
+    """x (N, H, W, I) times weight (O, I), as sums in int32 and what one of them stands for in each channel."""
+    numbers, steps, weight = _bias(bias, scales * before.scale, weight)
+    filters = b.graph.constant(weight.reshape(weight.shape[0], 1, 1, -1), DType.INT8, f"{b.name}.weight")
+    shape = (*x.shape[:3], weight.shape[0])
+    operands = (x, filters, *_rest(b, numbers, before))
+    return b.emit(Conv2d(), operands, shape, DType.INT32, "sums"), [float(step) for step in steps]
+
+
+def _rest(b: Lowering, bias: Array, before: Scale) -> tuple[Tensor, ...]:
+    """The further operands of a convolution: bias and zero points."""
+    return (
+        b.graph.constant(bias, DType.INT32, f"{b.name}.bias"),
+        b.number(before.zero_point, before.dtype),
+        b.number(0),
+    )
+
+
+def _convolution(b: Lowering, node: Node, result: Result) -> Value:
+    source, weight = argument(node, "input"), argument(node, "weight")
+    flat = len(source.meta["val"].shape) == 3
+    stride, padding, dilation = (_pair(argument(node, name)) for name in ("stride", "padding", "dilation"))
+    if flat:
+        stride, padding, dilation = (1, stride[1]), (0, padding[1]), (1, dilation[1])
+    x, before = _image(b, b.integers(source), flat), b.scale(source)
+    transposed, groups = argument(node, "transposed"), argument(node, "groups")
+    channels = node.meta["val"].shape[1]
+    data, scales = _weight(b, weight, channels)
+    if flat:
+        data = data[:, :, None]
+    bias = b.numbers(argument(node, "bias"))
+    sizes = tuple(node.meta["val"].shape[2:])
+    sizes = (1, *sizes) if flat else sizes
+    if transposed:
+        extra = (0, *argument(node, "output_padding")) if flat else tuple(argument(node, "output_padding"))
+        sums, steps = _transposed(b, x, before, data, scales, bias, stride, padding, extra, groups)
+    elif max(stride) > MAX_STRIDE:
+        sums, steps = _strided(b, x, before, data, scales, bias, stride, padding, dilation, groups, sizes)
+    else:
+        x, pads = fitted_pads(b, x, data.shape[2:], stride, padding, dilation, sizes)
+        sums, steps = convolved(b, x, before, data, scales, bias, stride, pads, dilation, groups, sizes)
+    made = b.stored_as(sums, steps, result)
+    if flat:
+        return Value(b.reshaped(made, (made.shape[0], *made.shape[2:])), ROWS_OF_CHANNELS)
+    return Value(made, CHANNELS_LAST)
+
+
+def _pair(setting: Sequence[int]) -> tuple[int, int]:
+    first, *rest = setting
+    return first, rest[0] if rest else first
+
+
+def _image(b: Lowering, x: Value, flat: bool) -> Tensor:
+    """(N, C, H, W), or (N, C, L) as an image of one row, with the channels last."""
+    if not flat:
+        return b.stored(x, CHANNELS_LAST)
+    made = b.stored(x, ROWS_OF_CHANNELS)
+    return b.reshaped(made, (made.shape[0], 1, *made.shape[1:]))
+
+
+def fitted_pads(
+    b: Lowering,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    sizes: Sequence[int],
+) -> tuple[Tensor, tuple[int, int, int, int]]:
+    """The input without rows and columns that no window reads, and the padding with which the last windows end there."""
+    after = trailing_pads(x.shape[1:3], sizes, kernel, stride, padding, dilation)
+    kept = [size + min(0, more) for size, more in zip(x.shape[1:3], after, strict=True)]
+    x = b.sliced(x, (0, 0, 0, 0), (x.shape[0], *kept, x.shape[3]))
+    (top, left), (bottom, right) = padding, (max(0, more) for more in after)
+    return x, (top, bottom, left, right)
+
+
+def convolved(
+    b: Lowering,
+    x: Tensor,
+    before: Scale,
+    weight: Array,
+    scales: Array,
+    bias: Array | None,
+    stride: Sequence[int],
+    pads: tuple[int, int, int, int],
+    dilation: Sequence[int],
+    groups: int,
+    sizes: Sequence[int],
+) -> tuple[Tensor, list[float]]:
+    """x (N, H, W, C) with weight (O, C / groups, KH, KW), as sums in int32 and what one stands for in each channel."""
+    numbers, steps, weight = _bias(bias, scales * before.scale, weight)
+    outputs, batch, inputs = weight.shape[0], x.shape[0], x.shape[3]
+    settings = {"pad": pads, "stride": tuple(stride), "dilation": tuple(dilation)}
+    shape = (batch, *sizes, outputs)
+    if groups == inputs and groups > 1:
+        kernels = weight.reshape(groups, outputs // groups, *weight.shape[2:]).transpose(2, 3, 0, 1)
+        filters = b.graph.constant(kernels, DType.INT8, f"{b.name}.weight")
+        operator: Any = DepthwiseConv2d(**settings)  # type: ignore[arg-type]
+        sums = b.emit(operator, (x, filters, *_rest(b, numbers, before)), shape, DType.INT32, "sums")
+        return sums, [float(step) for step in steps]
+    parts = []
+    each, count = inputs // groups, outputs // groups
+    for group in range(groups):
+        kernels = weight[group * count : (group + 1) * count].transpose(0, 2, 3, 1)
+        filters = b.graph.constant(kernels, DType.INT8, f"{b.name}.weight")
+        part = b.sliced(x, (0, 0, 0, group * each), (*x.shape[:3], each))
+        own = numbers[group * count : (group + 1) * count] if len(numbers) > 1 else numbers
+        operands = (part, filters, *_rest(b, own, before))
+        parts.append(b.emit(Conv2d(**settings), operands, (batch, *sizes, count), DType.INT32, "sums"))  # type: ignore[arg-type]
+    if groups > 1:
+        return b.emit(Concat(3), parts, shape, DType.INT32, "joined"), [float(step) for step in steps]
+    return parts[0], [float(step) for step in steps]
+
+
+def _strided(
+    b: Lowering,
+    x: Tensor,
+    before: Scale,
+    weight: Array,
+    scales: Array,
+    bias: Array | None,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+    sizes: tuple[int, ...],
+) -> tuple[Tensor, list[float]]:
+    """Strides that the NPU does not have: pixels of a stride become channels, and the stride 1."""
+    outputs, inputs = weight.shape[:2]
+    blocks = [-(-size // step) for size, step in zip(weight.shape[2:], stride, strict=True)]
+    room = [(count + more - 1) * step for count, more, step in zip(sizes, blocks, stride, strict=True)]
+    x = b.sliced(x, (0, 0, 0, 0), (x.shape[0], *(min(s, r - p) for s, r, p in zip(x.shape[1:3], room, padding, strict=True)), x.shape[3]))
+    behind = [want - size - pad for want, size, pad in zip(room, x.shape[1:3], padding, strict=True)]
+    if any((*padding, *behind)):
+        amounts = (0, 0, padding[0], behind[0], padding[1], behind[1], 0, 0)
+        operands = (x, b.sizes(amounts), b.number(before.zero_point, before.dtype))
+        x = b.emit(Pad(), operands, (x.shape[0], *room, x.shape[3]), x.dtype, "pad")
+    batch, (high, wide) = x.shape[0], (size // step for size, step in zip(room, stride, strict=True))
+    x = b.reshaped(x, (batch, high, stride[0], wide, stride[1], inputs))
+    x = b.transposed(x, (0, 1, 3, 2, 4, 5))
+    x = b.reshaped(x, (batch, high, wide, stride[0] * stride[1] * inputs))
+    whole = np.zeros((outputs, inputs, blocks[0] * stride[0], blocks[1] * stride[1]), weight.dtype)
+    whole[:, :, : weight.shape[2], : weight.shape[3]] = weight
+    cut = whole.reshape(outputs, inputs, blocks[0], stride[0], blocks[1], stride[1]).transpose(0, 3, 5, 1, 2, 4)
+    weight = cut.reshape(outputs, -1, *blocks)
+    return convolved(b, x, before, weight, scales, bias, (1, 1), (0, 0, 0, 0), (1, 1), 1, sizes)
+
+
+def _transposed(
+    b: Lowering,
+    x: Tensor,
+    before: Scale,
+    weight: Array,
+    scales: Array,
+    bias: Array | None,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    extra: tuple[int, ...],
+    groups: int,
+) -> tuple[Tensor, list[float]]:
+    """x (N, H, W, C) with weight (C, O / groups, KH, KW)."""
+    inputs, count, *kernel = weight.shape
+    each, parts = inputs // groups, []
+    weight = weight.reshape(groups, each, count, *kernel).swapaxes(1, 2).reshape(groups * count, each, *kernel)
+    numbers, steps, weight = _bias(bias, scales * before.scale, weight)
+    high, wide = (
+        (size - 1) * step - 2 * pad + window + more
+        for size, step, pad, window, more in zip(x.shape[1:3], stride, padding, kernel, extra, strict=True)
+    )
+    # What PyTorch pads, TOSA cuts off the result.
+    pads = (-padding[0], extra[0] - padding[0], -padding[1], extra[1] - padding[1])
+    for group in range(groups):
+        kernels = weight[group * count : (group + 1) * count].transpose(0, 2, 3, 1)
+        filters = b.graph.constant(kernels, DType.INT8, f"{b.name}.weight")
+        part = b.sliced(x, (0, 0, 0, group * each), (*x.shape[:3], each))
+        own = numbers[group * count : (group + 1) * count] if len(numbers) > 1 else numbers
+        operands = (part, filters, *_rest(b, own, before))
+        operator = TransposeConv2d(pads, stride)
+        parts.append(b.emit(operator, operands, (x.shape[0], high, wide, count), DType.INT32, "sums"))
+    if groups > 1:
+        whole = (x.shape[0], high, wide, groups * count)
+        return b.emit(Concat(3), parts, whole, DType.INT32, "joined"), [float(step) for step in steps]
+    return parts[0], [float(step) for step in steps]
+
+
+EMITTERS: dict[str, Emitter] = {
+    "aten.linear.default": _linear,
+    "aten.convolution.default": _convolution,
+}
