@@ -59,11 +59,11 @@ def apply_scale(values: Array, multiplier: Any, shift: Any) -> Array:
     """
     wide = np.asarray(values, np.int64)
     factor, places = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
-    if wide.size and int(np.abs(wide).max()) >= 1 << 31:
-        # The products do not fit 64 bits: int48 with a 16-bit multiplier is the one case, and does.
-        if int(np.abs(factor).max()) >= 1 << 15:
-            raise LoweringError("a value of more than 32 bits is rescaled with a multiplier of 32 bits")
-    return (wide * factor + (np.int64(1) << (places - 1))) >> places
+    # Else the products do not fit 64 bits.
+    if wide.size and int(np.abs(wide).max()) > 1 << 32 and int(np.abs(factor).max()) >= 1 << 15:
+        raise LoweringError("a value of more than 32 bits is rescaled with a multiplier of 32 bits")
+    scaled: Array = (wide * factor + (np.int64(1) << (places - 1))) >> places
+    return scaled
 
 
 def rescale(

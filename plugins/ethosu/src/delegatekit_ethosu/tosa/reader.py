@@ -27,11 +27,22 @@ def read(data: bytes | bytearray | memoryview) -> Graph:
     root = fb.parse(schema.TosaGraph, data, (schema.IDENTIFIER,))
     version = root.version
     if version is None or version.major != 1:
-        raise FormatError(f"version {version.major if version else 'unknown'} of TOSA, not 1", where="TosaGraph.version")
+        raise FormatError(
+            f"version {version.major if version else 'unknown'} of TOSA, not 1", where="TosaGraph.version"
+        )
     blocks = [block for region in root.regions or () for block in region.blocks or ()]
     if len(blocks) != 1:
         raise FormatError(f"has {len(blocks)} blocks, not one", where="TosaGraph.regions")
     return _Reader(blocks[0]).graph()
+
+
+def result_names(data: bytes | bytearray | memoryview) -> list[str]:
+    """The name of each operator's result, in the file's order, constants included. Raises FormatError."""
+    root = fb.parse(schema.TosaGraph, data, (schema.IDENTIFIER,))
+    operators = (
+        item for region in root.regions or () for block in region.blocks or () for item in block.operators or ()
+    )
+    return [next(iter(operator.outputs or ()), "") for operator in operators]
 
 
 class _Reader:

@@ -104,5 +104,6 @@ def unpack(data: bytes, count: int, dtype: DType) -> Array:
         numbers: Array = high >> 16
         return numbers
     if dtype == DType.BOOL:
-        return np.frombuffer(data, np.uint8) != 0
+        truth: Array = np.frombuffer(data, np.uint8) != 0
+        return truth
     return np.frombuffer(data, NUMPY_TYPES[dtype])

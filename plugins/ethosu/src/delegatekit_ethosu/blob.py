@@ -1,0 +1,143 @@
+"""The delegate blob of stock ExecuTorch's EthosUBackend ("vela_bin_stream"), written and read.
+
+A row of blocks: a 16-byte name, the length of the data (uint32), a byte that is 1 where the data is a key of named
+data, 11 zero bytes, then the data, filled up to 16 bytes. All numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from delegatekit_api import FormatError
+
+from .compiler import Binding, Compiled
+
+#: The id under which the runtime on the device registers.
+DELEGATE_ID: Final = "EthosUBackend"
+
+_HEADER: Final = struct.Struct("<16sIB11x")
+_BINDING: Final = struct.Struct("<9i")
+_ALIGNMENT: Final = 16
+#: The blocks in their order.
+_BLOCKS: Final = (
+    "vela_bin_stream",
+    "cmd_data",
+    "weight_data",
+    "scratch_size",
+    "inputs",
+    "outputs",
+    "vela_end_stream",
+)
+#: Marks of the two forms of a command stream.
+_MARKS: Final = (b"COP1", b"COP2")
+#: The region in which ExecuTorch's runtime puts inputs and outputs.
+_SCRATCH: Final = 1
+
+
+@dataclass(frozen=True)
+class Blob:
+    """What a blob holds."""
+
+    command_stream: bytes
+    read_only: bytes
+    scratch_size: int
+    inputs: tuple[Binding, ...]
+    outputs: tuple[Binding, ...]
+
+
+def pack(compiled: Compiled | Blob) -> bytes:
+    """The blob of a compiled program, byte for byte as stock ExecuTorch makes it."""
+    contents = (
+        b"",
+        compiled.command_stream,
+        compiled.read_only,
+        struct.pack("<I", compiled.scratch_size),
+        _pack_bindings(compiled.inputs),
+        _pack_bindings(compiled.outputs),
+        b"",
+    )
+    return b"".join(_block(name, data) for name, data in zip(_BLOCKS, contents, strict=True))
+
+
+def unpack(blob: bytes | bytearray | memoryview, named_data: Mapping[str, bytes | memoryview] | None = None) -> Blob:
+    """Read a blob, everything checked; blocks that lie outside are taken from `named_data`.
+
+    Raises FormatError with the block and its offset.
+    """
+    found = dict(_blocks(memoryview(blob).cast("B"), named_data or {}))
+    commands, scratch = found["cmd_data"], found["scratch_size"]
+    if commands[:4] not in _MARKS or len(commands) % 4:
+        raise FormatError("is not a command stream", where="block cmd_data")
+    if len(scratch) != 4:
+        raise FormatError(f"has {len(scratch)} bytes, not 4", where="block scratch_size")
+    size = int.from_bytes(scratch, "little")
+    return Blob(
+        commands,
+        found["weight_data"],
+        size,
+        _unpack_bindings(found["inputs"], size, "inputs"),
+        _unpack_bindings(found["outputs"], size, "outputs"),
+    )
+
+
+def _block(name: str, data: bytes) -> bytes:
+    return _HEADER.pack(name.encode(), len(data), 0) + data + bytes(-len(data) % _ALIGNMENT)
+
+
+def _pack_bindings(bindings: Sequence[Binding]) -> bytes:
+    rows = (_BINDING.pack(*item.shape, item.element_size, item.address, item.region) for item in bindings)
+    return struct.pack("<i", len(bindings)) + b"".join(rows)
+
+
+def _blocks(blob: memoryview, named_data: Mapping[str, bytes | memoryview]) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the blocks, which must be all there are, in order."""
+    offset = 0
+    for wanted in _BLOCKS:
+        where = f"block {wanted} at offset {offset}"
+        if offset + _HEADER.size > len(blob):
+            raise FormatError("the blob ends before it", where=where)
+        name, length, external = _HEADER.unpack_from(blob, offset)
+        if name.rstrip(b"\0") != wanted.encode():
+            raise FormatError(f"another name stands there: {name!r}", where=where)
+        if external > 1 or any(blob[offset + 21 : offset + _HEADER.size]):
+            raise FormatError("its header is damaged", where=where)
+        start = offset + _HEADER.size
+        offset = start + length + -length % _ALIGNMENT
+        if offset > len(blob):
+            raise FormatError(f"its {length} bytes reach beyond the blob", where=where)
+        data = bytes(blob[start : start + length])
+        if external:
+            data = _external(data, named_data, where)
+        yield wanted, data
+    if offset != len(blob):
+        raise FormatError(f"{len(blob) - offset} bytes follow the last block", where=f"offset {offset}")
+
+
+def _external(key: bytes, named_data: Mapping[str, bytes | memoryview], where: str) -> bytes:
+    data = named_data.get(key.decode("ascii", errors="replace"))
+    if data is None:
+        raise FormatError(f"its data is outside, under {key!r}, and missing", where=where)
+    return bytes(data)
+
+
+def _unpack_bindings(data: bytes, scratch_size: int, name: str) -> tuple[Binding, ...]:
+    where = f"block {name}"
+    count = int.from_bytes(data[:4], "little")
+    if len(data) != 4 + count * _BINDING.size:
+        raise FormatError(f"has {len(data)} bytes for {count} tensors", where=where)
+    bindings = []
+    for index, row in enumerate(_BINDING.iter_unpack(data[4:])):
+        binding = Binding(tuple(row[:6]), *row[6:])
+        if min(binding.shape) < 1 or binding.element_size not in (1, 2, 4):
+            raise FormatError(
+                f"tensor {index} has the shape {binding.shape} of {binding.element_size} bytes", where=where
+            )
+        end = binding.address + math.prod(binding.shape) * binding.element_size
+        if binding.region != _SCRATCH or binding.address < 0 or end > scratch_size:
+            raise FormatError(f"tensor {index} lies outside the arena of {scratch_size} bytes", where=where)
+        bindings.append(binding)
+    return tuple(bindings)

@@ -1,0 +1,76 @@
+"""The options of the Ethos-U backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from delegatekit_api import BackendOptions, option
+
+from .targets import TARGETS
+
+_DISABLE = "scheduler", "disable_feature"
+#: Flags of Vela's command line that mean something here -> section and key of the compiler's settings, and the value
+#: (None: the flag has one). Those for which there is an option here are left out.
+VELA_FLAGS: dict[str, tuple[str, str, str | None]] = {
+    "--disable-chaining": (*_DISABLE, "Grouping"),
+    "--disable-fwd": (*_DISABLE, "FWD"),
+    "--disable-cascading": (*_DISABLE, "Cascading"),
+    "--disable-buffering": (*_DISABLE, "WeightBuffering"),
+    "--disable-ifm-reuse": (*_DISABLE, "ReuseIFM"),
+    "--tensor-allocator": ("scheduler", "tensor_allocator", None),
+    "--cpu-tensor-alignment": ("scheduler", "cpu_tensor_alignment", None),
+    "--cop-format": ("compiler", "cop_format", None),
+    "--experimental-softmax-int16-neg-exp-range": ("graph", "softmax_int16_neg_exp_range", None),
+}
+
+
+def _check_flags(flags: tuple[str, ...]) -> str | None:
+    for flag in flags:
+        name, _, value = flag.partition("=")
+        known = VELA_FLAGS.get(name)
+        if known is None:
+            return f"{name} is not among {', '.join(VELA_FLAGS)}"
+        if (known[2] is None) != bool(value) or "\n" in flag:
+            return f"{name} needs a value ({name}=...)" if known[2] is None else f"{name} takes no value"
+    return None
+
+
+@dataclass(frozen=True)
+class EthosUOptions(BackendOptions):
+    """What a user may choose about compiling for an Ethos-U. The blob needs no options at run time."""
+
+    target: str = option(
+        "ethos-u55-128",
+        help="The accelerator: family and number of multiplications in a cycle.",
+        choices=tuple(TARGETS),
+    )
+    system_config: str | None = option(
+        None,
+        help="Clock and memories of the system: the name of a System_Config in the configuration file. By default what "
+        "stock ExecuTorch chooses for the family (`delegatekit targets ethosu` shows it).",
+    )
+    memory_mode: str | None = option(
+        None,
+        help="Where weights and activations lie: the name of a Memory_Mode in the configuration file. By default what "
+        "stock ExecuTorch chooses for the family.",
+    )
+    config: str | None = option(
+        None,
+        help="Path of a configuration file (.ini) of Vela's form. By default the one that comes with Vela.",
+    )
+    optimise: str = option(
+        "performance",
+        help='"performance": the fastest program that keeps to the arena limit; "size": the one with the least SRAM.',
+        choices=("performance", "size"),
+    )
+    arena_limit: int | None = option(
+        None,
+        help="Bytes of SRAM that the compiler aims at for activations. It goes over where it finds nothing smaller: "
+        "`--budget sram=...` refuses then. By default the memory mode's, or none.",
+        check=lambda size: None if size is None or 0 < size <= 1 << 40 else "it is not between 1 and 2**40",
+    )
+    vela_flags: tuple[str, ...] = option(
+        (),
+        help="Further flags of Vela's command line, such as --disable-cascading or --tensor-allocator=Greedy.",
+        check=_check_flags,
+    )

@@ -1,0 +1,143 @@
+"""The accelerators, and the systems around them: what Vela's configuration file says of clocks and memories."""
+
+from __future__ import annotations
+
+import configparser
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, TypeVar
+
+from delegatekit_api import OptionError
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One accelerator. `macs` is the number of multiplications in a cycle, over all `cores`."""
+
+    name: str
+    #: "u55", "u65" or "u85".
+    family: str
+    macs: int
+    cores: int
+    #: What stock ExecuTorch chooses for the family.
+    system_config: str
+    memory_mode: str
+
+    @property
+    def architecture(self) -> str:
+        """The compiler's name of the family: "EthosU55"."""
+        return "Ethos" + self.family.upper()
+
+    @property
+    def address_space(self) -> int:
+        """Bytes that the accelerator can address: the limit of the arena where nothing else says one."""
+        return 1 << (32 if self.family == "u55" else 40)
+
+
+_DEFAULTS: Final = {
+    "u55": ("Ethos_U55_High_End_Embedded", "Shared_Sram"),
+    "u65": ("Ethos_U65_High_End", "Dedicated_Sram_384KB"),
+    "u85": ("Ethos_U85_SYS_DRAM_Mid", "Sram_Only"),
+}
+_MACS: Final = {"u55": (32, 64, 128, 256), "u65": (256, 512), "u85": (128, 256, 512, 1024, 2048)}
+
+#: Name -> target.
+TARGETS: Final = {
+    name: Target(name, family, macs, 2 if name == "ethos-u65-512" else 1, *_DEFAULTS[family])
+    for family, sizes in _MACS.items()
+    for macs in sizes
+    for name in [f"ethos-{family}-{macs}"]
+}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A file of Vela's with its system configurations and memory modes."""
+
+    path: str
+    text: str
+    #: Name -> clock of the accelerator in Hz.
+    clocks: dict[str, float]
+    #: Name -> limit of the arena, or of the cache in front of it, in bytes; None where the file gives none.
+    arena_limits: dict[str, int | None]
+
+    def clock(self, system_config: str) -> float:
+        """The clock of a system configuration in Hz. Raises OptionError, with the names that there are."""
+        return _find(self.path, "system configuration", system_config, self.clocks)
+
+    def arena_limit(self, memory_mode: str) -> int | None:
+        """The limit of a memory mode in bytes. Raises OptionError, with the names that there are."""
+        return _find(self.path, "memory mode", memory_mode, self.arena_limits)
+
+
+def _find(path: str, kind: str, name: str, known: dict[str, _Found]) -> _Found:
+    if name not in known:
+        raise OptionError(
+            f"there is no {kind} {name!r}", where=f"Vela configuration {path}", hint=f"there are {', '.join(known)}"
+        )
+    return known[name]
+
+
+def load_configuration(path: str | None = None) -> Configuration:
+    """Read a configuration file (.ini); None is the one that comes with Vela.
+
+    Raises OptionError for a file that cannot be read or is not of Vela's form.
+    """
+    found = Path(path) if path else packaged_configuration()
+    try:
+        text = found.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"cannot be read: {error}", where=f"Vela configuration {found}") from error
+    return _parse(str(found), text)
+
+
+def packaged_configuration() -> Path:
+    """The configuration file in the package of Vela."""
+    import ethosu
+
+    return Path(next(iter(ethosu.__path__))) / "config_files" / "Arm" / "vela.ini"
+
+
+_SYSTEM, _MEMORY = "System_Config.", "Memory_Mode."
+
+
+@lru_cache(maxsize=8)
+def _parse(path: str, text: str) -> Configuration:
+    where = f"Vela configuration {path}"
+    # Vela reads it so, too, but keeps "%" special.
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        raise OptionError(f"is not of the form of an .ini file: {error}", where=where) from error
+    clocks: dict[str, float] = {}
+    limits: dict[str, int | None] = {}
+    for section in parser.sections():
+        try:
+            if section.startswith(_SYSTEM):
+                clocks[section.removeprefix(_SYSTEM)] = float(_value(parser, section, "core_clock") or 1)
+            elif section.startswith(_MEMORY):
+                limit = _value(parser, section, "arena_cache_size")
+                limits[section.removeprefix(_MEMORY)] = None if limit is None else int(limit)
+        except ValueError as error:
+            raise OptionError(str(error), where=f"{where}, section {section}") from error
+    return Configuration(path, text, clocks, limits)
+
+
+def _value(parser: configparser.ConfigParser, section: str, key: str) -> str | None:
+    """The value of a key in a section, or in those that it inherits from."""
+    seen = set()
+    while section not in seen:
+        seen.add(section)
+        if not parser.has_section(section):
+            raise ValueError(f"inherits from {section}, which does not exist")
+        if parser.has_option(section, key):
+            return parser.get(section, key)
+        parent = parser.get(section, "inherit", fallback=None)
+        if parent is None:
+            return None
+        section = parent
+    raise ValueError("inherits from itself")
