@@ -50,26 +50,20 @@ def _stride_obstacle(stride: Sequence[int]) -> str | None:
     return None if max(stride) <= MAX_STRIDE else f"stride {tuple(stride)}: {MAX_STRIDE} is the most"
 
 
-def is_patches(weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int]) -> bool:
-    """Whether a convolution cuts its input into patches that do not overlap: these are rows of a matrix product."""
-    return tuple(weight[2:]) == tuple(stride) and max(dilation) == 1 and not any(padding)
-
-
 def convolution_obstacle(
     shape: Sequence[int], weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int]
 ) -> str | None:
-    """1-d or 2-d; strides to 3, or patches; kernels to 64 high and of 4096 elements; no negative padding."""
+    """1-d or 2-d; strides to 3, without groups any; kernels to 64 high and of 4096 elements; no negative padding."""
     axes = len(weight) - 2
     if axes not in (1, 2):
         return f"a convolution over {axes} axes: the NPU has one and two"
     if min(padding, default=0) < 0:
         return f"negative padding {tuple(padding)}"
-    if max(stride) > MAX_STRIDE and is_patches(weight, stride, dilation, padding) and weight[1] == shape[1]:
-        whole = all(size % step == 0 for size, step in zip(shape[2:], stride, strict=True))
-        return None if whole else f"patches of {tuple(stride)} do not fill {tuple(shape[2:])}"
+    if max(stride) > MAX_STRIDE and (weight[1] != shape[1] or max(dilation) > 1):
+        return f"stride {tuple(stride)} with groups or dilation: {MAX_STRIDE} is the most then"
     # A dilated kernel counts with its gaps.
     extent = [step * (size - 1) + 1 for step, size in zip(dilation, weight[2:], strict=True)]
-    return _stride_obstacle(stride) or _size_obstacle(extent, KERNEL, "kernel")
+    return _size_obstacle(extent, KERNEL, "kernel")
 
 
 def transposed_obstacle(
@@ -174,3 +168,21 @@ def matrices_obstacle(left: Sequence[int], right: Sequence[int]) -> str | None:
     if tuple(left[:-2]) != tuple(right[:-2]):
         return f"stacks {tuple(left[:-2])} and {tuple(right[:-2])} are not the same"
     return None
+
+
+def adaptive_obstacle(before: Sequence[int], after: Sequence[int], axes: int) -> str | None:
+    """The result's sizes divide the input's; windows to 64 high, strides to 3 unless there is one window."""
+    if len(before) != axes + 2:
+        return "its input has no batch axis"
+    sizes = before[-axes:]
+    if any(old % new for old, new in zip(sizes, after[-axes:], strict=True)):
+        return f"{tuple(sizes)} is not a multiple of {tuple(after[-axes:])}"
+    kernel = [old // new for old, new in zip(sizes, after[-axes:], strict=True)]
+    return _window_stride_obstacle(sizes, kernel, kernel) or _size_obstacle(kernel, KERNEL, "window")
+
+
+def sum_obstacle(shape: Sequence[int], dims: Any) -> str | None:
+    """At most 65536 elements are reduced."""
+    axes = [dims] if isinstance(dims, int) else dims or range(len(shape))
+    size = math.prod(shape[axis] for axis in axes)
+    return None if size <= MAX_AXIS else f"a sum of {size} elements: {MAX_AXIS} is the most"

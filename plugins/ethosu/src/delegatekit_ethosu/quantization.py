@@ -21,6 +21,7 @@ from delegatekit_api import (
 )
 
 from .limits import (
+    adaptive_obstacle,
     average_obstacle,
     convolution_obstacle,
     matrices_obstacle,
@@ -29,6 +30,7 @@ from .limits import (
     rank_obstacle,
     resize_obstacle,
     softmax_obstacle,
+    sum_obstacle,
     transposed_obstacle,
 )
 
@@ -123,14 +125,7 @@ def _maximum(node: Node) -> str | None:
 
 
 def _adaptive(node: Node) -> str | None:
-    """Windows of adaptive pooling are equal and do not overlap."""
-    source, result = _shape(node.args[0]), _shape(node)
-    axes = 1 if "1d" in str(node.target) else 2
-    if len(source) != axes + 2:
-        return "its input has no batch axis"
-    if any(old % new for old, new in zip(source[-axes:], result[-axes:], strict=True)):
-        return f"{source[-axes:]} is not a multiple of {result[-axes:]}"
-    return None
+    return adaptive_obstacle(_shape(node.args[0]), _shape(node), 1 if "1d" in str(node.target) else 2)
 
 
 def _resize(node: Node) -> str | None:
@@ -142,6 +137,10 @@ def _resize(node: Node) -> str | None:
 
 def _softmax(node: Node) -> str | None:
     return softmax_obstacle(_shape(node.args[0]), argument(node, "dim"))
+
+
+def _few_summands(node: Node) -> str | None:
+    return sum_obstacle(_shape(node.args[0]), argument(node, "dim"))
 
 
 def _matrices(node: Node) -> str | None:
@@ -185,7 +184,7 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
         _rule("maximum", "minimum"),
         _rule(*FUNCTIONS, when=(_one_tensor,)),
         _rule("softmax", when=(_softmax,)),
-        _rule("aten.mean.dim", "aten.sum.dim_IntList"),
+        _rule("aten.mean.dim", "aten.sum.dim_IntList", when=(_few_summands,)),
         _rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", when=(_adaptive,)),
         _rule("avg_pool1d", "avg_pool2d", when=(_average,)),
         _shared("amax", "amin"),

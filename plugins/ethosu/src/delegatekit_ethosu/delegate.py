@@ -1,0 +1,40 @@
+"""One partition as a delegate: TOSA, compiled, packed, with what inspection and host verification want to know."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from delegatekit_api import CompileSpec, NamedData, PreprocessResult, ProgramView
+
+from . import tosa
+from .blob import pack
+from .compiler import compile_program
+from .lowering import build_graph
+from .options import EthosUOptions
+from .targets import TARGETS
+
+#: Compile specs of the delegate. The runtime on the device reads none of them.
+TARGET, VELA, ESTIMATE, TOSA = "target", "vela_version", "estimate", "tosa"
+
+
+def make_delegate(view: ProgramView, options: EthosUOptions) -> PreprocessResult:
+    """Lower, compile and pack a partition.
+
+    Debug ids are names of TOSA tensors, as Vela's estimates have them. Raises LoweringError for what Vela refuses.
+    """
+    lowered = build_graph(view, TARGETS[options.target].family)
+    program = tosa.write(lowered.graph)
+    compiled = compile_program(program, options)
+    specs = [
+        CompileSpec(TARGET, options.target.encode()),
+        CompileSpec(VELA, compiled.vela_version.encode()),
+        CompileSpec(ESTIMATE, json.dumps(compiled.performance.figures(), sort_keys=True).encode()),
+    ]
+    sidecar: tuple[NamedData, ...] = ()
+    if options.keep_tosa:
+        key = f"{hashlib.sha256(program).hexdigest()}.tosa"
+        specs.append(CompileSpec(TOSA, key.encode()))
+        sidecar = (NamedData(key, program),)
+    handles = dict(lowered.handles)
+    return PreprocessResult(pack(compiled), tuple(specs), sidecar, handles)
