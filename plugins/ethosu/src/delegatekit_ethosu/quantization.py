@@ -6,6 +6,7 @@ which the NPU would then leave to the CPU.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,8 +53,9 @@ FUNCTIONS: Final = (
     *("abs", "neg", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "reciprocal"),
     *("sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf"),
     *("sign", "floor", "ceil", "round", "trunc"),
-    "aten.pow.Tensor_Scalar",
+    *("aten.pow.Tensor_Scalar", "aten.rsub.Scalar"),
 )
+_SMALL_WINDOW: Final = 16
 
 
 # -- conditions ------------------------------------------------------------------------------------------------------
@@ -101,6 +103,8 @@ def _convolution(node: Node) -> str | None:
     if "transpose" in str(node.target):
         return transposed_obstacle(shape, weight, stride, dilation)
     padding = argument(node, "padding")
+    if padding == "same" and any(step * (size - 1) % 2 for step, size in zip(dilation, weight[2:], strict=True)):
+        return "its padding is uneven"
     return convolution_obstacle(shape, weight, stride, dilation, (0,) if isinstance(padding, str) else padding)
 
 
@@ -115,6 +119,19 @@ def _average(node: Node) -> str | None:
     divisor = argument(node, "divisor_override") if axes == 2 else None
     counted = bool(argument(node, "count_include_pad"))
     return average_obstacle(_shape(node.args[0]), _shape(node), *window, counted, divisor, ceil)
+
+
+def _small_window(node: Node) -> str | None:
+    """Averages over few values have about their range, and the scale that spares a second rounding."""
+    axes = 1 if "1d" in str(node.target) else 2
+    window = math.prod(per_axis(argument(node, "kernel_size"), axes, 1))
+    return None if window <= _SMALL_WINDOW else f"its window has {window} elements"
+
+
+def _first(node: Node) -> str | None:
+    """All of its inputs are the program's."""
+    inputs = all(item.op in ("placeholder", "get_attr") for item in node.all_input_nodes)
+    return None if inputs else "its input is computed"
 
 
 def _maximum(node: Node) -> str | None:
@@ -140,7 +157,7 @@ def _softmax(node: Node) -> str | None:
 
 
 def _few_summands(node: Node) -> str | None:
-    return sum_obstacle(_shape(node.args[0]), argument(node, "dim"))
+    return sum_obstacle(_shape(node.args[0]), argument(node, "dim") if "dim" in str(node.target) else None)
 
 
 def _matrices(node: Node) -> str | None:
@@ -164,6 +181,16 @@ def _shared(*operators: str, when: tuple[RuleCondition, ...] = ()) -> Quantizati
     return QuantizationRule(operators, shares=True, when=(_static, _few_axes, *when))
 
 
+#: Operators whose inputs and result have one scale; what moves values is among them.
+_SHARING: Final = (
+    (("amax", "amin"), ()),
+    (("max_pool1d", "max_pool2d"), (_maximum,)),
+    (("avg_pool1d", "avg_pool2d"), (_average, _small_window)),
+    (("aten.upsample_nearest2d.vec", "aten.upsample_bilinear2d.vec"), (_resize,)),
+    (("cat", "stack", *MOVING_OPERATORS), (_constant_mode,)),
+)
+
+
 def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
     return (
         _rule("linear", "addmm", weight=weight, fused=CLAMPS),
@@ -183,14 +210,13 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
         ),
         _rule("maximum", "minimum"),
         _rule(*FUNCTIONS, when=(_one_tensor,)),
-        _rule("softmax", when=(_softmax,)),
-        _rule("aten.mean.dim", "aten.sum.dim_IntList", when=(_few_summands,)),
+        _rule("softmax", "log_softmax", when=(_softmax,)),
+        _rule("mean", "sum", when=(_few_summands,)),
         _rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", when=(_adaptive,)),
+        # Nothing is quantized in front of these: they have their own scales for the program's input.
+        *(_rule(*names, when=(_first, *when)) for names, when in _SHARING),
+        *(_shared(*names, when=when) for names, when in _SHARING),
         _rule("avg_pool1d", "avg_pool2d", when=(_average,)),
-        _shared("amax", "amin"),
-        _shared("max_pool1d", "max_pool2d", when=(_maximum,)),
-        _shared("aten.upsample_nearest2d.vec", "aten.upsample_bilinear2d.vec", when=(_resize,)),
-        _shared("cat", "stack", *MOVING_OPERATORS, when=(_constant_mode,)),
     )
 
 
