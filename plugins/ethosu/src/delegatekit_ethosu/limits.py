@@ -18,7 +18,7 @@ MAX_STRIDE: Final = 3
 #: Height, and elements, of a convolution's kernel and of a pooling's window.
 KERNEL: Final = (64, 4096)
 WINDOW: Final = (256, 1 << 16)
-#: Padded averages.
+#: Windows of averages that leave out the padding.
 PADDED_WINDOW: Final = 8
 #: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
 MAX_SOFTMAX: Final = 1 << 15
@@ -28,6 +28,11 @@ def per_axis(setting: Any, axes: int, default: int) -> tuple[int, ...]:
     """A window setting for each spatial axis: PyTorch allows one number for all, and nothing for the default."""
     values = [setting] if isinstance(setting, int) else list(setting or (default,))
     return tuple(values * axes if len(values) == 1 else values)
+
+
+def count(shape: Sequence[int]) -> int:
+    """Elements of a shape."""
+    return math.prod(shape)
 
 
 def rank_obstacle(shape: Sequence[int]) -> str | None:
@@ -46,21 +51,15 @@ def _size_obstacle(kernel: Sequence[int], limits: tuple[int, int], what: str) ->
     return f"a {what} of {'x'.join(map(str, kernel))}: {limits[0]} high and {limits[1]} elements are the most"
 
 
-def _stride_obstacle(stride: Sequence[int]) -> str | None:
-    return None if max(stride) <= MAX_STRIDE else f"stride {tuple(stride)}: {MAX_STRIDE} is the most"
-
-
 def convolution_obstacle(
     shape: Sequence[int], weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int]
 ) -> str | None:
-    """1-d or 2-d; strides to 3, without groups any; kernels to 64 high and of 4096 elements; no negative padding."""
+    """1-d or 2-d; kernels to 64 high and of 4096 elements; no negative padding."""
     axes = len(weight) - 2
     if axes not in (1, 2):
         return f"a convolution over {axes} axes: the NPU has one and two"
     if min(padding, default=0) < 0:
         return f"negative padding {tuple(padding)}"
-    if max(stride) > MAX_STRIDE and (weight[1] != shape[1] or max(dilation) > 1):
-        return f"stride {tuple(stride)} with groups or dilation: {MAX_STRIDE} is the most then"
     # A dilated kernel counts with its gaps.
     extent = [step * (size - 1) + 1 for step, size in zip(dilation, weight[2:], strict=True)]
     return _size_obstacle(extent, KERNEL, "kernel")
@@ -79,43 +78,20 @@ def transposed_obstacle(
     return _size_obstacle(weight[2:], KERNEL, "kernel")
 
 
-def maximum_obstacle(
-    shape: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
-) -> str | None:
-    """Strides to 3, windows to 256 high, without dilation, with a batch axis."""
+def maximum_obstacle(shape: Sequence[int], kernel: Sequence[int], dilation: Sequence[int]) -> str | None:
+    """Windows to 256 high, without dilation, with a batch axis."""
     if len(shape) != len(kernel) + 2:
         return "its input has no batch axis"
     if max(dilation) > 1:
         return f"a maximum with dilation {tuple(dilation)}"
-    return _window_stride_obstacle(shape[2:], kernel, stride) or _size_obstacle(kernel, WINDOW, "window")
+    return _size_obstacle(kernel, WINDOW, "window")
 
 
-def _window_stride_obstacle(sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int]) -> str | None:
-    """Strides count only where there is more than one window."""
-    counting = [step for size, window, step in zip(sizes, kernel, stride, strict=True) if size != window]
-    return _stride_obstacle(counting) if counting else None
-
-
-def average_obstacle(
-    shape: Sequence[int],
-    result: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    counted: bool,
-    divisor: int | None,
-    ceil: bool,
-) -> str | None:
-    """Strides to 3, windows to 64 high; where padding does not count, to 8 by 8 and one sample."""
+def average_obstacle(shape: Sequence[int], kernel: Sequence[int]) -> str | None:
+    """Windows to 64 high and of 4096 elements, with a batch axis."""
     if len(shape) != len(kernel) + 2:
         return "its input has no batch axis"
-    if ceil and any(trailing_pads(shape[2:], result[2:], kernel, stride, padding, beyond=True)):
-        return "ceil_mode with windows that reach beyond the input"
-    if any(padding) and not counted and divisor is None:
-        if shape[0] != 1 or max(kernel) > PADDED_WINDOW:
-            return f"averages of {shape[0]} samples over {tuple(kernel)} that leave out the padding"
-        return _stride_obstacle(stride)
-    return _window_stride_obstacle(shape[2:], kernel, stride) or _size_obstacle(kernel, KERNEL, "window")
+    return _size_obstacle(kernel, KERNEL, "window")
 
 
 def trailing_pads(
@@ -125,20 +101,17 @@ def trailing_pads(
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int] = (1, 1),
-    *,
-    beyond: bool = False,
 ) -> tuple[int, ...]:
     """The padding behind each axis with which windows end exactly where the padded input does.
 
-    Negative: so much of the input is never read. With `beyond`, what is more than the padding in front.
+    Negative: so much of the input is never read.
     """
-    needed = [
+    return tuple(
         (count - 1) * step + gap * (window - 1) + 1 - size - before
-        for size, count, window, step, before, gap in zip(sizes, results, kernel, stride, padding, dilation, strict=False)
-    ]
-    if not beyond:
-        return tuple(needed)
-    return tuple(max(0, after - before) for after, before in zip(needed, padding, strict=True))
+        for size, count, window, step, before, gap in zip(
+            sizes, results, kernel, stride, padding, dilation, strict=True
+        )
+    )
 
 
 def resize_obstacle(
@@ -171,14 +144,13 @@ def matrices_obstacle(left: Sequence[int], right: Sequence[int]) -> str | None:
 
 
 def adaptive_obstacle(before: Sequence[int], after: Sequence[int], axes: int) -> str | None:
-    """The result's sizes divide the input's; windows to 64 high, strides to 3 unless there is one window."""
+    """The result's sizes divide the input's; windows to 64 high and of 4096 elements."""
     if len(before) != axes + 2:
         return "its input has no batch axis"
     sizes = before[-axes:]
     if any(old % new for old, new in zip(sizes, after[-axes:], strict=True)):
         return f"{tuple(sizes)} is not a multiple of {tuple(after[-axes:])}"
-    kernel = [old // new for old, new in zip(sizes, after[-axes:], strict=True)]
-    return _window_stride_obstacle(sizes, kernel, kernel) or _size_obstacle(kernel, KERNEL, "window")
+    return _size_obstacle([old // new for old, new in zip(sizes, after[-axes:], strict=True)], KERNEL, "window")
 
 
 def sum_obstacle(shape: Sequence[int], dims: Any) -> str | None:

@@ -19,6 +19,7 @@ from delegatekit_api import (
     RuleCondition,
     TensorQuantization,
     argument,
+    dynamic_operand,
 )
 
 from .limits import (
@@ -66,14 +67,14 @@ def _shape(node: Any) -> tuple[Any, ...]:
 
 
 def _static(node: Node) -> str | None:
-    shapes = [_shape(item) for item in (*node.all_input_nodes, node) if hasattr(item.meta.get("val"), "shape")]
-    if all(isinstance(size, int) for shape in shapes for size in shape):
-        return None
-    return "it has a size that changes from call to call"
+    found = dynamic_operand(node)
+    return None if found is None else f"{found} has a size that changes from call to call"
 
 
 def _few_axes(node: Node) -> str | None:
-    return rank_obstacle(_shape(node))
+    value = node.meta["val"]
+    results = value if isinstance(value, list | tuple) else (value,)
+    return next((reason for item in results if (reason := rank_obstacle(item.shape))), None)
 
 
 def _alpha(node: Node) -> str | None:
@@ -110,15 +111,8 @@ def _convolution(node: Node) -> str | None:
 
 def _average(node: Node) -> str | None:
     axes = 1 if "1d" in str(node.target) else 2
-    window = [
-        per_axis(argument(node, name), axes, 1) for name in ("kernel_size", "stride", "padding")
-    ]
-    if not argument(node, "stride"):
-        window[1] = window[0]
-    ceil = bool(argument(node, "ceil_mode"))
-    divisor = argument(node, "divisor_override") if axes == 2 else None
-    counted = bool(argument(node, "count_include_pad"))
-    return average_obstacle(_shape(node.args[0]), _shape(node), *window, counted, divisor, ceil)
+    kernel = per_axis(argument(node, "kernel_size"), axes, 1)
+    return average_obstacle(_shape(node.args[0]), kernel)
 
 
 def _small_window(node: Node) -> str | None:
@@ -137,8 +131,7 @@ def _first(node: Node) -> str | None:
 def _maximum(node: Node) -> str | None:
     axes = 1 if "1d" in str(node.target) else 2
     kernel = per_axis(argument(node, "kernel_size"), axes, 1)
-    stride = per_axis(argument(node, "stride") or kernel, axes, 1)
-    return maximum_obstacle(_shape(node.args[0]), kernel, stride, per_axis(argument(node, "dilation"), axes, 1))
+    return maximum_obstacle(_shape(node.args[0]), kernel, per_axis(argument(node, "dilation"), axes, 1))
 
 
 def _adaptive(node: Node) -> str | None:
@@ -208,7 +201,8 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
             numbers=True,
             when=(_alpha, _numeric),
         ),
-        _rule("maximum", "minimum"),
+        _rule("maximum", "minimum", "prelu", "glu"),
+        _rule("aten.div.Tensor", fused=CLAMPS),
         _rule(*FUNCTIONS, when=(_one_tensor,)),
         _rule("softmax", "log_softmax", when=(_softmax,)),
         _rule("mean", "sum", when=(_few_summands,)),

@@ -113,39 +113,27 @@ def convolves(family: str) -> Constraint:
         return limits.transposed_obstacle(shape, weight, *settings)
 
     check.__doc__ = (
-        "1-d or 2-d; strides to 3 (without groups any); kernels to 64 high and 4096 elements; transposed ones with "
-        "strides 1 or 2, without dilation."
+        "1-d or 2-d; kernels to 64 high and of 4096 elements; transposed ones with strides 1 or 2, without dilation."
     )
     return check
 
 
 def pools_maximum(node: Node, program: ProgramView) -> str | None:
-    """Strides to 3, windows to 256 high, no dilation, with a batch axis."""
+    """Windows to 256 high, no dilation, with a batch axis."""
     axes = 1 if "1d" in operator_name(node) else 2
-    kernel = limits.per_axis(argument(node, "kernel_size"), axes, 1)
-    stride = limits.per_axis(argument(node, "stride") or kernel, axes, 1)
-    dilation = limits.per_axis(argument(node, "dilation"), axes, 1)
-    return limits.maximum_obstacle(_shape(argument(node, "self")), kernel, stride, dilation)
+    kernel, dilation = (limits.per_axis(argument(node, name), axes, 1) for name in ("kernel_size", "dilation"))
+    return limits.maximum_obstacle(_shape(argument(node, "self")), kernel, dilation)
 
 
 def pools_average(node: Node, program: ProgramView) -> str | None:
-    """Strides to 3, windows to 64 high; to 8 by 8 and one sample where padding does not count."""
+    """Windows to 64 high and of 4096 elements, with a batch axis."""
     axes = 1 if "1d" in operator_name(node) else 2
     kernel = limits.per_axis(argument(node, "kernel_size"), axes, 1)
-    return limits.average_obstacle(
-        _shape(argument(node, "self")),
-        _shape(node),
-        kernel,
-        limits.per_axis(argument(node, "stride") or kernel, axes, 1),
-        limits.per_axis(argument(node, "padding"), axes, 0),
-        bool(argument(node, "count_include_pad")),
-        argument(node, "divisor_override") if axes == 2 else None,
-        bool(argument(node, "ceil_mode")),
-    )
+    return limits.average_obstacle(_shape(argument(node, "self")), kernel)
 
 
 def even_windows(node: Node, program: ProgramView) -> str | None:
-    """The result's sizes divide the input's; windows to 64 high, strides to 3 unless there is one window."""
+    """The result's sizes divide the input's; windows to 64 high and of 4096 elements, with a batch axis."""
     axes = 1 if "1d" in operator_name(node) else 2
     return limits.adaptive_obstacle(_shape(argument(node, "self")), _shape(node), axes)
 
@@ -184,6 +172,14 @@ def plain_sum(node: Node, program: ProgramView) -> str | None:
     return None if alpha == 1 else f"alpha = {alpha}: only 1 is taken"
 
 
+def slope_per_channel(node: Node, program: ProgramView) -> str | None:
+    """One slope, or one for each channel."""
+    slopes, shape = limits.count(_shape(argument(node, "weight"))), _shape(argument(node, "self"))
+    if slopes == 1 or (len(shape) > 1 and slopes == shape[1]):
+        return None
+    return f"{slopes} slopes for an input of shape {shape}"
+
+
 def single_values(node: Node, program: ProgramView) -> str | None:
     """A function of one quantized tensor, number by number; several of these in a row are one table."""
     return "its operands are not one quantized tensor and numbers"
@@ -216,7 +212,9 @@ def make_table(family: str) -> SupportTable:
         *_row("mm.default bmm.default", equal_stacks),
         *_row("matmul.default", equal_stacks, keep=True),
         *_row("add.Tensor sub.Tensor", plain_sum),
-        *_row("mul.Tensor maximum.default minimum.default"),
+        *_row("mul.Tensor div.Tensor maximum.default minimum.default"),
+        *_row("prelu.default", slope_per_channel, keep=True),
+        *_row("glu.default", keep=True),
         *_row("max_pool1d.default max_pool2d.default", pools_maximum, keep=True),
         *_row("avg_pool1d.default", pools_average, keep=True),
         *_row("avg_pool2d.default", pools_average),

@@ -12,10 +12,10 @@ from delegatekit_api import operator_name
 from delegatekit_api.quantization import DEQUANTIZE
 
 from ..layout import Value
-from ..tosa import DType, Table
+from ..tosa import Add, DType, Table, Tensor
 from ..tosa.types import Array
 from ..units import CLAMPS, Unit
-from .context import Lowering, Scale
+from .context import Lowering, Result, Scale
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -43,10 +43,8 @@ def lower_function(b: Lowering, unit: Unit, after: Scale, result: Node) -> Value
     """The table of a unit. Bounds are in the function already."""
     operand = next(node for node in unit.operands if b.view_of_program.constant(node.args[0]) is None)
     value, before = b.integers(operand), b.scale(operand)
-    if unit.kind and _is_clamp(unit) and before == after:
+    if _is_clamp(unit) and before == after:
         low, high = clamp_bounds(unit.inner[-1], after)
-        from .context import Result
-
         return Value(b.clamped(value.tensor, Result(after, low, high)), value.order)
     entries = b.graph.constant(table_of(b, unit, result), DType.INT8, f"{b.name}.table")
     made = b.emit(Table(), (value.tensor, entries), value.tensor.shape, DType.INT8)
@@ -76,6 +74,27 @@ def table_of(b: Lowering, unit: Unit, result: Node) -> Array:
                 known[node] = known[node].reshape(())
     entries: Array = known[result].numpy().astype(np.int8)
     return entries
+
+
+def looked_up(b: Lowering, tensor: Tensor, values: Array, name: str) -> Tensor:
+    """Integers of up to 16 bits (-32768 to 65535) for the 256 values of int8, as int32.
+
+    Tables give eight bits: one has the higher ones, another the lower.
+    """
+    points = np.rint(values).astype(np.int64)
+    low, high = int(points.min()), int(points.max())
+    offset = 0 if low >= 0 else 1 << 15
+    bits = 16 if offset else max(9, high.bit_length())
+    points = points + offset
+    step = bits - 8
+    parts = []
+    for part, scale in ((points >> step, 1 << step), (points & (1 << step) - 1, 1)):
+        entries = b.graph.constant(part - 128, DType.INT8, f"{b.name}.{name}.table")
+        found = b.emit(Table(), (tensor, entries), tensor.shape, DType.INT8, name)
+        # Half of the offset is a zero point: -128 stands for the smallest.
+        zero = 0 if offset and scale > 1 else -128
+        parts.append(b.rescaled(found, [float(scale)], zero_point=zero, name=name))
+    return b.emit(Add(), parts, tensor.shape, DType.INT32, name)
 
 
 def clamp_bounds(node: Node, scale: Scale) -> tuple[int, int]:

@@ -38,18 +38,24 @@ def _resized(b: Lowering, x: Tensor, factor: int, mode: ResizeMode, dtype: DType
 
 
 def _repeated(b: Lowering, x: Tensor, factor: int) -> Tensor:
-    return _resized(b, x, factor, ResizeMode.NEAREST, x.dtype, "repeated")
+    """Each pixel `factor` times along both axes. The smaller accelerators do it for one sample."""
+    if b.family == "u85" or x.shape[0] == 1:
+        return _resized(b, x, factor, ResizeMode.NEAREST, x.dtype, "repeated")
+    sample = (1, *x.shape[1:])
+    samples = [b.sliced(x, (place, 0, 0, 0), sample) for place in range(x.shape[0])]
+    parts = [_resized(b, item, factor, ResizeMode.NEAREST, x.dtype, "repeated") for item in samples]
+    return b.emit(Concat(0), parts, (len(parts), *parts[0].shape[1:]), x.dtype, "samples")
 
 
 def _bilinear(b: Lowering, node: Node, result: Result) -> Value:
     operand, factor = argument(node, "input"), _factor(node)
     x, before = b.stored(b.integers(operand), CHANNELS_LAST), b.scale(operand)
-    if b.family == "u85":
+    if b.family == "u85" and before == result.scale:
         made = _resized(b, x, factor, ResizeMode.BILINEAR, DType.INT32, "between")
         plain = b.rescaled(made, [1 / (2 * factor) ** 2], dtype=x.dtype)
-        return Value(b.requantized(plain, before, result), CHANNELS_LAST)
-    # The others have bilinear resizing between corners only. Repeated pixels, averaged with a window of factor + 1
-    # pixels of which the outer ones count half, are the same numbers.
+        return Value(b.clamped(plain, result), CHANNELS_LAST)
+    # The others have bilinear resizing between corners only, and to another scale it would be rounded twice. Repeated
+    # pixels, averaged with a window of factor + 1 pixels of which the outer ones count half, are the same numbers.
     bordered = _bordered(b, _bordered(b, x, 1), 2)
     large = _repeated(b, bordered, factor)
     high, wide = x.shape[1] * factor, x.shape[2] * factor

@@ -25,11 +25,11 @@ from ..tosa import (
     ReduceMax,
     ReduceSum,
     Sub,
-    Table,
     Tensor,
 )
 from ..tosa.types import Array
 from .context import Emitter, Lowering, Result
+from .functions import looked_up
 from .reduction import rows_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 #: Exponentials, and reciprocals of numbers from 1 to 2, have so many bits.
 _BITS = 15
-_LOW_BITS = 7
 #: The sum of a row, brought to the same number of bits.
 _SUM_BITS = 30
 #: Logarithms have so many bits behind the point.
@@ -47,7 +46,7 @@ _LOG_BITS = 16
 def _softmax(b: Lowering, node: Node, result: Result) -> Value:
     powers, _, total, order, value = _exponentials(b, node)
     places, mantissa = _normalised(b, total)
-    reciprocal = _looked_up(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m / 256), "reciprocal")
+    reciprocal = _function(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m / 256), "reciprocal")
     products = _binary(b, Mul(), powers, reciprocal, "product", b.number(0))
     # power / sum = power * reciprocal * 2^(places - 45); at most 2^30 here, which is 1.
     missing = _binary(b, Sub(), b.graph.constant([[_BITS]], DType.INT32), places, "missing")
@@ -60,7 +59,7 @@ def _log_softmax(b: Lowering, node: Node, result: Result) -> Value:
     _, below, total, order, value = _exponentials(b, node)
     places, mantissa = _normalised(b, total)
     # ln(sum) = ln(mantissa) + ln(2) * (15 - places)
-    logarithm = _looked_up(b, mantissa, lambda m: np.log(1.5 + m / 256) * (1 << _LOG_BITS), "logarithm", bits=_LOG_BITS)
+    logarithm = _function(b, mantissa, lambda m: np.log(1.5 + m / 256) * (1 << _LOG_BITS), "logarithm", bits=_LOG_BITS)
     missing = _binary(b, Sub(), b.graph.constant([[_BITS]], DType.INT32), places, "missing")
     factor = b.graph.constant([[round(float(np.log(2)) * (1 << _LOG_BITS))]], DType.INT32)
     octaves = _binary(b, Mul(), missing, factor, "octaves", b.number(0))
@@ -83,7 +82,7 @@ def _exponentials(b: Lowering, node: Node) -> tuple[Tensor, Tensor, Tensor, tupl
     # From -255 to 0: these are 256 numbers.
     below = b.rescaled(difference, [1.0], output_zero=127, dtype=DType.INT8, name="below")
     unit = (1 << _BITS) - 1
-    powers = _looked_up(b, below, lambda m: np.exp((m - 127) * scale) * unit, "power")
+    powers = _function(b, below, lambda m: np.exp((m - 127) * scale) * unit, "power")
     total = b.emit(ReduceSum(1), (powers,), (rows.shape[0], 1), DType.INT32, "total")
     return powers, below, total, order, value
 
@@ -98,18 +97,9 @@ def _normalised(b: Lowering, total: Tensor) -> tuple[Tensor, Tensor]:
     return places, b.rescaled(centred, [2.0 ** (8 - _SUM_BITS)], dtype=DType.INT8, name="mantissa")
 
 
-def _looked_up(
-    b: Lowering, tensor: Tensor, function: Callable[[Array], Array], name: str, bits: int = _BITS
-) -> Tensor:
-    """A function of int8, of up to 15 or 16 bits, as int32: the higher eight bits and the others from a table each."""
-    low_bits = bits - 8
-    points = np.clip(np.rint(function(np.arange(-128, 128, dtype=np.float64))), 0, (1 << bits) - 1).astype(np.int64)
-    parts = []
-    for part, step in ((points >> low_bits, 1 << low_bits), (points & (1 << low_bits) - 1, 1)):
-        entries = b.graph.constant(part - 128, DType.INT8, f"{b.name}.{name}.table")
-        found = b.emit(Table(), (tensor, entries), tensor.shape, DType.INT8, name)
-        parts.append(b.rescaled(found, [float(step)], zero_point=-128, name=name))
-    return _binary(b, Add(), parts[0], parts[1], name)
+def _function(b: Lowering, tensor: Tensor, function: Callable[[Array], Array], name: str, bits: int = _BITS) -> Tensor:
+    points = function(np.arange(-128, 128, dtype=np.float64))
+    return looked_up(b, tensor, np.clip(points, 0, (1 << bits) - 1), name)
 
 
 def _binary(b: Lowering, operator: object, left: Tensor, right: Tensor, name: str, *more: Tensor) -> Tensor:

@@ -103,11 +103,13 @@ def _convolution(b: Lowering, node: Node, result: Result) -> Value:
     if transposed:
         extra = (0, *argument(node, "output_padding")) if flat else tuple(argument(node, "output_padding"))
         sums, steps = _transposed(b, x, before, data, scales, bias, stride, padding, extra, groups)
-    elif max(stride) > MAX_STRIDE:
+    elif max(stride) > MAX_STRIDE and groups == 1 and dilation == (1, 1):
         sums, steps = _strided(b, x, before, data, scales, bias, stride, padding, dilation, groups, sizes)
     else:
-        x, pads = fitted_pads(b, x, data.shape[2:], stride, padding, dilation, sizes)
-        sums, steps = convolved(b, x, before, data, scales, bias, stride, pads, dilation, groups, sizes)
+        possible, further, counts = possible_strides(stride, (sizes[0], sizes[1]))
+        x, pads = fitted_pads(b, x, data.shape[2:], possible, padding, dilation, counts)
+        sums, steps = convolved(b, x, before, data, scales, bias, possible, pads, dilation, groups, counts)
+        sums = thinned(b, sums, further)
     made = b.stored_as(sums, steps, result)
     if flat:
         return Value(b.reshaped(made, (made.shape[0], *made.shape[2:])), ROWS_OF_CHANNELS)
@@ -125,6 +127,37 @@ def _image(b: Lowering, x: Value, flat: bool) -> Tensor:
         return b.stored(x, CHANNELS_LAST)
     made = b.stored(x, ROWS_OF_CHANNELS)
     return b.reshaped(made, (made.shape[0], 1, *made.shape[1:]))
+
+
+def possible_strides(
+    stride: Sequence[int], sizes: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """Strides that the NPU has, and what is left of larger ones; sizes of the result of the first.
+
+    Along an axis with one window a stride is never made.
+    """
+    needed = [1 if size == 1 else step for step, size in zip(stride, sizes, strict=True)]
+    high, wide = (next(step for step in range(MAX_STRIDE, 0, -1) if want % step == 0) for want in needed)
+    more_high, more_wide = needed[0] // high, needed[1] // wide
+    counts = (sizes[0] - 1) * more_high + 1, (sizes[1] - 1) * more_wide + 1
+    return (high, wide), (more_high, more_wide), counts
+
+
+def thinned(b: Lowering, x: Tensor, steps: tuple[int, int]) -> Tensor:
+    """Every `steps`-th row and column of (N, H, W, C), the first and the last among them."""
+    for axis, step in zip((1, 2), steps, strict=True):
+        if step == 1:
+            continue
+        rows = (x.shape[axis] - 1) // step
+        before, behind = x.shape[:axis], x.shape[axis + 1 :]
+        cut = b.reshaped(
+            b.sliced(x, (0, 0, 0, 0), (*before, rows * step, *behind)), (*before, rows, step, *behind)
+        )
+        first = b.reshaped(b.sliced(cut, [0] * 5, (*before, rows, 1, *behind)), (*before, rows, *behind))
+        start = [rows * step if place == axis else 0 for place in range(4)]
+        last = b.sliced(x, start, (*before, 1, *behind))
+        x = b.emit(Concat(axis), (first, last), (*before, rows + 1, *behind), x.dtype, "thinned")
+    return x
 
 
 def fitted_pads(
