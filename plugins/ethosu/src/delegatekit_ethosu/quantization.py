@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _ACTIVATION: Final = TensorQuantization("int8", observer="histogram")
 #: The smallest scale of weights is larger: a bias, in steps of input times weight, must fit into 32 bits.
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=2.0**-20)
+_BIAS: Final = TensorQuantization("int32", symmetric=True)
 
 #: Fused to what comes before: saturation, or two bounds, do them.
 CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
@@ -186,10 +187,11 @@ _SHARING: Final = (
 
 def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
     return (
-        _rule("linear", "addmm", weight=weight, fused=CLAMPS),
+        _rule("linear", "addmm", weight=weight, bias=_BIAS, fused=CLAMPS),
         _rule(
             *("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"),
             weight=weight,
+            bias=_BIAS,
             fused=CLAMPS,
             when=(_convolution,),
         ),

@@ -69,8 +69,7 @@ def build_graph(view: ProgramView, family: str) -> Lowered:
             raise LoweringError("a delegate returns tensors only", where="outputs of the partition")
         b.begin(f"{result.name}.output", (result,))
         _output(b, b.integers(result), place)
-    b.graph.verify()
-    return Lowered(b.graph, b.handles)
+    return Lowered(b.finish(), b.handles)
 
 
 def _lowered(b: Lowering, unit: Unit, result: Node) -> Value:

@@ -14,7 +14,7 @@ from delegatekit_api import LoweringError, ProgramView, describe_node, operator_
 from delegatekit_api.quantization import DEQUANTIZE, Quantization, quantization_of
 
 from ..layout import Value, blocks, merged, moves_elements
-from ..tosa import Clamp, DType, Graph, Operator, Rescale, Reshape, Slice, Tensor, Transpose
+from ..tosa import Clamp, DType, Graph, Operation, Operator, Rescale, Reshape, Slice, Tensor, Transpose
 from ..tosa.numerics import multipliers_and_shifts, rescale
 from ..tosa.types import Array
 
@@ -61,6 +61,7 @@ class Builder:
         self.handles: dict[str, tuple[int, ...]] = {}
         self.origin: tuple[int, ...] = ()
         self._moved: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+        self._producers: dict[str, Operation] = {}
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
@@ -69,9 +70,26 @@ class Builder:
     ) -> Tensor:
         """Append an operation; its result is called after the node at hand, with `name` behind it."""
         made = self.graph.add(operator, inputs, shape, dtype, f"{self.name}.{name}" if name else self.name)
+        self._producers[made.name] = self.graph.operations[-1]
         if self.origin:
             self.handles[made.name] = self.origin
         return made
+
+    def producer(self, tensor: Tensor) -> Operation | None:
+        """The operation that made a tensor; None for inputs and constants."""
+        return self._producers.get(tensor.name)
+
+    def finish(self) -> Graph:
+        """The graph without operations whose results nobody reads."""
+        used = set(map(id, self.graph.outputs))
+        kept = []
+        for operation in reversed(self.graph.operations):
+            if id(operation.output) in used:
+                used.update(map(id, operation.inputs))
+                kept.append(operation)
+        self.graph.operations[:] = reversed(kept)
+        self.graph.verify()
+        return self.graph
 
     def sizes(self, values: Sequence[int]) -> Tensor:
         """A list of sizes as an operand."""

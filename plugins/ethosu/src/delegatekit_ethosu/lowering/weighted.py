@@ -107,6 +107,7 @@ def _convolution(b: Lowering, node: Node, result: Result) -> Value:
         sums, steps = _strided(b, x, before, data, scales, bias, stride, padding, dilation, groups, sizes)
     else:
         possible, further, counts = possible_strides(stride, (sizes[0], sizes[1]))
+        x, padding = _unpadded(b, x, before, padding)
         x, pads = fitted_pads(b, x, data.shape[2:], possible, padding, dilation, counts)
         sums, steps = convolved(b, x, before, data, scales, bias, possible, pads, dilation, groups, counts)
         sums = thinned(b, sums, further)
@@ -127,6 +128,21 @@ def _image(b: Lowering, x: Value, flat: bool) -> Tensor:
         return b.stored(x, CHANNELS_LAST)
     made = b.stored(x, ROWS_OF_CHANNELS)
     return b.reshaped(made, (made.shape[0], 1, *made.shape[1:]))
+
+
+def _unpadded(b: Lowering, x: Tensor, before: Scale, padding: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
+    """The input of a pad in front of a convolution, which pads by itself: in front of rows and columns as told, and
+    behind them as its windows need."""
+    made = b.producer(x)
+    if made is None or not isinstance(made.operator, Pad):
+        return x, padding
+    source, amounts, filler = made.inputs
+    assert amounts.data is not None and filler.data is not None
+    batch, _, top, bottom, left, right, *channels = (int(amount) for amount in amounts.data)
+    if filler.data[0] != before.zero_point or any((batch, amounts.data[1], *channels)):
+        return x, padding
+    del bottom, right
+    return source, (padding[0] + top, padding[1] + left)
 
 
 def possible_strides(
