@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from delegatekit_api import CompileSpec, NamedData, PreprocessResult, ProgramView
+from delegatekit_api import CompileSpec, LoweringError, NamedData, PreprocessResult, ProgramView
 
 from . import tosa
 from .blob import pack
@@ -23,7 +23,14 @@ def make_delegate(view: ProgramView, options: EthosUOptions) -> PreprocessResult
 
     Debug ids are names of TOSA tensors, as Vela's estimates have them. Raises LoweringError for what Vela refuses.
     """
-    lowered = build_graph(view, TARGETS[options.target].family)
+
+    def cycles(graph: tosa.Graph) -> int | None:
+        try:
+            return compile_program(tosa.write(graph), options).performance.cycles
+        except LoweringError:
+            return None
+
+    lowered = build_graph(view, TARGETS[options.target].family, cycles)
     program = tosa.write(lowered.graph)
     compiled = compile_program(program, options)
     specs = [

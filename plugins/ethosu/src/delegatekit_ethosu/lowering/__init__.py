@@ -15,7 +15,7 @@ from ..layout import Value
 from ..tosa import Graph
 from ..units import FUNCTION, REQUANTIZE, Unit, Units
 from . import elementwise, pooling, products, reduction, resize, shape, softmax, weighted
-from .context import INTEGERS, Emitter, Lowering, Result
+from .context import INTEGERS, Emitter, Estimate, Lowering, Result
 from .functions import POINTWISE, clamp_bounds, lower_function
 
 if TYPE_CHECKING:
@@ -44,13 +44,14 @@ class Lowered:
     handles: Mapping[str, tuple[int, ...]]
 
 
-def build_graph(view: ProgramView, family: str) -> Lowered:
+def build_graph(view: ProgramView, family: str, estimate: Estimate | None = None) -> Lowered:
     """Lower a partition's program, unit by unit, for a family of accelerators: "u55", "u65" or "u85".
 
+    Where there are several ways to do something, `estimate` (the cycles of a graph, None if it cannot be run) decides.
     Inputs and outputs are the partition's integers, stored as the program has them. Raises LoweringError for what the
     support table would not have taken.
     """
-    b = Lowering(view, family)
+    b = Lowering(view, family, estimate)
     for node in view.inputs:
         value = node.meta["val"]
         if value.dtype not in INTEGERS:

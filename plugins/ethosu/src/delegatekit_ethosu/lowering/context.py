@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +37,12 @@ class Scale:
         return f"{self.dtype.name} {self.scale:g}, {self.zero_point}"
 
 
+#: The cycles that a graph would take on the accelerator, None if it cannot be run there.
+Estimate = Callable[[Graph], "int | None"]
+#: One of several ways to make something of a tensor.
+Way = Callable[["Builder", Tensor], Tensor]
+
+
 @dataclass(frozen=True)
 class Result:
     """How the result of an operation is stored, and the bounds that a clamp behind it leaves."""
@@ -49,12 +55,14 @@ class Result:
 class Builder:
     """Emits TOSA operators; tensors are called after the program's node that is lowered.
 
-    `family` is the accelerator's: "u55", "u65" or "u85".
+    `family` is the accelerator's: "u55", "u65" or "u85". `estimate` gives the cycles that a graph would take, None if the
+    accelerator cannot run it; without it the first of several ways is taken.
     """
 
-    def __init__(self, name: str, family: str) -> None:
+    def __init__(self, name: str, family: str, estimate: Estimate | None = None) -> None:
         self.graph = Graph(name)
         self.family = family
+        self.estimate = estimate
         #: The name of the tensors that are made next.
         self.name = "value"
         #: TOSA tensor -> debug handles of the nodes that it was made for.
@@ -62,6 +70,30 @@ class Builder:
         self.origin: tuple[int, ...] = ()
         self._moved: dict[tuple[int, tuple[int, ...]], Tensor] = {}
         self._producers: dict[str, Operation] = {}
+        self._choices: dict[tuple[Hashable, tuple[int, ...]], int] = {}
+
+    def cheapest(self, x: Tensor, ways: Sequence[Way], key: Hashable) -> Tensor:
+        """What one of several ways makes of a tensor: the one that takes the fewest cycles.
+
+        `key` tells apart what the ways do for tensors of one shape. Raises LoweringError if none can be run.
+        """
+        if self.estimate is None or len(ways) == 1:
+            return ways[0](self, x)
+        known = self._choices.get((key, x.shape))
+        if known is None:
+            costs = [self._cost(x, way) for way in ways]
+            found = [cost for cost in costs if cost is not None]
+            if not found:
+                raise LoweringError(f"the accelerator has no way to do it for a tensor of {x.shape}", where=self.name)
+            known = self._choices[(key, x.shape)] = costs.index(min(found))
+        return ways[known](self, x)
+
+    def _cost(self, x: Tensor, way: Way) -> int | None:
+        assert self.estimate is not None
+        trial = Builder("trial", self.family, self.estimate)
+        trial._choices = self._choices
+        trial.graph.output(way(trial, trial.graph.input("x", x.shape, x.dtype)))
+        return self.estimate(trial.graph)
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
@@ -175,12 +207,17 @@ class Builder:
         if tensor.data is not None:
             return self.graph.constant(tensor.data.transpose(perms), tensor.dtype, tensor.name)
         sizes, axes = merged(tensor.shape, perms)
-        # Fewer axes are fewer steps for Vela, but on the U85 long ones are slow.
-        if self.family != "u85" and max(sizes) <= 1 << 16:
-            flat = self.reshaped(tensor, sizes)
-            moved = self.emit(Transpose(axes), (flat,), [sizes[axis] for axis in axes], tensor.dtype, "transpose")
-            return self.reshaped(moved, shape)
-        return self.emit(Transpose(perms), (tensor,), shape, tensor.dtype, "transpose")
+
+        def joined(b: Builder, x: Tensor) -> Tensor:
+            """Axes that stay neighbours as one: fewer steps for Vela, in most cases."""
+            moved = b.emit(Transpose(axes), (b.reshaped(x, sizes),), [sizes[axis] for axis in axes], x.dtype, "transpose")
+            return b.reshaped(moved, shape)
+
+        def plain(b: Builder, x: Tensor) -> Tensor:
+            return b.emit(Transpose(perms), (x,), shape, x.dtype, "transpose")
+
+        ways = [plain] if sizes == tensor.shape else [joined, plain]
+        return self.cheapest(tensor, ways, ("transpose", perms))
 
     def sliced(self, tensor: Tensor, start: Sequence[int], size: Sequence[int]) -> Tensor:
         """A block of a tensor."""
@@ -220,8 +257,8 @@ def _lies_together(order: Sequence[int], axes: Sequence[int]) -> bool:
 class Lowering(Builder):
     """A `Builder` that knows the program it lowers."""
 
-    def __init__(self, view: ProgramView, family: str) -> None:
-        super().__init__(view.method, family)
+    def __init__(self, view: ProgramView, family: str, estimate: Estimate | None) -> None:
+        super().__init__(view.method, family, estimate)
         self.view_of_program = view
         self._values: dict[Node, Value] = {}
 

@@ -12,11 +12,14 @@ from delegatekit_api import argument
 from ..layout import Value
 from ..limits import KERNEL
 from ..tosa import DType, ReduceMax, ReduceMin, Tensor
-from .context import Emitter, Lowering, Result, Scale, count
+from .context import Builder, Emitter, Lowering, Result, Scale, count
 from .weighted import convolved, pointwise
 
 if TYPE_CHECKING:
     from torch.fx import Node
+
+#: Bytes of an input that are worth a copy of it: what is summed up lies together there.
+_MOVED = 1 << 16
 
 
 def axes_of(dims: Any, rank: int) -> tuple[int, ...]:
@@ -46,30 +49,32 @@ def _summed(b: Lowering, node: Node, result: Result, *, mean: bool) -> Value:
 
 def _sums(b: Lowering, value: Value, before: Scale, axes: Sequence[int]) -> tuple[Value, float]:
     """Sums in int32 over axes, which stay with size 1, and what one stands for."""
-    kept = [axis for axis in value.order if axis not in axes]
-    size = count([value.shape[axis] for axis in axes])
     places = sorted(value.stored_axis(axis) for axis in axes)
-    together = places == list(range(places[0], places[-1] + 1))
-    behind = count(value.tensor.shape[places[-1] + 1 :])
-    if together and behind > 1 and size <= KERNEL[1]:
-        # Windows of all rows, channel by channel.
-        shape = value.tensor.shape
-        outer = count(shape[: places[0]])
+    shape = value.tensor.shape
+    size, behind = count([shape[place] for place in places]), count(shape[places[-1] + 1 :])
+    sizes = [1 if place in places else length for place, length in enumerate(shape)]
+
+    def by_windows(b: Builder, x: Tensor) -> Tensor:
+        """A depthwise convolution with ones over all rows."""
         height = _height(shape[places[0]], size)
-        image = b.reshaped(value.tensor, (outer, height, size // height, behind))
-        ones, kernel = np.ones((behind, 1, height, size // height), np.int8), (1, 1)
-        nothing = (0, 0, 0, 0)
-        sums, (scale, *_) = convolved(
-            b, image, before, ones, np.ones(behind), None, kernel, nothing, (1, 1), behind, (1, 1)
-        )
-        sizes = [1 if axis in axes else value.shape[axis] for axis in value.order]
-        return Value(b.reshaped(sums, sizes), value.order), scale
-    # What is summed up as channels.
-    order = (*kept, *axes)
-    flat = b.reshaped(b.stored(value, order), (1, 1, count([value.shape[axis] for axis in kept]), size))
-    sums, (scale, *_) = pointwise(b, flat, before, np.ones((1, size), np.int8), np.ones(1), None)
-    sizes = [1 if axis in axes else value.shape[axis] for axis in order]
-    return Value(b.reshaped(sums, sizes), order), scale
+        image = b.reshaped(x, (count(shape[: places[0]]), height, size // height, behind))
+        ones = np.ones((behind, 1, height, size // height), np.int8)
+        unit, nothing = np.ones(behind), (0, 0, 0, 0)
+        sums, _ = convolved(b, image, before, ones, unit, None, (1, 1), nothing, (1, 1), behind, (1, 1))
+        return b.reshaped(sums, sizes)
+
+    def by_channels(b: Builder, x: Tensor) -> Tensor:
+        """What is summed up is brought together, and a convolution with ones sums channels."""
+        kept = [place for place in range(len(shape)) if place not in places]
+        flat = b.reshaped(b.transposed(x, (*kept, *places)), (1, 1, count([shape[place] for place in kept]), size))
+        sums, _ = pointwise(b, flat, before, np.ones((1, size), np.int8), np.ones(1), None)
+        return b.reshaped(sums, sizes)
+
+    together = places == list(range(places[0], places[-1] + 1))
+    windows = together and behind > 1 and size <= KERNEL[1]
+    # A large input is not copied.
+    ways = [by_windows] if windows and value.tensor.size > _MOVED else [by_channels, *[by_windows] * windows]
+    return Value(b.cheapest(value.tensor, ways, ("sum", *places)), value.order), before.scale
 
 
 def _height(first: int, size: int) -> int:

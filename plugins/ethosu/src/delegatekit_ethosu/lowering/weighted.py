@@ -14,7 +14,7 @@ from ..layout import CHANNELS_LAST, ROWS_OF_CHANNELS, Value
 from ..limits import MAX_STRIDE, trailing_pads
 from ..tosa import Concat, Conv2d, DepthwiseConv2d, DType, Pad, Tensor, TransposeConv2d
 from ..tosa.types import Array
-from .context import Emitter, Lowering, Result, Scale
+from .context import Builder, Emitter, Lowering, Result, Scale
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -66,7 +66,7 @@ def rows(b: Lowering, x: Value, before: Scale, weight: Node, bias: Array | None,
 
 
 def pointwise(
-    b: Lowering, x: Tensor, before: Scale, weight: Array, scales: Array, bias: Array | None
+    b: Builder, x: Tensor, before: Scale, weight: Array, scales: Array, bias: Array | None
 ) -> tuple[Tensor, list[float]]:
     """x (N, H, W, I) times weight (O, I), as sums in int32 and what one of them stands for in each channel."""
     numbers, steps, weight = _bias(bias, scales * before.scale, weight)
@@ -76,7 +76,7 @@ def pointwise(
     return b.emit(Conv2d(), operands, shape, DType.INT32, "sums"), [float(step) for step in steps]
 
 
-def _rest(b: Lowering, bias: Array, before: Scale) -> tuple[Tensor, ...]:
+def _rest(b: Builder, bias: Array, before: Scale) -> tuple[Tensor, ...]:
     """The further operands of a convolution: bias and zero points."""
     return (
         b.graph.constant(bias, DType.INT32, f"{b.name}.bias"),
@@ -194,7 +194,7 @@ def fitted_pads(
 
 
 def convolved(
-    b: Lowering,
+    b: Builder,
     x: Tensor,
     before: Scale,
     weight: Array,
