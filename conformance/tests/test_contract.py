@@ -86,6 +86,12 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ("summary", '"a seeded fault"', '"x" * 200', "200 characters"),
     ("api-version", "ApiVersion(1, 1)", "ApiVersion(1, 0), owns_state=True", "came with API 1.1"),
     (
+        "api-version",
+        "class Partitioner:",
+        "@hookimpl\ndef targets():\n    return []\n\n\nclass Partitioner:",
+        "uses targets, which came with API 1.3",
+    ),
+    (
         "description-twice",
         '        delegate_id="SeededBackend",',
         '        delegate_id="S" + os.urandom(4).hex(),',

@@ -1,4 +1,4 @@
-"""The command line: `delegatekit backends | schemes | lower | explain | quantize | inspect | run`, and what others add.
+"""The command line: `delegatekit backends | targets | lower | explain | quantize | inspect | run`, and what others add.
 
 Exit codes: 0 ok, 1 failed, 2 wrong usage. Nothing heavy is imported before a command needs it.
 """
@@ -18,7 +18,7 @@ from contextlib import contextmanager, redirect_stdout
 from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -26,9 +26,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from delegatekit_api import DelegateKitError, OptionError, PluginError, StageEvent, hookimpl
-
-if TYPE_CHECKING:
-    from .inspection import DataInspection, Inspection
 
 #: Entry points of further commands: functions for typer, or Typer applications that hold several.
 COMMAND_GROUP = "delegatekit.commands"
@@ -142,13 +139,20 @@ def lower(
     memory_report: Annotated[
         bool, typer.Option("--memory-report", help="Show the planned memory and what fills it.")
     ] = False,
+    budget: Annotated[
+        list[str],
+        typer.Option(
+            help="What the delegates may take by their backends' estimates: latency=20ms, sram=512KB (1024 bytes to "
+            "the KB), or another memory that the backend names. Repeat for more; what does not fit is refused."
+        ),
+    ] = [],  # noqa: B006
     as_json: JsonOption = False,
 ) -> None:
     """Lower a model to backends and write a .pte file."""
     from . import MemoryOptions
     from . import lower as lower_model
 
-    settings, outside = _settings(option, backend), _external(external)
+    settings, outside, limits = _settings(option, backend), _external(external), _budget(budget)
     memory = MemoryOptions(planner, alignment)
     with _progress():
         program = lower_model(
@@ -160,6 +164,7 @@ def lower(
             external=outside,
             stack_traces=stack_traces,
             memory=memory,
+            budget=limits,
         )
         written = list(program.save(output))
     if debug_map is not None:
@@ -211,6 +216,31 @@ def explain(
     out.print(
         f"{taken} of {total} operators run on {', '.join(backend)}; {len(explanation.unsupported)} cannot run at all"
     )
+
+
+@app.command()
+def targets(
+    backend: Annotated[str | None, typer.Argument(help="A backend; without it, all.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the devices that the backends compile for, and the options that choose each."""
+    from .discovery import backends as find
+    from .discovery import get_backend
+
+    names = [backend] if backend else [name for name, info in find().items() if info.usable]
+    found = {name: get_backend(name).targets() for name in names}
+    if as_json:
+        print(json.dumps({name: list(map(dataclasses.asdict, items)) for name, items in found.items()}, indent=1))
+        return
+    if not any(found.values()):
+        out.print("no backend lists targets" if backend is None else f"{backend} lists no targets")
+        return
+    for name, items in found.items():
+        width = max((len(item.name) for item in items), default=0)
+        for item in items:
+            chosen = " ".join(f"--option {name}.{key}={value}" for key, value in item.options.items())
+            line = f"{name}: {item.name:<{width}}  {item.summary}" + (f"  ({chosen})" if chosen else "")
+            out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -287,10 +317,16 @@ def quantize(
 
 
 @app.command()
-def inspect(file: Annotated[Path, typer.Argument(help="A .pte or .ptd file.")], as_json: JsonOption = False) -> None:
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A .pte or .ptd file.")],
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Show all layers of estimates, not the longest only.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show what is in a .pte file: methods, delegates with their owners, operators, memory, segments; or in a .ptd."""
+    from .inspection import Inspection, inspect_data
     from .inspection import inspect as inspect_program
-    from .inspection import inspect_data
     from .pte.ptd_schema import PTD_IDENTIFIER
     from .pte.storage import open_view
 
@@ -299,7 +335,8 @@ def inspect(file: Annotated[Path, typer.Argument(help="A .pte or .ptd file.")], 
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=1, default=dict))
         return
-    _print_inspection(found)
+    text = found.text(layers=layers) if isinstance(found, Inspection) else str(found)
+    out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -453,6 +490,14 @@ def _settings(options: Sequence[str], backends: Sequence[str]) -> dict[str, dict
     return settings
 
 
+def _budget(limits: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in limits]
+    wrong = next((text for text, (name, _, limit) in zip(limits, pairs, strict=True) if not name or not limit), None)
+    if wrong is not None:
+        _usage(f"--budget {wrong!r} is not of the form NAME=LIMIT")
+    return {name: limit for name, _, limit in pairs}
+
+
 def _external(patterns: Sequence[str]) -> Callable[[str, Any], bool | str]:
     """Patterns as what `lower` takes."""
     pairs = [tuple(text.split("=", 1)) if "=" in text else ("", text) for text in patterns]
@@ -487,10 +532,6 @@ def _progress() -> Iterator[None]:
             yield
         finally:
             remove()
-
-
-def _print_inspection(found: Inspection | DataInspection) -> None:
-    out.print(str(found), markup=False, highlight=False, soft_wrap=True)
 
 
 def _summary(result: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from delegatekit_api import (
     PluginError,
     QuantizationScheme,
     StageEvent,
+    TargetInfo,
     incompatibility,
 )
 
@@ -128,6 +129,15 @@ class LoadedBackend:
         if not isinstance(schemes, Sequence) or not all(isinstance(scheme, QuantizationScheme) for scheme in schemes):
             raise PluginError("quantization_schemes did not return a list of QuantizationScheme", where=self._where)
         return tuple(schemes)
+
+    def targets(self) -> tuple[TargetInfo, ...]:
+        """The devices that the backend compiles for; none if the plugin does not tell."""
+        if not self.has("targets"):
+            return ()
+        found = self._call("targets")
+        if not isinstance(found, Sequence) or not all(isinstance(target, TargetInfo) for target in found):
+            raise PluginError("targets did not return a list of TargetInfo", where=self._where)
+        return tuple(found)
 
     def create_quantizer(self, scheme: str, options: BackendOptions) -> Any:
         """A torchao Quantizer of the plugin's own, for a scheme without rules."""

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from delegatekit_api import Estimate
+
+from .estimates import layer_lines, read_estimates, summary
 from .manifest import Manifest, Owner, read_manifest
 from .pte import PteFile, Source, read, read_ptd, schema
 from .pte.dtypes import TORCH_DTYPES
@@ -35,6 +38,8 @@ class DelegateInfo:
     distribution: str
     version: str
     api_version: str
+    #: What its backend expects it to cost on its device.
+    estimate: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,10 @@ class Inspection:
     data_files: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, layers: bool = False) -> str:
+        """The inspection as text; with `layers`, all layers of estimates instead of those that take longest."""
         lines = [f"{human_size(self.size)} (program {human_size(self.program_size)}), written by {self.producer}"]
         for method in self.methods:
             lines.append(f"method {method.name}: {method.instructions} instructions")
@@ -110,6 +119,9 @@ class Inspection:
             for delegate in method.delegates:
                 owner = f"{delegate.distribution} {delegate.version} (API {delegate.api_version})"
                 lines.append(f"  delegate {delegate.id}: blob {human_size(delegate.blob_size)}, made by {owner}")
+                if delegate.estimate is not None:
+                    lines.append(f"    estimated {summary(delegate.estimate)}")
+                    lines.extend(f"    {line}" for line in layer_lines(delegate.estimate, every=layers))
             calls = ", ".join(f"{name} x{count}" for name, count in method.operators.items())
             lines.append(f"  runtime operators: {calls or 'none'}")
         lines.extend(f"segment {item.index}: {item.kind}, {human_size(item.size)}" for item in self.segments)
@@ -132,8 +144,8 @@ def inspect(source: Source) -> Inspection:
     """Describe a .pte. Raises FormatError if it is damaged; needs neither plugins, their runtimes, nor data files."""
     file = read(source)
     validate(file)
-    manifest = read_manifest(file)
-    methods = tuple(_method(file, plan, manifest) for plan in file.program.execution_plan or ())
+    manifest, estimates = read_manifest(file), read_estimates(file)
+    methods = tuple(_method(file, plan, manifest, estimates) for plan in file.program.execution_plan or ())
     return Inspection(
         size=file.size,
         program_size=file.header.program_size if file.header is not None else file.size,
@@ -163,7 +175,9 @@ def _layout(tensor: schema.Tensor | TensorLayout | None) -> str:
     return "data of a backend" if tensor is None else f"{_type_name(tensor)}{list(tensor.sizes or ())}"
 
 
-def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest) -> MethodInfo:
+def _method(
+    file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estimates: Mapping[tuple[str, int], Estimate]
+) -> MethodInfo:
     values = [value.val for value in plan.values or ()]
     calls = [step.instr_args for chain in plan.chains or () for step in chain.instructions or ()]
     operators = plan.operators or []
@@ -181,7 +195,7 @@ def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest) -> Me
         inputs=tuple(_value(values[index]) for index in plan.inputs or ()),
         outputs=tuple(_value(values[index]) for index in plan.outputs or ()),
         delegates=tuple(
-            _delegate(file, delegate, manifest.owner(str(plan.name), index))
+            _delegate(file, delegate, manifest.owner(str(plan.name), index), estimates.get((str(plan.name), index)))
             for index, delegate in enumerate(plan.delegates or ())
         ),
         operators=dict(counts.most_common()),
@@ -206,7 +220,7 @@ def _type_name(tensor: schema.Tensor | TensorLayout) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _delegate(file: PteFile, delegate: schema.BackendDelegate, owner: Owner) -> DelegateInfo:
+def _delegate(file: PteFile, delegate: schema.BackendDelegate, owner: Owner, estimate: Estimate | None) -> DelegateInfo:
     return DelegateInfo(
         id=str(delegate.id),
         blob_size=len(file.delegate_blob(delegate)),
@@ -214,6 +228,7 @@ def _delegate(file: PteFile, delegate: schema.BackendDelegate, owner: Owner) -> 
         distribution=owner.distribution,
         version=owner.version,
         api_version=owner.api_version,
+        estimate=estimate,
     )
 
 

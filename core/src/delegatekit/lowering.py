@@ -24,6 +24,7 @@ from delegatekit_api import (
     BackendOptions,
     CompileSpec,
     DelegateKitError,
+    Estimate,
     LoweringError,
     MutableState,
     NamedData,
@@ -61,6 +62,8 @@ class Delegate:
     compile_specs: tuple[CompileSpec, ...]
     named_data: tuple[NamedData, ...]
     debug_handle_map: Mapping[int | str, tuple[int, ...]]
+    #: What the backend expects it to cost.
+    estimate: Estimate | None = None
     #: The call of a lowered module, if the delegate was compiled before.
     call: Node | None = None
     #: The delegate of that module's own program, whose debug handles are that program's.
@@ -319,4 +322,14 @@ def _delegate(partition: Partition, result: Any, chosen: ChosenBackend, where: s
     parts = (blob,) if isinstance(blob, bytes | bytearray | memoryview) else tuple(blob)
     if not any(len(part) for part in parts):
         raise PluginError("preprocess returned an empty blob", where=where)
-    return Delegate(partition, chosen, parts, result.compile_specs, result.named_data, dict(result.debug_handle_map))
+    if not isinstance(result.estimate, Estimate | None):
+        raise PluginError(f"its estimate is a {type(result.estimate).__name__}, not an Estimate", where=where)
+    return Delegate(
+        partition,
+        chosen,
+        parts,
+        result.compile_specs,
+        result.named_data,
+        dict(result.debug_handle_map),
+        result.estimate,
+    )

@@ -21,6 +21,7 @@ from .debugging import debug_map
 from .edge import EdgeMethod, build_edge, decompose_nodes
 from .edge.sizes import is_size_node
 from .emit import Emitted, External, MemoryOptions, emit, kernel_of
+from .estimates import Budget, check_budget
 from .explanation import Explanation, explain_plan
 from .exporting import Model, exported_programs
 from .lowering import ChosenBackend, LoweredMethod, lower_partitions
@@ -88,6 +89,7 @@ def lower(
     external: External = False,
     stack_traces: bool = False,
     memory: MemoryOptions | None = None,
+    budget: Budget | None = None,
 ) -> LoweredProgram:
     """Lower a model to backends, in priority order; what none of them takes runs on the runtime's own operators.
 
@@ -113,6 +115,8 @@ def lower(
 
     With `stack_traces` the file tells for each instruction which lines of the user's source it comes from.
     `memory` chooses the planner, the alignment and the memory spaces of the values; see `MemoryOptions`.
+    `budget` holds the backends' own estimates to limits: {"sram": "512KB", "latency": "20ms"} (or bytes and seconds);
+    what is over raises LoweringError with the figures. Only delegates are counted: see `estimates.check_budget`.
     """
     clock = _Clock()
     chosen = _choose(backends, options or {})
@@ -120,7 +124,7 @@ def lower(
     selection = Selection(chosen, only, skip, partition)
     partitioned = {name: _partitioned(program, name, chosen, selection, clock) for name, program in programs.items()}
     selection.check_used()
-    return _compiled(partitioned, chosen, clock, external, stack_traces, memory)
+    return _compiled(partitioned, chosen, clock, external, stack_traces, memory, budget)
 
 
 def lower_whole(
@@ -150,10 +154,13 @@ def _compiled(
     external: External = False,
     stack_traces: bool = False,
     memory: MemoryOptions | None = None,
+    budget: Budget | None = None,
 ) -> LoweredProgram:
     first = next(iter(partitioned))
     with clock.stage("lower", first) as progress:
         lowered = lower_partitions(partitioned, chosen, progress)
+    if budget:
+        check_budget(lowered, budget)
     with clock.stage("emit", first):
         emitted = emit(
             lowered, f"delegatekit {__version__}", external=external, stack_traces=stack_traces, memory=memory

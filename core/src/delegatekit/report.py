@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from delegatekit_api import Estimate
+
 from .emit import ArenaReport
+from .estimates import summary
 from .lowering import LoweredMethod
 from .pte import PteImage, schema
 from .pte.segments import data_size
@@ -20,6 +23,8 @@ class DelegateReport:
     backend: str
     nodes: int
     blob_size: int
+    #: What the backend expects it to cost on its device.
+    estimate: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ class Report:
             for index, delegate in enumerate(method.delegates):
                 blob = human_size(delegate.blob_size)
                 lines.append(f"  delegate {index}: {delegate.backend}, {delegate.nodes} operators, blob {blob}")
+                if delegate.estimate is not None:
+                    lines.append(f"    estimated {summary(delegate.estimate)}")
             if method.fallback:
                 calls = ", ".join(f"{name} x{count}" for name, count in method.fallback.items())
                 lines.append(f"  runtime operators: {calls}")
@@ -95,7 +102,9 @@ def make_report(
     reports = []
     for (name, method), plan in zip(methods.items(), image.plans, strict=True):
         delegates = tuple(
-            DelegateReport(delegate.chosen.backend.name, len(delegate.partition.nodes), delegate.blob_size)
+            DelegateReport(
+                delegate.chosen.backend.name, len(delegate.partition.nodes), delegate.blob_size, delegate.estimate
+            )
             for delegate in method.delegates
         )
         arena_size = sum(plan.non_const_buffer_sizes or ())

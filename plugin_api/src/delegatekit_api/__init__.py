@@ -18,6 +18,7 @@ from ._errors import (
     RuntimeUnavailableError,
     UnsupportedError,
 )
+from ._estimate import Estimate, LayerEstimate, TargetInfo
 from ._hooks import PROJECT, BackendSpec, ObserverSpec, StageEvent, hookimpl
 from ._options import BackendOptions, option
 from ._partition import CompileSpec, NamedData, PartitionProgram, PreprocessResult
@@ -70,9 +71,11 @@ __all__ = [
     "DelegateKitError",
     "DelegatePayload",
     "DelegateRuntime",
+    "Estimate",
     "ExecutionError",
     "FormatError",
     "Granularity",
+    "LayerEstimate",
     "LoweringError",
     "MutableState",
     "NamedData",
@@ -93,6 +96,7 @@ __all__ = [
     "StageEvent",
     "SupportTable",
     "TablePartitioner",
+    "TargetInfo",
     "TensorQuantization",
     "TensorSpec",
     "UnsupportedError",

@@ -10,6 +10,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from ._backend import BackendDescription
+    from ._estimate import TargetInfo
     from ._options import BackendOptions
     from ._partition import PartitionProgram, PreprocessResult
     from ._quantizer import QuantizationScheme
@@ -55,6 +56,10 @@ class BackendSpec:
     @_hookspec(firstresult=True)
     def create_quantizer(self, scheme: str, options: BackendOptions) -> Any:
         """A torchao PT2E Quantizer of the backend's own, for schemes that a declaration cannot express."""
+
+    @_hookspec(firstresult=True)
+    def targets(self) -> Sequence[TargetInfo]:  # type: ignore[empty-body]
+        """The devices that the backend compiles for, with the options that choose each. Since API 1.3."""
 
     @_hookspec(firstresult=True)
     def create_runtime(self) -> DelegateRuntime:  # type: ignore[empty-body]

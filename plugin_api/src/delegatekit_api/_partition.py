@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
+    from ._estimate import Estimate
     from ._program import ProgramView
 
 #: Bytes of a blob or of named data: raw, or a tensor that the file writer streams from its own storage (a strided
@@ -66,3 +67,5 @@ class PreprocessResult:
     named_data: tuple[NamedData, ...] = ()
     #: Backend-internal id (an instruction, a node of the blob) -> debug handles of the nodes it came from.
     debug_handle_map: Mapping[int | str, tuple[int, ...]] = field(default_factory=dict)
+    #: What it is expected to cost on its device: `inspect` shows it, and budgets are held against it. Since API 1.3.
+    estimate: Estimate | None = None

@@ -11,6 +11,7 @@ import torch
 
 from delegatekit_api import NamedData
 
+from ..estimates import ESTIMATES_KEY, estimates_to_json
 from ..lowering import LoweredMethod
 from ..manifest import MANIFEST_KEY
 from ..pte import PteImage, schema
@@ -106,12 +107,16 @@ def emit(
     if data_files:
         content["data_files"] = shared.outside.keys_of_backends()
     manifest = json.dumps(content, sort_keys=True).encode()
+    own = [NamedData(MANIFEST_KEY, manifest)]
+    estimates = {name: [delegate.estimate for delegate in method.delegates] for name, method in methods.items()}
+    if any(any(of_method) for of_method in estimates.values()):
+        own.append(NamedData(ESTIMATES_KEY, estimates_to_json(estimates)))
     image = PteImage(
         plans=plans,
         constants=tuple(shared.constants),
         mutable_state=tuple(shared.mutable_state),
         delegate_blobs=tuple(shared.blobs),
-        named_data=(*named_data, NamedData(MANIFEST_KEY, manifest)),
+        named_data=(*named_data, *own),
         data_files=data_files,
     )
     handles = {name: tuple(emitter.handles) for name, emitter in emitters.items()}

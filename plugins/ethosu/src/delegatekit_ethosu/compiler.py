@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from delegatekit_api import LoweringError
+from delegatekit_api import LoweringError, OptionError
 
 from .options import VELA_FLAGS, EthosUOptions
 from .performance import Performance, collect
@@ -44,6 +44,7 @@ class Compiled:
     vela_version: str
 
 
+_NARROW_SYSTEM: Final = "Ethos_U55"
 #: The regions that ExecuTorch's Ethos-U runtime gives to a program.
 _READ_ONLY, _SCRATCH, _FAST_SCRATCH = 0, 1, 2
 #: What Vela's command line passes where nothing else is asked for.
@@ -105,6 +106,10 @@ def system_text(target: Target, system_config: str, memory_mode: str, configurat
     """What the compiler is told about accelerator and system. Raises OptionError for names that do not exist."""
     configuration.clock(system_config)
     configuration.arena_limit(memory_mode)
+    # The compiler knows by the name how wide the ports are: with another, its estimates are twice as good or bad.
+    if system_config.startswith(_NARROW_SYSTEM) != (target.family == "u55"):
+        hint = f"call its section [System_Config.{_NARROW_SYSTEM}_...] for an Ethos-U55, otherwise for another family"
+        raise OptionError(f"Vela would take {system_config} for another family's", where=target.name, hint=hint)
     return (
         f"[architecture]\nmacs={target.macs // target.cores}\ncores={target.cores}\n"
         f"[vela]\nsystem_config_name={system_config}\nmemory_mode_name={memory_mode}\n"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from delegatekit_api import LoweringError
+from delegatekit_api import Estimate, LayerEstimate
 
 from .targets import Target
 from .tosa.reader import result_names
@@ -77,8 +77,31 @@ class Performance:
         return self.constants + self.commands
 
     def figures(self) -> dict[str, float]:
-        """What a budget may name: "sram", "dram" and "flash" in bytes, "latency" in seconds."""
+        """The figures that a budget may name: "sram", "dram" and "flash" in bytes, "latency" in seconds."""
         return {"sram": self.sram, "dram": self.dram, "flash": self.flash, "latency": self.latency}
+
+    def estimate(self, version: str) -> Estimate:
+        """The figures as the core shows them and holds them to budgets; `version` is Vela's."""
+        return Estimate(
+            source=f"Vela {version} for {self.target}, {self.system_config}, {self.memory_mode}",
+            latency=self.latency,
+            cycles=self.cycles,
+            macs=self.macs,
+            memory={"sram": self.sram, "dram": self.dram},
+            storage={"flash": self.flash},
+            layers=tuple(
+                LayerEstimate(
+                    name=layer.name,
+                    operator=layer.operator,
+                    latency=layer.cycles / self.clock,
+                    cycles=layer.cycles,
+                    macs=layer.macs,
+                    utilization=layer.utilisation,
+                    memory={"sram": layer.sram},
+                )
+                for layer in self.layers
+            ),
+        )
 
 
 #: Memories that are inside the accelerator.
@@ -160,14 +183,3 @@ def _layers(tables: Mapping[str, Any], names: Sequence[str], target: Target) -> 
 
 def _rows(table: Any) -> list[dict[str, str]]:
     return [dict(zip(table.header, row, strict=True)) for row in table.data]
-
-
-def check_budget(performance: Performance, budget: Mapping[str, float]) -> None:
-    """Compare with a budget: "sram", "dram" and "flash" in bytes, "latency" in seconds.
-
-    Raises LoweringError with all that is over, and OptionError's ValueError for a name that does not exist.
-    """
-    figures = performance.figures()
-    over = [f"{name} {figures[name]:g} of {limit:g}" for name, limit in budget.items() if figures[name] > limit]
-    if over:
-        raise LoweringError("is over its budget: " + ", ".join(over), where=performance.target)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeVar
 
-from delegatekit_api import OptionError
+from delegatekit_api import OptionError, TargetInfo
 
 _Found = TypeVar("_Found")
 
@@ -51,6 +51,20 @@ TARGETS: Final = {
     for macs in sizes
     for name in [f"ethos-{family}-{macs}"]
 }
+
+
+def list_targets() -> tuple[TargetInfo, ...]:
+    """All targets as the core shows them."""
+    return tuple(
+        TargetInfo(
+            target.name,
+            f"Ethos-{target.family.upper()}, {target.macs} MACs in a cycle"
+            + (f" on {target.cores} cores" if target.cores > 1 else "")
+            + f"; {target.system_config}, {target.memory_mode} by default",
+            {"target": target.name},
+        )
+        for target in TARGETS.values()
+    )
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,16 @@ def api_version(context: Context) -> str:
     reason = incompatibility(told)
     if reason is not None or told < ApiVersion(1, 0):
         raise Broken(reason or f"there was no API {told}")
-    newer = [hook for hook in ("preprocess_methods",) if backend.has(hook)]
-    newer += ["owns_state"] if backend.description.owns_state else []
-    if newer and told < ApiVersion(1, 1):
-        raise Broken(f"says API {told}, but uses {', '.join(newer)}, which came with API 1.1")
+    used = {
+        ApiVersion(1, 1): [
+            *(hook for hook in ("preprocess_methods",) if backend.has(hook)),
+            *(["owns_state"] if backend.description.owns_state else []),
+        ],
+        ApiVersion(1, 3): [hook for hook in ("targets",) if backend.has(hook)],
+    }
+    for came, names in used.items():
+        if names and told < came:
+            raise Broken(f"says API {told}, but uses {', '.join(names)}, which came with API {came}")
     return f"{told} (core: {API_VERSION})"
 
 
@@ -116,7 +122,7 @@ def hooks(context: Context) -> str:
         raise Broken("has create_partitioner, but neither preprocess nor preprocess_methods")
     if forms and not backend.has("create_partitioner"):
         raise Broken(f"has {forms[0]}, but no create_partitioner: nothing will ever be compiled")
-    optional = ("create_partitioner", *forms, "create_runtime", "quantization_schemes", "create_quantizer")
+    optional = ("create_partitioner", *forms, "create_runtime", "quantization_schemes", "create_quantizer", "targets")
     return ", ".join(hook for hook in optional if backend.has(hook))
 
 

@@ -72,6 +72,7 @@ from .operators import (
     Transpose,
     TransposeConv2d,
 )
+from .reader import read
 from .types import DType, NanMode, ResizeMode, Rounding
 from .writer import write
 
@@ -150,5 +151,6 @@ __all__ = [
     "Tile",
     "Transpose",
     "TransposeConv2d",
+    "read",
     "write",
 ]

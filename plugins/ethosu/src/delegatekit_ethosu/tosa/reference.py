@@ -14,7 +14,9 @@ import numpy as np
 
 from delegatekit_api import Availability, ExecutionError, RuntimeUnavailableError
 
-from .types import Array
+from .graph import Graph
+from .reader import read
+from .types import NUMPY_TYPES, Array
 
 _HINT = 'pip install "delegatekit-ethosu[reference]"'
 #: The model prints to file descriptor 1, which belongs to the whole process: one call at a time.
@@ -34,20 +36,33 @@ def availability() -> Availability:
 def run(tosa: bytes, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of a TOSA file for inputs of its shapes and types, in the file's order.
 
-    Raises RuntimeUnavailableError without tosa-tools, and ExecutionError for a file or inputs that the model refuses.
+    Raises RuntimeUnavailableError without tosa-tools, FormatError for a damaged file (the model itself would end the
+    process), and ExecutionError for inputs that do not fit or a program that the model refuses.
     """
     try:
         import tosa_reference_model as model
     except ImportError as error:
         raise RuntimeUnavailableError(f"Arm's TOSA reference model is not installed: {error}", hint=_HINT) from error
+    arrays = _checked(read(tosa), inputs)
     try:
         with _quiet():
-            outputs, status = model.run(bytes(tosa), [np.ascontiguousarray(item) for item in inputs], verbosity="NONE")
+            outputs, status = model.run(bytes(tosa), arrays, verbosity="NONE")
     except (ValueError, RuntimeError, TypeError) as error:
         raise ExecutionError(f"refuses to run: {error}", where="TOSA reference model") from error
     if status != model.GraphStatus.TOSA_VALID:
         raise ExecutionError(f"says {status.name}", where="TOSA reference model")
     return [np.asarray(output) for output in outputs]
+
+
+def _checked(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The inputs, contiguous. Raises ExecutionError if they are not those of the graph."""
+    arrays = [np.ascontiguousarray(item) for item in inputs]
+    found = [(array.shape, array.dtype.newbyteorder("=")) for array in arrays]
+    wanted = [(tensor.shape, NUMPY_TYPES[tensor.dtype].newbyteorder("=")) for tensor in graph.inputs]
+    if found != wanted:
+        given, expected = (", ".join(f"{type_}{list(shape)}" for shape, type_ in item) for item in (found, wanted))
+        raise ExecutionError(f"takes {expected or 'nothing'}, not {given or 'nothing'}", where=f"graph {graph.name}")
+    return arrays
 
 
 @contextlib.contextmanager
