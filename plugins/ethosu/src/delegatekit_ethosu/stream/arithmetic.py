@@ -1,0 +1,75 @@
+"""The NPU's arithmetic on whole arrays: scaling, rounding, the clamp and the table at the end of each operation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from delegatekit_api import ExecutionError
+
+from .memory import Bytes, Integers
+from .operations import Activation, FeatureMap, Rounding
+
+#: Products below this fit 64 bits together with what rounding adds.
+_SAFE: Final = 1 << 62
+#: The tables' part of the internal memory, at its end.
+TABLES_BYTES: Final = 2048
+#: Of the table of 16-bit activations: 512 pairs of value and slope, 128 inputs apart.
+_STEP_BITS: Final = 7
+
+
+def scale(values: Integers, multiplier: Integers | int, shift: Integers | int, rounding: Rounding) -> Integers:
+    """`values` times `multiplier` by 2 to the power of -`shift`, rounded. Per-channel arrays are along the last axis.
+
+    The product has as many bits as it takes.
+    """
+    multiplier, shift = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
+    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+    largest = int(np.abs(values).max(initial=0)) * int(multiplier.max()) + int(half.max()) + (1 << 30)
+    if largest >= _SAFE:
+        # Python's integers: slow, and only for 16-bit networks.
+        values, multiplier, half, shift = (item.astype(object) for item in (values, multiplier, half, shift))
+    product = values * multiplier + half
+    if rounding is Rounding.DOUBLE:
+        twice = np.where(values >= 0, 1 << 30, -(1 << 30))
+        product = product + np.where(shift > 31, twice, 0)
+    shifted: Integers = (product >> shift).astype(np.int64)
+    return shifted
+
+
+def finish(values: Integers, ofm: FeatureMap, activation: Activation, internal: Bytes, where: str) -> Integers:
+    """From scaled results to what is written: zero point, clamp, table.
+
+    Raises ExecutionError for a value that the output's type does not hold: what the NPU makes of it is not known. The
+    reference calls a program unpredictable that has one.
+    """
+    values = values + ofm.zero_point
+    if activation.clamp is not None:
+        values = values.clip(*activation.clamp)
+    _check(values, ofm, where)
+    if activation.table is not None:
+        values = _look_up(values, ofm, activation.table, internal)
+        _check(values, ofm, where)
+    return values
+
+
+def _check(values: Integers, ofm: FeatureMap, where: str) -> None:
+    limits = np.iinfo(ofm.dtype)  # type: ignore[type-var]
+    if values.min() < limits.min or values.max() > limits.max:
+        raise ExecutionError(f"a result does not fit {ofm.dtype}", where=where)
+
+
+def _look_up(values: Integers, ofm: FeatureMap, table: int, internal: Bytes) -> Integers:
+    """Replace each value by its entry of table number `table`, which lies in the last 2 KiB of the internal memory."""
+    tables = internal[len(internal) - TABLES_BYTES :]
+    values = values - np.iinfo(ofm.dtype).min  # type: ignore[type-var]
+    if ofm.dtype.itemsize == 1:
+        entries = tables[256 * table : 256 * (table + 1)].view(ofm.dtype)
+        found: Integers = entries[values].astype(np.int64)
+        return found
+    pairs = tables.view("<i2").reshape(-1, 2).astype(np.int64)
+    start, slope = np.moveaxis(pairs[values >> _STEP_BITS], -1, 0)
+    fraction = values & ((1 << _STEP_BITS) - 1)
+    interpolated: Integers = start + ((slope * fraction + (1 << (_STEP_BITS - 1))) >> _STEP_BITS)
+    return interpolated

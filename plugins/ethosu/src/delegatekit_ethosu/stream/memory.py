@@ -1,0 +1,121 @@
+"""The memory that a command stream works on: regions of bytes, and feature maps in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from delegatekit_api import FormatError
+
+from .operations import FeatureMap, Range
+
+Integers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+#: The regions as the Ethos-U driver of ExecuTorch passes them.
+READ_ONLY: Final = 0
+SCRATCH: Final = 1
+FAST_SCRATCH: Final = 2
+_NAMES: Final = {READ_ONLY: "read-only data", SCRATCH: "scratch", FAST_SCRATCH: "fast scratch"}
+#: Channels in a brick of the NHCWB16 format.
+_BRICK: Final = 16
+
+
+class Memory:
+    """Regions by number, and the NPU's internal memory. Every access is checked against its region."""
+
+    def __init__(self, regions: Mapping[int, Bytes], internal: int) -> None:
+        """`regions` are used as they are, without a copy; `internal` is the size of the internal memory in bytes."""
+        self._regions = dict(regions)
+        self.internal: Bytes = np.zeros(internal, np.uint8)
+
+    def bytes(self, place: Range, where: str) -> Bytes:
+        """The bytes of a range: a view. Raises FormatError if they are not all inside the region."""
+        region = self._region(place.region, where)
+        if not 0 <= place.base <= place.base + place.length <= len(region):
+            raise _outside(place.region, place.base, place.base + place.length, len(region), where)
+        return region[place.base : place.base + place.length]
+
+    def target(self, region: int | None, base: int, length: int, where: str) -> Bytes:
+        """Bytes to be written, a view: of a region, or of the internal memory."""
+        if region is not None:
+            _check_writable(region, where)
+            return self.bytes(Range(region, base, length), where)
+        if base + length > len(self.internal):
+            what = f"bytes {base} to {base + length} are not inside the internal memory"
+            raise FormatError(f"{what} ({len(self.internal)} bytes)", where=where)
+        return self.internal[base : base + length]
+
+    def read(self, feature_map: FeatureMap, where: str) -> Integers:
+        """The values of a feature map, [height, width, depth]."""
+        elements, places = self._elements(feature_map, where)
+        return elements[places].astype(np.int64)
+
+    def store(self, feature_map: FeatureMap, values: Integers, where: str) -> None:
+        """Write values, which are in the range of its type, into a feature map."""
+        _check_writable(feature_map.region, where)
+        elements, places = self._elements(feature_map, where)
+        elements[places] = values.astype(feature_map.dtype)
+
+    def check(self, feature_map: FeatureMap, where: str, *, write: bool = False) -> None:
+        """What `read` or `store` would check."""
+        if write:
+            _check_writable(feature_map.region, where)
+        self._elements(feature_map, where)
+
+    def _elements(self, feature_map: FeatureMap, where: str) -> tuple[npt.NDArray[Any], Integers]:
+        """The region as elements, and each one's place [height, width, depth] there."""
+        where = f"{where}, {feature_map.name}"
+        region = self._region(feature_map.region, where)
+        size = feature_map.dtype.itemsize
+        pixels, channels = _pixels(feature_map), _channels(feature_map)
+        if (pixels % size).any() or (channels % size).any():
+            raise FormatError(f"an address is no multiple of the element's {size} bytes", where=where)
+        first = int(pixels.min()) + int(channels.min())
+        last = int(pixels.max()) + int(channels.max()) + size
+        if first < 0 or last > len(region):
+            raise _outside(feature_map.region, first, last, len(region), where)
+        elements = region[: len(region) // size * size].view(feature_map.dtype)
+        return elements, (pixels // size)[:, :, None] + channels // size
+
+    def _region(self, number: int, where: str) -> Bytes:
+        region = self._regions.get(number)
+        if region is None:
+            raise FormatError(f"region {number} ({_NAMES.get(number, 'unknown')}) does not exist", where=where)
+        return region
+
+
+def _pixels(feature_map: FeatureMap) -> Integers:
+    """The address of each pixel's first channel, [height, width]."""
+    height, width, _ = feature_map.shape
+    y, x = np.arange(height)[:, None], np.arange(width)[None, :]
+    right = x >= feature_map.tile_width
+    limit = np.where(right, feature_map.tile_heights[1], feature_map.tile_heights[0])
+    below = y >= limit
+    bases = np.array(feature_map.bases, np.int64)[right + 2 * below]
+    rows = y - np.where(below, limit, 0)
+    columns = x - np.where(right, feature_map.tile_width, 0)
+    return bases + rows * feature_map.stride_y + columns * feature_map.stride_x
+
+
+def _channels(feature_map: FeatureMap) -> Integers:
+    """What each channel adds to the address."""
+    channels = np.arange(feature_map.shape[2], dtype=np.int64)
+    size = feature_map.dtype.itemsize
+    if not feature_map.bricks:
+        return channels * size
+    return channels // _BRICK * feature_map.stride_c + channels % _BRICK * size
+
+
+def _check_writable(region: int, where: str) -> None:
+    if region == READ_ONLY:
+        raise FormatError("writes into the read-only data", where=where)
+
+
+def _outside(region: int, first: int, last: int, size: int, where: str) -> FormatError:
+    name = _NAMES.get(region, "unknown")
+    what = f"bytes {first} to {last} are not inside region {region} ({name}, {size} bytes)"
+    return FormatError(what, where=where)
