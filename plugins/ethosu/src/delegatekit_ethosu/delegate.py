@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 
 from delegatekit_api import CompileSpec, LoweringError, NamedData, PreprocessResult, ProgramView
 
@@ -12,10 +11,11 @@ from .blob import pack
 from .compiler import compile_program
 from .lowering import build_graph
 from .options import EthosUOptions
+from .runtime import TOSA_SPEC
 from .targets import TARGETS
 
 #: Compile specs of the delegate. The runtime on the device reads none of them.
-TARGET, VELA, ESTIMATE, TOSA = "target", "vela_version", "estimate", "tosa"
+TARGET_SPEC, VELA_SPEC = "target", "vela_version"
 
 
 def make_delegate(view: ProgramView, options: EthosUOptions) -> PreprocessResult:
@@ -34,14 +34,18 @@ def make_delegate(view: ProgramView, options: EthosUOptions) -> PreprocessResult
     program = tosa.write(lowered.graph)
     compiled = compile_program(program, options)
     specs = [
-        CompileSpec(TARGET, options.target.encode()),
-        CompileSpec(VELA, compiled.vela_version.encode()),
-        CompileSpec(ESTIMATE, json.dumps(compiled.performance.figures(), sort_keys=True).encode()),
+        CompileSpec(TARGET_SPEC, options.target.encode()),
+        CompileSpec(VELA_SPEC, compiled.vela_version.encode()),
     ]
     sidecar: tuple[NamedData, ...] = ()
     if options.keep_tosa:
         key = f"{hashlib.sha256(program).hexdigest()}.tosa"
-        specs.append(CompileSpec(TOSA, key.encode()))
+        specs.append(CompileSpec(TOSA_SPEC, key.encode()))
         sidecar = (NamedData(key, program),)
-    handles = dict(lowered.handles)
-    return PreprocessResult(pack(compiled), tuple(specs), sidecar, handles)
+    return PreprocessResult(
+        pack(compiled),
+        tuple(specs),
+        sidecar,
+        lowered.handles,
+        estimate=compiled.performance.estimate(compiled.vela_version),
+    )

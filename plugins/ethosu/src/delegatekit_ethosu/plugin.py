@@ -9,6 +9,7 @@ from delegatekit_api import (
     ApiVersion,
     BackendDescription,
     BackendOptions,
+    DelegateRuntime,
     Partitioner,
     PartitionProgram,
     PreprocessResult,
@@ -20,7 +21,7 @@ from .options import EthosUOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delegatekit_api import QuantizationScheme
+    from delegatekit_api import QuantizationScheme, TargetInfo
 
 _DISTRIBUTION = "delegatekit-ethosu"
 
@@ -34,7 +35,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="Arm Ethos-U55, U65 and U85 NPUs (int8)",
-        api_version=ApiVersion(1, 2),
+        api_version=ApiVersion(1, 3),
         options=EthosUOptions,
     )
 
@@ -61,3 +62,19 @@ def quantization_schemes() -> Sequence[QuantizationScheme]:
     from .quantization import SCHEMES
 
     return SCHEMES
+
+
+@hookimpl
+def targets() -> Sequence[TargetInfo]:
+    """The accelerators."""
+    from .targets import list_targets
+
+    return list_targets()
+
+
+@hookimpl
+def create_runtime() -> DelegateRuntime:
+    """The compiled program of a U55 on the host, or the TOSA program in Arm's reference model."""
+    from .runtime import EthosURuntime
+
+    return EthosURuntime()
