@@ -87,7 +87,9 @@ class Units:
                 seen.add(node.args[0])
                 found = self._find(node)
                 if isinstance(found, str):
-                    self.reasons.update(dict.fromkeys((item for item in node.args[0].users if _is_quantize(item)), found))
+                    self.reasons.update(
+                        dict.fromkeys((item for item in node.args[0].users if _is_quantize(item)), found)
+                    )
                 else:
                     self.units.append(found)
         self._index()
@@ -108,7 +110,9 @@ class Units:
         """Drop the units that have an obstacle, and those that share a dequantize with somebody outside any unit."""
         self.drop({place: reason for place, unit in enumerate(self.units) if (reason := obstacle(unit)) is not None})
         while True:
-            lost = {place: reason for place, unit in enumerate(self.units) if (reason := self._shared(unit)) is not None}
+            lost = {
+                place: reason for place, unit in enumerate(self.units) if (reason := self._shared(unit)) is not None
+            }
             if not lost:
                 return
             self.drop(lost)

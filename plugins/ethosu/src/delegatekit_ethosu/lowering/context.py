@@ -210,7 +210,9 @@ class Builder:
 
         def joined(b: Builder, x: Tensor) -> Tensor:
             """Axes that stay neighbours as one: fewer steps for Vela, in most cases."""
-            moved = b.emit(Transpose(axes), (b.reshaped(x, sizes),), [sizes[axis] for axis in axes], x.dtype, "transpose")
+            moved = b.emit(
+                Transpose(axes), (b.reshaped(x, sizes),), [sizes[axis] for axis in axes], x.dtype, "transpose"
+            )
             return b.reshaped(moved, shape)
 
         def plain(b: Builder, x: Tensor) -> Tensor:

@@ -21,22 +21,48 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 #: Operators that make each value of its own operand's value, or of those of two tensors of one shape.
-POINTWISE: Final = CLAMPS | {
-    f"aten.{name}.default"
-    for name in (
-        *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "expm1"),
-        *("floor", "log", "log1p", "log2", "log10", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin"),
-        *("sinh", "sqrt", "square", "tan", "tanh", "trunc", "silu", "gelu", "hardswish", "hardsigmoid", "mish"),
-        *("softplus", "log_sigmoid", "elu", "celu", "leaky_relu", "threshold", "hardshrink", "softshrink"),
-        *("maximum", "minimum"),
-    )
-} | {
-    f"aten.{name}"
-    for name in (
-        *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "add.Scalar", "sub.Scalar", "mul.Scalar", "div.Scalar"),
-        *("rsub.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor"),
-    )
-}
+POINTWISE: Final = (
+    CLAMPS
+    | {
+        f"aten.{name}.default"
+        for name in (
+            *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "expm1"),
+            *(
+                "floor",
+                "log",
+                "log1p",
+                "log2",
+                "log10",
+                "neg",
+                "reciprocal",
+                "round",
+                "rsqrt",
+                "sigmoid",
+                "sign",
+                "sin",
+            ),
+            *("sinh", "sqrt", "square", "tan", "tanh", "trunc", "silu", "gelu", "hardswish", "hardsigmoid", "mish"),
+            *("softplus", "log_sigmoid", "elu", "celu", "leaky_relu", "threshold", "hardshrink", "softshrink"),
+            *("maximum", "minimum"),
+        )
+    }
+    | {
+        f"aten.{name}"
+        for name in (
+            *(
+                "add.Tensor",
+                "sub.Tensor",
+                "mul.Tensor",
+                "div.Tensor",
+                "add.Scalar",
+                "sub.Scalar",
+                "mul.Scalar",
+                "div.Scalar",
+            ),
+            *("rsub.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor"),
+        )
+    }
+)
 
 
 def lower_function(b: Lowering, unit: Unit, after: Scale, result: Node) -> Value:
@@ -104,9 +130,7 @@ def clamp_bounds(node: Node, scale: Scale) -> tuple[int, int]:
     else:
         given = [*node.args[1:], *[None] * 2]
         default = (-1.0, 1.0) if "hardtanh" in operator_name(node) else (None, None)
-        low, high = (
-            bound if bound is not None else other for bound, other in zip(given[:2], default, strict=True)
-        )
+        low, high = (bound if bound is not None else other for bound, other in zip(given[:2], default, strict=True))
         low = -float("inf") if low is None else low
         high = float("inf") if high is None else high
     bounds = torch.tensor([low, high], dtype=torch.float32)

@@ -116,15 +116,19 @@ def averaged(
     if before == result.scale and not any(pads) and x.shape[0] == 1 and even == 1 / math.prod(kernel):
         return thinned(b, _native(b, x, before, result, kernel, steps, pads, counts), further)
     ones, channels = np.ones((x.shape[3], 1, *kernel), np.int8), x.shape[3]
-    unit = np.full(channels, 1.0)
-    sums, (scale, *_) = convolved(b, x, before, ones, unit, None, steps, pads, (1, 1), channels, counts)
-    sums = thinned(b, sums, further)
+    settings = (steps, pads, (1, 1), channels, counts)
     if even is not None:
-        return b.stored_as(sums, [scale * even], result)
+
+        def finish(sums: Tensor, scales: Sequence[float]) -> Tensor:
+            return b.stored_as(sums, scales, result)
+
+        return thinned(b, convolved(b, x, before, ones, np.full(channels, even), None, *settings, finish), further)
+    sums = convolved(b, x, before, ones, np.ones(channels), None, *settings, lambda sums, scales: sums)
+    sums = thinned(b, sums, further)
     # A divisor for each place: at most 255 * 2^22 here.
-    reciprocals = b.graph.constant(np.rint(factors * _ONE).reshape(1, *factors.shape, 1), DType.INT32, f"{b.name}.factors")
+    reciprocals = b.graph.constant(np.rint(factors[None, ..., None] * _ONE), DType.INT32, f"{b.name}.factors")
     products = b.emit(Mul(), (sums, reciprocals, b.number(0)), sums.shape, DType.INT32, "product")
-    return b.stored_as(products, [scale / _ONE], result)
+    return b.stored_as(products, [before.scale / _ONE], result)
 
 
 def _native(

@@ -60,7 +60,8 @@ def _sums(b: Lowering, value: Value, before: Scale, axes: Sequence[int]) -> tupl
         image = b.reshaped(x, (count(shape[: places[0]]), height, size // height, behind))
         ones = np.ones((behind, 1, height, size // height), np.int8)
         unit, nothing = np.ones(behind), (0, 0, 0, 0)
-        sums, _ = convolved(b, image, before, ones, unit, None, (1, 1), nothing, (1, 1), behind, (1, 1))
+        settings = ((1, 1), nothing, (1, 1), behind, (1, 1))
+        sums = convolved(b, image, before, ones, unit, None, *settings, lambda sums, scales: sums)
         return b.reshaped(sums, sizes)
 
     def by_channels(b: Builder, x: Tensor) -> Tensor:

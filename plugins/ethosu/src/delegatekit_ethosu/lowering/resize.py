@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,10 +66,12 @@ def _bilinear(b: Lowering, node: Node, result: Result) -> Value:
     taps = np.array([1, *[2] * (factor - 1), 1])
     kernel = np.broadcast_to(np.outer(taps, taps), (channels, 1, factor + 1, factor + 1)).astype(np.int8)
     steps = np.full(channels, 1 / (2 * factor) ** 2)
-    sums, scales = convolved(
-        b, inner, before, kernel, steps, None, (1, 1), (0, 0, 0, 0), (1, 1), channels, (high, wide)
-    )
-    return Value(b.stored_as(sums, scales, result), CHANNELS_LAST)
+
+    def finish(sums: Tensor, scales: Sequence[float]) -> Tensor:
+        return b.stored_as(sums, scales, result)
+
+    settings = ((1, 1), (0, 0, 0, 0), (1, 1), channels, (high, wide))
+    return Value(convolved(b, inner, before, kernel, steps, None, *settings, finish), CHANNELS_LAST)
 
 
 def _bordered(b: Lowering, x: Tensor, axis: int) -> Tensor:

@@ -127,7 +127,9 @@ def _expand(b: Lowering, node: Node, result: Result) -> Value:
     value, before = _source(b, node)
     shape = tuple(node.meta["val"].shape)
     value = b.view(value, (*[1] * (len(shape) - len(value.order)), *value.shape))
-    return _moved(b, _tiled(b, value, [new // old for old, new in zip(value.shape, shape, strict=True)]), before, result)
+    return _moved(
+        b, _tiled(b, value, [new // old for old, new in zip(value.shape, shape, strict=True)]), before, result
+    )
 
 
 def _repeat(b: Lowering, node: Node, result: Result) -> Value:

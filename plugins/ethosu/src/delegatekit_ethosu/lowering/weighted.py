@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -12,15 +12,18 @@ from delegatekit_api import argument
 
 from ..layout import CHANNELS_LAST, ROWS_OF_CHANNELS, Value
 from ..limits import MAX_STRIDE, trailing_pads
-from ..tosa import Concat, Conv2d, DepthwiseConv2d, DType, Pad, Tensor, TransposeConv2d
+from ..tosa import Concat, Conv2d, DepthwiseConv2d, DType, Operator, Pad, Tensor, TransposeConv2d
 from ..tosa.types import Array
 from .context import Builder, Emitter, Lowering, Result, Scale
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
+#: Makes a tensor of sums in int32 and of what one of them stands for in each channel.
+Finish = Callable[[Tensor, Sequence[float]], Tensor]
+
 #: Sums and bias together stay within 32 bits.
-_LARGEST_BIAS = 1 << 30
+_LARGEST_BIAS: Final = 1 << 30
 
 
 def _weight(b: Lowering, node: Node, channels: int) -> tuple[Array, Array]:
@@ -92,26 +95,25 @@ def _convolution(b: Lowering, node: Node, result: Result) -> Value:
     if flat:
         stride, padding, dilation = (1, stride[1]), (0, padding[1]), (1, dilation[1])
     x, before = _image(b, b.integers(source), flat), b.scale(source)
-    transposed, groups = argument(node, "transposed"), argument(node, "groups")
-    channels = node.meta["val"].shape[1]
-    data, scales = _weight(b, weight, channels)
+    groups, sizes = argument(node, "groups"), _pair((1, *node.meta["val"].shape[2:])[-2:])
+    data, scales = _weight(b, weight, node.meta["val"].shape[1])
     if flat:
         data = data[:, :, None]
     bias = b.numbers(argument(node, "bias"))
-    sizes = tuple(node.meta["val"].shape[2:])
-    sizes = (1, *sizes) if flat else sizes
-    if transposed:
-        extra = (0, *argument(node, "output_padding")) if flat else tuple(argument(node, "output_padding"))
-        sums, steps = _transposed(b, x, before, data, scales, bias, stride, padding, extra, groups)
+
+    def finish(sums: Tensor, steps: Sequence[float]) -> Tensor:
+        return b.stored_as(sums, steps, result)
+
+    if argument(node, "transposed"):
+        made = _transposed(b, x, before, data, scales, bias, stride, padding, groups, sizes, finish)
     elif max(stride) > MAX_STRIDE and groups == 1 and dilation == (1, 1):
-        sums, steps = _strided(b, x, before, data, scales, bias, stride, padding, dilation, groups, sizes)
+        made = _strided(b, x, before, data, scales, bias, stride, padding, sizes, finish)
     else:
-        possible, further, counts = possible_strides(stride, (sizes[0], sizes[1]))
+        possible, further, counts = possible_strides(stride, sizes)
         x, padding = _unpadded(b, x, before, padding)
         x, pads = fitted_pads(b, x, data.shape[2:], possible, padding, dilation, counts)
-        sums, steps = convolved(b, x, before, data, scales, bias, possible, pads, dilation, groups, counts)
-        sums = thinned(b, sums, further)
-    made = b.stored_as(sums, steps, result)
+        made = convolved(b, x, before, data, scales, bias, possible, pads, dilation, groups, counts, finish)
+        made = thinned(b, made, further)
     if flat:
         return Value(b.reshaped(made, (made.shape[0], *made.shape[2:])), ROWS_OF_CHANNELS)
     return Value(made, CHANNELS_LAST)
@@ -166,9 +168,7 @@ def thinned(b: Lowering, x: Tensor, steps: tuple[int, int]) -> Tensor:
             continue
         rows = (x.shape[axis] - 1) // step
         before, behind = x.shape[:axis], x.shape[axis + 1 :]
-        cut = b.reshaped(
-            b.sliced(x, (0, 0, 0, 0), (*before, rows * step, *behind)), (*before, rows, step, *behind)
-        )
+        cut = b.reshaped(b.sliced(x, (0, 0, 0, 0), (*before, rows * step, *behind)), (*before, rows, step, *behind))
         first = b.reshaped(b.sliced(cut, [0] * 5, (*before, rows, 1, *behind)), (*before, rows, *behind))
         start = [rows * step if place == axis else 0 for place in range(4)]
         last = b.sliced(x, start, (*before, 1, *behind))
@@ -205,30 +205,46 @@ def convolved(
     dilation: Sequence[int],
     groups: int,
     sizes: Sequence[int],
-) -> tuple[Tensor, list[float]]:
-    """x (N, H, W, C) with weight (O, C / groups, KH, KW), as sums in int32 and what one stands for in each channel."""
+    finish: Finish,
+) -> Tensor:
+    """x (N, H, W, C) with weight (O, C / groups, KH, KW); `finish` makes the result of the sums of each group."""
     numbers, steps, weight = _bias(bias, scales * before.scale, weight)
-    outputs, batch, inputs = weight.shape[0], x.shape[0], x.shape[3]
     settings = {"pad": pads, "stride": tuple(stride), "dilation": tuple(dilation)}
-    shape = (batch, *sizes, outputs)
-    if groups == inputs and groups > 1:
-        kernels = weight.reshape(groups, outputs // groups, *weight.shape[2:]).transpose(2, 3, 0, 1)
+    if groups == x.shape[3] and groups > 1:
+        kernels = weight.reshape(groups, -1, *weight.shape[2:]).transpose(2, 3, 0, 1)
         filters = b.graph.constant(kernels, DType.INT8, f"{b.name}.weight")
-        operator: Any = DepthwiseConv2d(**settings)  # type: ignore[arg-type]
-        sums = b.emit(operator, (x, filters, *_rest(b, numbers, before)), shape, DType.INT32, "sums")
-        return sums, [float(step) for step in steps]
+        operands = (x, filters, *_rest(b, numbers, before))
+        shape = (x.shape[0], *sizes, weight.shape[0])
+        operator = DepthwiseConv2d(**settings)  # type: ignore[arg-type]
+        return finish(b.emit(operator, operands, shape, DType.INT32, "sums"), list(steps))
+    return _grouped(b, x, before, weight, numbers, steps, Conv2d(**settings), groups, sizes, finish)  # type: ignore[arg-type]
+
+
+def _grouped(
+    b: Builder,
+    x: Tensor,
+    before: Scale,
+    weight: Array,
+    bias: Array,
+    steps: Array,
+    operator: Operator,
+    groups: int,
+    sizes: Sequence[int],
+    finish: Finish,
+) -> Tensor:
+    """One convolution for each group of channels, with weight (O, C / groups, KH, KW), and the results side by side."""
+    each, count = x.shape[3] // groups, weight.shape[0] // groups
     parts = []
-    each, count = inputs // groups, outputs // groups
     for group in range(groups):
-        kernels = weight[group * count : (group + 1) * count].transpose(0, 2, 3, 1)
-        filters = b.graph.constant(kernels, DType.INT8, f"{b.name}.weight")
+        own = slice(group * count, (group + 1) * count)
+        filters = b.graph.constant(weight[own].transpose(0, 2, 3, 1), DType.INT8, f"{b.name}.weight")
         part = b.sliced(x, (0, 0, 0, group * each), (*x.shape[:3], each))
-        own = numbers[group * count : (group + 1) * count] if len(numbers) > 1 else numbers
-        operands = (part, filters, *_rest(b, own, before))
-        parts.append(b.emit(Conv2d(**settings), operands, (batch, *sizes, count), DType.INT32, "sums"))  # type: ignore[arg-type]
-    if groups > 1:
-        return b.emit(Concat(3), parts, shape, DType.INT32, "joined"), [float(step) for step in steps]
-    return parts[0], [float(step) for step in steps]
+        operands = (part, filters, *_rest(b, bias[own] if len(bias) > 1 else bias, before))
+        sums = b.emit(operator, operands, (x.shape[0], *sizes, count), DType.INT32, "sums")
+        parts.append(finish(sums, list(steps[own])))
+    if groups == 1:
+        return parts[0]
+    return b.emit(Concat(3), parts, (x.shape[0], *sizes, groups * count), parts[0].dtype, "groups")
 
 
 def _strided(
@@ -240,15 +256,15 @@ def _strided(
     bias: Array | None,
     stride: tuple[int, int],
     padding: tuple[int, int],
-    dilation: tuple[int, int],
-    groups: int,
-    sizes: tuple[int, ...],
-) -> tuple[Tensor, list[float]]:
+    sizes: tuple[int, int],
+    finish: Finish,
+) -> Tensor:
     """Strides that the NPU does not have: pixels of a stride become channels, and the stride 1."""
     outputs, inputs = weight.shape[:2]
     blocks = [-(-size // step) for size, step in zip(weight.shape[2:], stride, strict=True)]
     room = [(count + more - 1) * step for count, more, step in zip(sizes, blocks, stride, strict=True)]
-    x = b.sliced(x, (0, 0, 0, 0), (x.shape[0], *(min(s, r - p) for s, r, p in zip(x.shape[1:3], room, padding, strict=True)), x.shape[3]))
+    kept = [min(size, most - pad) for size, most, pad in zip(x.shape[1:3], room, padding, strict=True)]
+    x = b.sliced(x, (0, 0, 0, 0), (x.shape[0], *kept, x.shape[3]))
     behind = [want - size - pad for want, size, pad in zip(room, x.shape[1:3], padding, strict=True)]
     if any((*padding, *behind)):
         amounts = (0, 0, padding[0], behind[0], padding[1], behind[1], 0, 0)
@@ -262,7 +278,7 @@ def _strided(
     whole[:, :, : weight.shape[2], : weight.shape[3]] = weight
     cut = whole.reshape(outputs, inputs, blocks[0], stride[0], blocks[1], stride[1]).transpose(0, 3, 5, 1, 2, 4)
     weight = cut.reshape(outputs, -1, *blocks)
-    return convolved(b, x, before, weight, scales, bias, (1, 1), (0, 0, 0, 0), (1, 1), 1, sizes)
+    return convolved(b, x, before, weight, scales, bias, (1, 1), (0, 0, 0, 0), (1, 1), 1, sizes, finish)
 
 
 def _transposed(
@@ -274,32 +290,29 @@ def _transposed(
     bias: Array | None,
     stride: tuple[int, int],
     padding: tuple[int, int],
-    extra: tuple[int, ...],
     groups: int,
-) -> tuple[Tensor, list[float]]:
+    sizes: tuple[int, int],
+    finish: Finish,
+) -> Tensor:
     """x (N, H, W, C) with weight (C, O / groups, KH, KW)."""
     inputs, count, *kernel = weight.shape
-    each, parts = inputs // groups, []
-    weight = weight.reshape(groups, each, count, *kernel).swapaxes(1, 2).reshape(groups * count, each, *kernel)
-    numbers, steps, weight = _bias(bias, scales * before.scale, weight)
-    high, wide = (
-        (size - 1) * step - 2 * pad + window + more
-        for size, step, pad, window, more in zip(x.shape[1:3], stride, padding, kernel, extra, strict=True)
-    )
-    # What PyTorch pads, TOSA cuts off the result.
-    pads = (-padding[0], extra[0] - padding[0], -padding[1], extra[1] - padding[1])
+    each = inputs // groups
+    # Groups are blocks of one weight: the NPU reads a part of the channels wrongly where it puts zeros between pixels.
+    whole = np.zeros((groups * count, inputs, *kernel), weight.dtype)
     for group in range(groups):
-        kernels = weight[group * count : (group + 1) * count].transpose(0, 2, 3, 1)
-        filters = b.graph.constant(kernels, DType.INT8, f"{b.name}.weight")
-        part = b.sliced(x, (0, 0, 0, group * each), (*x.shape[:3], each))
-        own = numbers[group * count : (group + 1) * count] if len(numbers) > 1 else numbers
-        operands = (part, filters, *_rest(b, own, before))
-        operator = TransposeConv2d(pads, stride)
-        parts.append(b.emit(operator, operands, (x.shape[0], high, wide, count), DType.INT32, "sums"))
-    if groups > 1:
-        whole = (x.shape[0], high, wide, groups * count)
-        return b.emit(Concat(3), parts, whole, DType.INT32, "joined"), [float(step) for step in steps]
-    return parts[0], [float(step) for step in steps]
+        own = slice(group * each, (group + 1) * each)
+        whole[group * count : (group + 1) * count, own] = weight[own].swapaxes(0, 1)
+    numbers, steps, whole = _bias(bias, scales * before.scale, whole)
+    # What PyTorch pads, TOSA cuts off the result.
+    (top, left), (bottom, right) = (
+        (-pad for pad in padding),
+        (
+            size - (length - 1) * step - window + pad
+            for size, length, step, window, pad in zip(sizes, x.shape[1:3], stride, kernel, padding, strict=True)
+        ),
+    )
+    operator = TransposeConv2d((top, bottom, left, right), stride)
+    return _grouped(b, x, before, whole, numbers, steps, operator, 1, sizes, finish)
 
 
 EMITTERS: dict[str, Emitter] = {
