@@ -44,7 +44,7 @@ class Value:
 
 
 def moves_elements(shape: Sequence[int], perms: Sequence[int]) -> bool:
-    """Whether a permutation of a tensor of that shape changes the order of its elements: axes of size 1 do not count."""
+    """Whether a permutation changes the order of a tensor's elements: axes of size 1 do not count."""
     moved = [axis for axis in perms if shape[axis] != 1]
     return moved != sorted(moved)
 

@@ -51,26 +51,22 @@ def _size_obstacle(kernel: Sequence[int], limits: tuple[int, int], what: str) ->
     return f"a {what} of {'x'.join(map(str, kernel))}: {limits[0]} high and {limits[1]} elements are the most"
 
 
-def convolution_obstacle(
-    shape: Sequence[int], weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int]
-) -> str | None:
-    """1-d or 2-d; kernels to 64 high and of 4096 elements; no negative padding."""
+def convolution_obstacle(weight: Sequence[int], dilation: Sequence[int], padding: Sequence[int]) -> str | None:
+    """1-d or 2-d; kernels, with their gaps, to 64 high and of 4096 elements; no negative padding."""
     axes = len(weight) - 2
     if axes not in (1, 2):
         return f"a convolution over {axes} axes: the NPU has one and two"
     if min(padding, default=0) < 0:
         return f"negative padding {tuple(padding)}"
-    # A dilated kernel counts with its gaps.
     extent = [step * (size - 1) + 1 for step, size in zip(dilation, weight[2:], strict=True)]
     return _size_obstacle(extent, KERNEL, "kernel")
 
 
-def transposed_obstacle(
-    shape: Sequence[int], weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
-) -> str | None:
-    """1-d or 2-d, stride 1 or 2 along all axes, without dilation; 1-d also along one."""
-    if len(weight) not in (3, 4):
-        return f"a convolution over {len(weight) - 2} axes: the NPU has one and two"
+def transposed_obstacle(weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str | None:
+    """1-d or 2-d; stride 1 or 2, the same along both axes; no dilation; kernels to 64 high and of 4096 elements."""
+    axes = len(weight) - 2
+    if axes not in (1, 2):
+        return f"a convolution over {axes} axes: the NPU has one and two"
     if max(dilation) > 1:
         return f"a transposed convolution with dilation {tuple(dilation)}"
     if len(set(stride)) > 1 or max(stride) > 2:

@@ -80,6 +80,6 @@ class EthosUOptions(BackendOptions):
     )
     keep_tosa: bool = option(
         False,
-        help="Put the TOSA program into the file, beside the compiled one, for verification on the host. The device does "
-        "not read it.",
+        help="Put the TOSA program into the file, beside the compiled one, for verification on the host. The device "
+        "does not read it.",
     )

@@ -97,17 +97,17 @@ def _one_tensor(node: Node) -> str | None:
 
 
 def _convolution(node: Node) -> str | None:
-    shape, weight = _shape(node.args[0]), _shape(node.args[1])
+    weight = _shape(node.args[1])
     axes = len(weight) - 2
-    if len(shape) != axes + 2:
+    if len(_shape(node.args[0])) != axes + 2:
         return "its input has no batch axis"
     stride, dilation = per_axis(argument(node, "stride"), axes, 1), per_axis(argument(node, "dilation"), axes, 1)
     if "transpose" in str(node.target):
-        return transposed_obstacle(shape, weight, stride, dilation)
+        return transposed_obstacle(weight, stride, dilation)
     padding = argument(node, "padding")
     if padding == "same" and any(step * (size - 1) % 2 for step, size in zip(dilation, weight[2:], strict=True)):
         return "its padding is uneven"
-    return convolution_obstacle(shape, weight, stride, dilation, (0,) if isinstance(padding, str) else padding)
+    return convolution_obstacle(weight, dilation, () if isinstance(padding, str) else per_axis(padding, axes, 0))
 
 
 def _average(node: Node) -> str | None:

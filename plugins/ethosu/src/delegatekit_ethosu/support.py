@@ -27,7 +27,6 @@ from delegatekit_api.quantization import DEQUANTIZE, DYNAMIC, QUANTIZE, quantiza
 
 from . import limits
 from .lowering import EMITTERS, POINTWISE
-from .targets import TARGETS
 from .units import FUNCTION, REQUANTIZE, Unit, Units, activation_obstacle
 
 if TYPE_CHECKING:
@@ -102,20 +101,12 @@ def constant_weight(node: Node, program: ProgramView) -> str | None:
     return None if integers or program.is_constant(bias) else f"its bias {bias.name} is computed"
 
 
-def convolves(family: str) -> Constraint:
-    """Constraint of convolutions for a family of accelerators."""
-
-    def check(node: Node, program: ProgramView) -> str | None:
-        shape, weight = _shape(argument(node, "input")), _shape(argument(node, "weight"))
-        settings = [argument(node, name) for name in ("stride", "dilation")]
-        if not argument(node, "transposed"):
-            return limits.convolution_obstacle(shape, weight, *settings, argument(node, "padding"))
-        return limits.transposed_obstacle(shape, weight, *settings)
-
-    check.__doc__ = (
-        "1-d or 2-d; kernels to 64 high and of 4096 elements; transposed ones with strides 1 or 2, without dilation."
-    )
-    return check
+def convolves(node: Node, program: ProgramView) -> str | None:
+    """1-d or 2-d; kernels to 64 high and of 4096 elements; transposed: strides 1 or 2, no dilation."""
+    weight, dilation = _shape(argument(node, "weight")), argument(node, "dilation")
+    if argument(node, "transposed"):
+        return limits.transposed_obstacle(weight, argument(node, "stride"), dilation)
+    return limits.convolution_obstacle(weight, dilation, argument(node, "padding"))
 
 
 def pools_maximum(node: Node, program: ProgramView) -> str | None:
@@ -204,11 +195,10 @@ _WHOLE: Final = frozenset(
 )
 
 
-def make_table(family: str) -> SupportTable:
-    """The operators that accelerators of a family take: "u55", "u65" or "u85"."""
+def _table() -> SupportTable:
     rows = [
         *_row("linear.default", constant_weight, keep=True),
-        *_row("convolution.default", constant_weight, convolves(family)),
+        *_row("convolution.default", constant_weight, convolves),
         *_row("mm.default bmm.default", equal_stacks),
         *_row("matmul.default", equal_stacks, keep=True),
         *_row("add.Tensor sub.Tensor", plain_sum),
@@ -236,7 +226,8 @@ def make_table(family: str) -> SupportTable:
     return SupportTable(rows, common=(static_sizes, few_axes, integer_operands))
 
 
-TABLE: Final = make_table("u55")
+#: The operators that every accelerator of the family takes.
+TABLE: Final = _table()
 
 
 # -- the partitioner -------------------------------------------------------------------------------------------------
@@ -249,10 +240,9 @@ class EthosUPartitioner:
     """
 
     def __init__(self, options: EthosUOptions) -> None:
-        self._table: Final = make_table(TARGETS[options.target].family)
         self._left_out: Final = frozenset(options.leave_out)
         for name in sorted(self._left_out):
-            if not any(name in _names(row) for row in self._table):
+            if not any(name in _names(row) for row in TABLE):
                 raise OptionError(
                     f"leave_out names {name!r}, which is no operator that the backend takes",
                     where="option of backend ethosu",
@@ -262,7 +252,7 @@ class EthosUPartitioner:
 
     def keep_operators(self) -> Collection[str]:
         """The table's rows with `keep`."""
-        return {name for name, row in self._table.items() if row.keep}
+        return {name for name, row in TABLE.items() if row.keep}
 
     def check(self, node: Node, program: ProgramView) -> Verdict:
         """Whether the node is part of a unit that the NPU takes."""
@@ -276,7 +266,7 @@ class EthosUPartitioner:
             return Verdict.no(units.reasons[node])
         if name in DEQUANTIZE:
             return Verdict.no("its numbers are for what the NPU does not take")
-        if name not in self._table:
+        if name not in TABLE:
             return Verdict.no(f"{name} is not in the backend's operator table")
         return Verdict.no(_UNQUANTIZED)
 
@@ -285,7 +275,7 @@ class EthosUPartitioner:
         return
 
     def _is_passenger(self, unit: Unit) -> bool:
-        return unit.kind == REQUANTIZE or (unit.kind != FUNCTION and self._table[unit.kind].passenger)
+        return unit.kind == REQUANTIZE or (unit.kind != FUNCTION and TABLE[unit.kind].passenger)
 
     def _units(self, program: ProgramView) -> Units:
         found = self._plans.get(program.graph)
@@ -301,7 +291,7 @@ class EthosUPartitioner:
                     return "left out by the option leave_out"
             checks: tuple[Constraint, ...] = (static_sizes, few_axes)
             if unit.kind not in (FUNCTION, REQUANTIZE):
-                checks = (*self._table.common, *self._table[unit.kind].constraints)
+                checks = (*TABLE.common, *TABLE[unit.kind].constraints)
             for check in checks:
                 reason = check(unit.anchor, program)
                 if reason is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -149,12 +149,13 @@ class Units:
         if region is not None:
             operands, inner = region
             return Unit(FUNCTION, last, operands, inner, results)
-        anchor, inner = last, (last,)
-        before = last.args[0] if operator_name(last) in CLAMPS else None
-        if before is not None and before.op == "call_function" and operator_name(before) not in DEQUANTIZE:  # type: ignore[union-attr]
-            if len(before.users) > 1:  # type: ignore[union-attr]
-                return self._refuse(last, f"its input {before.name} is not quantized, and others read it")  # type: ignore[union-attr]
-            anchor, inner = before, (before, last)  # type: ignore[assignment]
+        anchor = last
+        inner: tuple[Node, ...] = (last,)
+        before: Any = last.args[0] if operator_name(last) in CLAMPS else None
+        if before is not None and before.op == "call_function" and operator_name(before) not in DEQUANTIZE:
+            if len(before.users) > 1:
+                return self._refuse(last, f"its input {before.name} is not quantized, and others read it")
+            anchor, inner = before, (before, last)
         name = operator_name(anchor)
         if name not in self._takes:
             return self._refuse(anchor, f"{name} has no lowering for the NPU")
@@ -166,7 +167,7 @@ class Units:
         return reason
 
     def _function(self, last: Node) -> tuple[tuple[Node, ...], tuple[Node, ...]] | None:
-        """The dequantizes of one tensor and the pointwise operators that make `last` of it; None if there are others."""
+        """The dequantizes of one tensor and the pointwise operators that make `last` of it alone; else None."""
         inner: set[Node] = set()
         operands: set[Node] = set()
         numbers: set[Node] = set()

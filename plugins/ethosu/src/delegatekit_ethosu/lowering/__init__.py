@@ -41,7 +41,7 @@ class Lowered:
     """A TOSA graph, and for each of its tensors the debug handles of the nodes that it was made for."""
 
     graph: Graph
-    handles: Mapping[str, tuple[int, ...]]
+    handles: Mapping[int | str, tuple[int, ...]]
 
 
 def build_graph(view: ProgramView, family: str, estimate: Estimate | None = None) -> Lowered:

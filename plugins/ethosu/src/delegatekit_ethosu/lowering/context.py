@@ -14,13 +14,30 @@ from delegatekit_api import LoweringError, ProgramView, describe_node, operator_
 from delegatekit_api.quantization import DEQUANTIZE, Quantization, quantization_of
 
 from ..layout import Value, blocks, merged, moves_elements
-from ..tosa import Clamp, DType, Graph, Operation, Operator, Rescale, Reshape, Slice, Tensor, Transpose
+from ..tosa import (
+    AvgPool2d,
+    Clamp,
+    Conv2d,
+    DepthwiseConv2d,
+    DType,
+    Graph,
+    MaxPool2d,
+    Operation,
+    Operator,
+    Rescale,
+    Reshape,
+    Slice,
+    Tensor,
+    Transpose,
+    TransposeConv2d,
+)
 from ..tosa.numerics import multipliers_and_shifts, rescale
 from ..tosa.types import Array
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
+_RANGES: Final = {DType.INT8: (-128, 127), DType.INT16: (-(1 << 15), (1 << 15) - 1)}
 #: Torch's integers, as TOSA has them.
 INTEGERS: Final = {torch.int8: DType.INT8, torch.int16: DType.INT16, torch.int32: DType.INT32}
 
@@ -55,8 +72,8 @@ class Result:
 class Builder:
     """Emits TOSA operators; tensors are called after the program's node that is lowered.
 
-    `family` is the accelerator's: "u55", "u65" or "u85". `estimate` gives the cycles that a graph would take, None if the
-    accelerator cannot run it; without it the first of several ways is taken.
+    `family` is the accelerator's: "u55", "u65" or "u85". `estimate` gives the cycles that a graph would take, None if
+    the accelerator cannot run it; without it the first of several ways is taken.
     """
 
     def __init__(self, name: str, family: str, estimate: Estimate | None = None) -> None:
@@ -66,7 +83,7 @@ class Builder:
         #: The name of the tensors that are made next.
         self.name = "value"
         #: TOSA tensor -> debug handles of the nodes that it was made for.
-        self.handles: dict[str, tuple[int, ...]] = {}
+        self.handles: dict[int | str, tuple[int, ...]] = {}
         self.origin: tuple[int, ...] = ()
         self._moved: dict[tuple[int, tuple[int, ...]], Tensor] = {}
         self._producers: dict[str, Operation] = {}
@@ -101,11 +118,20 @@ class Builder:
         self, operator: Operator, inputs: Sequence[Tensor], shape: Sequence[int], dtype: DType, name: str = ""
     ) -> Tensor:
         """Append an operation; its result is called after the node at hand, with `name` behind it."""
+        if _is_misread(operator, inputs[0]) and self._is_sliced(inputs[0]):
+            whole = self.emit(Clamp(*_RANGES[inputs[0].dtype]), inputs[:1], inputs[0].shape, inputs[0].dtype, "part")
+            inputs = (whole, *inputs[1:])
         made = self.graph.add(operator, inputs, shape, dtype, f"{self.name}.{name}" if name else self.name)
         self._producers[made.name] = self.graph.operations[-1]
         if self.origin:
             self.handles[made.name] = self.origin
         return made
+
+    def _is_sliced(self, tensor: Tensor) -> bool:
+        made = self.producer(tensor)
+        while made is not None and isinstance(made.operator, Reshape):
+            made = self.producer(made.inputs[0])
+        return made is not None and isinstance(made.operator, Slice)
 
     def producer(self, tensor: Tensor) -> Operation | None:
         """The operation that made a tensor; None for inputs and constants."""
@@ -246,6 +272,18 @@ class Builder:
             order = tuple(axis for _, right in found for axis in right)
             return Value(self.reshaped(value.tensor, [shape[axis] for axis in order]), order)
         return Value.dense(self.reshaped(self.contiguous(value), shape))
+
+
+def _is_misread(operator: Operator, x: Tensor) -> bool:
+    """Whether Vela (5.1) forgets the padding in front if the input is a slice, which it reads where it lies.
+
+    So it does for several samples, and for transposed convolutions, which pad by themselves. A clamp in between that
+    changes nothing keeps it from that.
+    """
+    if isinstance(operator, TransposeConv2d):
+        return True
+    padded = isinstance(operator, Conv2d | DepthwiseConv2d | MaxPool2d | AvgPool2d) and any(operator.pad)
+    return padded and x.shape[0] > 1
 
 
 def _lies_together(order: Sequence[int], axes: Sequence[int]) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 from torch.fx.node import map_arg
 
-from delegatekit_api import operator_name
+from delegatekit_api import argument, operator_name
 from delegatekit_api.quantization import DEQUANTIZE
 
 from ..layout import Value
@@ -125,14 +126,15 @@ def looked_up(b: Lowering, tensor: Tensor, values: Array, name: str) -> Tensor:
 
 def clamp_bounds(node: Node, scale: Scale) -> tuple[int, int]:
     """The integers that a clamp's bounds become: rounding keeps order, so that integers can be clamped instead."""
-    if operator_name(node) == "aten.relu.default":
-        low, high = 0.0, float("inf")
-    else:
-        given = [*node.args[1:], *[None] * 2]
-        default = (-1.0, 1.0) if "hardtanh" in operator_name(node) else (None, None)
-        low, high = (bound if bound is not None else other for bound, other in zip(given[:2], default, strict=True))
-        low = -float("inf") if low is None else low
-        high = float("inf") if high is None else high
+    low, high = _bounds(node)
     bounds = torch.tensor([low, high], dtype=torch.float32)
     rounded = torch.clamp(torch.round(bounds * (1.0 / scale.scale)) + scale.zero_point, -128, 127)
     return int(rounded[0]), int(rounded[1])
+
+
+def _bounds(node: Node) -> tuple[float, float]:
+    if operator_name(node) == "aten.relu.default":
+        return 0.0, math.inf
+    low, high = ("min_val", "max_val") if "hardtanh" in operator_name(node) else ("min", "max")
+    given = argument(node, low), argument(node, high)
+    return -math.inf if given[0] is None else given[0], math.inf if given[1] is None else given[1]

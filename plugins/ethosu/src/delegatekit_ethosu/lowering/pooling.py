@@ -82,7 +82,9 @@ def _average(b: Lowering, node: Node, result: Result) -> Value:
     return _value(b, node, made)
 
 
-def _factors(node: Node, x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> Array:
+def _factors(
+    node: Node, x: Tensor, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
+) -> Array:
     """1 / divisor for each place of the result, (H, W): what PyTorch makes of ones."""
     ones = torch.ones(1, 1, *x.shape[1:3], dtype=torch.float64)
     ceil, counted = bool(argument(node, "ceil_mode")), bool(argument(node, "count_include_pad"))

@@ -11,7 +11,7 @@ from delegatekit_api import argument
 
 from ..layout import Value
 from ..limits import KERNEL
-from ..tosa import DType, ReduceMax, ReduceMin, Tensor
+from ..tosa import ReduceMax, ReduceMin, Tensor
 from .context import Builder, Emitter, Lowering, Result, Scale, count
 from .weighted import convolved, pointwise
 

@@ -1,8 +1,8 @@
 """Softmax over rows of int8, in integers.
 
-Look-up tables give eight bits; two of them, for the higher and the lower bits, give exponentials and reciprocals of 15.
-The sum of a row is brought to 1 to 2 by its leading zeros, so that its reciprocal has the same relative error for rows of
-any length.
+Look-up tables give eight bits; two of them, for the higher and the lower bits, give exponentials and reciprocals of
+15. The sum of a row is brought to 1 to 2 by its leading zeros, so that its reciprocal has the same relative error for
+rows of any length.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
@@ -185,7 +185,7 @@ def fitted_pads(
     dilation: Sequence[int],
     sizes: Sequence[int],
 ) -> tuple[Tensor, tuple[int, int, int, int]]:
-    """The input without rows and columns that no window reads, and the padding with which the last windows end there."""
+    """The input without rows and columns that no window reads, and the padding with which the last windows end."""
     after = trailing_pads(x.shape[1:3], sizes, kernel, stride, padding, dilation)
     kept = [size + min(0, more) for size, more in zip(x.shape[1:3], after, strict=True)]
     x = b.sliced(x, (0, 0, 0, 0), (x.shape[0], *kept, x.shape[3]))
@@ -297,12 +297,8 @@ def _transposed(
     """x (N, H, W, C) with weight (C, O / groups, KH, KW)."""
     inputs, count, *kernel = weight.shape
     each = inputs // groups
-    # Groups are blocks of one weight: the NPU reads a part of the channels wrongly where it puts zeros between pixels.
-    whole = np.zeros((groups * count, inputs, *kernel), weight.dtype)
-    for group in range(groups):
-        own = slice(group * each, (group + 1) * each)
-        whole[group * count : (group + 1) * count, own] = weight[own].swapaxes(0, 1)
-    numbers, steps, whole = _bias(bias, scales * before.scale, whole)
+    weight = weight.reshape(groups, each, count, *kernel).swapaxes(1, 2).reshape(groups * count, each, *kernel)
+    numbers, steps, weight = _bias(bias, scales * before.scale, weight)
     # What PyTorch pads, TOSA cuts off the result.
     (top, left), (bottom, right) = (
         (-pad for pad in padding),
@@ -312,7 +308,7 @@ def _transposed(
         ),
     )
     operator = TransposeConv2d((top, bottom, left, right), stride)
-    return _grouped(b, x, before, whole, numbers, steps, operator, 1, sizes, finish)
+    return _grouped(b, x, before, weight, numbers, steps, operator, groups, sizes, finish)
 
 
 EMITTERS: dict[str, Emitter] = {
