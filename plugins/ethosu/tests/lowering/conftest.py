@@ -81,7 +81,7 @@ def _scale(node: Node) -> float:
 
 
 def lowered(module: Any, *inputs: torch.Tensor, target: str = TARGETS[0], **options: Any) -> Delegated:
-    """The quantized module as one delegate, with quantize and dequantize outside and nothing else, or the test fails."""
+    """The quantized module as one delegate, with nothing but quantize and dequantize outside, or the test fails."""
     chosen = {"target": target, "keep_tosa": True, **options}
     program = delegatekit.lower(module, inputs, backends=["ethosu"], options={"ethosu": chosen})
     (method,) = program.report().methods
