@@ -148,3 +148,13 @@ def refusals() -> Callable[..., list[str]]:
 def _seeded() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def whole() -> Callable[..., Any]:
+    """whole(model, x, samples=4): the quantized module; what lowers it whole; and what compares, in dB."""
+
+    def make(model: Any, x: torch.Tensor, samples: int = 4) -> tuple[Any, Callable[..., Delegated], Any]:
+        return quantized(model, x, samples=samples), lowered, ratio
+
+    return make
