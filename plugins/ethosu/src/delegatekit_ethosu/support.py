@@ -23,7 +23,7 @@ from delegatekit_api import (
     dynamic_operand,
     operator_name,
 )
-from delegatekit_api.quantization import DEQUANTIZE, DYNAMIC, QUANTIZE, quantization_of
+from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 
 from . import limits
 from .lowering import EMITTERS, POINTWISE
@@ -222,7 +222,7 @@ def _table() -> SupportTable:
     ]
     named = {row.operator for row in rows}
     rows += [OperatorSupport(name, (single_values,), keep=name in _WHOLE) for name in sorted(POINTWISE - named)]
-    rows += [OperatorSupport(name, keep=True, passenger=True) for name in sorted(QUANTIZE | DEQUANTIZE | DYNAMIC)]
+    rows += [OperatorSupport(name, keep=True, passenger=True) for name in sorted(QUANTIZE | DEQUANTIZE)]
     return SupportTable(rows, common=(static_sizes, few_axes, integer_operands))
 
 
