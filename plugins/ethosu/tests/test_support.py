@@ -112,6 +112,7 @@ REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
     "three times as large": (nn.Upsample(scale_factor=3), (1, 1, 8, 8), "2, 4 and 8"),
     "uneven windows": (nn.AdaptiveAvgPool2d(3), (1, 1, 8, 8), "not a multiple"),
     "many axes": (nn.ReLU(), (1, 1, 1, 1, 1, 1, 2), "7 axes"),
+    "one element": (nn.Softmax(-1), (3, 1), "constant"),
     "long axis": (nn.ReLU(), (65537,), "65536"),
 }
 
@@ -124,10 +125,12 @@ def test_what_the_npu_cannot_do_is_not_quantized(name: str) -> None:
 
 
 def test_limits_are_inclusive() -> None:
-    assert convolution_obstacle((1, 1, 64, 64), (1, 1), (0, 0)) is None
-    assert "64x65" in str(convolution_obstacle((1, 1, 64, 65), (1, 1), (0, 0)))
-    assert "negative" in str(convolution_obstacle((1, 1, 3, 3), (1, 1), (-1, 0)))
-    assert "3 axes" in str(convolution_obstacle((1, 1, 3, 3, 3), (1, 1, 1), (0, 0, 0)))
+    one = (1, 1)
+    assert convolution_obstacle((1, 1, 64, 64), (1, 1, 1, 1), one, one, (0, 0)) is None
+    assert "64x65" in str(convolution_obstacle((1, 1, 64, 65), (1, 1, 1, 1), one, one, (0, 0)))
+    assert "negative" in str(convolution_obstacle((1, 1, 3, 3), (1, 1, 4, 4), one, one, (-1, 0)))
+    assert "3 axes" in str(convolution_obstacle((1, 1, 3, 3, 3), (1, 1, 1, 1, 1), (1,) * 3, (1,) * 3, (0,) * 3))
+    assert "nothing but padding" in str(convolution_obstacle((1, 1, 1, 1), (1, 1, 1, 4), (5, 1), one, (2, 0)))
     assert transposed_obstacle((1, 1, 3), (2,), (1,)) is None
     assert resize_obstacle((1, 1, 4, 4), (1, 1, 32, 32), "bilinear", False, None) is None
     assert "corners" in str(resize_obstacle((1, 1, 4, 4), (1, 1, 8, 8), "bilinear", True, None))

@@ -51,14 +51,23 @@ def _size_obstacle(kernel: Sequence[int], limits: tuple[int, int], what: str) ->
     return f"a {what} of {'x'.join(map(str, kernel))}: {limits[0]} high and {limits[1]} elements are the most"
 
 
-def convolution_obstacle(weight: Sequence[int], dilation: Sequence[int], padding: Sequence[int]) -> str | None:
-    """1-d or 2-d; kernels, with their gaps, to 64 high and of 4096 elements; no negative padding."""
+def convolution_obstacle(
+    weight: Sequence[int],
+    result: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+) -> str | None:
+    """1-d or 2-d; kernels, with their gaps, to 64 high and of 4096 elements; no windows of nothing but padding."""
     axes = len(weight) - 2
     if axes not in (1, 2):
         return f"a convolution over {axes} axes: the NPU has one and two"
     if min(padding, default=0) < 0:
         return f"negative padding {tuple(padding)}"
     extent = [step * (size - 1) + 1 for step, size in zip(dilation, weight[2:], strict=True)]
+    last = zip(result[2:], stride, extent, padding, strict=False)
+    if any((count - 1) * step + size <= pad for count, step, size, pad in last):
+        return f"its windows read nothing but padding {tuple(padding)}"
     return _size_obstacle(extent, KERNEL, "kernel")
 
 
@@ -125,8 +134,10 @@ def resize_obstacle(
 
 
 def softmax_obstacle(shape: Sequence[int], dim: int) -> str | None:
-    """Over at most 32768 elements."""
+    """Over 2 to 32768 elements."""
     size = shape[dim] if shape else 1
+    if size == 1:
+        return "a softmax of one element is constant"
     return None if size <= MAX_SOFTMAX else f"a softmax of {size} elements: {MAX_SOFTMAX} is the most"
 
 

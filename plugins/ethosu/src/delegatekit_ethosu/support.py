@@ -106,7 +106,9 @@ def convolves(node: Node, program: ProgramView) -> str | None:
     weight, dilation = _shape(argument(node, "weight")), argument(node, "dilation")
     if argument(node, "transposed"):
         return limits.transposed_obstacle(weight, argument(node, "stride"), dilation)
-    return limits.convolution_obstacle(weight, dilation, argument(node, "padding"))
+    return limits.convolution_obstacle(
+        weight, _shape(node), argument(node, "stride"), dilation, argument(node, "padding")
+    )
 
 
 def pools_maximum(node: Node, program: ProgramView) -> str | None:
@@ -142,7 +144,7 @@ def doubles(mode: str) -> Constraint:
 
 
 def short_rows(node: Node, program: ProgramView) -> str | None:
-    """Over at most 32768 elements."""
+    """Over 2 to 32768 elements."""
     return limits.softmax_obstacle(_shape(argument(node, "self")), argument(node, "dim"))
 
 

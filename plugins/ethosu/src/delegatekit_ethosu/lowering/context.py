@@ -26,7 +26,9 @@ from ..tosa import (
     Operator,
     Rescale,
     Reshape,
+    Resize,
     Slice,
+    Table,
     Tensor,
     Transpose,
     TransposeConv2d,
@@ -247,6 +249,24 @@ class Builder:
         ways = [plain] if sizes == tensor.shape else [joined, plain]
         return self.cheapest(tensor, ways, ("transpose", perms))
 
+    def tabled(self, tensor: Tensor, entries: Sequence[int] | Array, name: str = "", table: str = "table") -> Tensor:
+        """Each int8 value replaced by one of 256 entries.
+
+        It is done before what only moves the values: Vela (5.1) gives the table of a transpose no place on small U55s.
+        """
+        moves = []
+        made = self.producer(tensor)
+        while made is not None and isinstance(made.operator, Reshape | Transpose):
+            moves.append(made)
+            tensor = made.inputs[0]
+            made = self.producer(tensor)
+        operand = self.graph.constant(entries, DType.INT8, f"{self.name}.{table}")
+        tensor = self.emit(Table(), (tensor, operand), tensor.shape, DType.INT8, name)
+        for move in reversed(moves):
+            operands, shape = (tensor, *move.inputs[1:]), move.output.shape
+            tensor = self.emit(move.operator, operands, shape, DType.INT8, "moved")
+        return tensor
+
     def sliced(self, tensor: Tensor, start: Sequence[int], size: Sequence[int]) -> Tensor:
         """A block of a tensor."""
         if tuple(size) == tensor.shape:
@@ -277,10 +297,10 @@ class Builder:
 def _is_misread(operator: Operator, x: Tensor) -> bool:
     """Whether Vela (5.1) forgets the padding in front if the input is a slice, which it reads where it lies.
 
-    So it does for several samples, and for transposed convolutions, which pad by themselves. A clamp in between that
-    changes nothing keeps it from that.
+    So it does for several samples, and for transposed convolutions, which pad by themselves; and it refuses to resize a
+    slice. A clamp in between that changes nothing keeps it from that.
     """
-    if isinstance(operator, TransposeConv2d):
+    if isinstance(operator, TransposeConv2d | Resize):
         return True
     padded = isinstance(operator, Conv2d | DepthwiseConv2d | MaxPool2d | AvgPool2d) and any(operator.pad)
     return padded and x.shape[0] > 1
