@@ -96,6 +96,17 @@ def test_static_parameters_are_read() -> None:
         assert dynamic_quantization_of(node) is None
 
 
+def test_each_reader_of_a_kept_dequantize_keeps_its_own() -> None:
+    def read_twice(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        q = quantized.quantize_per_tensor.default(x, 0.013, -7, -128, 127, torch.int8)
+        first, second = (quantized.dequantize_per_tensor.default(q, 0.013, -7, -128, 127, torch.int8) for _ in range(2))
+        return first, second.sin()
+
+    method = build_edge(torch.export.export(Call(read_twice), (X,)), keep=QUANTIZE | DEQUANTIZE)
+    readers = [len(node.users) for node in method.graph.nodes if operator_name(node) in DEQUANTIZE]
+    assert readers == [1, 1]
+
+
 def test_a_weight_that_is_a_tensor_subclass_is_taken_apart() -> None:
     quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
     config = quantization.Int8DynamicActivationIntxWeightConfig(

@@ -114,6 +114,8 @@ class Builder:
         args, kwargs = self._with_size_nodes(tuple(args)), self._with_size_nodes(kwargs or {})
         assert isinstance(args, tuple)
         pure = not (isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags)
+        # Each reader keeps a dequantize of its own: some of them may run in a delegate that exchanges integers only.
+        pure = pure and not (target in self.keep and str(target) in DEQUANTIZE)
         key = (target, _hashable(args), _hashable(kwargs)) if pure else None
         if key is not None:
             known = self._merged.get(key)

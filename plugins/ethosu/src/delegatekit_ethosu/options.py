@@ -74,3 +74,12 @@ class EthosUOptions(BackendOptions):
         help="Further flags of Vela's command line, such as --disable-cascading or --tensor-allocator=Greedy.",
         check=_check_flags,
     )
+    leave_out: frozenset[str] = option(
+        frozenset(),
+        help='Operators that the backend shall not take: "aten.add.Tensor", "aten.add" or "add".',
+    )
+    keep_tosa: bool = option(
+        False,
+        help="Put the TOSA program into the file, beside the compiled one, for verification on the host. The device "
+        "does not read it.",
+    )

@@ -1,0 +1,51 @@
+"""One partition as a delegate: TOSA, compiled, packed, with what inspection and host verification want to know."""
+
+from __future__ import annotations
+
+import hashlib
+
+from delegatekit_api import CompileSpec, LoweringError, NamedData, PreprocessResult, ProgramView
+
+from . import tosa
+from .blob import pack
+from .compiler import compile_program
+from .lowering import build_graph
+from .options import EthosUOptions
+from .runtime import TOSA_SPEC
+from .targets import TARGETS
+
+#: Compile specs of the delegate. The runtime on the device reads none of them.
+TARGET_SPEC, VELA_SPEC = "target", "vela_version"
+
+
+def make_delegate(view: ProgramView, options: EthosUOptions) -> PreprocessResult:
+    """Lower, compile and pack a partition.
+
+    Debug ids are names of TOSA tensors, as Vela's estimates have them. Raises LoweringError for what Vela refuses.
+    """
+
+    def cycles(graph: tosa.Graph) -> int | None:
+        try:
+            return compile_program(tosa.write(graph), options).performance.cycles
+        except LoweringError:
+            return None
+
+    lowered = build_graph(view, TARGETS[options.target].family, cycles)
+    program = tosa.write(lowered.graph)
+    compiled = compile_program(program, options)
+    specs = [
+        CompileSpec(TARGET_SPEC, options.target.encode()),
+        CompileSpec(VELA_SPEC, compiled.vela_version.encode()),
+    ]
+    sidecar: tuple[NamedData, ...] = ()
+    if options.keep_tosa:
+        key = f"{hashlib.sha256(program).hexdigest()}.tosa"
+        specs.append(CompileSpec(TOSA_SPEC, key.encode()))
+        sidecar = (NamedData(key, program),)
+    return PreprocessResult(
+        pack(compiled),
+        tuple(specs),
+        sidecar,
+        lowered.handles,
+        estimate=compiled.performance.estimate(compiled.vela_version),
+    )

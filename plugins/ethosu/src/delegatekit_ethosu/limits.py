@@ -1,0 +1,167 @@
+"""What the NPU can do, in numbers: for shapes and settings it says why an operator is refused, or None.
+
+The limits are those that Vela's compiler states for TOSA on the Ethos-U55 and U65, the narrowest of the family: what
+they allow compiles for every accelerator. Shapes are PyTorch's, (N, C, H, W).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+#: Axes of a tensor.
+MAX_RANK: Final = 6
+#: Elements along one axis of a feature map.
+MAX_AXIS: Final = 1 << 16
+MAX_STRIDE: Final = 3
+#: Height, and elements, of a convolution's kernel and of a pooling's window.
+KERNEL: Final = (64, 4096)
+WINDOW: Final = (256, 1 << 16)
+#: Windows of averages that leave out the padding.
+PADDED_WINDOW: Final = 8
+#: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
+MAX_SOFTMAX: Final = 1 << 15
+
+
+def per_axis(setting: Any, axes: int, default: int) -> tuple[int, ...]:
+    """A window setting for each spatial axis: PyTorch allows one number for all, and nothing for the default."""
+    values = [setting] if isinstance(setting, int) else list(setting or (default,))
+    return tuple(values * axes if len(values) == 1 else values)
+
+
+def count(shape: Sequence[int]) -> int:
+    """Elements of a shape."""
+    return math.prod(shape)
+
+
+def rank_obstacle(shape: Sequence[int]) -> str | None:
+    """At most 6 axes, each of 65536 elements at most, and none empty."""
+    if len(shape) > MAX_RANK:
+        return f"it has {len(shape)} axes, more than {MAX_RANK}"
+    if 0 in shape:
+        return f"it has no elements, {tuple(shape)}"
+    return f"an axis of {tuple(shape)} has more than {MAX_AXIS} elements" if max(shape, default=1) > MAX_AXIS else None
+
+
+def _size_obstacle(kernel: Sequence[int], limits: tuple[int, int], what: str) -> str | None:
+    height = kernel[0] if len(kernel) > 1 else 1
+    if height <= limits[0] and math.prod(kernel) <= limits[1]:
+        return None
+    return f"a {what} of {'x'.join(map(str, kernel))}: {limits[0]} high and {limits[1]} elements are the most"
+
+
+def convolution_obstacle(
+    weight: Sequence[int],
+    result: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+) -> str | None:
+    """1-d or 2-d; kernels, with their gaps, to 64 high and of 4096 elements; no windows of nothing but padding."""
+    axes = len(weight) - 2
+    if axes not in (1, 2):
+        return f"a convolution over {axes} axes: the NPU has one and two"
+    if min(padding, default=0) < 0:
+        return f"negative padding {tuple(padding)}"
+    extent = [step * (size - 1) + 1 for step, size in zip(dilation, weight[2:], strict=True)]
+    last = zip(result[2:], stride, extent, padding, strict=False)
+    if any((count - 1) * step + size <= pad for count, step, size, pad in last):
+        return f"its windows read nothing but padding {tuple(padding)}"
+    return _size_obstacle(extent, KERNEL, "kernel")
+
+
+def transposed_obstacle(weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str | None:
+    """1-d or 2-d; stride 1 or 2, the same along both axes; no dilation; kernels to 64 high and of 4096 elements."""
+    axes = len(weight) - 2
+    if axes not in (1, 2):
+        return f"a convolution over {axes} axes: the NPU has one and two"
+    if max(dilation) > 1:
+        return f"a transposed convolution with dilation {tuple(dilation)}"
+    if len(set(stride)) > 1 or max(stride) > 2:
+        return f"a transposed convolution with stride {tuple(stride)}: 1 and 2 are possible"
+    return _size_obstacle(weight[2:], KERNEL, "kernel")
+
+
+def maximum_obstacle(shape: Sequence[int], kernel: Sequence[int], dilation: Sequence[int]) -> str | None:
+    """Windows to 256 high, without dilation, with a batch axis."""
+    if len(shape) != len(kernel) + 2:
+        return "its input has no batch axis"
+    if max(dilation) > 1:
+        return f"a maximum with dilation {tuple(dilation)}"
+    return _size_obstacle(kernel, WINDOW, "window")
+
+
+def average_obstacle(shape: Sequence[int], kernel: Sequence[int]) -> str | None:
+    """Windows to 64 high and of 4096 elements, with a batch axis."""
+    if len(shape) != len(kernel) + 2:
+        return "its input has no batch axis"
+    return _size_obstacle(kernel, KERNEL, "window")
+
+
+def trailing_pads(
+    sizes: Sequence[int],
+    results: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int] = (1, 1),
+) -> tuple[int, ...]:
+    """The padding behind each axis with which windows end exactly where the padded input does.
+
+    Negative: so much of the input is never read.
+    """
+    return tuple(
+        (count - 1) * step + gap * (window - 1) + 1 - size - before
+        for size, count, window, step, before, gap in zip(
+            sizes, results, kernel, stride, padding, dilation, strict=True
+        )
+    )
+
+
+def resize_obstacle(
+    before: Sequence[int], after: Sequence[int], mode: str, corners: bool, factors: Sequence[float] | None
+) -> str | None:
+    """(N, C, H, W), twice, four or eight times as large; bilinear between the centres of pixels or the corners."""
+    if len(before) != 4:
+        return f"an input of {len(before)} axes"
+    ratios = {new / old for old, new in zip(before[2:], after[2:], strict=True)}
+    if len(ratios) != 1 or not ratios <= {2, 4, 8}:
+        return f"from {tuple(before[2:])} to {tuple(after[2:])}: only 2, 4 and 8 times as large is possible"
+    if factors and set(factors) != ratios:
+        return f"scale_factors {tuple(factors)} are not the ratio of the sizes"
+    return "corners are aligned" if corners else None
+
+
+def softmax_obstacle(shape: Sequence[int], dim: int) -> str | None:
+    """Over 2 to 32768 elements."""
+    size = shape[dim] if shape else 1
+    if size == 1:
+        return "a softmax of one element is constant"
+    return None if size <= MAX_SOFTMAX else f"a softmax of {size} elements: {MAX_SOFTMAX} is the most"
+
+
+def matrices_obstacle(left: Sequence[int], right: Sequence[int]) -> str | None:
+    """Matrices, or stacks of as many."""
+    if min(len(left), len(right)) < 2:
+        return f"a product of shapes {tuple(left)} and {tuple(right)}"
+    if tuple(left[:-2]) != tuple(right[:-2]):
+        return f"stacks {tuple(left[:-2])} and {tuple(right[:-2])} are not the same"
+    return None
+
+
+def adaptive_obstacle(before: Sequence[int], after: Sequence[int], axes: int) -> str | None:
+    """The result's sizes divide the input's; windows to 64 high and of 4096 elements."""
+    if len(before) != axes + 2:
+        return "its input has no batch axis"
+    sizes = before[-axes:]
+    if any(old % new for old, new in zip(sizes, after[-axes:], strict=True)):
+        return f"{tuple(sizes)} is not a multiple of {tuple(after[-axes:])}"
+    return _size_obstacle([old // new for old, new in zip(sizes, after[-axes:], strict=True)], KERNEL, "window")
+
+
+def sum_obstacle(shape: Sequence[int], dims: Any) -> str | None:
+    """At most 65536 elements are reduced."""
+    axes = [dims] if isinstance(dims, int) else dims or range(len(shape))
+    size = math.prod(shape[axis] for axis in axes)
+    return None if size <= MAX_AXIS else f"a sum of {size} elements: {MAX_AXIS} is the most"

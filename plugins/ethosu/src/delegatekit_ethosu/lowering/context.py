@@ -1,0 +1,394 @@
+"""What a lowering function is given: the TOSA graph under construction and the integers behind the program's nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+
+from delegatekit_api import LoweringError, ProgramView, describe_node, operator_name
+from delegatekit_api.quantization import DEQUANTIZE, Quantization, quantization_of
+
+from ..layout import Value, blocks, merged, moves_elements
+from ..tosa import (
+    AvgPool2d,
+    Clamp,
+    Conv2d,
+    DepthwiseConv2d,
+    DType,
+    Graph,
+    MaxPool2d,
+    Operation,
+    Operator,
+    Rescale,
+    Reshape,
+    Resize,
+    Slice,
+    Table,
+    Tensor,
+    Transpose,
+    TransposeConv2d,
+)
+from ..tosa.numerics import multipliers_and_shifts, rescale
+from ..tosa.types import Array
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_RANGES: Final = {DType.INT8: (-128, 127), DType.INT16: (-(1 << 15), (1 << 15) - 1)}
+#: Torch's integers, as TOSA has them.
+INTEGERS: Final = {torch.int8: DType.INT8, torch.int16: DType.INT16, torch.int32: DType.INT32}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What integers of a tensor stand for: real = scale * (integer - zero_point)."""
+
+    scale: float
+    zero_point: int
+    dtype: DType = DType.INT8
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name} {self.scale:g}, {self.zero_point}"
+
+
+#: The cycles that a graph would take on the accelerator, None if it cannot be run there.
+Estimate = Callable[[Graph], "int | None"]
+#: One of several ways to make something of a tensor.
+Way = Callable[["Builder", Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How the result of an operation is stored, and the bounds that a clamp behind it leaves."""
+
+    scale: Scale
+    low: int = -128
+    high: int = 127
+
+
+class Builder:
+    """Emits TOSA operators; tensors are called after the program's node that is lowered.
+
+    `family` is the accelerator's: "u55", "u65" or "u85". `estimate` gives the cycles that a graph would take, None if
+    the accelerator cannot run it; without it the first of several ways is taken.
+    """
+
+    def __init__(self, name: str, family: str, estimate: Estimate | None = None) -> None:
+        self.graph = Graph(name)
+        self.family = family
+        self.estimate = estimate
+        #: The name of the tensors that are made next.
+        self.name = "value"
+        #: TOSA tensor -> debug handles of the nodes that it was made for.
+        self.handles: dict[int | str, tuple[int, ...]] = {}
+        self.origin: tuple[int, ...] = ()
+        self._moved: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+        self._producers: dict[str, Operation] = {}
+        self._choices: dict[tuple[Hashable, tuple[int, ...]], int] = {}
+
+    def cheapest(self, x: Tensor, ways: Sequence[Way], key: Hashable) -> Tensor:
+        """What one of several ways makes of a tensor: the one that takes the fewest cycles.
+
+        `key` tells apart what the ways do for tensors of one shape. Raises LoweringError if none can be run.
+        """
+        if self.estimate is None or len(ways) == 1:
+            return ways[0](self, x)
+        known = self._choices.get((key, x.shape))
+        if known is None:
+            costs = [self._cost(x, way) for way in ways]
+            found = [cost for cost in costs if cost is not None]
+            if not found:
+                raise LoweringError(f"the accelerator has no way to do it for a tensor of {x.shape}", where=self.name)
+            known = self._choices[(key, x.shape)] = costs.index(min(found))
+        return ways[known](self, x)
+
+    def _cost(self, x: Tensor, way: Way) -> int | None:
+        assert self.estimate is not None
+        trial = Builder("trial", self.family, self.estimate)
+        trial._choices = self._choices
+        trial.graph.output(way(trial, trial.graph.input("x", x.shape, x.dtype)))
+        return self.estimate(trial.graph)
+
+    # -- operators ---------------------------------------------------------------------------------------------------
+
+    def emit(
+        self, operator: Operator, inputs: Sequence[Tensor], shape: Sequence[int], dtype: DType, name: str = ""
+    ) -> Tensor:
+        """Append an operation; its result is called after the node at hand, with `name` behind it."""
+        if _is_misread(operator, inputs[0]) and self._is_sliced(inputs[0]):
+            whole = self.emit(Clamp(*_RANGES[inputs[0].dtype]), inputs[:1], inputs[0].shape, inputs[0].dtype, "part")
+            inputs = (whole, *inputs[1:])
+        made = self.graph.add(operator, inputs, shape, dtype, f"{self.name}.{name}" if name else self.name)
+        self._producers[made.name] = self.graph.operations[-1]
+        if self.origin:
+            self.handles[made.name] = self.origin
+        return made
+
+    def _is_sliced(self, tensor: Tensor) -> bool:
+        made = self.producer(tensor)
+        while made is not None and isinstance(made.operator, Reshape):
+            made = self.producer(made.inputs[0])
+        return made is not None and isinstance(made.operator, Slice)
+
+    def producer(self, tensor: Tensor) -> Operation | None:
+        """The operation that made a tensor; None for inputs and constants."""
+        return self._producers.get(tensor.name)
+
+    def finish(self) -> Graph:
+        """The graph without operations whose results nobody reads."""
+        used = set(map(id, self.graph.outputs))
+        kept = []
+        for operation in reversed(self.graph.operations):
+            if id(operation.output) in used:
+                used.update(map(id, operation.inputs))
+                kept.append(operation)
+        self.graph.operations[:] = reversed(kept)
+        self.graph.verify()
+        return self.graph
+
+    def sizes(self, values: Sequence[int]) -> Tensor:
+        """A list of sizes as an operand."""
+        return self.graph.constant(list(values), DType.SHAPE)
+
+    def number(self, value: int, dtype: DType = DType.INT8) -> Tensor:
+        """One integer as an operand: a zero point, say."""
+        return self.graph.constant([value], dtype)
+
+    def rescaled(
+        self,
+        tensor: Tensor,
+        scales: Sequence[float],
+        *,
+        zero_point: int = 0,
+        output_zero: int = 0,
+        dtype: DType = DType.INT32,
+        name: str = "",
+    ) -> Tensor:
+        """(integer - zero_point) * scale + output_zero; one scale, or one for each index of the last axis.
+
+        A constant is computed at once.
+        """
+        if len(set(scales)) == 1:
+            scales = scales[:1]
+        multipliers, shifts = multipliers_and_shifts(scales)
+        if tensor.data is not None:
+            data = rescale(
+                tensor.data, multipliers, shifts, input_zero=zero_point, output_zero=output_zero, dtype=dtype
+            )
+            return self.graph.constant(data, dtype, f"{tensor.name}.rescaled")
+        operands = (
+            self.graph.constant(multipliers, DType.INT32),
+            self.graph.constant(shifts, DType.INT8),
+            self.number(zero_point, tensor.dtype),
+            self.number(output_zero, dtype),
+        )
+        operator = Rescale(per_channel=len(scales) > 1)
+        return self.emit(operator, (tensor, *operands), tensor.shape, dtype, name)
+
+    def stored_as(self, sums: Tensor, scales: Sequence[float], result: Result) -> Tensor:
+        """int32 sums, in steps of `scales`, as the integers of a result."""
+        target = result.scale
+        steps = [scale / target.scale for scale in scales]
+        made = self.rescaled(sums, steps, output_zero=target.zero_point, dtype=target.dtype)
+        return self.clamped(made, result)
+
+    def clamped(self, tensor: Tensor, result: Result) -> Tensor:
+        """Within the bounds of a result, where saturation does not do it."""
+        if result.low <= -128 and result.high >= 127:
+            return tensor
+        return self.emit(Clamp(result.low, result.high), (tensor,), tensor.shape, tensor.dtype)
+
+    def requantized(self, tensor: Tensor, before: Scale, result: Result) -> Tensor:
+        """The same numbers as the integers of a result; the tensor itself if these are the same."""
+        if before == result.scale:
+            return self.clamped(tensor, result)
+        step, after = before.scale / result.scale.scale, result.scale
+        made = self.rescaled(
+            tensor, [step], zero_point=before.zero_point, output_zero=after.zero_point, dtype=after.dtype
+        )
+        return self.clamped(made, result)
+
+    def reshaped(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """The same elements, in the same order, in another shape."""
+        if tuple(shape) == tensor.shape:
+            return tensor
+        if tensor.data is not None:
+            return self.graph.constant(tensor.data.reshape(shape), tensor.dtype, tensor.name)
+        return self.emit(Reshape(), (tensor, self.sizes(shape)), shape, tensor.dtype, "view")
+
+    def transposed(self, tensor: Tensor, perms: Sequence[int]) -> Tensor:
+        """The elements of a tensor moved, once for each order."""
+        if not moves_elements(tensor.shape, perms):
+            return self.reshaped(tensor, [tensor.shape[axis] for axis in perms])
+        key = id(tensor), tuple(perms)
+        if key not in self._moved:
+            self._moved[key] = self._transposed(tensor, tuple(perms))
+        return self._moved[key]
+
+    def _transposed(self, tensor: Tensor, perms: tuple[int, ...]) -> Tensor:
+        shape = tuple(tensor.shape[axis] for axis in perms)
+        if tensor.data is not None:
+            return self.graph.constant(tensor.data.transpose(perms), tensor.dtype, tensor.name)
+        sizes, axes = merged(tensor.shape, perms)
+
+        def joined(b: Builder, x: Tensor) -> Tensor:
+            """Axes that stay neighbours as one: fewer steps for Vela, in most cases."""
+            moved = b.emit(
+                Transpose(axes), (b.reshaped(x, sizes),), [sizes[axis] for axis in axes], x.dtype, "transpose"
+            )
+            return b.reshaped(moved, shape)
+
+        def plain(b: Builder, x: Tensor) -> Tensor:
+            return b.emit(Transpose(perms), (x,), shape, x.dtype, "transpose")
+
+        ways = [plain] if sizes == tensor.shape else [joined, plain]
+        return self.cheapest(tensor, ways, ("transpose", perms))
+
+    def tabled(self, tensor: Tensor, entries: Sequence[int] | Array, name: str = "", table: str = "table") -> Tensor:
+        """Each int8 value replaced by one of 256 entries.
+
+        It is done before what only moves the values: Vela (5.1) gives the table of a transpose no place on small U55s.
+        """
+        moves = []
+        made = self.producer(tensor)
+        while made is not None and isinstance(made.operator, Reshape | Transpose):
+            moves.append(made)
+            tensor = made.inputs[0]
+            made = self.producer(tensor)
+        operand = self.graph.constant(entries, DType.INT8, f"{self.name}.{table}")
+        tensor = self.emit(Table(), (tensor, operand), tensor.shape, DType.INT8, name)
+        for move in reversed(moves):
+            operands, shape = (tensor, *move.inputs[1:]), move.output.shape
+            tensor = self.emit(move.operator, operands, shape, DType.INT8, "moved")
+        return tensor
+
+    def sliced(self, tensor: Tensor, start: Sequence[int], size: Sequence[int]) -> Tensor:
+        """A block of a tensor."""
+        if tuple(size) == tensor.shape:
+            return tensor
+        return self.emit(Slice(), (tensor, self.sizes(start), self.sizes(size)), size, tensor.dtype, "slice")
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def stored(self, value: Value, order: Sequence[int]) -> Tensor:
+        """The tensor of a value with its axes in that order."""
+        return self.transposed(value.tensor, [value.order.index(axis) for axis in order])
+
+    def contiguous(self, value: Value) -> Tensor:
+        """The tensor of a value as the program has it."""
+        return self.stored(value, range(len(value.order)))
+
+    def view(self, value: Value, shape: Sequence[int]) -> Value:
+        """The value in another shape. Axes that only stay, are joined or are cut may lie in any order."""
+        groups = blocks(value.shape, shape)
+        if all(_lies_together(value.order, left) for left, _ in groups):
+            # In the order in which the groups lie; those without old axes, of size 1, come last.
+            found = sorted(groups, key=lambda group: value.order.index(group[0][0]) if group[0] else len(value.order))
+            order = tuple(axis for _, right in found for axis in right)
+            return Value(self.reshaped(value.tensor, [shape[axis] for axis in order]), order)
+        return Value.dense(self.reshaped(self.contiguous(value), shape))
+
+
+def _is_misread(operator: Operator, x: Tensor) -> bool:
+    """Whether Vela (5.1) forgets the padding in front if the input is a slice, which it reads where it lies.
+
+    So it does for several samples, and for transposed convolutions, which pad by themselves; and it refuses to resize a
+    slice. A clamp in between that changes nothing keeps it from that.
+    """
+    if isinstance(operator, TransposeConv2d | Resize):
+        return True
+    padded = isinstance(operator, Conv2d | DepthwiseConv2d | MaxPool2d | AvgPool2d) and any(operator.pad)
+    return padded and x.shape[0] > 1
+
+
+def _lies_together(order: Sequence[int], axes: Sequence[int]) -> bool:
+    """Whether neighbouring axes of the program are neighbours, in the same order, where they lie."""
+    if len(axes) < 2:
+        return True
+    first = order.index(axes[0])
+    return list(order[first : first + len(axes)]) == list(axes)
+
+
+class Lowering(Builder):
+    """A `Builder` that knows the program it lowers."""
+
+    def __init__(self, view: ProgramView, family: str, estimate: Estimate | None) -> None:
+        super().__init__(view.method, family, estimate)
+        self.view_of_program = view
+        self._values: dict[Node, Value] = {}
+
+    def begin(self, name: str, nodes: Sequence[Node]) -> None:
+        """Tell what is lowered next."""
+        self.name = name
+        handles = (node.meta.get("debug_handle") for node in nodes)
+        self.origin = tuple(dict.fromkeys(handle for handle in handles if handle))
+
+    def define(self, node: Node, value: Value) -> None:
+        """Record the integers of a node. Raises LoweringError if the shape is not the node's."""
+        wanted = tuple(node.meta["val"].shape)
+        if value.shape != wanted:
+            raise LoweringError(f"was lowered to shape {value.shape}, not {wanted}", where=describe_node(node))
+        self._values[node] = value
+
+    def integers(self, node: Node) -> Value:
+        """The integers behind a dequantize, or of a node that is integers itself."""
+        if operator_name(node) in DEQUANTIZE:
+            node = node.args[0]  # type: ignore[assignment]
+        found = self._values.get(node)
+        if found is None:
+            data = self.view_of_program.constant(node)
+            if data is None:
+                raise LoweringError("is used before it is lowered", where=describe_node(node))
+            tensor = self.graph.constant(data.detach().numpy(), INTEGERS[data.dtype], node.name)
+            found = self._values[node] = Value.dense(tensor)
+        return found
+
+    def scale(self, node: Node) -> Scale:
+        """The scale and zero point of a quantize or dequantize with one of each."""
+        found = self.quantization(node)
+        if isinstance(found.scale, torch.Tensor) or isinstance(found.zero_point, torch.Tensor):
+            raise LoweringError("has a scale for each channel", where=describe_node(node))
+        return Scale(float(found.scale), int(found.zero_point), INTEGERS[found.dtype])
+
+    def quantization(self, node: Node) -> Quantization:
+        """What a quantize or dequantize says."""
+        found = quantization_of(node, self.view_of_program)
+        if found is None:
+            raise LoweringError("is not quantized", where=describe_node(node))
+        return found
+
+    def numbers(self, node: Any) -> Array | None:
+        """A constant as numbers, double precision: a float one, or what is dequantized from integers; None for None."""
+        if node is None:
+            return None
+        data = self.view_of_program.constant(node)
+        if data is not None:
+            return data.detach().double().numpy()
+        data = self.view_of_program.constant(node.args[0]) if operator_name(node) in DEQUANTIZE else None
+        if data is None:
+            raise LoweringError("is no constant", where=describe_node(node))
+        found = self.quantization(node)
+        scale, zero = (
+            item.detach().double().numpy() if isinstance(item, torch.Tensor) else np.float64(item)
+            for item in (found.scale, found.zero_point)
+        )
+        if found.axis is not None:
+            sizes = [1] * data.dim()
+            sizes[found.axis] = -1
+            scale, zero = scale.reshape(sizes), zero.reshape(sizes)
+        numbers: Array = (data.numpy().astype(np.float64) - zero) * scale
+        return numbers
+
+
+def count(shape: Sequence[int]) -> int:
+    """Elements of a shape."""
+    return math.prod(shape)
+
+
+#: Lowers the operator of a unit: `node` is the operator, `result` how what it gives is stored.
+Emitter = Callable[[Lowering, "Node", Result], Value]

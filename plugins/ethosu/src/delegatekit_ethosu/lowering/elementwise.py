@@ -1,0 +1,154 @@
+"""Arithmetic of two tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from delegatekit_api import argument
+
+from ..layout import Value
+from ..tosa import Add, DType, Maximum, Minimum, Mul, Operator, Sub, Tensor
+from .context import Emitter, Lowering, Result, Scale
+from .functions import looked_up
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+#: Sums of two int8 have so many bits below the larger operand's step.
+_HEADROOM = 1 << 20
+#: 1, for factors of 16 bits with a sign.
+_UNIT = (1 << 15) - 1
+
+
+def _sum(operator: Operator) -> Emitter:
+    def lower(b: Lowering, node: Node, result: Result) -> Value:
+        """Both operands in steps that are a part of the larger one's, and the sum in steps of the result."""
+        (left, right), scales, order = _operands(b, node)
+        step = 2 * max(scale.scale for scale in scales) / _HEADROOM
+        sides = [
+            b.rescaled(tensor, [scale.scale / step], zero_point=scale.zero_point, name="operand")
+            for tensor, scale in zip((left, right), scales, strict=True)
+        ]
+        sums = b.emit(operator, sides, _broadcast(left, right), DType.INT32, "sum")
+        return Value(b.stored_as(sums, [step], result), order)
+
+    return lower
+
+
+def _product(b: Lowering, node: Node, result: Result) -> Value:
+    (left, right), scales, order = _operands(b, node)
+    sides = [
+        b.rescaled(tensor, [1.0], zero_point=scale.zero_point, name="operand")
+        for tensor, scale in zip((left, right), scales, strict=True)
+    ]
+    products = b.emit(Mul(), (*sides, b.number(0)), _broadcast(left, right), DType.INT32, "product")
+    return Value(b.stored_as(products, [scales[0].scale * scales[1].scale], result), order)
+
+
+def _extreme(operator: Operator) -> Emitter:
+    def lower(b: Lowering, node: Node, result: Result) -> Value:
+        (left, right), scales, order = _operands(b, node)
+        shape = _broadcast(left, right)
+        if scales[0] == scales[1]:
+            chosen = b.emit(operator, (left, right), shape, scales[0].dtype, "chosen")
+            return Value(b.requantized(chosen, scales[0], result), order)
+        step = max(scale.scale for scale in scales) / _HEADROOM
+        sides = [
+            b.rescaled(tensor, [scale.scale / step], zero_point=scale.zero_point, name="operand")
+            for tensor, scale in zip((left, right), scales, strict=True)
+        ]
+        chosen = b.emit(operator, sides, shape, DType.INT32, "chosen")
+        return Value(b.stored_as(chosen, [step], result), order)
+
+    return lower
+
+
+def _quotient(b: Lowering, node: Node, result: Result) -> Value:
+    """a * (1 / b), the reciprocals from a table: as large as they get, but for 1 / 0."""
+    (left, right), scales, order = _operands(b, node)
+    before = scales[1]
+    points = (np.arange(-128, 128) - before.zero_point) * before.scale
+    largest = 1 / before.scale
+    with np.errstate(divide="ignore"):
+        wanted = np.where(points == 0, largest, 1 / np.where(points == 0, 1, points)) / largest
+    reciprocals = looked_up(b, right, wanted * _UNIT, "reciprocal")
+    side = b.rescaled(left, [1.0], zero_point=scales[0].zero_point, name="operand")
+    products = b.emit(Mul(), (side, reciprocals, b.number(0)), _broadcast(left, right), DType.INT32, "product")
+    return Value(b.stored_as(products, [scales[0].scale * largest / _UNIT], result), order)
+
+
+def _gated(b: Lowering, node: Node, result: Result) -> Value:
+    """The first half of an axis times the sigmoid of the second."""
+    operand = argument(node, "self")
+    value, scale = b.integers(operand), b.scale(operand)
+    place = value.stored_axis(argument(node, "dim") % len(value.order))
+    shape = list(value.tensor.shape)
+    shape[place] //= 2
+    start = [shape[place] if axis == place else 0 for axis in range(len(shape))]
+    left, right = b.sliced(value.tensor, [0] * len(shape), shape), b.sliced(value.tensor, start, shape)
+    points = (np.arange(-128, 128) - scale.zero_point) * scale.scale
+    gates = looked_up(b, right, _UNIT / (1 + np.exp(-points)), "gate")
+    side = b.rescaled(left, [1.0], zero_point=scale.zero_point, name="operand")
+    products = b.emit(Mul(), (side, gates, b.number(0)), shape, DType.INT32, "product")
+    return Value(b.stored_as(products, [scale.scale / _UNIT], result), value.order)
+
+
+def _sloped(b: Lowering, node: Node, result: Result) -> Value:
+    """The positive part, and the negative one times a slope for each channel."""
+    operand, weight = argument(node, "self"), argument(node, "weight")
+    value, scale = b.integers(operand), b.scale(operand)
+    slopes = b.numbers(weight)
+    assert slopes is not None
+    largest = max(float(np.abs(slopes).max()), 1.0)
+    sizes = [1] * len(value.order)
+    if slopes.size > 1:
+        sizes[value.stored_axis(1)] = slopes.size
+    factors = b.graph.constant(np.rint(slopes.reshape(sizes) / largest * _UNIT), DType.INT32, f"{b.name}.slopes")
+    zero = b.graph.constant(np.zeros([1] * len(sizes)), DType.INT32)
+    shape = value.tensor.shape
+    side = b.rescaled(value.tensor, [1.0], zero_point=scale.zero_point, name="operand")
+    positive = b.emit(Maximum(), (side, zero), shape, DType.INT32, "positive")
+    negative = b.emit(Minimum(), (side, zero), shape, DType.INT32, "negative")
+    sloped = b.emit(Mul(), (negative, factors, b.number(0)), shape, DType.INT32, "sloped")
+    whole = b.rescaled(positive, [_UNIT / largest], name="positive")
+    sums = b.emit(Add(), (whole, sloped), shape, DType.INT32, "sum")
+    return Value(b.stored_as(sums, [scale.scale * largest / _UNIT], result), value.order)
+
+
+def _operands(b: Lowering, node: Node) -> tuple[tuple[Tensor, Tensor], tuple[Scale, Scale], tuple[int, ...]]:
+    """Both operands, of equal rank and stored in one order, what they stand for, and the order."""
+    nodes = argument(node, "self"), argument(node, "other")
+    rank = len(node.meta["val"].shape)
+    values = [_ranked(b, b.integers(item), rank) for item in nodes]
+    # The order of the one that has more to move.
+    leader = max(values, key=lambda value: (value.tensor.data is None, value.tensor.size))
+    left, right = (b.stored(value, leader.order) for value in values)
+    return (left, right), (b.scale(nodes[0]), b.scale(nodes[1])), leader.order
+
+
+def _ranked(b: Lowering, value: Value, rank: int) -> Value:
+    """The value with further axes of size 1 in front."""
+    missing = rank - len(value.order)
+    if not missing:
+        return value
+    tensor = b.reshaped(value.tensor, (*[1] * missing, *value.tensor.shape))
+    return Value(tensor, (*range(missing), *(axis + missing for axis in value.order)))
+
+
+def _broadcast(left: Tensor, right: Tensor) -> Sequence[int]:
+    return [max(pair) if 0 not in pair else 0 for pair in zip(left.shape, right.shape, strict=True)]
+
+
+EMITTERS: dict[str, Emitter] = {
+    "aten.add.Tensor": _sum(Add()),
+    "aten.sub.Tensor": _sum(Sub()),
+    "aten.mul.Tensor": _product,
+    "aten.div.Tensor": _quotient,
+    "aten.glu.default": _gated,
+    "aten.prelu.default": _sloped,
+    "aten.maximum.default": _extreme(Maximum()),
+    "aten.minimum.default": _extreme(Minimum()),
+}

@@ -1,0 +1,137 @@
+"""Functions of single values: whatever PyTorch makes of the 256 numbers that an int8 tensor can hold, as one table."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+from torch.fx.node import map_arg
+
+from delegatekit_api import argument, operator_name
+from delegatekit_api.quantization import DEQUANTIZE
+
+from ..layout import Value
+from ..tosa import Add, DType, Tensor
+from ..tosa.types import Array
+from ..units import CLAMPS, Unit
+from .context import Lowering, Result, Scale
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+#: Operators that make each value of its own operand's value, or of those of two tensors of one shape.
+POINTWISE: Final = (
+    CLAMPS
+    | {
+        f"aten.{name}.default"
+        for name in (
+            *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "expm1"),
+            *(
+                "floor",
+                "log",
+                "log1p",
+                "log2",
+                "log10",
+                "neg",
+                "reciprocal",
+                "round",
+                "rsqrt",
+                "sigmoid",
+                "sign",
+                "sin",
+            ),
+            *("sinh", "sqrt", "square", "tan", "tanh", "trunc", "silu", "gelu", "hardswish", "hardsigmoid", "mish"),
+            *("softplus", "log_sigmoid", "elu", "celu", "leaky_relu", "threshold", "hardshrink", "softshrink"),
+            *("maximum", "minimum"),
+        )
+    }
+    | {
+        f"aten.{name}"
+        for name in (
+            *(
+                "add.Tensor",
+                "sub.Tensor",
+                "mul.Tensor",
+                "div.Tensor",
+                "add.Scalar",
+                "sub.Scalar",
+                "mul.Scalar",
+                "div.Scalar",
+            ),
+            *("rsub.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor"),
+        )
+    }
+)
+
+
+def lower_function(b: Lowering, unit: Unit, after: Scale, result: Node) -> Value:
+    """The table of a unit. Bounds are in the function already."""
+    operand = next(node for node in unit.operands if b.view_of_program.constant(node.args[0]) is None)
+    value, before = b.integers(operand), b.scale(operand)
+    if _is_clamp(unit) and before == after:
+        low, high = clamp_bounds(unit.inner[-1], after)
+        return Value(b.clamped(value.tensor, Result(after, low, high)), value.order)
+    return Value(b.tabled(value.tensor, table_of(b, unit, result)), value.order)
+
+
+def _is_clamp(unit: Unit) -> bool:
+    return len(unit.inner) == 1 and operator_name(unit.inner[0]) in CLAMPS
+
+
+def table_of(b: Lowering, unit: Unit, result: Node) -> Array:
+    """The result for each of the integers from -128 to 127: the program's own operators compute it."""
+    known: dict[Any, Any] = {}
+    integers = torch.arange(-128, 128).to(torch.int8)
+
+    def value(node: Any) -> Any:
+        if node in known:
+            return known[node]
+        data = b.view_of_program.constant(node)
+        return integers if data is None else data.reshape(())
+
+    with torch.no_grad():
+        for node in (*unit.operands, *unit.inner, result):
+            arguments, keywords = map_arg((node.args, node.kwargs), value)
+            known[node] = node.target(*arguments, **keywords)  # type: ignore[operator]
+            if operator_name(node) in DEQUANTIZE and b.view_of_program.constant(node.args[0]) is not None:
+                known[node] = known[node].reshape(())
+    entries: Array = known[result].numpy().astype(np.int8)
+    return entries
+
+
+def looked_up(b: Lowering, tensor: Tensor, values: Array, name: str) -> Tensor:
+    """Integers of up to 16 bits (-32768 to 65535) for the 256 values of int8, as int32.
+
+    Tables give eight bits: one has the higher ones, another the lower.
+    """
+    points = np.rint(values).astype(np.int64)
+    low, high = int(points.min()), int(points.max())
+    offset = 0 if low >= 0 else 1 << 15
+    bits = 16 if offset else max(9, high.bit_length())
+    points = points + offset
+    step = bits - 8
+    parts = []
+    for part, scale in ((points >> step, 1 << step), (points & (1 << step) - 1, 1)):
+        found = b.tabled(tensor, part - 128, name, f"{name}.table")
+        # Half of the offset is a zero point: -128 stands for the smallest.
+        zero = 0 if offset and scale > 1 else -128
+        parts.append(b.rescaled(found, [float(scale)], zero_point=zero, name=name))
+    return b.emit(Add(), parts, tensor.shape, DType.INT32, name)
+
+
+def clamp_bounds(node: Node, scale: Scale) -> tuple[int, int]:
+    """The integers that a clamp's bounds become: rounding keeps order, so that integers can be clamped instead."""
+    low, high = _bounds(node)
+    bounds = torch.tensor([low, high], dtype=torch.float32)
+    rounded = torch.clamp(torch.round(bounds * (1.0 / scale.scale)) + scale.zero_point, -128, 127)
+    return int(rounded[0]), int(rounded[1])
+
+
+def _bounds(node: Node) -> tuple[float, float]:
+    if operator_name(node) == "aten.relu.default":
+        return 0.0, math.inf
+    low, high = ("min_val", "max_val") if "hardtanh" in operator_name(node) else ("min", "max")
+    given = argument(node, low), argument(node, high)
+    return -math.inf if given[0] is None else given[0], math.inf if given[1] is None else given[1]

@@ -1,0 +1,208 @@
+"""Operators that only move values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from delegatekit_api import argument
+
+from ..layout import Value
+from ..tosa import Concat, Pad, Reverse, Tensor, Tile
+from .context import Emitter, Lowering, Result, Scale
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+
+def _source(b: Lowering, node: Node) -> tuple[Value, Scale]:
+    operand: Any = node.args[0]
+    return b.integers(operand), b.scale(operand)
+
+
+def _moved(b: Lowering, value: Value, before: Scale, result: Result) -> Value:
+    """A value that was moved, as the result wants it."""
+    return Value(b.requantized(value.tensor, before, result), value.order)
+
+
+def _axis(dim: int, rank: int) -> int:
+    return dim + rank if dim < 0 else dim
+
+
+def _view(b: Lowering, node: Node, result: Result) -> Value:
+    value, before = _source(b, node)
+    return _moved(b, b.view(value, tuple(node.meta["val"].shape)), before, result)
+
+
+def _permute(b: Lowering, node: Node, result: Result) -> Value:
+    value, before = _source(b, node)
+    dims = [_axis(dim, len(value.order)) for dim in argument(node, "dims")]
+    return _moved(b, value.permuted(dims), before, result)
+
+
+def _slice(b: Lowering, node: Node, result: Result) -> Value:
+    value, before = _source(b, node)
+    axis, start, step = _axis(argument(node, "dim"), len(value.order)), argument(node, "start"), argument(node, "step")
+    size, count = value.shape[axis], node.meta["val"].shape[axis]
+    start = 0 if start is None else start + size if start < 0 else start
+    place = value.stored_axis(axis)
+    if step == 1:
+        return _moved(b, _part(b, value, place, start, count), before, result)
+    # Every step-th: rows of step elements, of which the first one is kept.
+    tensor = value.tensor
+    rows = min(count, (size - start) // step)
+    parts = []
+    if rows:
+        taken = _part(b, value, place, start, rows * step).tensor
+        shape = list(tensor.shape)
+        cut = b.reshaped(taken, (*shape[:place], rows, step, *shape[place + 1 :]))
+        sizes = [*shape[:place], rows, 1, *shape[place + 1 :]]
+        first = b.sliced(cut, [0] * len(sizes), sizes)
+        parts.append(b.reshaped(first, (*shape[:place], rows, *shape[place + 1 :])))
+    if rows < count:
+        parts.append(_part(b, value, place, start + rows * step, 1).tensor)
+    return _moved(b, Value(_joined(b, parts, place), value.order), before, result)
+
+
+def _part(b: Lowering, value: Value, place: int, start: int, count: int) -> Value:
+    """Neighbours along a stored axis."""
+    starts, sizes = [0] * len(value.order), list(value.tensor.shape)
+    starts[place], sizes[place] = start, count
+    return Value(b.sliced(value.tensor, starts, sizes), value.order)
+
+
+def _joined(b: Lowering, parts: list[Tensor], place: int) -> Tensor:
+    if len(parts) == 1:
+        return parts[0]
+    shape = list(parts[0].shape)
+    shape[place] = sum(part.shape[place] for part in parts)
+    return b.emit(Concat(place), parts, shape, parts[0].dtype, "joined")
+
+
+def _select(b: Lowering, node: Node, result: Result) -> Value:
+    value, before = _source(b, node)
+    axis = _axis(argument(node, "dim"), len(value.order))
+    index = argument(node, "index")
+    index = index + value.shape[axis] if index < 0 else index
+    part = _part(b, value, value.stored_axis(axis), index, 1)
+    return _moved(b, b.view(part, tuple(node.meta["val"].shape)), before, result)
+
+
+def _cat(b: Lowering, node: Node, result: Result) -> Value:
+    nodes = [item for item in argument(node, "tensors") if item.meta["val"].numel()]
+    values = [b.integers(item) for item in nodes]
+    axis = _axis(argument(node, "dim"), len(node.meta["val"].shape))
+    leader = max(values, key=lambda value: (value.tensor.data is None, value.tensor.size))
+    plain = Result(result.scale)
+    parts = [
+        b.requantized(b.stored(value, leader.order), b.scale(item), plain)
+        for value, item in zip(values, nodes, strict=True)
+    ]
+    made = _joined(b, parts, leader.stored_axis(axis))
+    return Value(b.clamped(made, result), leader.order)
+
+
+def _pad(b: Lowering, node: Node, result: Result) -> Value:
+    value, before = _source(b, node)
+    rank, given = len(value.order), argument(node, "pad")
+    amounts = [(0, 0)] * rank
+    for place in range(len(given) // 2):
+        amounts[rank - 1 - place] = given[2 * place], given[2 * place + 1]
+    for axis, pair in enumerate(amounts):  # negative: cut off
+        front, behind = (max(0, -amount) for amount in pair)
+        if front or behind:
+            value = _part(b, value, value.stored_axis(axis), front, value.shape[axis] - front - behind)
+    stored = [max(0, amount) for axis in value.order for amount in amounts[axis]]
+    value = Value(b.requantized(value.tensor, before, Result(result.scale)), value.order)
+    if any(stored):
+        after = result.scale
+        filler = round((argument(node, "value") or 0) / after.scale) + after.zero_point
+        operands = (value.tensor, b.sizes(stored), b.number(min(127, max(-128, filler)), after.dtype))
+        sizes = zip(value.tensor.shape, stored[::2], stored[1::2], strict=True)
+        made = b.emit(Pad(), operands, [sum(size) for size in sizes], after.dtype, "pad")
+        value = Value(made, value.order)
+    return Value(b.clamped(value.tensor, result), value.order)
+
+
+def _expand(b: Lowering, node: Node, result: Result) -> Value:
+    value, before = _source(b, node)
+    shape = tuple(node.meta["val"].shape)
+    value = b.view(value, (*[1] * (len(shape) - len(value.order)), *value.shape))
+    return _moved(
+        b, _tiled(b, value, [new // old for old, new in zip(value.shape, shape, strict=True)]), before, result
+    )
+
+
+def _repeat(b: Lowering, node: Node, result: Result) -> Value:
+    value, before = _source(b, node)
+    repeats = argument(node, "repeats")
+    value = b.view(value, (*[1] * (len(repeats) - len(value.order)), *value.shape))
+    return _moved(b, _tiled(b, value, repeats), before, result)
+
+
+def _tiled(b: Lowering, value: Value, repeats: list[int]) -> Value:
+    stored = [repeats[axis] for axis in value.order]
+    if all(times == 1 for times in stored):
+        return value
+    shape = [size * times for size, times in zip(value.tensor.shape, stored, strict=True)]
+    tensor = b.emit(Tile(), (value.tensor, b.sizes(stored)), shape, value.tensor.dtype, "tile")
+    return Value(tensor, value.order)
+
+
+def _flip(b: Lowering, node: Node, result: Result) -> Value:
+    value, before = _source(b, node)
+    for dim in argument(node, "dims"):
+        axis = _axis(dim, len(value.order))
+        value = _reversed(b, value, axis)
+    return _moved(b, value, before, result)
+
+
+def _reversed(b: Lowering, value: Value, axis: int) -> Value:
+    """Backwards along one axis, as height of an image of one row's width: the NPU turns H and W only."""
+    place = value.stored_axis(axis)
+    shape = value.tensor.shape
+    outer, inner = 1, 1
+    for size in shape[:place]:
+        outer *= size
+    for size in shape[place + 1 :]:
+        inner *= size
+    image = b.reshaped(value.tensor, (1, outer, shape[place], inner))
+    turned = b.emit(Reverse(2), (image,), image.shape, image.dtype, "reverse")
+    return Value(b.reshaped(turned, shape), value.order)
+
+
+def _pixel_shuffle(b: Lowering, node: Node, result: Result) -> Value:
+    value, before = _source(b, node)
+    factor = argument(node, "upscale_factor")
+    *outer, channels, high, wide = value.shape
+    rank, count = len(outer), channels // factor**2
+    cut = b.view(value, (*outer, count, factor, factor, high, wide))
+    dims = (*range(rank), rank, rank + 3, rank + 1, rank + 4, rank + 2)
+    return _moved(b, b.view(cut.permuted(dims), (*outer, count, high * factor, wide * factor)), before, result)
+
+
+def _pixel_unshuffle(b: Lowering, node: Node, result: Result) -> Value:
+    value, before = _source(b, node)
+    factor = argument(node, "downscale_factor")
+    *outer, channels, high, wide = value.shape
+    rank = len(outer)
+    cut = b.view(value, (*outer, channels, high // factor, factor, wide // factor, factor))
+    dims = (*range(rank), rank, rank + 2, rank + 4, rank + 1, rank + 3)
+    shape = (*outer, channels * factor**2, high // factor, wide // factor)
+    return _moved(b, b.view(cut.permuted(dims), shape), before, result)
+
+
+EMITTERS: dict[str, Emitter] = {
+    "aten.view_copy.default": _view,
+    "aten.unsqueeze_copy.default": _view,
+    "aten.squeeze_copy.dims": _view,
+    "aten.permute_copy.default": _permute,
+    "aten.slice_copy.Tensor": _slice,
+    "aten.select_copy.int": _select,
+    "aten.cat.default": _cat,
+    "aten.constant_pad_nd.default": _pad,
+    "aten.expand_copy.default": _expand,
+    "aten.repeat.default": _repeat,
+    "aten.flip.default": _flip,
+    "aten.pixel_shuffle.default": _pixel_shuffle,
+    "aten.pixel_unshuffle.default": _pixel_unshuffle,
+}

@@ -1,0 +1,113 @@
+"""Softmax over rows of int8, in integers.
+
+Look-up tables give eight bits; two of them, for the higher and the lower bits, give exponentials and reciprocals of
+15. The sum of a row is brought to 1 to 2 by its leading zeros, so that its reciprocal has the same relative error for
+rows of any length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from delegatekit_api import argument
+
+from ..layout import Value
+from ..tosa import (
+    Add,
+    ArithmeticRightShift,
+    Clz,
+    DType,
+    LogicalLeftShift,
+    Mul,
+    ReduceMax,
+    ReduceSum,
+    Sub,
+    Tensor,
+)
+from ..tosa.types import Array
+from .context import Emitter, Lowering, Result
+from .functions import looked_up
+from .reduction import rows_of
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+#: Exponentials, and reciprocals of numbers from 1 to 2, have so many bits.
+_BITS = 15
+#: The sum of a row, brought to the same number of bits.
+_SUM_BITS = 30
+#: Logarithms have so many bits behind the point.
+_LOG_BITS = 16
+
+
+def _softmax(b: Lowering, node: Node, result: Result) -> Value:
+    powers, _, total, order, value = _exponentials(b, node)
+    places, mantissa = _normalised(b, total)
+    reciprocal = _function(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m / 256), "reciprocal")
+    products = _binary(b, Mul(), powers, reciprocal, "product", b.number(0))
+    # power / sum = power * reciprocal * 2^(places - 45), and places are 16 at most: 2^29 is 1 here.
+    missing = _binary(b, Sub(), b.graph.constant([[_BITS + 1]], DType.INT32), places, "missing")
+    parts = _binary(b, ArithmeticRightShift(round=True), products, missing, "parts")
+    made = b.stored_as(parts, [2.0 ** (1 - _SUM_BITS)], result)
+    return Value(b.reshaped(made, [value.shape[axis] for axis in order]), order)
+
+
+def _log_softmax(b: Lowering, node: Node, result: Result) -> Value:
+    _, below, total, order, value = _exponentials(b, node)
+    places, mantissa = _normalised(b, total)
+    # ln(sum) = ln(mantissa) + ln(2) * (15 - places)
+    logarithm = _function(b, mantissa, lambda m: np.log(1.5 + m / 256) * (1 << _LOG_BITS), "logarithm", bits=_LOG_BITS)
+    missing = _binary(b, Sub(), b.graph.constant([[_BITS]], DType.INT32), places, "missing")
+    factor = b.graph.constant([[round(float(np.log(2)) * (1 << _LOG_BITS))]], DType.INT32)
+    octaves = _binary(b, Mul(), missing, factor, "octaves", b.number(0))
+    shift = _binary(b, Add(), logarithm, octaves, "shift")
+    scale = b.scale(argument(node, "self")).scale
+    exact = b.rescaled(below, [scale * (1 << _LOG_BITS)], zero_point=127, name="below")
+    difference = _binary(b, Sub(), exact, shift, "difference")
+    made = b.stored_as(difference, [2.0**-_LOG_BITS], result)
+    return Value(b.reshaped(made, [value.shape[axis] for axis in order]), order)
+
+
+def _exponentials(b: Lowering, node: Node) -> tuple[Tensor, Tensor, Tensor, tuple[int, ...], Value]:
+    """exp(x - largest) of each row in int32 and their sum; x - largest as int8, 127 for 0; and the rows' order."""
+    operand = argument(node, "self")
+    value, scale = b.integers(operand), b.scale(operand).scale
+    rows, order = rows_of(b, value, argument(node, "dim"))
+    largest = b.emit(ReduceMax(1), (rows,), (rows.shape[0], 1), rows.dtype, "largest")
+    sides = b.rescaled(rows, [1.0], name="operand"), b.rescaled(largest, [1.0], name="operand")
+    difference = _binary(b, Sub(), *sides, "difference")
+    # From -255 to 0: these are 256 numbers.
+    below = b.rescaled(difference, [1.0], output_zero=127, dtype=DType.INT8, name="below")
+    unit = (1 << _BITS) - 1
+    powers = _function(b, below, lambda m: np.exp((m - 127) * scale) * unit, "power")
+    total = b.emit(ReduceSum(1), (powers,), (rows.shape[0], 1), DType.INT32, "total")
+    return powers, below, total, order, value
+
+
+def _normalised(b: Lowering, total: Tensor) -> tuple[Tensor, Tensor]:
+    """By how many places a sum was shifted to have 31 bits, and the result, from 1 to 2, as 1.5 + int8 / 256."""
+    zeros = b.emit(Clz(), (total,), total.shape, DType.INT32, "zeros")
+    places = _binary(b, Sub(), zeros, b.graph.constant([[1]], DType.INT32), "places")
+    whole = _binary(b, LogicalLeftShift(), total, places, "normal")
+    middle = b.graph.constant([[3 << _SUM_BITS - 1]], DType.INT32)
+    centred = _binary(b, Sub(), whole, middle, "centred")
+    return places, b.rescaled(centred, [2.0 ** (8 - _SUM_BITS)], dtype=DType.INT8, name="mantissa")
+
+
+def _function(b: Lowering, tensor: Tensor, function: Callable[[Array], Array], name: str, bits: int = _BITS) -> Tensor:
+    points = function(np.arange(-128, 128, dtype=np.float64))
+    return looked_up(b, tensor, np.clip(points, 0, (1 << bits) - 1), name)
+
+
+def _binary(b: Lowering, operator: object, left: Tensor, right: Tensor, name: str, *more: Tensor) -> Tensor:
+    shape = [max(pair) for pair in zip(left.shape, right.shape, strict=True)]
+    return b.emit(operator, (left, right, *more), shape, DType.INT32, name)  # type: ignore[arg-type]
+
+
+EMITTERS: dict[str, Emitter] = {
+    "aten._softmax.default": _softmax,
+    "aten._log_softmax.default": _log_softmax,
+}

@@ -1,0 +1,317 @@
+"""Products with constant weights: linear layers and convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import torch
+
+from delegatekit_api import argument
+
+from ..layout import CHANNELS_LAST, ROWS_OF_CHANNELS, Value
+from ..limits import MAX_STRIDE, trailing_pads
+from ..tosa import Concat, Conv2d, DepthwiseConv2d, DType, Operator, Pad, Tensor, TransposeConv2d
+from ..tosa.types import Array
+from .context import Builder, Emitter, Lowering, Result, Scale
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+#: Makes a tensor of sums in int32 and of what one of them stands for in each channel.
+Finish = Callable[[Tensor, Sequence[float]], Tensor]
+
+#: Sums and bias together stay within 32 bits.
+_LARGEST_BIAS: Final = 1 << 30
+
+
+def _weight(b: Lowering, node: Node, channels: int) -> tuple[Array, Array]:
+    """The integers of a weight and the scale of each of its `channels` output channels."""
+    found = b.quantization(node)
+    data = b.view_of_program.constant(node.args[0])
+    assert data is not None
+    scale = found.scale
+    scales = scale.detach().double().numpy() if isinstance(scale, torch.Tensor) else np.array([float(scale)])
+    return data.detach().numpy(), np.broadcast_to(scales, (channels,)).copy()
+
+
+def _bias(numbers: Array | None, scales: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """The bias in steps of `scales` (input times weight), the scales and the weight.
+
+    Where the steps are too small for a bias, the channel's are made larger and its weights smaller: the bias is then so
+    much larger than the products that this changes nothing.
+    """
+    if numbers is None:
+        return np.zeros(1, np.int64), scales, weight
+    numbers = np.broadcast_to(numbers.reshape(-1), scales.shape)
+    coarser = np.maximum(1.0, np.abs(numbers) / scales / _LARGEST_BIAS)
+    if (coarser > 1).any():
+        weight = np.rint(weight / coarser.reshape(-1, *[1] * (weight.ndim - 1))).astype(weight.dtype)
+        scales = scales * coarser
+    return np.rint(numbers / scales).astype(np.int64), scales, weight
+
+
+def _linear(b: Lowering, node: Node, result: Result) -> Value:
+    x, weight = argument(node, "input"), argument(node, "weight")
+    return rows(b, b.integers(x), b.scale(x), weight, b.numbers(argument(node, "bias")), result)
+
+
+def rows(b: Lowering, x: Value, before: Scale, weight: Node, bias: Array | None, result: Result) -> Value:
+    """x (..., I) @ weight (O, I)^T + bias (O): a convolution of one pixel, with the rows along its width."""
+    *outer, inputs = x.shape
+    data, scales = _weight(b, weight, weight.meta["val"].shape[0])
+    count = int(np.prod(outer, dtype=np.int64))
+    flat = b.reshaped(b.contiguous(x), (1, 1, count, inputs))
+    sums, steps = pointwise(b, flat, before, data, scales, bias)
+    made = b.stored_as(sums, steps, result)
+    return Value.dense(b.reshaped(made, (*outer, len(scales))))
+
+
+def pointwise(
+    b: Builder, x: Tensor, before: Scale, weight: Array, scales: Array, bias: Array | None
+) -> tuple[Tensor, list[float]]:
+    """x (N, H, W, I) times weight (O, I), as sums in int32 and what one of them stands for in each channel."""
+    numbers, steps, weight = _bias(bias, scales * before.scale, weight)
+    filters = b.graph.constant(weight.reshape(weight.shape[0], 1, 1, -1), DType.INT8, f"{b.name}.weight")
+    shape = (*x.shape[:3], weight.shape[0])
+    operands = (x, filters, *_rest(b, numbers, before))
+    return b.emit(Conv2d(), operands, shape, DType.INT32, "sums"), [float(step) for step in steps]
+
+
+def _rest(b: Builder, bias: Array, before: Scale) -> tuple[Tensor, ...]:
+    """The further operands of a convolution: bias and zero points."""
+    return (
+        b.graph.constant(bias, DType.INT32, f"{b.name}.bias"),
+        b.number(before.zero_point, before.dtype),
+        b.number(0),
+    )
+
+
+def _convolution(b: Lowering, node: Node, result: Result) -> Value:
+    source, weight = argument(node, "input"), argument(node, "weight")
+    flat = len(source.meta["val"].shape) == 3
+    stride, padding, dilation = (_pair(argument(node, name)) for name in ("stride", "padding", "dilation"))
+    if flat:
+        stride, padding, dilation = (1, stride[1]), (0, padding[1]), (1, dilation[1])
+    x, before = _image(b, b.integers(source), flat), b.scale(source)
+    groups, sizes = argument(node, "groups"), _pair((1, *node.meta["val"].shape[2:])[-2:])
+    data, scales = _weight(b, weight, node.meta["val"].shape[1])
+    if flat:
+        data = data[:, :, None]
+    bias = b.numbers(argument(node, "bias"))
+
+    def finish(sums: Tensor, steps: Sequence[float]) -> Tensor:
+        return b.stored_as(sums, steps, result)
+
+    if argument(node, "transposed"):
+        made = _transposed(b, x, before, data, scales, bias, stride, padding, groups, sizes, finish)
+    elif max(stride) > MAX_STRIDE and groups == 1 and dilation == (1, 1):
+        made = _strided(b, x, before, data, scales, bias, stride, padding, sizes, finish)
+    else:
+        possible, further, counts = possible_strides(stride, sizes)
+        x, padding = _unpadded(b, x, before, padding)
+        x, pads = fitted_pads(b, x, data.shape[2:], possible, padding, dilation, counts)
+        made = convolved(b, x, before, data, scales, bias, possible, pads, dilation, groups, counts, finish)
+        made = thinned(b, made, further)
+    if flat:
+        return Value(b.reshaped(made, (made.shape[0], *made.shape[2:])), ROWS_OF_CHANNELS)
+    return Value(made, CHANNELS_LAST)
+
+
+def _pair(setting: Sequence[int]) -> tuple[int, int]:
+    first, *rest = setting
+    return first, rest[0] if rest else first
+
+
+def _image(b: Lowering, x: Value, flat: bool) -> Tensor:
+    """(N, C, H, W), or (N, C, L) as an image of one row, with the channels last."""
+    if not flat:
+        return b.stored(x, CHANNELS_LAST)
+    made = b.stored(x, ROWS_OF_CHANNELS)
+    return b.reshaped(made, (made.shape[0], 1, *made.shape[1:]))
+
+
+def _unpadded(b: Lowering, x: Tensor, before: Scale, padding: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
+    """The input of a pad in front of a convolution, which pads by itself: in front of rows and columns as told, and
+    behind them as its windows need."""
+    made = b.producer(x)
+    if made is None or not isinstance(made.operator, Pad):
+        return x, padding
+    source, amounts, filler = made.inputs
+    assert amounts.data is not None and filler.data is not None
+    batch, _, top, bottom, left, right, *channels = (int(amount) for amount in amounts.data)
+    if filler.data[0] != before.zero_point or any((batch, amounts.data[1], *channels)):
+        return x, padding
+    del bottom, right
+    return source, (padding[0] + top, padding[1] + left)
+
+
+def possible_strides(
+    stride: Sequence[int], sizes: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """Strides that the NPU has, and what is left of larger ones; sizes of the result of the first.
+
+    Along an axis with one window a stride is never made.
+    """
+    needed = [1 if size == 1 else step for step, size in zip(stride, sizes, strict=True)]
+    high, wide = (next(step for step in range(MAX_STRIDE, 0, -1) if want % step == 0) for want in needed)
+    more_high, more_wide = needed[0] // high, needed[1] // wide
+    counts = (sizes[0] - 1) * more_high + 1, (sizes[1] - 1) * more_wide + 1
+    return (high, wide), (more_high, more_wide), counts
+
+
+def thinned(b: Lowering, x: Tensor, steps: tuple[int, int]) -> Tensor:
+    """Every `steps`-th row and column of (N, H, W, C), the first and the last among them."""
+    for axis, step in zip((1, 2), steps, strict=True):
+        if step == 1:
+            continue
+        rows = (x.shape[axis] - 1) // step
+        before, behind = x.shape[:axis], x.shape[axis + 1 :]
+        cut = b.reshaped(b.sliced(x, (0, 0, 0, 0), (*before, rows * step, *behind)), (*before, rows, step, *behind))
+        first = b.reshaped(b.sliced(cut, [0] * 5, (*before, rows, 1, *behind)), (*before, rows, *behind))
+        start = [rows * step if place == axis else 0 for place in range(4)]
+        last = b.sliced(x, start, (*before, 1, *behind))
+        x = b.emit(Concat(axis), (first, last), (*before, rows + 1, *behind), x.dtype, "thinned")
+    return x
+
+
+def fitted_pads(
+    b: Lowering,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    sizes: Sequence[int],
+) -> tuple[Tensor, tuple[int, int, int, int]]:
+    """The input without rows and columns that no window reads, and the padding with which the last windows end."""
+    after = trailing_pads(x.shape[1:3], sizes, kernel, stride, padding, dilation)
+    kept = [size + min(0, more) for size, more in zip(x.shape[1:3], after, strict=True)]
+    x = b.sliced(x, (0, 0, 0, 0), (x.shape[0], *kept, x.shape[3]))
+    (top, left), (bottom, right) = padding, (max(0, more) for more in after)
+    return x, (top, bottom, left, right)
+
+
+def convolved(
+    b: Builder,
+    x: Tensor,
+    before: Scale,
+    weight: Array,
+    scales: Array,
+    bias: Array | None,
+    stride: Sequence[int],
+    pads: tuple[int, int, int, int],
+    dilation: Sequence[int],
+    groups: int,
+    sizes: Sequence[int],
+    finish: Finish,
+) -> Tensor:
+    """x (N, H, W, C) with weight (O, C / groups, KH, KW); `finish` makes the result of the sums of each group."""
+    numbers, steps, weight = _bias(bias, scales * before.scale, weight)
+    settings = {"pad": pads, "stride": tuple(stride), "dilation": tuple(dilation)}
+    if groups == x.shape[3] and groups > 1:
+        kernels = weight.reshape(groups, -1, *weight.shape[2:]).transpose(2, 3, 0, 1)
+        filters = b.graph.constant(kernels, DType.INT8, f"{b.name}.weight")
+        operands = (x, filters, *_rest(b, numbers, before))
+        shape = (x.shape[0], *sizes, weight.shape[0])
+        operator = DepthwiseConv2d(**settings)  # type: ignore[arg-type]
+        return finish(b.emit(operator, operands, shape, DType.INT32, "sums"), list(steps))
+    return _grouped(b, x, before, weight, numbers, steps, Conv2d(**settings), groups, sizes, finish)  # type: ignore[arg-type]
+
+
+def _grouped(
+    b: Builder,
+    x: Tensor,
+    before: Scale,
+    weight: Array,
+    bias: Array,
+    steps: Array,
+    operator: Operator,
+    groups: int,
+    sizes: Sequence[int],
+    finish: Finish,
+) -> Tensor:
+    """One convolution for each group of channels, with weight (O, C / groups, KH, KW), and the results side by side."""
+    each, count = x.shape[3] // groups, weight.shape[0] // groups
+    parts = []
+    for group in range(groups):
+        own = slice(group * count, (group + 1) * count)
+        filters = b.graph.constant(weight[own].transpose(0, 2, 3, 1), DType.INT8, f"{b.name}.weight")
+        part = b.sliced(x, (0, 0, 0, group * each), (*x.shape[:3], each))
+        operands = (part, filters, *_rest(b, bias[own] if len(bias) > 1 else bias, before))
+        sums = b.emit(operator, operands, (x.shape[0], *sizes, count), DType.INT32, "sums")
+        parts.append(finish(sums, list(steps[own])))
+    if groups == 1:
+        return parts[0]
+    return b.emit(Concat(3), parts, (x.shape[0], *sizes, groups * count), parts[0].dtype, "groups")
+
+
+def _strided(
+    b: Lowering,
+    x: Tensor,
+    before: Scale,
+    weight: Array,
+    scales: Array,
+    bias: Array | None,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    sizes: tuple[int, int],
+    finish: Finish,
+) -> Tensor:
+    """Strides that the NPU does not have: pixels of a stride become channels, and the stride 1."""
+    outputs, inputs = weight.shape[:2]
+    blocks = [-(-size // step) for size, step in zip(weight.shape[2:], stride, strict=True)]
+    room = [(count + more - 1) * step for count, more, step in zip(sizes, blocks, stride, strict=True)]
+    kept = [min(size, most - pad) for size, most, pad in zip(x.shape[1:3], room, padding, strict=True)]
+    x = b.sliced(x, (0, 0, 0, 0), (x.shape[0], *kept, x.shape[3]))
+    behind = [want - size - pad for want, size, pad in zip(room, x.shape[1:3], padding, strict=True)]
+    if any((*padding, *behind)):
+        amounts = (0, 0, padding[0], behind[0], padding[1], behind[1], 0, 0)
+        operands = (x, b.sizes(amounts), b.number(before.zero_point, before.dtype))
+        x = b.emit(Pad(), operands, (x.shape[0], *room, x.shape[3]), x.dtype, "pad")
+    batch, (high, wide) = x.shape[0], (size // step for size, step in zip(room, stride, strict=True))
+    x = b.reshaped(x, (batch, high, stride[0], wide, stride[1], inputs))
+    x = b.transposed(x, (0, 1, 3, 2, 4, 5))
+    x = b.reshaped(x, (batch, high, wide, stride[0] * stride[1] * inputs))
+    whole = np.zeros((outputs, inputs, blocks[0] * stride[0], blocks[1] * stride[1]), weight.dtype)
+    whole[:, :, : weight.shape[2], : weight.shape[3]] = weight
+    cut = whole.reshape(outputs, inputs, blocks[0], stride[0], blocks[1], stride[1]).transpose(0, 3, 5, 1, 2, 4)
+    weight = cut.reshape(outputs, -1, *blocks)
+    return convolved(b, x, before, weight, scales, bias, (1, 1), (0, 0, 0, 0), (1, 1), 1, sizes, finish)
+
+
+def _transposed(
+    b: Lowering,
+    x: Tensor,
+    before: Scale,
+    weight: Array,
+    scales: Array,
+    bias: Array | None,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    groups: int,
+    sizes: tuple[int, int],
+    finish: Finish,
+) -> Tensor:
+    """x (N, H, W, C) with weight (C, O / groups, KH, KW)."""
+    inputs, count, *kernel = weight.shape
+    each = inputs // groups
+    weight = weight.reshape(groups, each, count, *kernel).swapaxes(1, 2).reshape(groups * count, each, *kernel)
+    numbers, steps, weight = _bias(bias, scales * before.scale, weight)
+    # What PyTorch pads, TOSA cuts off the result.
+    (top, left), (bottom, right) = (
+        (-pad for pad in padding),
+        (
+            size - (length - 1) * step - window + pad
+            for size, length, step, window, pad in zip(sizes, x.shape[1:3], stride, kernel, padding, strict=True)
+        ),
+    )
+    operator = TransposeConv2d((top, bottom, left, right), stride)
+    return _grouped(b, x, before, weight, numbers, steps, operator, groups, sizes, finish)
+
+
+EMITTERS: dict[str, Emitter] = {
+    "aten.linear.default": _linear,
+    "aten.convolution.default": _convolution,
+}

@@ -1,0 +1,80 @@
+"""The Ethos-U backend: its hooks, and nothing else. Entry point of the group `delegatekit.backends`."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, cast
+
+from delegatekit_api import (
+    ApiVersion,
+    BackendDescription,
+    BackendOptions,
+    DelegateRuntime,
+    Partitioner,
+    PartitionProgram,
+    PreprocessResult,
+    hookimpl,
+)
+
+from .options import EthosUOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from delegatekit_api import QuantizationScheme, TargetInfo
+
+_DISTRIBUTION = "delegatekit-ethosu"
+
+
+@hookimpl
+def describe_backend() -> BackendDescription:
+    """Who the backend is."""
+    return BackendDescription(
+        name="ethosu",
+        delegate_id="EthosUBackend",
+        distribution=_DISTRIBUTION,
+        version=version(_DISTRIBUTION),
+        summary="Arm Ethos-U55, U65 and U85 NPUs (int8)",
+        api_version=ApiVersion(1, 3),
+        options=EthosUOptions,
+    )
+
+
+@hookimpl
+def create_partitioner(options: BackendOptions) -> Partitioner:
+    """The support table as a partitioner."""
+    from .support import EthosUPartitioner
+
+    return EthosUPartitioner(cast(EthosUOptions, options))
+
+
+@hookimpl
+def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
+    """Lower a partition to TOSA, compile it with Vela, pack the result as ExecuTorch's runtime wants it."""
+    from .delegate import make_delegate
+
+    return make_delegate(partition.view, cast(EthosUOptions, options))
+
+
+@hookimpl
+def quantization_schemes() -> Sequence[QuantizationScheme]:
+    """Static int8."""
+    from .quantization import SCHEMES
+
+    return SCHEMES
+
+
+@hookimpl
+def targets() -> Sequence[TargetInfo]:
+    """The accelerators."""
+    from .targets import list_targets
+
+    return list_targets()
+
+
+@hookimpl
+def create_runtime() -> DelegateRuntime:
+    """The compiled program of a U55 on the host, or the TOSA program in Arm's reference model."""
+    from .runtime import EthosURuntime
+
+    return EthosURuntime()

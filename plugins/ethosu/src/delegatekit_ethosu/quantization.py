@@ -1,0 +1,233 @@
+"""What Ethos-U quantizes: its schemes as tables.
+
+Conditions repeat the constraints of the support table that an exported node can break, so that nothing is quantized
+which the NPU would then leave to the CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from delegatekit_api import (
+    MOVING_OPERATORS,
+    PER_CHANNEL,
+    PER_TENSOR,
+    QuantizationRule,
+    QuantizationScheme,
+    RuleCondition,
+    TensorQuantization,
+    argument,
+    dynamic_operand,
+)
+
+from .limits import (
+    adaptive_obstacle,
+    average_obstacle,
+    convolution_obstacle,
+    matrices_obstacle,
+    maximum_obstacle,
+    per_axis,
+    rank_obstacle,
+    resize_obstacle,
+    softmax_obstacle,
+    sum_obstacle,
+    transposed_obstacle,
+)
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_ACTIVATION: Final = TensorQuantization("int8", observer="histogram")
+#: The smallest scale of weights is larger: a bias, in steps of input times weight, must fit into 32 bits.
+_WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=2.0**-20)
+_BIAS: Final = TensorQuantization("int32", symmetric=True)
+
+#: Fused to what comes before: saturation, or two bounds, do them.
+CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
+
+#: Functions of single values: each is one table of 256 results.
+FUNCTIONS: Final = (
+    *("sigmoid", "tanh", "hardswish", "hardsigmoid", "gelu", "silu", "mish", "softplus", "log_sigmoid"),
+    *("elu", "celu", "selu", "leaky_relu", "relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"),
+    *("hardshrink", "softshrink", "threshold"),
+    *("abs", "neg", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "reciprocal"),
+    *("sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf"),
+    *("sign", "floor", "ceil", "round", "trunc"),
+    *("aten.pow.Tensor_Scalar", "aten.rsub.Scalar"),
+)
+_SMALL_WINDOW: Final = 16
+
+
+# -- conditions ------------------------------------------------------------------------------------------------------
+
+
+def _shape(node: Any) -> tuple[Any, ...]:
+    return tuple(node.meta["val"].shape)
+
+
+def _static(node: Node) -> str | None:
+    found = dynamic_operand(node)
+    return None if found is None else f"{found} has a size that changes from call to call"
+
+
+def _few_axes(node: Node) -> str | None:
+    value = node.meta["val"]
+    results = value if isinstance(value, list | tuple) else (value,)
+    return next((reason for item in results if (reason := rank_obstacle(item.shape))), None)
+
+
+def _alpha(node: Node) -> str | None:
+    return "alpha is not 1" if node.kwargs.get("alpha", 1) != 1 else None
+
+
+def _numeric(node: Node) -> str | None:
+    """The second operand is a number (or was one)."""
+    operand: Any = node.args[1]
+    if isinstance(operand, int | float):
+        return None
+    if operand.op == "get_attr" and operand.meta["val"].numel() == 1:
+        return None
+    return "its second operand is a tensor"
+
+
+def _one_tensor(node: Node) -> str | None:
+    return None if len(node.all_input_nodes) == 1 else "its parameters are tensors"
+
+
+def _convolution(node: Node) -> str | None:
+    weight = _shape(node.args[1])
+    axes = len(weight) - 2
+    if len(_shape(node.args[0])) != axes + 2:
+        return "its input has no batch axis"
+    stride, dilation = per_axis(argument(node, "stride"), axes, 1), per_axis(argument(node, "dilation"), axes, 1)
+    if "transpose" in str(node.target):
+        return transposed_obstacle(weight, stride, dilation)
+    padding = argument(node, "padding")
+    if padding == "same" and any(step * (size - 1) % 2 for step, size in zip(dilation, weight[2:], strict=True)):
+        return "its padding is uneven"
+    padding = () if isinstance(padding, str) else per_axis(padding, axes, 0)
+    return convolution_obstacle(weight, _shape(node), stride, dilation, padding)
+
+
+def _average(node: Node) -> str | None:
+    axes = 1 if "1d" in str(node.target) else 2
+    kernel = per_axis(argument(node, "kernel_size"), axes, 1)
+    return average_obstacle(_shape(node.args[0]), kernel)
+
+
+def _small_window(node: Node) -> str | None:
+    """Averages over few values have about their range, and the scale that spares a second rounding."""
+    axes = 1 if "1d" in str(node.target) else 2
+    window = math.prod(per_axis(argument(node, "kernel_size"), axes, 1))
+    return None if window <= _SMALL_WINDOW else f"its window has {window} elements"
+
+
+def _first(node: Node) -> str | None:
+    """All of its inputs are the program's."""
+    inputs = all(item.op in ("placeholder", "get_attr") for item in node.all_input_nodes)
+    return None if inputs else "its input is computed"
+
+
+def _maximum(node: Node) -> str | None:
+    axes = 1 if "1d" in str(node.target) else 2
+    kernel = per_axis(argument(node, "kernel_size"), axes, 1)
+    return maximum_obstacle(_shape(node.args[0]), kernel, per_axis(argument(node, "dilation"), axes, 1))
+
+
+def _adaptive(node: Node) -> str | None:
+    return adaptive_obstacle(_shape(node.args[0]), _shape(node), 1 if "1d" in str(node.target) else 2)
+
+
+def _resize(node: Node) -> str | None:
+    mode = "bilinear" if "bilinear" in str(node.target) else "nearest"
+    corners = mode == "bilinear" and bool(argument(node, "align_corners"))
+    factors = argument(node, "scale_factors") if str(node.target).endswith(".vec") else None
+    return resize_obstacle(_shape(node.args[0]), _shape(node), mode, corners, factors)
+
+
+def _softmax(node: Node) -> str | None:
+    return softmax_obstacle(_shape(node.args[0]), argument(node, "dim"))
+
+
+def _few_summands(node: Node) -> str | None:
+    return sum_obstacle(_shape(node.args[0]), argument(node, "dim") if "dim" in str(node.target) else None)
+
+
+def _matrices(node: Node) -> str | None:
+    return matrices_obstacle(_shape(node.args[0]), _shape(node.args[1]))
+
+
+def _constant_mode(node: Node) -> str | None:
+    mode = node.args[2] if "aten.pad" in str(node.target) and len(node.args) > 2 else "constant"
+    return None if mode == "constant" else f"pads of mode {mode} are not for the NPU"
+
+
+# -- the tables ------------------------------------------------------------------------------------------------------
+
+
+def _rule(*operators: str, when: tuple[RuleCondition, ...] = (), **more: Any) -> QuantizationRule:
+    """A rule whose input and output have scales of their own."""
+    return QuantizationRule(operators, input=_ACTIVATION, output=_ACTIVATION, when=(_static, _few_axes, *when), **more)
+
+
+def _shared(*operators: str, when: tuple[RuleCondition, ...] = ()) -> QuantizationRule:
+    return QuantizationRule(operators, shares=True, when=(_static, _few_axes, *when))
+
+
+#: Operators whose inputs and result have one scale; what moves values is among them.
+_SHARING: Final = (
+    (("amax", "amin"), ()),
+    (("max_pool1d", "max_pool2d"), (_maximum,)),
+    (("avg_pool1d", "avg_pool2d"), (_average, _small_window)),
+    (("aten.upsample_nearest2d.vec", "aten.upsample_bilinear2d.vec"), (_resize,)),
+    (("cat", "stack", *MOVING_OPERATORS), (_constant_mode,)),
+)
+
+
+def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
+    return (
+        _rule("linear", "addmm", weight=weight, bias=_BIAS, fused=CLAMPS),
+        _rule(
+            *("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"),
+            weight=weight,
+            bias=_BIAS,
+            fused=CLAMPS,
+            when=(_convolution,),
+        ),
+        _rule("matmul", "bmm", "mm", fused=CLAMPS, when=(_matrices,)),
+        _rule("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", fused=CLAMPS, when=(_alpha,)),
+        _rule(
+            *("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", "aten.div.Tensor"),
+            fused=CLAMPS,
+            numbers=True,
+            when=(_alpha, _numeric),
+        ),
+        _rule("maximum", "minimum", "prelu", "glu"),
+        _rule("aten.div.Tensor", fused=CLAMPS),
+        _rule(*FUNCTIONS, when=(_one_tensor,)),
+        _rule("softmax", "log_softmax", when=(_softmax,)),
+        _rule("mean", "sum", when=(_few_summands,)),
+        _rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", when=(_adaptive,)),
+        # Nothing is quantized in front of these: they have their own scales for the program's input.
+        *(_rule(*names, when=(_first, *when)) for names, when in _SHARING),
+        *(_shared(*names, when=when) for names, when in _SHARING),
+        _rule("avg_pool1d", "avg_pool2d", when=(_average,)),
+    )
+
+
+SCHEMES: Final = (
+    QuantizationScheme(
+        "int8",
+        "int8 activations and weights, a scale for each output channel",
+        rules=_rules(_WEIGHT),
+        qat=True,
+    ),
+    QuantizationScheme(
+        "int8-per-tensor",
+        "int8 activations and weights, one scale for each weight",
+        rules=_rules(replace(_WEIGHT, granularity=PER_TENSOR)),
+        qat=True,
+    ),
+)

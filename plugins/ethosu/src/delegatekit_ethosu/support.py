@@ -1,0 +1,311 @@
+"""What the backend takes: operator -> constraints. Each constraint says in words why it refuses a node, or None.
+
+This is the one place where operators are checked; the lowerings rely on it. Vela has no way back: what is taken must
+compile, for every accelerator of the family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import torch
+
+from delegatekit_api import (
+    Constraint,
+    OperatorSupport,
+    OptionError,
+    ProgramView,
+    SupportTable,
+    Verdict,
+    argument,
+    dynamic_operand,
+    operator_name,
+)
+from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
+
+from . import limits
+from .lowering import EMITTERS, POINTWISE
+from .units import FUNCTION, REQUANTIZE, Unit, Units, activation_obstacle
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+    from .options import EthosUOptions
+
+_UNQUANTIZED: Final = "computes on numbers in float32, and the NPU on integers: quantize the model"
+
+
+# -- constraints of every operator -----------------------------------------------------------------------------------
+
+
+def static_sizes(node: Node, program: ProgramView) -> str | None:
+    """No size changes from call to call."""
+    found = dynamic_operand(node)
+    return None if found is None else f"{found} has a size that changes from call to call: the NPU wants them fixed"
+
+
+def few_axes(node: Node, program: ProgramView) -> str | None:
+    """At most 6 axes, each of 1 to 65536 elements."""
+    for item in (*node.all_input_nodes, node):
+        reason = limits.rank_obstacle(_shape(item))
+        if reason is not None:
+            return f"{item.name}: {reason}"
+    return None
+
+
+def integer_operands(node: Node, program: ProgramView) -> str | None:
+    """Operands are int8, -128 to 127, with one scale and zero point (weights: symmetric, one for each channel)."""
+    fixed = _CONSTANT_OPERANDS.get(operator_name(node), ())
+    own = [argument(node, name) for name in fixed]
+    for item in node.all_input_nodes:
+        if item in own:
+            continue
+        if operator_name(item) not in DEQUANTIZE:
+            return f"its operand {item.name} is not quantized"
+        reason = activation_obstacle(quantization_of(item, program))
+        if reason is not None:
+            return f"{item.name} is {reason}"
+    return None
+
+
+#: Operands that have constraints of their own.
+_CONSTANT_OPERANDS: Final = {
+    "aten.linear.default": ("weight", "bias"),
+    "aten.convolution.default": ("weight", "bias"),
+}
+
+
+# -- constraints of some ---------------------------------------------------------------------------------------------
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    return tuple(node.meta["val"].shape)
+
+
+def constant_weight(node: Node, program: ProgramView) -> str | None:
+    """The weight is constant, int8, symmetric, with a scale for each output channel or one; the bias is constant."""
+    weight, bias = argument(node, "weight"), argument(node, "bias")
+    if operator_name(weight) not in DEQUANTIZE or not program.is_constant(weight.args[0]):
+        return f"its weight {weight.name} is not constant integers"
+    found = quantization_of(weight, program)
+    if found is None or found.dtype is not torch.int8 or not found.is_symmetric or found.group is not None:
+        return f"its weight {weight.name} is not int8 with zero points of 0, and a scale for each channel or one"
+    transposed = operator_name(node) == "aten.convolution.default" and argument(node, "transposed")
+    if transposed and argument(node, "groups") > 1 and found.axis is not None:
+        return "a grouped transposed convolution has a scale for each channel of its weight"
+    if found.axis not in (None, 1 if transposed else 0):
+        return f"its weight {weight.name} has scales along axis {found.axis}"
+    integers = operator_name(bias) in DEQUANTIZE and program.is_constant(bias.args[0]) if bias is not None else True
+    return None if integers or program.is_constant(bias) else f"its bias {bias.name} is computed"
+
+
+def convolves(node: Node, program: ProgramView) -> str | None:
+    """1-d or 2-d; kernels to 64 high and of 4096 elements; transposed: strides 1 or 2, no dilation."""
+    weight, dilation = _shape(argument(node, "weight")), argument(node, "dilation")
+    if argument(node, "transposed"):
+        return limits.transposed_obstacle(weight, argument(node, "stride"), dilation)
+    return limits.convolution_obstacle(
+        weight, _shape(node), argument(node, "stride"), dilation, argument(node, "padding")
+    )
+
+
+def pools_maximum(node: Node, program: ProgramView) -> str | None:
+    """Windows to 256 high, no dilation, with a batch axis."""
+    axes = 1 if "1d" in operator_name(node) else 2
+    kernel, dilation = (limits.per_axis(argument(node, name), axes, 1) for name in ("kernel_size", "dilation"))
+    return limits.maximum_obstacle(_shape(argument(node, "self")), kernel, dilation)
+
+
+def pools_average(node: Node, program: ProgramView) -> str | None:
+    """Windows to 64 high and of 4096 elements, with a batch axis."""
+    axes = 1 if "1d" in operator_name(node) else 2
+    kernel = limits.per_axis(argument(node, "kernel_size"), axes, 1)
+    return limits.average_obstacle(_shape(argument(node, "self")), kernel)
+
+
+def even_windows(node: Node, program: ProgramView) -> str | None:
+    """The result's sizes divide the input's; windows to 64 high and of 4096 elements, with a batch axis."""
+    axes = 1 if "1d" in operator_name(node) else 2
+    return limits.adaptive_obstacle(_shape(argument(node, "self")), _shape(node), axes)
+
+
+def doubles(mode: str) -> Constraint:
+    """Constraint of resizing."""
+
+    def check(node: Node, program: ProgramView) -> str | None:
+        corners = mode == "bilinear" and bool(argument(node, "align_corners"))
+        source = _shape(argument(node, "input"))
+        return limits.resize_obstacle(source, _shape(node), mode, corners, argument(node, "scale_factors"))
+
+    check.__doc__ = "2, 4 or 8 times as large along both axes; corners are not aligned."
+    return check
+
+
+def short_rows(node: Node, program: ProgramView) -> str | None:
+    """Over 2 to 32768 elements."""
+    return limits.softmax_obstacle(_shape(argument(node, "self")), argument(node, "dim"))
+
+
+def equal_stacks(node: Node, program: ProgramView) -> str | None:
+    """Matrices, or stacks of as many."""
+    left, right = (_shape(item) for item in node.args[:2])
+    return limits.matrices_obstacle(left, right)
+
+
+def few_summands(node: Node, program: ProgramView) -> str | None:
+    """At most 65536 elements are reduced."""
+    return limits.sum_obstacle(_shape(argument(node, "self")), argument(node, "dim"))
+
+
+def plain_sum(node: Node, program: ProgramView) -> str | None:
+    """alpha is 1."""
+    alpha = node.kwargs.get("alpha", 1)
+    return None if alpha == 1 else f"alpha = {alpha}: only 1 is taken"
+
+
+def slope_per_channel(node: Node, program: ProgramView) -> str | None:
+    """One slope, or one for each channel."""
+    slopes, shape = limits.count(_shape(argument(node, "weight"))), _shape(argument(node, "self"))
+    if slopes == 1 or (len(shape) > 1 and slopes == shape[1]):
+        return None
+    return f"{slopes} slopes for an input of shape {shape}"
+
+
+def single_values(node: Node, program: ProgramView) -> str | None:
+    """A function of one quantized tensor, number by number; several of these in a row are one table."""
+    return "its operands are not one quantized tensor and numbers"
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+
+def _row(
+    operators: str, *constraints: Constraint, keep: bool = False, passenger: bool = False
+) -> list[OperatorSupport]:
+    return [OperatorSupport(f"aten.{name}", constraints, keep, passenger) for name in operators.split()]
+
+
+#: Functions that the core would otherwise take apart.
+_WHOLE: Final = frozenset(
+    f"aten.{name}.default"
+    for name in (
+        *("silu", "gelu", "hardswish", "hardsigmoid", "mish", "softplus", "log_sigmoid", "elu", "celu", "leaky_relu"),
+        *("threshold", "hardshrink", "softshrink", "square", "hardtanh", "clamp"),
+    )
+)
+
+
+def _table() -> SupportTable:
+    rows = [
+        *_row("linear.default", constant_weight, keep=True),
+        *_row("convolution.default", constant_weight, convolves),
+        *_row("mm.default bmm.default", equal_stacks),
+        *_row("matmul.default", equal_stacks, keep=True),
+        *_row("add.Tensor sub.Tensor", plain_sum),
+        *_row("mul.Tensor div.Tensor maximum.default minimum.default"),
+        *_row("prelu.default", slope_per_channel, keep=True),
+        *_row("glu.default", keep=True),
+        *_row("max_pool1d.default max_pool2d.default", pools_maximum, keep=True),
+        *_row("avg_pool1d.default", pools_average, keep=True),
+        *_row("avg_pool2d.default", pools_average),
+        *_row("adaptive_avg_pool1d.default", even_windows, keep=True),
+        *_row("_adaptive_avg_pool2d.default", even_windows),
+        *_row("mean.dim sum.dim_IntList", few_summands),
+        *_row("amax.default amin.default"),
+        *_row("_softmax.default _log_softmax.default", short_rows),
+        *_row("upsample_nearest2d.vec", doubles("nearest"), keep=True),
+        *_row("upsample_bilinear2d.vec", doubles("bilinear"), keep=True),
+        *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", passenger=True),
+        *_row("permute_copy.default expand_copy.default repeat.default flip.default", passenger=True),
+        *_row("slice_copy.Tensor select_copy.int cat.default constant_pad_nd.default", passenger=True),
+        *_row("pixel_shuffle.default pixel_unshuffle.default", keep=True, passenger=True),
+    ]
+    named = {row.operator for row in rows}
+    rows += [OperatorSupport(name, (single_values,), keep=name in _WHOLE) for name in sorted(POINTWISE - named)]
+    rows += [OperatorSupport(name, keep=True, passenger=True) for name in sorted(QUANTIZE | DEQUANTIZE)]
+    return SupportTable(rows, common=(static_sizes, few_axes, integer_operands))
+
+
+#: The operators that every accelerator of the family takes.
+TABLE: Final = _table()
+
+
+# -- the partitioner -------------------------------------------------------------------------------------------------
+
+
+class EthosUPartitioner:
+    """Takes whole units: an operator with the dequantizes before and the quantizes behind it.
+
+    Raises OptionError for an unknown operator in `leave_out`.
+    """
+
+    def __init__(self, options: EthosUOptions) -> None:
+        self._left_out: Final = frozenset(options.leave_out)
+        for name in sorted(self._left_out):
+            if not any(name in _names(row) for row in TABLE):
+                raise OptionError(
+                    f"leave_out names {name!r}, which is no operator that the backend takes",
+                    where="option of backend ethosu",
+                    hint="names look like aten.add.Tensor, aten.add or add",
+                )
+        self._plans: WeakKeyDictionary[Graph, Units] = WeakKeyDictionary()
+
+    def keep_operators(self) -> Collection[str]:
+        """The table's rows with `keep`."""
+        return {name for name, row in TABLE.items() if row.keep}
+
+    def check(self, node: Node, program: ProgramView) -> Verdict:
+        """Whether the node is part of a unit that the NPU takes."""
+        units = self._units(program)
+        found = units.of(node)
+        if found:
+            members = dict.fromkeys(item for unit in found for item in unit.nodes)
+            return Verdict.yes(passenger=all(map(self._is_passenger, found)), group=members)
+        name = operator_name(node)
+        if node in units.reasons:
+            return Verdict.no(units.reasons[node])
+        if name in DEQUANTIZE:
+            return Verdict.no("its numbers are for what the NPU does not take")
+        if name not in TABLE:
+            return Verdict.no(f"{name} is not in the backend's operator table")
+        return Verdict.no(_UNQUANTIZED)
+
+    def propose(self, program: ProgramView) -> None:
+        """Core groups."""
+        return
+
+    def _is_passenger(self, unit: Unit) -> bool:
+        return unit.kind == REQUANTIZE or (unit.kind != FUNCTION and TABLE[unit.kind].passenger)
+
+    def _units(self, program: ProgramView) -> Units:
+        found = self._plans.get(program.graph)
+        if found is None:
+            found = self._plans[program.graph] = Units(program, EMITTERS.keys(), POINTWISE)
+            found.settle(self._obstacle(program))
+        return found
+
+    def _obstacle(self, program: ProgramView) -> Callable[[Unit], str | None]:
+        def obstacle(unit: Unit) -> str | None:
+            for node in unit.inner:
+                if self._left_out & _names(operator_name(node)):
+                    return "left out by the option leave_out"
+            checks: tuple[Constraint, ...] = (static_sizes, few_axes)
+            if unit.kind not in (FUNCTION, REQUANTIZE):
+                checks = (*TABLE.common, *TABLE[unit.kind].constraints)
+            for check in checks:
+                reason = check(unit.anchor, program)
+                if reason is not None:
+                    return reason
+            if unit.kind == REQUANTIZE:
+                return activation_obstacle(quantization_of(unit.anchor, program))
+            return None
+
+        return obstacle
+
+
+def _names(operator: str) -> frozenset[str]:
+    """The names by which a user may leave an operator out."""
+    packet = operator.rpartition(".")[0]
+    return frozenset((operator, packet, packet.partition(".")[2]))
