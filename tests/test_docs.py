@@ -18,7 +18,7 @@ else:
     tomllib = pytest.importorskip("tomli")
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("plugin_api", "core", "plugins/xnnpack", "plugins/reference", "conformance", "examples/minimal_backend")
+PACKAGES = ("plugin_api", "core", "plugins/xnnpack", "plugins/reference", "plugins/ethosu", "conformance", "examples/minimal_backend")
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -114,7 +114,7 @@ def test_development_dependencies_are_documented() -> None:
     text = (ROOT / "docs" / "dependencies.md").read_text()
     wanted = [
         re.split(r"[<>=~!\[; ]", line)[0]
-        for name in ("requirements-dev.txt", "requirements-models.txt")
+        for name in ("requirements-dev.txt", "requirements-models.txt", "requirements-vendors.txt")
         for line in (ROOT / name).read_text().splitlines()
         if line and not line.startswith("#")
     ]
