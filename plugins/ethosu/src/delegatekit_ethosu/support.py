@@ -107,7 +107,12 @@ def convolves(node: Node, program: ProgramView) -> str | None:
     if argument(node, "transposed"):
         return limits.transposed_obstacle(weight, argument(node, "stride"), dilation)
     return limits.convolution_obstacle(
-        weight, _shape(node), argument(node, "stride"), dilation, argument(node, "padding")
+        _shape(argument(node, "input")),
+        weight,
+        _shape(node),
+        argument(node, "stride"),
+        dilation,
+        argument(node, "padding"),
     )
 
 
