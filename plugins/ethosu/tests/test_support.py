@@ -125,12 +125,13 @@ def test_what_the_npu_cannot_do_is_not_quantized(name: str) -> None:
 
 
 def test_limits_are_inclusive() -> None:
-    one = (1, 1)
-    assert convolution_obstacle((1, 1, 64, 64), (1, 1, 1, 1), one, one, (0, 0)) is None
-    assert "64x65" in str(convolution_obstacle((1, 1, 64, 65), (1, 1, 1, 1), one, one, (0, 0)))
-    assert "negative" in str(convolution_obstacle((1, 1, 3, 3), (1, 1, 4, 4), one, one, (-1, 0)))
-    assert "3 axes" in str(convolution_obstacle((1, 1, 3, 3, 3), (1, 1, 1, 1, 1), (1,) * 3, (1,) * 3, (0,) * 3))
-    assert "nothing but padding" in str(convolution_obstacle((1, 1, 1, 1), (1, 1, 1, 4), (5, 1), one, (2, 0)))
+    one, three = (1, 1), (1, 1, 1)
+    assert convolution_obstacle((1, 1, 64, 64), (1, 1, 64, 64), (1, 1, 1, 1), one, one, (0, 0)) is None
+    assert "64x65" in str(convolution_obstacle((1, 1, 64, 65), (1, 1, 64, 65), (1, 1, 1, 1), one, one, (0, 0)))
+    assert "negative" in str(convolution_obstacle((1, 1, 6, 6), (1, 1, 3, 3), (1, 1, 4, 4), one, one, (-1, 0)))
+    assert "3 axes" in str(convolution_obstacle((1, 1, 3, 3, 3), (1, 1, 3, 3, 3), (1, 1, *three), three, three, three))
+    behind = convolution_obstacle((1, 1, 1, 4), (1, 1, 1, 1), (1, 1, 4, 4), (2, 1), one, (3, 0))
+    assert "nothing but padding" in str(behind)
     assert transposed_obstacle((1, 1, 3), (2,), (1,)) is None
     assert resize_obstacle((1, 1, 4, 4), (1, 1, 32, 32), "bilinear", False, None) is None
     assert "corners" in str(resize_obstacle((1, 1, 4, 4), (1, 1, 8, 8), "bilinear", True, None))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any, Final
 
 #: Axes of a tensor.
@@ -52,6 +53,7 @@ def _size_obstacle(kernel: Sequence[int], limits: tuple[int, int], what: str) ->
 
 
 def convolution_obstacle(
+    shape: Sequence[int],
     weight: Sequence[int],
     result: Sequence[int],
     stride: Sequence[int],
@@ -65,10 +67,15 @@ def convolution_obstacle(
     if min(padding, default=0) < 0:
         return f"negative padding {tuple(padding)}"
     extent = [step * (size - 1) + 1 for step, size in zip(dilation, weight[2:], strict=True)]
-    last = zip(result[2:], stride, extent, padding, strict=False)
-    if any((count - 1) * step + size <= pad for count, step, size, pad in last):
+    axes_of = zip(shape[2:], result[2:], weight[2:], stride, dilation, padding, strict=False)
+    if not all(starmap(_reads, axes_of)):
         return f"its windows read nothing but padding {tuple(padding)}"
     return _size_obstacle(extent, KERNEL, "kernel")
+
+
+def _reads(size: int, count: int, window: int, step: int, gap: int, pad: int) -> bool:
+    """Whether any window along an axis reads more than padding."""
+    return any(0 <= at * step + tap * gap - pad < size for at in range(count) for tap in range(window))
 
 
 def transposed_obstacle(weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str | None:

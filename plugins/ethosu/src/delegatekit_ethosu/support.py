@@ -103,12 +103,11 @@ def constant_weight(node: Node, program: ProgramView) -> str | None:
 
 def convolves(node: Node, program: ProgramView) -> str | None:
     """1-d or 2-d; kernels to 64 high and of 4096 elements; transposed: strides 1 or 2, no dilation."""
-    weight, dilation = _shape(argument(node, "weight")), argument(node, "dilation")
+    shapes = [_shape(item) for item in (argument(node, "input"), argument(node, "weight"), node)]
+    stride, dilation = argument(node, "stride"), argument(node, "dilation")
     if argument(node, "transposed"):
-        return limits.transposed_obstacle(weight, argument(node, "stride"), dilation)
-    return limits.convolution_obstacle(
-        weight, _shape(node), argument(node, "stride"), dilation, argument(node, "padding")
-    )
+        return limits.transposed_obstacle(shapes[1], stride, dilation)
+    return limits.convolution_obstacle(shapes[0], shapes[1], shapes[2], stride, dilation, argument(node, "padding"))
 
 
 def pools_maximum(node: Node, program: ProgramView) -> str | None:

@@ -26,7 +26,6 @@ from ..tosa import (
     Operator,
     Rescale,
     Reshape,
-    Resize,
     Slice,
     Table,
     Tensor,
@@ -297,10 +296,10 @@ class Builder:
 def _is_misread(operator: Operator, x: Tensor) -> bool:
     """Whether Vela (5.1) forgets the padding in front if the input is a slice, which it reads where it lies.
 
-    So it does for several samples, and for transposed convolutions, which pad by themselves; and it refuses to resize a
-    slice. A clamp in between that changes nothing keeps it from that.
+    So it does for several samples, and for transposed convolutions, which pad by themselves. A clamp in between that
+    changes nothing keeps it from that.
     """
-    if isinstance(operator, TransposeConv2d | Resize):
+    if isinstance(operator, TransposeConv2d):
         return True
     padded = isinstance(operator, Conv2d | DepthwiseConv2d | MaxPool2d | AvgPool2d) and any(operator.pad)
     return padded and x.shape[0] > 1
