@@ -279,20 +279,28 @@ def rescaled(case: Case) -> Tensor:
 
 
 def unsigned(case: Case) -> Tensor:
-    """RESCALE that takes int8 for uint8, or makes uint8."""
-    graph, shape = case.graph, case.shape()
-    multipliers, shifts = multipliers_and_shifts(case.scales(0.3, 2, shape[3]))
-    incoming = case.chance()
+    """RESCALE that takes or makes numbers without a sign."""
+    graph, shape, incoming = case.graph, case.shape(), case.chance()
+    source, target = (INT16 if case.chance(0.3) else INT8 for _ in range(2))
+    size = 2.0 ** ((8 if target == INT16 else 0) - (8 if source == INT16 else 0))
+    multipliers, shifts = multipliers_and_shifts(case.scales(0.3 * size, 2 * size, shape[3]))
+
+    def point(dtype: DType, without_sign: bool) -> Tensor:
+        """The middle for 16 bits, where nothing else is allowed."""
+        if dtype == INT8:
+            return case.point(case.zero())
+        return case.point(-(1 << 15) if without_sign else 0, INT16)
+
     operands = [
-        case.input(shape),
+        case.input(shape, source),
         graph.constant(multipliers, INT32),
         graph.constant(shifts, INT8),
-        case.point(case.zero()),
-        case.point(case.zero()),
+        point(source, incoming),
+        point(target, not incoming),
     ]
     many = len(multipliers) > 1
     operator = tosa.Rescale(per_channel=many, input_unsigned=incoming, output_unsigned=not incoming)
-    return graph.add(operator, operands, shape, INT8, "rescale")
+    return graph.add(operator, operands, shape, target, "rescale")
 
 
 def looked_up(case: Case) -> Tensor:

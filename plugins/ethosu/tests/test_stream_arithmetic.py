@@ -151,11 +151,12 @@ def test_constants_are_not_written_to() -> None:
 
 
 def test_ranges_are_checked() -> None:
-    memory = Memory({1: np.arange(100, dtype=np.uint8)}, 64)
+    memory = Memory({1: np.arange(100, dtype=np.uint8)}, 16384)
     assert memory.bytes(Range(1, 90, 10), "here").tolist() == list(range(90, 100))
     for place in (Range(1, 91, 10), Range(1, 101, 0), Range(0, 0, 1)):
         with pytest.raises(FormatError, match="here"):
             memory.bytes(place, "here")
-    assert len(memory.target(None, 32, 32, "here")) == 32
-    with pytest.raises(FormatError, match="not inside the internal memory"):
-        memory.target(None, 33, 32, "here")
+    assert len(memory.target(None, 14336, 2048, "here")) == 2048
+    for base in (14320, 14352):
+        with pytest.raises(FormatError, match="not among the tables in the internal memory, 14336 to 16384"):
+            memory.target(None, base, 2048, "here")

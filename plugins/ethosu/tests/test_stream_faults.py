@@ -17,7 +17,7 @@ from delegatekit_ethosu import tosa
 from delegatekit_ethosu.blob import Blob, pack, unpack
 from delegatekit_ethosu.compiler import compile_program, vela_version
 from delegatekit_ethosu.options import EthosUOptions
-from delegatekit_ethosu.stream import REFUSED, Machine, NotExecutableError, decode
+from delegatekit_ethosu.stream import EXECUTED, REFUSED, Machine, NotExecutableError, decode, listing
 from delegatekit_ethosu.stream.registers import SCHEDULING
 from delegatekit_ethosu.tosa import DType, Graph
 
@@ -215,10 +215,12 @@ def test_a_table_outside_the_internal_memory_is_refused() -> None:
     moved = case.graph.add(tosa.Transpose((0, 3, 1, 2)), [case.input((1, 8, 8, 4))], (1, 4, 8, 8), INT8, "moved")
     case.graph.output(case.table(moved))
     program = tosa.write(case.graph)
-    with pytest.raises(FormatError, match="bytes 16384 to 16640 are not inside the internal memory"):
+    with pytest.raises(FormatError, match=r"bytes 16384 to 16640 are not among the tables .*, 14336 to 16384"):
         Machine(compiled(program, 64))
     Machine(compiled(program, 128))
 
 
-def test_what_is_refused_has_a_reason() -> None:
-    assert all(REFUSED.values())
+def test_the_listing_has_all_that_is_executed_and_the_reasons_for_the_rest() -> None:
+    text = listing()
+    assert text.count("| yes |") == len(EXECUTED)
+    assert all(f"| {name} | no: {reason} |" in text for name, reason in REFUSED.items())

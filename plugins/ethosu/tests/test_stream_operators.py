@@ -47,8 +47,8 @@ def test_an_operator_computes_what_the_reference_model_does(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("macs", _MACS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_operator_computes_it_in_hundreds_of_shapes(kind: str, macs: int) -> None:
-    for seed in range(1000, 1250):
+def test_an_operator_computes_it_in_many_more_shapes(kind: str, macs: int) -> None:
+    for seed in range(1000, 1100):
         program, inputs = draw(kind, seed)
         check(program, inputs, compiled(program, macs), macs)
 

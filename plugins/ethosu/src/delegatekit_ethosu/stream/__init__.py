@@ -1,13 +1,13 @@
 """Executes the command stream of an Ethos-U55 on the host, bit for bit as the NPU does.
 
-commands (words) -> registers, plan (operations) -> machine, with memory, weights and one module for each kind of
-operation. Nothing that is not understood is skipped: it is refused, with the place in the stream and the value.
+commands (words) -> registers, fields, plan (operations) -> machine, with memory, weights and one module for each kind
+of operation. Nothing that is not understood is skipped: it is refused, with the place in the stream and the value.
 """
 
 from __future__ import annotations
 
 from .commands import Command, CommandStream, Configuration, decode
-from .coverage import EXECUTED, REFUSED, features
+from .coverage import EXECUTED, REFUSED, features, listing
 from .errors import NotExecutableError
 from .machine import Machine, execute
 
@@ -22,4 +22,5 @@ __all__ = [
     "decode",
     "execute",
     "features",
+    "listing",
 ]

@@ -8,13 +8,11 @@ import numpy as np
 
 from delegatekit_api import ExecutionError
 
-from .memory import Bytes, Integers
+from .memory import TABLES_BYTES, Bytes, Integers
 from .operations import Activation, FeatureMap, Rounding
 
 #: Products below this fit 64 bits together with what rounding adds.
 _SAFE: Final = 1 << 62
-#: The tables' part of the internal memory, at its end.
-TABLES_BYTES: Final = 2048
 #: Of the table of 16-bit activations: 512 pairs of value and slope, 128 inputs apart.
 _STEP_BITS: Final = 7
 

@@ -23,7 +23,7 @@ from .plan import REFUSED_MODES
 _UPSCALES: Final = {Upscale.NEAREST: "upscaling: nearest", Upscale.ZEROS: "upscaling: zeros (transposed convolution)"}
 _ROUNDINGS: Final = {Rounding.NATURAL: "rounding: natural", Rounding.DOUBLE: "rounding: double"}
 _POOLS: Final = {PoolMode.MAX: "pool: maximum", PoolMode.AVERAGE: "pool: mean", PoolMode.REDUCE_SUM: "pool: sum"}
-_TYPES: Final = ("int8", "uint8", "int16", "int32")
+_TYPES: Final = ("int8", "uint8", "int16", "uint16", "int32")
 
 #: What is executed.
 EXECUTED: Final = (
@@ -65,11 +65,17 @@ REFUSED: Final = {
     "activation: clamp to another type's range": "no TOSA operator becomes one",
     "rounding: truncate": "no TOSA operator becomes one",
     "operand scaling: 16 bits, two different ones": "no TOSA operator becomes one",
-    "type: uint16": "the compiler makes no program of it",
     "accumulators: 16-bit floating point": "no TOSA operator becomes one",
     "DMA: two and three dimensions": "an Ethos-U55 has only one",
     "OP_IRQ, OP_PMU_MASK": "the compiler makes none",
 }
+
+
+def listing() -> str:
+    """A Markdown table of all that is executed or refused."""
+    rows = [(name, "yes") for name in EXECUTED] + [(name, f"no: {reason}") for name, reason in REFUSED.items()]
+    lines = ["| Ethos-U55 | executed on the host |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows)]
+    return "\n".join(lines) + "\n"
 
 
 def features(operation: Operation) -> Iterator[str]:

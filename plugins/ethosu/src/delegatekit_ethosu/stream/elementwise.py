@@ -69,6 +69,7 @@ def _places(shift: Integers, where: str) -> Integers:
 
 
 def _shift_right(values: Integers, shift: Integers, rounding: Rounding) -> Integers:
+    """Half up, or down where the rounding mode is the other one: the compiler sets it for a shift without rounding."""
     half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0) if rounding is Rounding.NATURAL else 0
     return (values + half) >> shift
 

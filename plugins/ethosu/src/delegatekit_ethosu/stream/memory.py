@@ -20,6 +20,8 @@ READ_ONLY: Final = 0
 SCRATCH: Final = 1
 FAST_SCRATCH: Final = 2
 _NAMES: Final = {READ_ONLY: "read-only data", SCRATCH: "scratch", FAST_SCRATCH: "fast scratch"}
+#: The part of the internal memory that has the tables, at its end.
+TABLES_BYTES: Final = 2048
 #: Channels in a brick of the NHCWB16 format.
 _BRICK: Final = 16
 
@@ -44,9 +46,11 @@ class Memory:
         if region is not None:
             _check_writable(region, where)
             return self.bytes(Range(region, base, length), where)
-        if base + length > len(self.internal):
-            what = f"bytes {base} to {base + length} are not inside the internal memory"
-            raise FormatError(f"{what} ({len(self.internal)} bytes)", where=where)
+        size = len(self.internal)
+        if not size - TABLES_BYTES <= base <= base + length <= size:
+            # The rest belongs to the operations, which share it as the compiler tells them.
+            what = f"bytes {base} to {base + length} are not among the tables in the internal memory"
+            raise FormatError(f"{what}, {size - TABLES_BYTES} to {size}", where=where)
         return self.internal[base : base + length]
 
     def read(self, feature_map: FeatureMap, where: str) -> Integers:
@@ -64,28 +68,49 @@ class Memory:
         """What `read` or `store` would check."""
         if write:
             _check_writable(feature_map.region, where)
-        self._elements(feature_map, where)
+        where = f"{where}, {feature_map.name}"
+        region = self._region(feature_map.region, where)
+        size, strides = feature_map.dtype.itemsize, (feature_map.stride_y, feature_map.stride_x, feature_map.stride_c)
+        if any(number % size for number in (*feature_map.bases, *(strides if feature_map.bricks else strides[:2]))):
+            raise FormatError(f"an address is no multiple of the element's {size} bytes", where=where)
+        last_channel = int(_channels(feature_map)[-1])
+        corners = [
+            base + rows * feature_map.stride_y + columns * feature_map.stride_x + channel
+            for base, height, width in _tiles(feature_map)
+            for rows in (0, height - 1)
+            for columns in (0, width - 1)
+            for channel in (0, last_channel)
+        ]
+        first, last = min(corners), max(corners) + size
+        if first < 0 or last > len(region):
+            raise _outside(feature_map.region, first, last, len(region), where)
 
     def _elements(self, feature_map: FeatureMap, where: str) -> tuple[npt.NDArray[Any], Integers]:
         """The region as elements, and each one's place [height, width, depth] there."""
-        where = f"{where}, {feature_map.name}"
-        region = self._region(feature_map.region, where)
-        size = feature_map.dtype.itemsize
-        pixels, channels = _pixels(feature_map), _channels(feature_map)
-        if (pixels % size).any() or (channels % size).any():
-            raise FormatError(f"an address is no multiple of the element's {size} bytes", where=where)
-        first = int(pixels.min()) + int(channels.min())
-        last = int(pixels.max()) + int(channels.max()) + size
-        if first < 0 or last > len(region):
-            raise _outside(feature_map.region, first, last, len(region), where)
+        self.check(feature_map, where)
+        region, size = self._region(feature_map.region, where), feature_map.dtype.itemsize
         elements = region[: len(region) // size * size].view(feature_map.dtype)
-        return elements, (pixels // size)[:, :, None] + channels // size
+        return elements, (_pixels(feature_map) // size)[:, :, None] + _channels(feature_map) // size
 
     def _region(self, number: int, where: str) -> Bytes:
         region = self._regions.get(number)
         if region is None:
             raise FormatError(f"region {number} ({_NAMES.get(number, 'unknown')}) does not exist", where=where)
         return region
+
+
+def _tiles(feature_map: FeatureMap) -> list[tuple[int, int, int]]:
+    """Base, height and width of the tiles in use."""
+    height, width, _ = feature_map.shape
+    left, (first, second) = min(width, feature_map.tile_width), feature_map.tile_heights
+    sizes = (
+        (min(height, first), left),
+        (min(height, second), width - left),
+        (height - first, left),
+        (height - second, width - left),
+    )
+    tiles = zip(feature_map.bases, sizes, strict=True)
+    return [(base, rows, columns) for base, (rows, columns) in tiles if rows > 0 and columns > 0]
 
 
 def _pixels(feature_map: FeatureMap) -> Integers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -29,6 +30,8 @@ def decode_weights(data: Bytes, order: WeightOrder, where: str) -> npt.NDArray[n
     Raises FormatError if the stream does not hold exactly the weights that `order` asks for.
     """
     stream = decompress(data.tobytes(), where)
+    if math.prod(order.shape) > len(stream):
+        raise FormatError(f"the weight stream has only {len(stream)} values for {order.shape}", where=where)
     weights = np.zeros(order.shape, np.int16)
     place = 0
     for part, shape, axes in _parts(order):
