@@ -175,7 +175,7 @@ def added(case: Case, dtype: DType = INT8) -> Tensor:
     scales = case.scales(0.01, 0.2, 1)[0], case.scales(0.01, 0.2, 1)[0]
     if case.chance(0.3):
         scales = scales[0], scales[0]
-    headroom = 1 << (12 if dtype == INT16 else 20)
+    headroom = 1 << (case.one_of(12, 15) if dtype == INT16 else 20)
     largest = 2 * max(scales)
     zeros = [0 if dtype == INT16 else case.zero() for _ in range(3)]
     left = case.int32(first, scales[0] / largest * headroom, zeros[0])

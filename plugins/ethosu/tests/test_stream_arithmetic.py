@@ -78,6 +78,21 @@ def test_a_result_that_does_not_fit_is_an_error() -> None:
         finish(np.full((1, 1, 1), 200), _MAP, Activation((-128, 255), 0), internal, "here")
 
 
+def test_tables_of_16_bits_are_interpolated_where_nothing_is_rounded() -> None:
+    internal = np.zeros(16384, np.uint8)
+    # Value and slope of each of 512 steps: from -32768 on, 2 less each.
+    table = internal[-2048:].view("<i2").reshape(-1, 2)
+    table[:] = np.stack([100 - 2 * np.arange(512), np.full(512, -128)], 1)
+    ofm = replace(_MAP, dtype=np.dtype(np.int16))
+    values = np.array([[[-32768, -32767, -32640, 0, 32767]]])
+    found = finish(values, ofm, Activation(None, 0), internal, "here")
+    steps, rest = np.divmod(values + 32768, 128)
+    np.testing.assert_array_equal(found, 100 - 2 * steps - rest)
+    table[:, 1] = 3
+    with pytest.raises(ExecutionError, match="here: a value between the entries of a table"):
+        finish(values, ofm, Activation(None, 0), internal, "here")
+
+
 def address(feature_map: FeatureMap, y: int, x: int, c: int) -> int:
     """Where an element lies, said once more in the words of the registers."""
     tile = 0

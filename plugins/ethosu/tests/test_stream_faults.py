@@ -129,6 +129,7 @@ def modified(blob: Blob, register: str, value: int) -> Blob:
         ("convolution", "IFM_PRECISION", 0x0008, "elements of 32 bits have a sign"),
         ("convolution", "IFM_PRECISION", 0x0101, "a convolution with scaled operands is unknown"),
         ("convolution", "IFM_PAD_TOP", 100, "padding 100"),
+        ("convolution", "IFM_PAD_RIGHT", 100, "padding .*, 100 of a kernel"),
         ("convolution", "ACTIVATION", 3, "ACTIVATION 0x3 is not executed"),
         ("convolution", "WEIGHT_REGION", 5, r"region 5 \(unknown\) does not exist"),
         ("depthwise", "IFM_DEPTH_M1", 200, "a depthwise convolution with another depth"),

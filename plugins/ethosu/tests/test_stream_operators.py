@@ -122,9 +122,10 @@ def test_a_program_for_another_size_is_refused() -> None:
 
 def test_inputs_of_another_size_are_refused() -> None:
     program, inputs = draw("added_plainly", 0)
+    assert inputs[0].size % 2 == 0
     machine = stream.Machine(compiled(program, 64))
     with pytest.raises(ExecutionError, match="takes 2 inputs, got 1"):
         machine.run(inputs[:1])
-    for wrong in (inputs[0].astype(np.int16), inputs[0][..., :-1]):
+    for wrong in (inputs[0].astype(np.int16), inputs[0][..., :-1], np.zeros(inputs[0].size // 2, np.int16)):
         with pytest.raises(ExecutionError, match="input 0 of the Ethos-U program: takes"):
             machine.run([wrong, inputs[1]])

@@ -147,8 +147,7 @@ class Units:
             return self._refuse(last, f"{what} before it is quantized")
         region = self._function(last)
         if region is not None:
-            operands, inner = region
-            return Unit(FUNCTION, last, operands, inner, results)
+            return Unit(FUNCTION, last, *region, results)
         anchor = last
         inner: tuple[Node, ...] = (last,)
         before: Any = last.args[0] if operator_name(last) in CLAMPS else None

@@ -47,7 +47,7 @@ def finish(values: Integers, ofm: FeatureMap, activation: Activation, internal: 
         values = values.clip(*activation.clamp)
     _check(values, ofm, where)
     if activation.table is not None:
-        values = _look_up(values, ofm, activation.table, internal)
+        values = _look_up(values, ofm, activation.table, internal, where)
         _check(values, ofm, where)
     return values
 
@@ -58,7 +58,7 @@ def _check(values: Integers, ofm: FeatureMap, where: str) -> None:
         raise ExecutionError(f"a result does not fit {ofm.dtype}", where=where)
 
 
-def _look_up(values: Integers, ofm: FeatureMap, table: int, internal: Bytes) -> Integers:
+def _look_up(values: Integers, ofm: FeatureMap, table: int, internal: Bytes, where: str) -> Integers:
     """Replace each value by its entry of table number `table`, which lies in the last 2 KiB of the internal memory."""
     tables = internal[len(internal) - TABLES_BYTES :]
     values = values - np.iinfo(ofm.dtype).min  # type: ignore[type-var]
@@ -68,6 +68,9 @@ def _look_up(values: Integers, ofm: FeatureMap, table: int, internal: Bytes) -> 
         return found
     pairs = tables.view("<i2").reshape(-1, 2).astype(np.int64)
     start, slope = np.moveaxis(pairs[values >> _STEP_BITS], -1, 0)
-    fraction = values & ((1 << _STEP_BITS) - 1)
-    interpolated: Integers = start + ((slope * fraction + (1 << (_STEP_BITS - 1))) >> _STEP_BITS)
+    between = slope * (values & ((1 << _STEP_BITS) - 1))
+    if (between & ((1 << _STEP_BITS) - 1)).any():
+        # The one operator that has such tables, ARGMAX, is exact.
+        raise ExecutionError("a value between the entries of a table is rounded in a way that is unknown", where=where)
+    interpolated: Integers = start + (between >> _STEP_BITS)
     return interpolated

@@ -39,8 +39,9 @@ EXECUTED: Final = (
     "second operand: broadcast",
     "second operand: a number",
     "second operand: first in order",
-    "operand scaling: 32 bits",
-    "operand scaling: 16 bits",
+    "operand scaling: one of 32 bits, elements of 8",
+    "operand scaling: one of 32 bits, elements of 16",
+    "operand scaling: both of 16 bits",
     "scale: of each channel",
     "scale: one for all",
     *_ROUNDINGS.values(),
@@ -61,10 +62,11 @@ EXECUTED: Final = (
 REFUSED: Final = {
     **{f"elementwise: {mode.name}": reason for mode, reason in REFUSED_MODES.items()},
     "activation: TANH, SIGMOID": "the compiler makes tables of these",
+    "activation: table of 16 bits that is rounded between its entries": "no TOSA operator becomes one",
     "activation: table of 32 bits": "no TOSA operator becomes one",
     "activation: clamp to another type's range": "no TOSA operator becomes one",
     "rounding: truncate": "no TOSA operator becomes one",
-    "operand scaling: 16 bits, two different ones": "no TOSA operator becomes one",
+    "operand scaling: both of 16 bits, different": "no TOSA operator becomes one",
     "accumulators: 16-bit floating point": "no TOSA operator becomes one",
     "DMA: two and three dimensions": "an Ethos-U55 has only one",
     "OP_IRQ, OP_PMU_MASK": "the compiler makes none",
@@ -143,6 +145,7 @@ def _of_elementwise(operation: Elementwise) -> Iterator[str]:
         yield "second operand: first in order"
     if operation.operand_scales is not None:
         first, second = operation.operand_scales
-        yield "operand scaling: 16 bits" if first == second else "operand scaling: 32 bits"
+        one = f"one of 32 bits, elements of {8 * operation.ifm.dtype.itemsize}"
+        yield f"operand scaling: {'both of 16 bits' if first == second else one}"
     if operation.scale is not None:
         yield "scale: one for all"

@@ -1,0 +1,107 @@
+"""Arithmetic and functions of single values against eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from delegatekit_ethosu.quantization import FUNCTIONS
+
+X = (1, 8, 6, 7)
+#: Functions that are not defined for all numbers get what they are defined for.
+POSITIVE = {"log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "acosh"}
+MORE: dict[str, Any] = {
+    "clamp": lambda x: x.clamp(-0.3, 0.7),
+    "clamp_min": lambda x: x.clamp_min(0.2),
+    "clamp_max": lambda x: x.clamp_max(0.2),
+    "threshold": nn.Threshold(0.1, 0.2),
+    "log_sigmoid": functional.logsigmoid,
+    "aten.pow.Tensor_Scalar": lambda x: x**3,
+    "aten.rsub.Scalar": lambda x: 1 - x,
+    "asin": lambda x: torch.asin(torch.sigmoid(x)),
+    "acos": lambda x: torch.acos(torch.sigmoid(x)),
+    "atanh": lambda x: torch.atanh(torch.sigmoid(x) * 0.9),
+    "acosh": lambda x: torch.acosh(x.abs() + 1.5),
+}
+
+
+def function(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    if name in MORE:
+        return MORE[name]
+    found: Any = getattr(functional, name, None) or getattr(torch, name)
+    return (lambda x: found(x.abs() + 0.5)) if name in POSITIVE else found
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_single_values_are_eagers_bit_by_bit(name: str, agrees: Any) -> None:
+    for delegated in agrees(function(name), torch.randn(X), share=0, steps=0).values():
+        assert not set(delegated.operators) - {"TABLE", "CLAMP", "RESCALE", "IDENTITY"}
+
+
+ARITHMETIC: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
+    "sum": (torch.add, (X, X)),
+    "sum, broadcast": (torch.add, (X, (8, 1, 1))),
+    "sum and relu": (lambda a, b: functional.relu(a + b), (X, X)),
+    "difference": (torch.sub, (X, X)),
+    "product": (torch.mul, (X, X)),
+    "gates": (torch.mul, (X, (1, 8, 1, 1))),
+    "product, other rank": (torch.mul, ((4, 6), (3, 1, 6))),
+    "larger": (torch.maximum, (X, X)),
+    "smaller": (lambda a, b: torch.minimum(a, 3 * b), (X, X)),
+    "quotient": (lambda a, b: a / (b.abs() + 1), (X, X)),
+    "numbers": (lambda x: x * 0.3 + 1.7, (X,)),
+    "square": (lambda x: x * x, (X,)),
+    "matrices": (torch.mm, ((7, 16), (16, 9))),
+    "stacks of matrices": (lambda a, b: a @ b.transpose(-1, -2), ((1, 3, 7, 16), (1, 3, 9, 16))),
+    "gated unit": (nn.GLU(1), (X,)),
+    "slopes": (nn.PReLU(8), (X,)),
+    "one slope": (nn.PReLU(), ((5, 8),)),
+    "recurrent gate": (lambda a, b: torch.sigmoid(a) * torch.tanh(b) + (1 - torch.sigmoid(a)) * b, ((1, 16), (1, 16))),
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_arithmetic_is_as_in_eager(name: str, agrees: Any) -> None:
+    model, shapes = ARITHMETIC[name]
+    agrees(model, *map(torch.randn, shapes), share=0.03)
+
+
+def test_constants_are_operands(agrees: Any) -> None:
+    class Affine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("factor", torch.randn(8, 1, 1))
+            self.register_buffer("shift", torch.randn(7))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.factor + self.shift
+
+    agrees(Affine(), torch.randn(X))
+
+
+def test_functions_in_a_row_that_nobody_quantized_are_one_table() -> None:
+    import delegatekit
+    from delegatekit_api.quantization import QUANTIZE
+
+    class Swish(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = torch.ops.quantized_decomposed
+            x = q.quantize_per_tensor(x, 0.05, 3, -128, 127, torch.int8)
+            x = q.dequantize_per_tensor(x, 0.05, 3, -128, 127, torch.int8)
+            x = x * torch.sigmoid(1.7 * x) + 0.5
+            x = q.quantize_per_tensor(x, 0.03, -20, -128, 127, torch.int8)
+            return q.dequantize_per_tensor(x, 0.03, -20, -128, 127, torch.int8)
+
+    import torch.ao.quantization.fx._decomposed
+
+    assert QUANTIZE
+    x = torch.randn(4, 9) * 3
+    program = delegatekit.lower(Swish(), (x,), backends=["ethosu"])
+    (method,) = program.report().methods
+    assert len(method.delegates) == 1
+    assert torch.equal(delegatekit.load(program.buffer)["forward"](x), Swish()(x))

@@ -1,0 +1,60 @@
+"""Operators that move values, and images made larger, against eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+X = (1, 8, 12, 12)
+relu = functional.relu
+MOVES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "joined": (lambda a, b: torch.cat([relu(a), b.tanh()], 1), (X, (1, 3, 12, 12))),
+    "joined along the last axis": (lambda a, b: torch.cat([relu(a), relu(b)], -1), ((3, 4), (3, 5))),
+    "stacked": (lambda a, b: torch.stack([relu(a), relu(b)], 1), ((3, 4), (3, 4))),
+    "split": (lambda x: torch.split(x + x, 3, 1), (X,)),
+    "halves": (lambda x: torch.mul(*torch.chunk(relu(x), 2, 1)), (X,)),
+    "slice": (lambda x: relu(x)[:, 1:5, ::2], (X,)),
+    "slice, every third": (lambda x: relu(x)[..., 1::3], (X,)),
+    "selected": (lambda x: relu(x)[:, 2], (X,)),
+    "padded": (lambda x: functional.pad(x.tanh(), (1, 2, 0, 3)), (X,)),
+    "cut": (lambda x: functional.pad(x.tanh(), (1, -2)), (X,)),
+    "view and permutation": (lambda x: relu(x).view(1, 8, 144).permute(0, 2, 1), (X,)),
+    "rows of pixels": (lambda x: functional.avg_pool2d(x, 2).flatten(2).transpose(1, 2) + 1, (X,)),
+    "flat": (lambda x: functional.max_pool2d(x, 2).flatten(1), (X,)),
+    "expanded": (lambda x: relu(x).expand(2, 8, 12, 12) + 1, ((1, 8, 1, 12),)),
+    "repeated": (lambda x: relu(x).repeat(1, 2, 1, 1), (X,)),
+    "turned": (lambda x: relu(x).flip(2, 3), (X,)),
+    "channels turned": (lambda x: relu(x).flip(1), (X,)),
+    "axes of one": (lambda x: relu(x).squeeze(0).unsqueeze(-1), (X,)),
+    "pixels shuffled": (lambda x: functional.pixel_shuffle(relu(x), 2), (X,)),
+    "pixels shuffled back": (lambda x: functional.pixel_unshuffle(relu(x), 2), (X,)),
+    "channels shuffled": (nn.Sequential(nn.Conv2d(8, 16, 3), nn.ChannelShuffle(4)), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_what_is_moved_is_as_in_eager(name: str, agrees: Any) -> None:
+    model, shapes = MOVES[name]
+    agrees(model, *map(torch.randn, shapes))
+
+
+SIZES = [(2, (1, 8, 6, 7)), (4, (1, 4, 5, 6)), (8, (1, 3, 4, 3)), (2, (2, 4, 5, 6))]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+@pytest.mark.parametrize(("factor", "shape"), SIZES)
+def test_images_are_made_larger_as_in_eager(mode: str, factor: int, shape: tuple[int, ...], agrees: Any) -> None:
+    agrees(nn.Upsample(scale_factor=factor, mode=mode), torch.randn(shape))
+    # With the scale of the input, results half-way between two integers are frequent.
+    shared = nn.Sequential(nn.Conv2d(shape[1], 4, 1), nn.Upsample(scale_factor=factor, mode=mode))
+    agrees(shared, torch.randn(shape), share=0.003 if mode == "nearest" else 0.2)
+
+
+def test_results_in_the_middle_leave_the_delegate(agrees: Any) -> None:
+    agrees(lambda x: (relu(x), relu(x) + 1), torch.randn(X))
+    agrees(lambda x: (relu(x), relu(x).flatten(1)), torch.randn(X))
