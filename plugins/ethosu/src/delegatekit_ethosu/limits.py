@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any, Final
 
 #: Axes of a tensor.
@@ -51,15 +52,30 @@ def _size_obstacle(kernel: Sequence[int], limits: tuple[int, int], what: str) ->
     return f"a {what} of {'x'.join(map(str, kernel))}: {limits[0]} high and {limits[1]} elements are the most"
 
 
-def convolution_obstacle(weight: Sequence[int], dilation: Sequence[int], padding: Sequence[int]) -> str | None:
-    """1-d or 2-d; kernels, with their gaps, to 64 high and of 4096 elements; no negative padding."""
+def convolution_obstacle(
+    shape: Sequence[int],
+    weight: Sequence[int],
+    result: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+) -> str | None:
+    """1-d or 2-d; kernels, with their gaps, to 64 high and of 4096 elements; no windows of nothing but padding."""
     axes = len(weight) - 2
     if axes not in (1, 2):
         return f"a convolution over {axes} axes: the NPU has one and two"
     if min(padding, default=0) < 0:
         return f"negative padding {tuple(padding)}"
     extent = [step * (size - 1) + 1 for step, size in zip(dilation, weight[2:], strict=True)]
+    axes_of = zip(shape[2:], result[2:], weight[2:], stride, dilation, padding, strict=False)
+    if not all(starmap(_reads, axes_of)):
+        return f"its windows read nothing but padding {tuple(padding)}"
     return _size_obstacle(extent, KERNEL, "kernel")
+
+
+def _reads(size: int, count: int, window: int, step: int, gap: int, pad: int) -> bool:
+    """Whether any window along an axis reads more than padding."""
+    return any(0 <= at * step + tap * gap - pad < size for at in range(count) for tap in range(window))
 
 
 def transposed_obstacle(weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str | None:
@@ -125,8 +141,10 @@ def resize_obstacle(
 
 
 def softmax_obstacle(shape: Sequence[int], dim: int) -> str | None:
-    """Over at most 32768 elements."""
+    """Over 2 to 32768 elements."""
     size = shape[dim] if shape else 1
+    if size == 1:
+        return "a softmax of one element is constant"
     return None if size <= MAX_SOFTMAX else f"a softmax of {size} elements: {MAX_SOFTMAX} is the most"
 
 

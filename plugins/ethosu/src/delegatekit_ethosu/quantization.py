@@ -107,7 +107,8 @@ def _convolution(node: Node) -> str | None:
     padding = argument(node, "padding")
     if padding == "same" and any(step * (size - 1) % 2 for step, size in zip(dilation, weight[2:], strict=True)):
         return "its padding is uneven"
-    return convolution_obstacle(weight, dilation, () if isinstance(padding, str) else per_axis(padding, axes, 0))
+    padding = () if isinstance(padding, str) else per_axis(padding, axes, 0)
+    return convolution_obstacle(_shape(node.args[0]), weight, _shape(node), stride, dilation, padding)
 
 
 def _average(node: Node) -> str | None:

@@ -23,7 +23,7 @@ from delegatekit_api import (
     dynamic_operand,
     operator_name,
 )
-from delegatekit_api.quantization import DEQUANTIZE, DYNAMIC, QUANTIZE, quantization_of
+from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 
 from . import limits
 from .lowering import EMITTERS, POINTWISE
@@ -103,10 +103,11 @@ def constant_weight(node: Node, program: ProgramView) -> str | None:
 
 def convolves(node: Node, program: ProgramView) -> str | None:
     """1-d or 2-d; kernels to 64 high and of 4096 elements; transposed: strides 1 or 2, no dilation."""
-    weight, dilation = _shape(argument(node, "weight")), argument(node, "dilation")
+    shapes = [_shape(item) for item in (argument(node, "input"), argument(node, "weight"), node)]
+    stride, dilation = argument(node, "stride"), argument(node, "dilation")
     if argument(node, "transposed"):
-        return limits.transposed_obstacle(weight, argument(node, "stride"), dilation)
-    return limits.convolution_obstacle(weight, dilation, argument(node, "padding"))
+        return limits.transposed_obstacle(shapes[1], stride, dilation)
+    return limits.convolution_obstacle(shapes[0], shapes[1], shapes[2], stride, dilation, argument(node, "padding"))
 
 
 def pools_maximum(node: Node, program: ProgramView) -> str | None:
@@ -142,7 +143,7 @@ def doubles(mode: str) -> Constraint:
 
 
 def short_rows(node: Node, program: ProgramView) -> str | None:
-    """Over at most 32768 elements."""
+    """Over 2 to 32768 elements."""
     return limits.softmax_obstacle(_shape(argument(node, "self")), argument(node, "dim"))
 
 
@@ -222,7 +223,7 @@ def _table() -> SupportTable:
     ]
     named = {row.operator for row in rows}
     rows += [OperatorSupport(name, (single_values,), keep=name in _WHOLE) for name in sorted(POINTWISE - named)]
-    rows += [OperatorSupport(name, keep=True, passenger=True) for name in sorted(QUANTIZE | DEQUANTIZE | DYNAMIC)]
+    rows += [OperatorSupport(name, keep=True, passenger=True) for name in sorted(QUANTIZE | DEQUANTIZE)]
     return SupportTable(rows, common=(static_sizes, few_axes, integer_operands))
 
 

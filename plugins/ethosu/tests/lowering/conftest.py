@@ -81,7 +81,7 @@ def _scale(node: Node) -> float:
 
 
 def lowered(module: Any, *inputs: torch.Tensor, target: str = TARGETS[0], **options: Any) -> Delegated:
-    """The quantized module as one delegate, with quantize and dequantize outside and nothing else, or the test fails."""
+    """The quantized module as one delegate, with nothing but quantize and dequantize outside, or the test fails."""
     chosen = {"target": target, "keep_tosa": True, **options}
     program = delegatekit.lower(module, inputs, backends=["ethosu"], options={"ethosu": chosen})
     (method,) = program.report().methods
@@ -148,3 +148,13 @@ def refusals() -> Callable[..., list[str]]:
 def _seeded() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def whole() -> Callable[..., Any]:
+    """whole(model, x, samples=4): the quantized module; what lowers it whole; and what compares, in dB."""
+
+    def make(model: Any, x: torch.Tensor, samples: int = 4) -> tuple[Any, Callable[..., Delegated], Any]:
+        return quantized(model, x, samples=samples), lowered, ratio
+
+    return make

@@ -43,7 +43,7 @@ def test_what_is_moved_is_as_in_eager(name: str, agrees: Any) -> None:
     agrees(model, *map(torch.randn, shapes))
 
 
-SIZES = [(2, (1, 8, 6, 7)), (4, (1, 4, 5, 6)), (8, (1, 3, 4, 3)), (2, (2, 4, 5, 6))]
+SIZES = [(2, (1, 8, 6, 7)), (4, (1, 4, 5, 6)), (8, (1, 3, 4, 3)), (2, (2, 4, 5, 6)), (4, (2, 4, 3, 5))]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
@@ -58,3 +58,8 @@ def test_images_are_made_larger_as_in_eager(mode: str, factor: int, shape: tuple
 def test_results_in_the_middle_leave_the_delegate(agrees: Any) -> None:
     agrees(lambda x: (relu(x), relu(x) + 1), torch.randn(X))
     agrees(lambda x: (relu(x), relu(x).flatten(1)), torch.randn(X))
+
+
+def test_large_images_are_joined_with_others(agrees: Any) -> None:
+    upsample = nn.Upsample(scale_factor=4)
+    agrees(lambda x, y: torch.cat([upsample(relu(x)), y.tanh()], 1), torch.randn(1, 3, 3, 4), torch.randn(1, 2, 12, 16))

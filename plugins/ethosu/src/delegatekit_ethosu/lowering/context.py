@@ -27,6 +27,7 @@ from ..tosa import (
     Rescale,
     Reshape,
     Slice,
+    Table,
     Tensor,
     Transpose,
     TransposeConv2d,
@@ -246,6 +247,24 @@ class Builder:
 
         ways = [plain] if sizes == tensor.shape else [joined, plain]
         return self.cheapest(tensor, ways, ("transpose", perms))
+
+    def tabled(self, tensor: Tensor, entries: Sequence[int] | Array, name: str = "", table: str = "table") -> Tensor:
+        """Each int8 value replaced by one of 256 entries.
+
+        It is done before what only moves the values: Vela (5.1) gives the table of a transpose no place on small U55s.
+        """
+        moves = []
+        made = self.producer(tensor)
+        while made is not None and isinstance(made.operator, Reshape | Transpose):
+            moves.append(made)
+            tensor = made.inputs[0]
+            made = self.producer(tensor)
+        operand = self.graph.constant(entries, DType.INT8, f"{self.name}.{table}")
+        tensor = self.emit(Table(), (tensor, operand), tensor.shape, DType.INT8, name)
+        for move in reversed(moves):
+            operands, shape = (tensor, *move.inputs[1:]), move.output.shape
+            tensor = self.emit(move.operator, operands, shape, DType.INT8, "moved")
+        return tensor
 
     def sliced(self, tensor: Tensor, start: Sequence[int], size: Sequence[int]) -> Tensor:
         """A block of a tensor."""

@@ -13,7 +13,7 @@ from delegatekit_api import argument, operator_name
 from delegatekit_api.quantization import DEQUANTIZE
 
 from ..layout import Value
-from ..tosa import Add, DType, Table, Tensor
+from ..tosa import Add, DType, Tensor
 from ..tosa.types import Array
 from ..units import CLAMPS, Unit
 from .context import Lowering, Result, Scale
@@ -73,9 +73,7 @@ def lower_function(b: Lowering, unit: Unit, after: Scale, result: Node) -> Value
     if _is_clamp(unit) and before == after:
         low, high = clamp_bounds(unit.inner[-1], after)
         return Value(b.clamped(value.tensor, Result(after, low, high)), value.order)
-    entries = b.graph.constant(table_of(b, unit, result), DType.INT8, f"{b.name}.table")
-    made = b.emit(Table(), (value.tensor, entries), value.tensor.shape, DType.INT8)
-    return Value(made, value.order)
+    return Value(b.tabled(value.tensor, table_of(b, unit, result)), value.order)
 
 
 def _is_clamp(unit: Unit) -> bool:
@@ -116,8 +114,7 @@ def looked_up(b: Lowering, tensor: Tensor, values: Array, name: str) -> Tensor:
     step = bits - 8
     parts = []
     for part, scale in ((points >> step, 1 << step), (points & (1 << step) - 1, 1)):
-        entries = b.graph.constant(part - 128, DType.INT8, f"{b.name}.{name}.table")
-        found = b.emit(Table(), (tensor, entries), tensor.shape, DType.INT8, name)
+        found = b.tabled(tensor, part - 128, name, f"{name}.table")
         # Half of the offset is a zero point: -128 stands for the smallest.
         zero = 0 if offset and scale > 1 else -128
         parts.append(b.rescaled(found, [float(scale)], zero_point=zero, name=name))

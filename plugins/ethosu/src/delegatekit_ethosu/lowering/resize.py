@@ -39,12 +39,21 @@ def _resized(b: Lowering, x: Tensor, factor: int, mode: ResizeMode, dtype: DType
 
 
 def _repeated(b: Lowering, x: Tensor, factor: int) -> Tensor:
-    """Each pixel `factor` times along both axes. The smaller accelerators do it for one sample."""
-    if b.family == "u85" or x.shape[0] == 1:
+    """Each pixel `factor` times along both axes.
+
+    The smaller accelerators do it for one sample, and by two: Vela (5.1) fails at larger factors whose result is joined
+    with others.
+    """
+    if b.family == "u85":
         return _resized(b, x, factor, ResizeMode.NEAREST, x.dtype, "repeated")
-    sample = (1, *x.shape[1:])
-    samples = [b.sliced(x, (place, 0, 0, 0), sample) for place in range(x.shape[0])]
-    parts = [_resized(b, item, factor, ResizeMode.NEAREST, x.dtype, "repeated") for item in samples]
+    sample, parts = (1, *x.shape[1:]), []
+    for place in range(x.shape[0]):
+        part = b.sliced(x, (place, 0, 0, 0), sample)
+        for _ in range(factor.bit_length() - 1):
+            part = _resized(b, part, 2, ResizeMode.NEAREST, x.dtype, "repeated")
+        parts.append(part)
+    if len(parts) == 1:
+        return parts[0]
     return b.emit(Concat(0), parts, (len(parts), *parts[0].shape[1:]), x.dtype, "samples")
 
 

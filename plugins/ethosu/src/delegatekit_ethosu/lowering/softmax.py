@@ -48,10 +48,10 @@ def _softmax(b: Lowering, node: Node, result: Result) -> Value:
     places, mantissa = _normalised(b, total)
     reciprocal = _function(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m / 256), "reciprocal")
     products = _binary(b, Mul(), powers, reciprocal, "product", b.number(0))
-    # power / sum = power * reciprocal * 2^(places - 45); at most 2^30 here, which is 1.
-    missing = _binary(b, Sub(), b.graph.constant([[_BITS]], DType.INT32), places, "missing")
+    # power / sum = power * reciprocal * 2^(places - 45), and places are 16 at most: 2^29 is 1 here.
+    missing = _binary(b, Sub(), b.graph.constant([[_BITS + 1]], DType.INT32), places, "missing")
     parts = _binary(b, ArithmeticRightShift(round=True), products, missing, "parts")
-    made = b.stored_as(parts, [2.0**-_SUM_BITS], result)
+    made = b.stored_as(parts, [2.0 ** (1 - _SUM_BITS)], result)
     return Value(b.reshaped(made, [value.shape[axis] for axis in order]), order)
 
 

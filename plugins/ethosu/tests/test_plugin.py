@@ -1,0 +1,105 @@
+"""The backend from outside: what it says of itself, the file that it makes, and the stock runtime's answer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import delegatekit
+from delegatekit import pte
+from delegatekit_ethosu import plugin
+from delegatekit_ethosu.blob import unpack
+from delegatekit_ethosu.compiler import vela_version
+
+
+@pytest.fixture(scope="module")
+def model() -> tuple[Any, tuple[torch.Tensor, ...]]:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)).eval(), None
+    x = torch.randn(1, 1, 8, 8)
+    return delegatekit.quantize(module, [(x,)] * 2, backend="ethosu"), (x,)
+
+
+def lower(model: Any, **options: Any) -> Any:
+    return delegatekit.lower(*model, backends=["ethosu"], options={"ethosu": options})
+
+
+def test_the_backend_is_described() -> None:
+    description = plugin.describe_backend()
+    assert (description.name, description.delegate_id) == ("ethosu", "EthosUBackend")
+    assert [scheme.name for scheme in plugin.quantization_schemes()] == ["int8", "int8-per-tensor"]
+    assert len(plugin.targets()) == 11
+
+
+def test_the_file_names_target_and_version_of_vela(model: Any) -> None:
+    program = lower(model, target="ethos-u65-512")
+    file = pte.read(program.buffer)
+    (delegate,) = file.program.execution_plan[0].delegates
+    assert delegate.id == "EthosUBackend"
+    specs = {spec.key: bytes(spec.value).decode() for spec in delegate.compile_specs or ()}
+    assert specs == {"target": "ethos-u65-512", "vela_version": vela_version()}
+    blob = unpack(file.delegate_blob(delegate))
+    assert [math.prod(binding.shape) for binding in blob.inputs] == [64]
+    assert [binding.shape for binding in blob.outputs] == [(1, 1, 1, 1, 1, 10)]
+
+
+def test_the_same_program_gives_the_same_bytes(model: Any) -> None:
+    assert lower(model).buffer == lower(model).buffer
+
+
+def test_layers_lead_back_to_the_program(model: Any) -> None:
+    method = lower(model).debug_map()["forward"]
+    (delegate,) = method["delegates"]
+    for name in ("convolution_default", "linear_default"):
+        operators = {
+            operator for handle in delegate["operators"][name] for operator in method["nodes"][str(handle)]["operators"]
+        }
+        assert f"aten.{name.partition('_')[0]}.default" in operators
+
+
+def test_estimates_name_the_programs_nodes(model: Any) -> None:
+    (method,) = lower(model).report().methods
+    (delegate,) = method.delegates
+    names = {layer.name.partition(".")[0] for layer in delegate.estimate.layers}
+    assert {"convolution_default", "linear_default"} <= names
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int8-per-tensor"])
+def test_every_scheme_runs(scheme: str) -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval(), torch.randn(1, 3, 9, 9)
+    quantized = delegatekit.quantize(module, [(x,)], backend="ethosu", scheme=scheme)
+    result = delegatekit.load(delegatekit.lower(quantized, (x,), backends=["ethosu"]).buffer)["forward"](x)
+    assert torch.allclose(result, quantized(x), atol=0.02)
+
+
+def test_biases_are_int32(model: Any) -> None:
+    dtypes = {str(value.dtype) for name, value in model[0].named_buffers() if name.endswith("bias")}
+    assert dtypes == {"torch.int32"}
+
+
+def test_training_with_quantization_lowers() -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(392, 4)), None
+    x = torch.randn(1, 3, 9, 9)
+    prepared = delegatekit.prepare_qat(module.train(), (x,), backend="ethosu")
+    for _ in range(3):
+        prepared(torch.randn(1, 3, 9, 9)).square().sum().backward()
+    quantized = delegatekit.convert_qat(prepared)
+    program = delegatekit.lower(quantized, (x,), backends=["ethosu"])
+    assert len(program.report().methods[0].delegates) == 1
+    result = delegatekit.load(program.buffer)["forward"](x)
+    step = max(node.args[1] for node in quantized.graph.nodes if "dequantize_per_tensor" in str(node.target))
+    assert float((result - quantized(x)).abs().max()) <= 1.01 * step
+
+
+def test_stock_executorch_without_the_npu_says_so(model: Any) -> None:
+    native = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime is not installed")
+    buffer = lower(model).buffer
+    program = native._load_program_from_buffer(buffer)
+    with pytest.raises(RuntimeError, match="0x:20"):
+        program.load_method("forward")

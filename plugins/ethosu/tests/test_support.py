@@ -1,0 +1,137 @@
+"""What is taken and what is refused, with the reasons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import delegatekit
+from delegatekit.edge import build_edge
+from delegatekit_api import OptionError, QuantizationError, operator_name
+from delegatekit_ethosu.limits import convolution_obstacle, resize_obstacle, transposed_obstacle
+from delegatekit_ethosu.lowering import EMITTERS, POINTWISE
+from delegatekit_ethosu.options import EthosUOptions
+from delegatekit_ethosu.support import TABLE, EthosUPartitioner
+
+
+def verdicts(module: Any, *inputs: torch.Tensor, **options: Any) -> dict[str, str]:
+    """Operator -> the reason why it is refused, "" if it is taken."""
+    partitioner = EthosUPartitioner(EthosUOptions(**options))
+    edge = build_edge(torch.export.export(module, inputs, strict=False), keep=partitioner.keep_operators())
+    found: dict[str, str] = {}
+    for node in edge.graph.nodes:
+        if node.op == "call_function":
+            found.setdefault(operator_name(node), partitioner.check(node, edge.view).reason)
+    return found
+
+
+def quantized(module: nn.Module, *inputs: torch.Tensor, **more: Any) -> Any:
+    return delegatekit.quantize(module.eval(), [inputs], backend="ethosu", **more)
+
+
+def test_every_operator_of_the_table_has_a_lowering() -> None:
+    computing = {name for name in TABLE if name.startswith("aten.")}
+    assert computing == EMITTERS.keys() | POINTWISE
+    assert all(row.constraints or row.passenger or name in EMITTERS for name, row in TABLE.items())
+
+
+def test_floating_programs_are_told_to_be_quantized() -> None:
+    found = verdicts(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), torch.randn(1, 3, 8, 8))
+    assert all("quantize the model" in reason for reason in found.values()) and len(found) == 2
+
+
+def test_the_programs_numbers_become_integers_outside() -> None:
+    module, x = nn.Conv2d(3, 4, 3), torch.randn(1, 3, 8, 8)
+    found = verdicts(quantized(module, x), x)
+    assert found["aten.convolution.default"] == ""
+    assert "outside" in found["quantized_decomposed.quantize_per_tensor.default"]
+
+
+def test_what_stays_in_float_does_not_keep_its_neighbours_off() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm, self.last = nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.first(x)
+            return self.last(torch.relu(y) + self.norm(y))
+
+    x = torch.randn(2, 8)
+    module = quantized(Model(), x)
+    (layer,) = module.quantization.kept
+    assert "no rule for layer_norm" in layer.reason
+    program = delegatekit.lower(module, (x,), backends=["ethosu"])
+    (method,) = program.report().methods
+    # One before the norm, which gives integers to it as well as to the sum, and one behind it.
+    assert len(method.delegates) == 2
+    got = delegatekit.load(program.buffer)["forward"](x)
+    assert torch.allclose(got, module(x), atol=0.1)
+
+
+def test_operators_that_the_user_leaves_out_stay_outside() -> None:
+    module, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2)), torch.randn(1, 3, 8, 8)
+    found = verdicts(quantized(module, x), x, leave_out=frozenset({"max_pool2d"}))
+    assert found["aten.max_pool2d.default"] == "left out by the option leave_out"
+    assert found["aten.convolution.default"] == ""
+    with pytest.raises(OptionError, match="no operator that the backend takes"):
+        EthosUPartitioner(EthosUOptions(leave_out=frozenset({"conv9d"})))
+
+
+def test_integers_of_other_types_are_refused() -> None:
+    class Unsigned(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = torch.ops.quantized_decomposed
+            x = q.dequantize_per_tensor(x, 0.05, 3, 0, 255, torch.uint8)
+            return q.quantize_per_tensor(x.relu(), 0.03, 20, 0, 255, torch.uint8)
+
+    import torch.ao.quantization.fx._decomposed  # registers the operators
+
+    found = verdicts(Unsigned(), torch.randint(0, 255, (4,), dtype=torch.uint8))
+    assert "uint8, 0 to 255: the NPU wants int8" in found["quantized_decomposed.quantize_per_tensor.default"]
+
+
+def test_sizes_that_change_stay_in_float() -> None:
+    module, x = nn.Linear(8, 4).eval(), torch.randn(3, 8)
+    shapes = ({0: torch.export.Dim("rows", min=2, max=16)},)
+    with pytest.raises(QuantizationError, match="changes from call to call"):
+        delegatekit.quantize(module, [(x,)], backend="ethosu", dynamic_shapes=shapes)
+
+
+REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
+    "kernel": (nn.Conv2d(1, 1, (65, 1)), (1, 1, 80, 4), "65x1"),
+    "dilated kernel": (nn.Conv2d(1, 1, (33, 1), dilation=(2, 1)), (1, 1, 80, 4), "65x1"),
+    "uneven padding": (nn.Conv2d(1, 1, 4, padding="same"), (1, 1, 8, 8), "uneven"),
+    "transposed, stride": (nn.ConvTranspose2d(1, 1, 3, 3), (1, 1, 8, 8), r"stride \(3, 3\)"),
+    "transposed, strides": (nn.ConvTranspose2d(1, 1, 3, (1, 2)), (1, 1, 8, 8), r"stride \(1, 2\)"),
+    "transposed, dilation": (nn.ConvTranspose2d(1, 1, 3, dilation=2), (1, 1, 8, 8), "dilation"),
+    "dilated maximum": (nn.MaxPool2d(2, dilation=2), (1, 1, 8, 8), "dilation"),
+    "three times as large": (nn.Upsample(scale_factor=3), (1, 1, 8, 8), "2, 4 and 8"),
+    "uneven windows": (nn.AdaptiveAvgPool2d(3), (1, 1, 8, 8), "not a multiple"),
+    "many axes": (nn.ReLU(), (1, 1, 1, 1, 1, 1, 2), "7 axes"),
+    "one element": (nn.Softmax(-1), (3, 1), "constant"),
+    "long axis": (nn.ReLU(), (65537,), "65536"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_npu_cannot_do_is_not_quantized(name: str) -> None:
+    module, shape, reason = REFUSED[name]
+    with pytest.raises(QuantizationError, match=reason):
+        quantized(module, torch.randn(shape))
+
+
+def test_limits_are_inclusive() -> None:
+    one, three = (1, 1), (1, 1, 1)
+    assert convolution_obstacle((1, 1, 64, 64), (1, 1, 64, 64), (1, 1, 1, 1), one, one, (0, 0)) is None
+    assert "64x65" in str(convolution_obstacle((1, 1, 64, 65), (1, 1, 64, 65), (1, 1, 1, 1), one, one, (0, 0)))
+    assert "negative" in str(convolution_obstacle((1, 1, 6, 6), (1, 1, 3, 3), (1, 1, 4, 4), one, one, (-1, 0)))
+    assert "3 axes" in str(convolution_obstacle((1, 1, 3, 3, 3), (1, 1, 3, 3, 3), (1, 1, *three), three, three, three))
+    behind = convolution_obstacle((1, 1, 1, 4), (1, 1, 1, 1), (1, 1, 4, 4), (2, 1), one, (3, 0))
+    assert "nothing but padding" in str(behind)
+    assert transposed_obstacle((1, 1, 3), (2,), (1,)) is None
+    assert resize_obstacle((1, 1, 4, 4), (1, 1, 32, 32), "bilinear", False, None) is None
+    assert "corners" in str(resize_obstacle((1, 1, 4, 4), (1, 1, 8, 8), "bilinear", True, None))
