@@ -224,23 +224,27 @@ def stock(module: Any, samples: list[Any], judged: Any, target: str) -> dict[str
             partitioner=[EthosUPartitioner(spec)],
             compile_config=EdgeCompileConfig(_check_ir_validity=False),
         )
-        program = edge.to_executorch()
         end = time.process_time()
+        # to_executorch changes this graph.
+        calls = [node for node in edge.exported_program().graph.nodes if node.op == "call_function"]
+        before, after = (
+            next(node.args[1:] for node in calls if f".{name}_per_tensor" in str(node.target))
+            for name in ("quantize", "dequantize")
+        )
+        boundary = ("quantize_per_tensor", "executorch_call_delegate", "getitem")
+        fallback = [node for node in calls if not any(name in str(node.target) for name in boundary)]
+        end -= time.process_time()
+        program = edge.to_executorch()
+        end += time.process_time()
         (file,) = Path(scratch).glob("out.tosa")
         tosa = file.read_bytes()
-    calls = [node for node in edge.exported_program().graph.nodes if node.op == "call_function"]
-    before, after = (
-        next(node for node in calls if f".{name}_per_tensor" in str(node.target)) for name in ("quantize", "dequantize")
-    )
-    boundary = ("quantize_per_tensor", "executorch_call_delegate", "getitem")
-    fallback = [node for node in calls if not any(name in str(node.target) for name in boundary)]
     plan = program.executorch_program.execution_plan[0]
     (delegate,) = plan.delegates
     quantize, dequantize = (
         getattr(torch.ops.quantized_decomposed, name).default
         for name in ("quantize_per_tensor", "dequantize_per_tensor")
     )
-    (integers,) = reference.run(tosa, [quantize(judged, *before.args[1:]).numpy()])
+    (integers,) = reference.run(tosa, [quantize(judged, *before).numpy()])
     return {
         "quantize": middle - start,
         "lower": end - middle,
@@ -248,7 +252,7 @@ def stock(module: Any, samples: list[Any], judged: Any, target: str) -> dict[str
         "fallback": len(fallback),
         "tosa": tosa,
         "blob": bytes(program.executorch_program.backend_delegate_data[delegate.processed.index].data),
-        "result": dequantize(torch.from_numpy(integers), *after.args[1:]),
+        "result": dequantize(torch.from_numpy(integers), *after),
         "quantized": quantized,
     }
 
