@@ -45,7 +45,7 @@ def test_imagenet_networks_are_one_delegate(name: str, whole: Any) -> None:
         delegated = lower(module, x, target=target)
         if target == "ethos-u85-256" and availability().available:
             (got,), want = delegated.run(), module(x)
-            assert ratio(got, want) > 28
+            assert ratio(got, want) > 30
             assert got.argmax() == want.argmax()
         stages = delegated.program.stages
         assert stages["lower"] < 20
