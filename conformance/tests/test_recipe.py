@@ -116,8 +116,21 @@ def test_a_description_has_one_line_with_shapes_and_what_is_special() -> None:
 def test_an_unknown_kind_of_values_or_target_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown kind"):
         TensorRecipe((2,), values=("odd",)).make()
-    with pytest.raises(AttributeError, match="begins with aten or torch"):
+    with pytest.raises(AttributeError, match="begins with aten, quantized_decomposed or torch"):
         find_target("os.system")
+
+
+def test_a_quantized_program_names_the_module_of_its_operators() -> None:
+    numbers = Step("f", "quantized_decomposed.dequantize_per_tensor.default", (Ref("x"), 0.5, 1, -128, 127, torch.int8))
+    integers = TensorRecipe((2, 3), dtype="int8", values=("integers", -9, 9))
+    quantized = Recipe((("x", integers),), (numbers,), (Ref("f"),), exact=True)
+    assert torch.equal(quantized.module()(*quantized.inputs()), (integers.make() - 1) * 0.5)
+    text = quantized.snippet("xnnpack")
+    assert "import torch.ao.quantization.fx._decomposed\n" in text and "torch.ops.quantized_decomposed" in text
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(text, {})
+    first, second = (part.partition("tensor(")[2] for part in printed.getvalue().split("eager:"))
+    assert first.strip().startswith(second.strip()[:40])
 
 
 def test_numbers_that_python_cannot_write_are_written_as_calls() -> None:

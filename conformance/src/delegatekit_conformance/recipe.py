@@ -7,6 +7,7 @@ plain data it can be compared, sent to another process, shrunk and read by peopl
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,12 @@ Values: TypeAlias = tuple[Any, ...]
 #: exchanged), "strided" (every other element of the last dimension of a larger tensor) or "expanded" (dimension 0 has
 #: stride 0: all its slices are one).
 LAYOUTS = ("contiguous", "channels_last", "transposed", "strided", "expanded")
+
+_QUANTIZED = "quantized_decomposed"
+#: The module that defines the operators of that namespace.
+_QUANTIZED_AT = "torch.ao.quantization.fx._decomposed"
+#: Namespaces of overloads.
+_NAMESPACES = ("aten", _QUANTIZED)
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,8 @@ class Ref:
 @dataclass(frozen=True)
 class Step:
     """One call. `target` is an overload ("aten.add.Tensor") or a function below torch ("torch.relu").
+
+    Overloads are ATen's, or those of `quantized_decomposed`: a program that is quantized already.
 
     Arguments are `Ref`, numbers, None, strings, torch dtypes and memory formats, and tuples of these (given as lists).
     """
@@ -229,9 +238,11 @@ class RecipeModule(nn.Module):
 def find_target(target: str) -> Any:
     """The function of a step. Raises AttributeError if torch has none of this name."""
     root, _, path = target.partition(".")
-    if root not in ("aten", "torch"):
-        raise AttributeError(f"a target begins with aten or torch: {target}")
-    start = torch.ops.aten if root == "aten" else torch
+    if root not in (*_NAMESPACES, "torch"):
+        raise AttributeError(f"a target begins with {', '.join(_NAMESPACES)} or torch: {target}")
+    if root == _QUANTIZED:
+        importlib.import_module(_QUANTIZED_AT)
+    start = torch if root == "torch" else getattr(torch.ops, root)
     return functools.reduce(getattr, path.split("."), start)
 
 
@@ -276,13 +287,15 @@ def _call(step: Step, show: Callable[[Any], str], *, short: bool = False) -> str
 
 
 def _path(target: str) -> str:
-    return f"torch.ops.{target}" if target.startswith("aten.") else target
+    return f"torch.ops.{target}" if target.partition(".")[0] in _NAMESPACES else target
 
 
 def _snippet(recipe: Recipe, backend: str) -> str:
     inputs = [name for name, tensor in recipe.tensors if not tensor.constant]
     constants = [(name, tensor) for name, tensor in recipe.tensors if tensor.constant]
-    lines = ["import torch", "import delegatekit", "", "", "class Example(torch.nn.Module):"]
+    quantized = any(step.target.startswith(_QUANTIZED) for step in recipe.steps)
+    more = [f"import {_QUANTIZED_AT}"] if quantized else []
+    lines = ["import torch", *more, "import delegatekit", "", "", "class Example(torch.nn.Module):"]
     if constants:
         lines.append("    def __init__(self):")
         lines.append("        super().__init__()")

@@ -26,6 +26,7 @@ from delegatekit_ethosu.blob import DELEGATE_ID, pack
 from delegatekit_ethosu.compiler import compile_program
 from delegatekit_ethosu.options import EthosUOptions
 from delegatekit_ethosu.runtime import EthosURuntime
+from delegatekit_ethosu.stream import decompressor
 from delegatekit_ethosu.tosa import DType, Graph, reference
 from delegatekit_ethosu.tosa.reader import read
 
@@ -208,12 +209,35 @@ def test_calls_that_are_wrong_are_errors() -> None:
     output = torch.zeros(loaded.outputs[0].shape, dtype=torch.int8)
     with pytest.raises(ExecutionError, match="has 1 outputs, got 0"):
         runtime.execute(handle, tensors, [])
-    with pytest.raises(ExecutionError, match="takes 2 inputs, got 1"):
+    with pytest.raises(ExecutionError, match="has 2 inputs, got 1"):
         runtime.execute(handle, tensors[:1], [output])
-    with pytest.raises(ExecutionError, match="an output is int32"):
+    with pytest.raises(ExecutionError, match="output 0 of EthosUBackend: is int32"):
         runtime.execute(handle, tensors, [output.to(torch.int32)])
+    # The same bytes in another shape, or of another type, are another call's.
+    with pytest.raises(ExecutionError, match=r"input 0 of EthosUBackend: is int8 \(1, 11, 8, 21\), not int8 \(11, "):
+        runtime.execute(handle, [tensors[0].unsqueeze(0), *tensors[1:]], [output])
+    with pytest.raises(ExecutionError, match="input 0 of EthosUBackend: is uint8"):
+        runtime.execute(handle, [tensors[0].view(torch.uint8), *tensors[1:]], [output])
     runtime.execute(handle, tensors, [output])
     runtime.destroy(handle)
     runtime.destroy(handle)
     with pytest.raises(ExecutionError, match="was destroyed"):
         runtime.execute(handle, tensors, [output])
+
+
+def test_with_the_last_handle_the_decoder_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Others' handles, and the process that they use, are not counted here.
+    monkeypatch.setattr(decompressor, "_holders", 0)
+    monkeypatch.setattr(decompressor, "_process", None)
+    program, inputs = build("digits")
+    runtime, loaded = EthosURuntime(), payload(program)
+    first, second = runtime.init(loaded), runtime.init(loaded)
+    run(runtime, first, loaded, inputs)
+    decoder = decompressor._process
+    assert decoder is not None
+    runtime.destroy(first)
+    runtime.destroy(first)
+    run(runtime, second, loaded, inputs)
+    assert decompressor._process is decoder and decoder._process.poll() is None
+    runtime.destroy(second)
+    assert decompressor._process is None and decoder._process.poll() is not None

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
+from torch.utils import _pytree as pytree
 
 import delegatekit
 from delegatekit import discovery
@@ -223,6 +224,31 @@ def _judged(program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], m
         if not found.agrees:
             return Outcome(Verdict.MISMATCH, f"output {index} {found.difference}")
     return Outcome(Verdict.DELEGATED)
+
+
+class InDouble(torch.fx.Interpreter):
+    """Runs a quantized module in eager, with double precision between each dequantize and the quantize behind it.
+
+    Two executions of a quantized network that are equally right differ at the end: a sum that ends between two steps
+    falls one way or the other, and the layers behind carry that on. What this one differs by from eager itself says how
+    much may be asked of a third.
+    """
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """The node's result: float64 where eager has a float, but for quantization itself."""
+        if n.op != "call_function":
+            return super().run_node(n)
+        arguments, keywords = self.fetch_args_kwargs_from_env(n)
+        target: Any = n.target
+        own = str(target).startswith(("quantized_decomposed.", "torchao."))
+        dtype = torch.float32 if own else torch.float64
+        cast = partial(_cast, dtype=dtype)
+        with torch.no_grad():
+            return target(*pytree.tree_map(cast, arguments), **pytree.tree_map(cast, keywords))
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def _other(value: Any) -> Any:

@@ -31,7 +31,7 @@ from .base import Case, NotApplicable
 from .specimens import Sample, backend_of, changed, runs, same, sample
 
 #: The specimens whose blobs are damaged.
-PROGRAMS = ("arithmetic", "linear", "convolution", "softmax", "branches", "dynamic")
+PROGRAMS = ("arithmetic", "linear", "convolution", "softmax", "branches", "quantized convolution", "dynamic")
 
 #: Bytes that the process may have grown by after all cycles, whatever their number: heaps are never quite still.
 _GROWTH = 256 * 1024

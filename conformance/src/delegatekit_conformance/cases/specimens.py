@@ -51,6 +51,60 @@ def _tensor(*shape: int, constant: bool = False, seed: int = 0, **more: Any) -> 
 
 _X, _Y = Ref("x"), Ref("y")
 
+
+def _numbers(name: str, scale: float, zero_point: int = 0) -> tuple[Any, ...]:
+    """The step that makes numbers of the int8 tensor `name`; its result is called `name` with "f" behind it."""
+    return f"{name}f", f"{_QUANTIZED}.dequantize_per_tensor.default", Ref(name), scale, zero_point, *_INT8
+
+
+def _integers(name: str, scale: float, zero_point: int = 0) -> tuple[Any, ...]:
+    """The step that makes int8 of a result; its own is called `name` with "q" behind it."""
+    return f"{name}q", f"{_QUANTIZED}.quantize_per_tensor.default", Ref(name), scale, zero_point, *_INT8
+
+
+_QUANTIZED = "quantized_decomposed"
+_INT8 = (-128, 127, torch.int8)
+_X_NUMBERS, _Y_NUMBERS, _W_NUMBERS = Ref("xf"), Ref("yf"), Ref("wf")
+
+
+def _small(*shape: int, most: int = 3, **more: Any) -> TensorRecipe:
+    return _tensor(*shape, dtype="int8", values=("integers", -most, most), **more)
+
+
+#: Quantized programs of integers, for backends that have nothing else. Scales are powers of two, and every result is a
+#: whole number of steps within int8: how a backend rounds does not matter, and no difference is excused.
+QUANTIZED_SPECIMENS: Mapping[str, Recipe] = {
+    "quantized arithmetic": _recipe(
+        {"x": _small(1, 4, 6, most=7), "y": _small(1, 4, 6, most=7, seed=1)},
+        _numbers("x", 1 / 8, 2),
+        _numbers("y", 1 / 16),
+        ("a", "aten.add.Tensor", _X_NUMBERS, _Y_NUMBERS),
+        _integers("a", 1 / 16, -3),
+        _numbers("aq", 1 / 16, -3),
+        ("m", "aten.mul.Tensor", Ref("aqf"), Ref("aqf")),
+        _integers("m", 1 / 256, -128),
+        outputs=(Ref("aq"), Ref("mq")),
+        exact=True,
+    ),
+    "quantized linear": _recipe(
+        {"x": _small(4, 16), "w": _small(8, 16, most=2, constant=True, seed=1)},
+        _numbers("x", 1 / 8, 1),
+        _numbers("w", 1 / 4),
+        ("l", "aten.linear.default", _X_NUMBERS, _W_NUMBERS),
+        _integers("l", 1 / 32, 5),
+        exact=True,
+    ),
+    "quantized convolution": _recipe(
+        {"x": _small(1, 3, 9, 9), "w": _small(8, 3, 3, 3, most=2, constant=True, seed=1)},
+        _numbers("x", 1 / 8),
+        _numbers("w", 1 / 4),
+        ("c", "aten.conv2d.default", _X_NUMBERS, _W_NUMBERS, None, (1, 1), (1, 1)),
+        ("r", "aten.relu.default", Ref("c")),
+        _integers("r", 1 / 32, -128),
+        exact=True,
+    ),
+}
+
 #: Programs that are compiled, as far as the backend takes something of them: what most backends begin with.
 SPECIMENS: Mapping[str, Recipe] = {
     "arithmetic": _recipe(
@@ -107,6 +161,7 @@ SPECIMENS: Mapping[str, Recipe] = {
         ("a", "aten.add.Tensor", _X, _Y),
         exact=True,
     ),
+    **QUANTIZED_SPECIMENS,
 }
 
 #: The same with a size that changes from call to call.

@@ -41,6 +41,7 @@ class _Handle:
     run: _Run | None
     #: "command stream" or "TOSA reference model".
     engine: str
+    inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 
 
@@ -66,25 +67,25 @@ class EthosURuntime:
         _check(payload, blob)
         run, engine = _engine(payload, blob)
         _LOG.info("%s runs by its %s", payload.delegate_id, engine)
-        return _Handle(run, engine, payload.outputs)
+        decompressor.hold()
+        return _Handle(run, engine, payload.inputs, payload.outputs)
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once. Raises ExecutionError."""
         if handle.run is None:
             raise ExecutionError("was destroyed", where=DELEGATE_ID)
-        if len(outputs) != len(handle.outputs):
-            raise ExecutionError(f"has {len(handle.outputs)} outputs, got {len(outputs)}", where=DELEGATE_ID)
+        _match("input", inputs, handle.inputs)
+        _match("output", outputs, handle.outputs)
         results = handle.run([tensor.detach().numpy() for tensor in inputs])
         for output, result in zip(outputs, results, strict=True):
             target = output.numpy()
-            if target.size != result.size or target.dtype.itemsize != result.dtype.itemsize:
-                what = f"an output is {target.dtype} {target.shape}, the result {result.dtype} {result.shape}"
-                raise ExecutionError(what, where=DELEGATE_ID)
             target[...] = result.reshape(target.shape).view(target.dtype)
 
     def destroy(self, handle: _Handle) -> None:
         """Release a handle; twice is harmless."""
-        handle.run = None
+        if handle.run is not None:
+            handle.run = None
+            decompressor.release()
 
 
 def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
@@ -133,6 +134,17 @@ def _sidecar(payload: DelegatePayload) -> bytes | None:
                 raise FormatError(f"the TOSA program {key!r} is not in the file", where=DELEGATE_ID)
             return bytes(data)
     return None
+
+
+def _match(name: str, tensors: Sequence[torch.Tensor], specs: Sequence[TensorSpec]) -> None:
+    """That a call's tensors are those that the delegate was made for. Raises ExecutionError."""
+    if len(tensors) != len(specs):
+        raise ExecutionError(f"has {len(specs)} {name}s, got {len(tensors)}", where=DELEGATE_ID)
+    for index, (tensor, spec) in enumerate(zip(tensors, specs, strict=True)):
+        found = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+        if found != (spec.dtype, spec.shape):
+            what = f"is {found[0]} {found[1]}, not {spec.dtype} {spec.shape}"
+            raise ExecutionError(what, where=f"{name} {index} of {DELEGATE_ID}")
 
 
 def _check(payload: DelegatePayload, blob: Blob) -> None:

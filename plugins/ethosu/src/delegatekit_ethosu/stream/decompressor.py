@@ -54,6 +54,23 @@ def decompress(data: bytes, where: str) -> npt.NDArray[np.int16]:
             raise FormatError("the weight stream is damaged: the decoder gave up", where=where) from error
 
 
+def hold() -> None:
+    """The caller will decompress: once started, the process is kept until `release`."""
+    with _LOCK:
+        global _holders  # noqa: PLW0603
+        _holders += 1
+
+
+def release() -> None:
+    """The caller of `hold` is done; with the last one the process ends."""
+    with _LOCK:
+        global _holders, _process  # noqa: PLW0603
+        _holders -= 1
+        if _holders == 0 and _process is not None:
+            _process.end()
+            _process = None
+
+
 class _Process:
     """The running decoder. It belongs to the process that started it: a fork has to start its own."""
 
@@ -104,4 +121,5 @@ def _end() -> None:
 
 _LOCK: Final = threading.Lock()
 _process: _Process | None = None
+_holders = 0
 atexit.register(_end)
