@@ -18,7 +18,15 @@ else:
     tomllib = pytest.importorskip("tomli")
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("plugin_api", "core", "plugins/xnnpack", "plugins/reference", "plugins/ethosu", "conformance", "examples/minimal_backend")
+PACKAGES = (
+    "plugin_api",
+    "core",
+    "plugins/xnnpack",
+    "plugins/reference",
+    "plugins/ethosu",
+    "conformance",
+    "examples/minimal_backend",
+)
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
