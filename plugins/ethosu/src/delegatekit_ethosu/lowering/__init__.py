@@ -80,8 +80,8 @@ def _lowered(b: Lowering, unit: Unit, result: Node) -> Value:
     if unit.kind == REQUANTIZE:
         value = b.integers(unit.anchor)
         return Value(b.requantized(value.tensor, b.scale(unit.anchor), Result(after)), value.order)
-    bounds = (-128, 127) if unit.clamp is None else clamp_bounds(unit.clamp, after)
-    return EMITTERS[unit.kind](b, unit.anchor, Result(after, *bounds))
+    bounded = Result(after) if unit.clamp is None else Result(after, *clamp_bounds(unit.clamp, after))
+    return EMITTERS[unit.kind](b, unit.anchor, bounded)
 
 
 def _output(b: Lowering, value: Value, place: int) -> None:

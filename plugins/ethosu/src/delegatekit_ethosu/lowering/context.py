@@ -33,12 +33,11 @@ from ..tosa import (
     TransposeConv2d,
 )
 from ..tosa.numerics import multipliers_and_shifts, rescale
-from ..tosa.types import Array
+from ..tosa.types import INTEGER_RANGES, Array
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-_RANGES: Final = {DType.INT8: (-128, 127), DType.INT16: (-(1 << 15), (1 << 15) - 1)}
 #: Torch's integers, as TOSA has them.
 INTEGERS: Final = {torch.int8: DType.INT8, torch.int16: DType.INT16, torch.int32: DType.INT32}
 
@@ -63,11 +62,11 @@ Way = Callable[["Builder", Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Result:
-    """How the result of an operation is stored, and the bounds that a clamp behind it leaves."""
+    """How the result of an operation is stored, and the bounds that a clamp behind it leaves: the type's at most."""
 
     scale: Scale
-    low: int = -128
-    high: int = 127
+    low: int = -(1 << 15)
+    high: int = (1 << 15) - 1
 
 
 class Builder:
@@ -120,7 +119,9 @@ class Builder:
     ) -> Tensor:
         """Append an operation; its result is called after the node at hand, with `name` behind it."""
         if _is_misread(operator, inputs[0]) and self._is_sliced(inputs[0]):
-            whole = self.emit(Clamp(*_RANGES[inputs[0].dtype]), inputs[:1], inputs[0].shape, inputs[0].dtype, "part")
+            whole = self.emit(
+                Clamp(*INTEGER_RANGES[inputs[0].dtype]), inputs[:1], inputs[0].shape, inputs[0].dtype, "part"
+            )
             inputs = (whole, *inputs[1:])
         made = self.graph.add(operator, inputs, shape, dtype, f"{self.name}.{name}" if name else self.name)
         self._producers[made.name] = self.graph.operations[-1]
@@ -170,27 +171,28 @@ class Builder:
     ) -> Tensor:
         """(integer - zero_point) * scale + output_zero; one scale, or one for each index of the last axis.
 
-        A constant is computed at once.
+        Multipliers have 31 bits, for int48 only 15. A constant is computed at once.
         """
         if len(set(scales)) == 1:
             scales = scales[:1]
-        multipliers, shifts = multipliers_and_shifts(scales)
+        wide = tensor.dtype == DType.INT48
+        multipliers, shifts = multipliers_and_shifts(scales, bits=16 if wide else 32)
         if tensor.data is not None:
             data = rescale(
                 tensor.data, multipliers, shifts, input_zero=zero_point, output_zero=output_zero, dtype=dtype
             )
             return self.graph.constant(data, dtype, f"{tensor.name}.rescaled")
         operands = (
-            self.graph.constant(multipliers, DType.INT32),
+            self.graph.constant(multipliers, DType.INT16 if wide else DType.INT32),
             self.graph.constant(shifts, DType.INT8),
             self.number(zero_point, tensor.dtype),
             self.number(output_zero, dtype),
         )
-        operator = Rescale(per_channel=len(scales) > 1)
+        operator = Rescale(scale32=not wide, per_channel=len(scales) > 1)
         return self.emit(operator, (tensor, *operands), tensor.shape, dtype, name)
 
     def stored_as(self, sums: Tensor, scales: Sequence[float], result: Result) -> Tensor:
-        """int32 sums, in steps of `scales`, as the integers of a result."""
+        """int32 or int48 sums, in steps of `scales`, as the integers of a result."""
         target = result.scale
         steps = [scale / target.scale for scale in scales]
         made = self.rescaled(sums, steps, output_zero=target.zero_point, dtype=target.dtype)
@@ -198,9 +200,11 @@ class Builder:
 
     def clamped(self, tensor: Tensor, result: Result) -> Tensor:
         """Within the bounds of a result, where saturation does not do it."""
-        if result.low <= -128 and result.high >= 127:
+        lowest, highest = INTEGER_RANGES[result.scale.dtype]
+        low, high = max(result.low, lowest), min(result.high, highest)
+        if (low, high) == (lowest, highest):
             return tensor
-        return self.emit(Clamp(result.low, result.high), (tensor,), tensor.shape, tensor.dtype)
+        return self.emit(Clamp(low, high), (tensor,), tensor.shape, tensor.dtype)
 
     def requantized(self, tensor: Tensor, before: Scale, result: Result) -> Tensor:
         """The same numbers as the integers of a result; the tensor itself if these are the same."""

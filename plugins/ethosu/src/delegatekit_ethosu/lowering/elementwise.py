@@ -17,8 +17,8 @@ from .functions import looked_up
 if TYPE_CHECKING:
     from torch.fx import Node
 
-#: Sums of two int8 have so many bits below the larger operand's step.
-_HEADROOM = 1 << 20
+#: Sums of two int8 (int16) are in steps of so small a part of the larger operand's: they fit into 30 bits.
+_HEADROOM = {DType.INT8: 1 << 20, DType.INT16: 1 << 15}
 #: 1, for factors of 16 bits with a sign.
 _UNIT = (1 << 15) - 1
 
@@ -27,7 +27,7 @@ def _sum(operator: Operator) -> Emitter:
     def lower(b: Lowering, node: Node, result: Result) -> Value:
         """Both operands in steps that are a part of the larger one's, and the sum in steps of the result."""
         (left, right), scales, order = _operands(b, node)
-        step = 2 * max(scale.scale for scale in scales) / _HEADROOM
+        step = 2 * max(scale.scale for scale in scales) / _HEADROOM[left.dtype]
         sides = [
             b.rescaled(tensor, [scale.scale / step], zero_point=scale.zero_point, name="operand")
             for tensor, scale in zip((left, right), scales, strict=True)
@@ -55,7 +55,7 @@ def _extreme(operator: Operator) -> Emitter:
         if scales[0] == scales[1]:
             chosen = b.emit(operator, (left, right), shape, scales[0].dtype, "chosen")
             return Value(b.requantized(chosen, scales[0], result), order)
-        step = max(scale.scale for scale in scales) / _HEADROOM
+        step = max(scale.scale for scale in scales) / _HEADROOM[left.dtype]
         sides = [
             b.rescaled(tensor, [scale.scale / step], zero_point=scale.zero_point, name="operand")
             for tensor, scale in zip((left, right), scales, strict=True)

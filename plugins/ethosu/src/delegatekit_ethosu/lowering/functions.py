@@ -1,4 +1,7 @@
-"""Functions of single values: whatever PyTorch makes of the 256 numbers that an int8 tensor can hold, as one table."""
+"""Functions of single values: whatever PyTorch makes of the 256 numbers that an int8 tensor can hold, as one table.
+
+There are no tables of int16: it has bounds only.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ from delegatekit_api.quantization import DEQUANTIZE
 
 from ..layout import Value
 from ..tosa import Add, DType, Tensor
-from ..tosa.types import Array
-from ..units import CLAMPS, Unit
+from ..tosa.types import INTEGER_RANGES, Array
+from ..units import CLAMPS, Unit, is_clamp
 from .context import Lowering, Result, Scale
 
 if TYPE_CHECKING:
@@ -67,17 +70,13 @@ POINTWISE: Final = (
 
 
 def lower_function(b: Lowering, unit: Unit, after: Scale, result: Node) -> Value:
-    """The table of a unit. Bounds are in the function already."""
+    """The table of a unit, in which bounds are already; bounds of int16 are a clamp."""
     operand = next(node for node in unit.operands if b.view_of_program.constant(node.args[0]) is None)
     value, before = b.integers(operand), b.scale(operand)
-    if _is_clamp(unit) and before == after:
+    if before.dtype == DType.INT16 or (is_clamp(unit.inner) and before == after):
         low, high = clamp_bounds(unit.inner[-1], after)
-        return Value(b.clamped(value.tensor, Result(after, low, high)), value.order)
+        return Value(b.requantized(value.tensor, before, Result(after, low, high)), value.order)
     return Value(b.tabled(value.tensor, table_of(b, unit, result)), value.order)
-
-
-def _is_clamp(unit: Unit) -> bool:
-    return len(unit.inner) == 1 and operator_name(unit.inner[0]) in CLAMPS
 
 
 def table_of(b: Lowering, unit: Unit, result: Node) -> Array:
@@ -125,7 +124,7 @@ def clamp_bounds(node: Node, scale: Scale) -> tuple[int, int]:
     """The integers that a clamp's bounds become: rounding keeps order, so that integers can be clamped instead."""
     low, high = _bounds(node)
     bounds = torch.tensor([low, high], dtype=torch.float32)
-    rounded = torch.clamp(torch.round(bounds * (1.0 / scale.scale)) + scale.zero_point, -128, 127)
+    rounded = torch.clamp(torch.round(bounds * (1.0 / scale.scale)) + scale.zero_point, *INTEGER_RANGES[scale.dtype])
     return int(rounded[0]), int(rounded[1])
 
 

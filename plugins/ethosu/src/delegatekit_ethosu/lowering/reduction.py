@@ -48,7 +48,7 @@ def _summed(b: Lowering, node: Node, result: Result, *, mean: bool) -> Value:
 
 
 def _sums(b: Lowering, value: Value, before: Scale, axes: Sequence[int]) -> tuple[Value, float]:
-    """Sums in int32 over axes, which stay with size 1, and what one stands for."""
+    """Sums over axes, which stay with size 1, and what one stands for."""
     places = sorted(value.stored_axis(axis) for axis in axes)
     shape = value.tensor.shape
     size, behind = count([shape[place] for place in places]), count(shape[places[-1] + 1 :])
