@@ -38,7 +38,7 @@ from .limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from torch.fx import Node
 
@@ -66,6 +66,7 @@ FUNCTIONS: Final = (
 _EIGHT_BITS: Final = frozenset(
     {*FUNCTIONS, "softmax", "log_softmax", "glu", "aten.div.Tensor", "matmul", "bmm", "mm"}
     - {"relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"}
+    - {"abs", "neg", "leaky_relu", "hardswish", "hardsigmoid"}
 )
 _SMALL_WINDOW: Final = 16
 
@@ -241,7 +242,8 @@ def _wide_rules(rules: Sequence[QuantizationRule]) -> Iterator[QuantizationRule]
         given = {"input": rule.input and _WIDE, "output": rule.output and _WIDE, "bias": None}
         averages = "avg_pool2d" in rule.operators
         for needs_eight in (False, True):
-            operators = tuple(name for name in rule.operators if (name in _EIGHT_BITS) == needs_eight)
+            narrow: Collection[str] = () if rule.numbers else _EIGHT_BITS
+            operators = tuple(name for name in rule.operators if (name in narrow) == needs_eight)
             more = (*[_one_divisor] * averages, *[_eight_bits] * needs_eight)
             if operators:
                 yield replace(rule, operators=operators, when=(*rule.when, *more), **given)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from delegatekit_api import (
 from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 
 from . import limits
-from .lowering import EMITTERS, POINTWISE
+from .lowering import EMITTERS, POINTWISE, WIDE_FUNCTIONS
 from .units import FUNCTION, REQUANTIZE, Unit, Units, activation_obstacle
 
 if TYPE_CHECKING:
@@ -162,6 +162,19 @@ def eight_bits(node: Node, program: ProgramView) -> str | None:
     return None
 
 
+def constant_divisor(node: Node, program: ProgramView) -> str | None:
+    """In int16 divisors are constants, and not 0."""
+    if eight_bits(node, program) is None:
+        return None
+    data = program.constant(_integers(argument(node, "other")))
+    return None if data is not None and bool(data.all()) else "its divisor is computed: the NPU has no tables of int16"
+
+
+def _integers(dequantize: Node) -> Node:
+    found: Node = dequantize.args[0]  # type: ignore[assignment]
+    return found
+
+
 def even_divisors(node: Node, program: ProgramView) -> str | None:
     """In int16 all windows have one divisor: padding counts, sizes are not rounded up."""
     if eight_bits(node, program) is None:
@@ -192,7 +205,9 @@ def slope_per_channel(node: Node, program: ProgramView) -> str | None:
 
 def single_values(node: Node, program: ProgramView) -> str | None:
     """A function of one quantized tensor, number by number; several of these in a row are one table."""
-    return "its operands are not one quantized tensor and numbers"
+    if operator_name(node) in WIDE_FUNCTIONS and eight_bits(node, program) is not None:
+        return None
+    return "its operands are not one quantized tensor (of int8, but for a few functions) and numbers"
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
@@ -222,7 +237,7 @@ def _table() -> SupportTable:
         *_row("matmul.default", equal_stacks, eight_bits, keep=True),
         *_row("add.Tensor sub.Tensor", plain_sum),
         *_row("mul.Tensor maximum.default minimum.default"),
-        *_row("div.Tensor", eight_bits),
+        *_row("div.Tensor", constant_divisor),
         *_row("prelu.default", slope_per_channel, keep=True),
         *_row("glu.default", eight_bits, keep=True),
         *_row("max_pool1d.default max_pool2d.default", pools_maximum, keep=True),

@@ -87,22 +87,22 @@ class Builder:
         self.origin: tuple[int, ...] = ()
         self._moved: dict[tuple[int, tuple[int, ...]], Tensor] = {}
         self._producers: dict[str, Operation] = {}
-        self._choices: dict[tuple[Hashable, tuple[int, ...]], int] = {}
+        self._choices: dict[tuple[Hashable, DType, tuple[int, ...]], int] = {}
 
     def cheapest(self, x: Tensor, ways: Sequence[Way], key: Hashable) -> Tensor:
         """What one of several ways makes of a tensor: the one that takes the fewest cycles.
 
-        `key` tells apart what the ways do for tensors of one shape. Raises LoweringError if none can be run.
+        `key` tells apart what the ways do for tensors of one shape and type. Raises LoweringError if none can be run.
         """
         if self.estimate is None or len(ways) == 1:
             return ways[0](self, x)
-        known = self._choices.get((key, x.shape))
+        known = self._choices.get((key, x.dtype, x.shape))
         if known is None:
             costs = [self._cost(x, way) for way in ways]
             found = [cost for cost in costs if cost is not None]
             if not found:
                 raise LoweringError(f"the accelerator has no way to do it for a tensor of {x.shape}", where=self.name)
-            known = self._choices[(key, x.shape)] = costs.index(min(found))
+            known = self._choices[(key, x.dtype, x.shape)] = costs.index(min(found))
         return ways[known](self, x)
 
     def _cost(self, x: Tensor, way: Way) -> int | None:

@@ -302,6 +302,8 @@ def _transposed(
     each = inputs // groups
     weight = weight.reshape(groups, each, count, *kernel).swapaxes(1, 2).reshape(groups * count, each, *kernel)
     numbers, steps, weight = _bias(bias, scales * before.scale, weight, before.dtype)
+    if before.dtype == DType.INT16 and b.family != "u85":
+        return _phased(b, x, before, weight, numbers, steps, stride, padding, groups, sizes, finish)
     # What PyTorch pads, TOSA cuts off the result.
     (top, left), (bottom, right) = (
         (-pad for pad in padding),
@@ -312,6 +314,52 @@ def _transposed(
     )
     operator = TransposeConv2d((top, bottom, left, right), stride, acc_type=_SUMS[before.dtype])
     return _grouped(b, x, before, weight, numbers, steps, operator, groups, sizes, finish)
+
+
+def _phased(
+    b: Lowering,
+    x: Tensor,
+    before: Scale,
+    weight: Array,
+    bias: Array,
+    steps: Array,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    groups: int,
+    sizes: tuple[int, int],
+    finish: Finish,
+) -> Tensor:
+    """A transposed convolution as a plain one, for what has no other: weight (O, C / groups, KH, KW).
+
+    Of the rows and columns of a stride each reads its own part of the kernel: they are channels of the convolution
+    first, and then become pixels.
+    """
+    each, count, phases = x.shape[3] // groups, weight.shape[0] // groups, stride[0] * stride[1]
+    # So many steps of the stride does the kernel reach over, or the result behind the last pixel.
+    reach = [
+        max(-(-window // step), -(-(size + pad) // step) - length + 1)
+        for window, size, pad, length, step in zip(weight.shape[2:], sizes, padding, x.shape[1:3], stride, strict=True)
+    ]
+    whole = np.zeros((weight.shape[0], each, reach[0] * stride[0], reach[1] * stride[1]), weight.dtype)
+    whole[:, :, : weight.shape[2], : weight.shape[3]] = weight
+    cut = whole.reshape(groups, count, each, reach[0], stride[0], reach[1], stride[1])[:, :, :, ::-1, :, ::-1]
+    kernels = cut.transpose(0, 4, 6, 1, 2, 3, 5).reshape(groups, phases * count, each, *reach)
+    (high, wide), parts = [size + more - 1 for size, more in zip(x.shape[1:3], reach, strict=True)], []
+    operator = Conv2d((reach[0] - 1,) * 2 + (reach[1] - 1,) * 2, acc_type=_SUMS[before.dtype])
+    for group in range(groups):
+        own = slice(group * count, (group + 1) * count)
+        numbers = np.tile(bias[own], phases) if len(bias) > 1 else bias
+        part = b.sliced(x, (0, 0, 0, group * each), (*x.shape[:3], each))
+        made = _grouped(
+            b, part, before, kernels[group], numbers, np.tile(steps[own], phases), operator, 1, (high, wide), finish
+        )
+        made = b.reshaped(made, (x.shape[0], high, wide, *stride, count))
+        made = b.transposed(made, (0, 1, 3, 2, 4, 5))
+        made = b.reshaped(made, (x.shape[0], high * stride[0], wide * stride[1], count))
+        parts.append(b.sliced(made, (0, *padding, 0), (x.shape[0], *sizes, count)))
+    if groups == 1:
+        return parts[0]
+    return b.emit(Concat(3), parts, (x.shape[0], *sizes, groups * count), parts[0].dtype, "groups")
 
 
 EMITTERS: dict[str, Emitter] = {
