@@ -64,9 +64,11 @@ FUNCTIONS: Final = (
 )
 #: What needs a table, or is a product of two matrices: the NPU has neither for int16.
 _EIGHT_BITS: Final = frozenset(
-    {*FUNCTIONS, "softmax", "log_softmax", "glu", "aten.div.Tensor", "matmul", "bmm", "mm"}
+    {*FUNCTIONS, "glu", "aten.div.Tensor", "matmul", "bmm", "mm"}
     - {"relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"}
     - {"abs", "neg", "leaky_relu", "hardswish", "hardsigmoid"}
+    - {"sigmoid", "tanh", "silu", "gelu", "mish", "softplus", "log_sigmoid", "elu", "celu", "selu", "exp", "expm1"}
+    - {"erf", "atan", "asinh"}
 )
 _SMALL_WINDOW: Final = 16
 
@@ -148,7 +150,7 @@ def _maximum(node: Node) -> str | None:
 
 
 def _eight_bits(node: Node) -> str | None:
-    return "the NPU has no tables and no products of matrices for int16"
+    return "for int16 the NPU has no products of matrices, and tables of smooth functions only"
 
 
 def _one_divisor(node: Node) -> str | None:

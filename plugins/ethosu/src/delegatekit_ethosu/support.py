@@ -158,7 +158,7 @@ def eight_bits(node: Node, program: ProgramView) -> str | None:
     for item in node.all_input_nodes:
         found = quantization_of(item, program)
         if found is not None and found.dtype is torch.int16:
-            return "the NPU has no tables and no products of matrices for int16"
+            return "for int16 the NPU has no products of matrices, and tables of smooth functions only"
     return None
 
 
@@ -167,7 +167,11 @@ def constant_divisor(node: Node, program: ProgramView) -> str | None:
     if eight_bits(node, program) is None:
         return None
     data = program.constant(_integers(argument(node, "other")))
-    return None if data is not None and bool(data.all()) else "its divisor is computed: the NPU has no tables of int16"
+    return (
+        None
+        if data is not None and bool(data.all())
+        else "its divisor is computed: int16 has tables of smooth functions only"
+    )
 
 
 def _integers(dequantize: Node) -> Node:
@@ -207,7 +211,7 @@ def single_values(node: Node, program: ProgramView) -> str | None:
     """A function of one quantized tensor, number by number; several of these in a row are one table."""
     if operator_name(node) in WIDE_FUNCTIONS and eight_bits(node, program) is not None:
         return None
-    return "its operands are not one quantized tensor (of int8, but for a few functions) and numbers"
+    return "its operands are not one quantized tensor and numbers, or of int16 and not smooth"
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
@@ -247,7 +251,7 @@ def _table() -> SupportTable:
         *_row("_adaptive_avg_pool2d.default", even_windows),
         *_row("mean.dim sum.dim_IntList", few_summands),
         *_row("amax.default amin.default"),
-        *_row("_softmax.default _log_softmax.default", short_rows, eight_bits),
+        *_row("_softmax.default _log_softmax.default", short_rows),
         *_row("upsample_nearest2d.vec", doubles("nearest"), keep=True),
         *_row("upsample_bilinear2d.vec", doubles("bilinear"), keep=True),
         *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", passenger=True),

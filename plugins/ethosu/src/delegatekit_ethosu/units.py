@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 #: Operators that saturation or two bounds replace: they may stand between another operator and its quantize.
 CLAMPS: Final = frozenset({"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default"})
 
+#: Functions without steps, and with bends at 0 only: 512 straight lines are enough for int16.
+SMOOTH: Final = frozenset(
+    f"aten.{name}.default"
+    for name in (
+        *("sigmoid", "tanh", "silu", "gelu", "mish", "softplus", "log_sigmoid", "elu", "celu", "exp", "expm1", "erf"),
+        *("atan", "asinh"),
+    )
+)
+
 #: The kinds of units that are no operator's.
 FUNCTION: Final = "function of single values"
 REQUANTIZE: Final = "quantize of a dequantize"
@@ -179,7 +188,7 @@ class Units:
     def _function(self, last: Node) -> tuple[tuple[Node, ...], tuple[Node, ...]] | None:
         """The dequantizes of one tensor and the pointwise operators that make `last` of it alone; else None.
 
-        They become a table, which the NPU has for int8; for int16 it has bounds.
+        They become a table; for int16, whose tables are interpolated, only bounds and smooth functions do.
         """
         inner: set[Node] = set()
         operands: set[Node] = set()
@@ -206,7 +215,7 @@ class Units:
         found = quantization_of(next(iter(operands)), self._view)
         if found is None or activation_obstacle(found) is not None:
             return None
-        if found.dtype is torch.int16 and not is_clamp(tuple(inner)):
+        if found.dtype is torch.int16 and (len(inner) > 1 or operator_name(last) not in CLAMPS | SMOOTH):
             return None
         return tuple(self._sorted(operands | numbers)), tuple(self._sorted(inner))
 

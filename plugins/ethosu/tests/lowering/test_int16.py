@@ -81,6 +81,12 @@ EXACT: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "pixels shuffled": (lambda x: functional.pixel_shuffle(relu(x), 2), (X,)),
     "nearest": (lambda x: functional.interpolate(relu(x), scale_factor=4), ((2, 4, 3, 5),)),
 }
+SMOOTH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    **{name: getattr(torch, name) for name in ("sigmoid", "tanh", "exp", "expm1", "erf", "atan", "asinh")},
+    **{name: getattr(functional, name) for name in ("silu", "gelu", "mish", "softplus", "logsigmoid")},
+    **{name: getattr(functional, name) for name in ("elu", "celu", "selu")},
+    "behind moves": lambda x: (x + x).flatten(2).transpose(1, 2).tanh(),
+}
 
 
 @pytest.mark.parametrize("name", ROUNDED)
@@ -103,9 +109,39 @@ def test_a_bias_that_is_too_large_for_its_steps_makes_them_coarser(agrees: Any) 
     agrees(layer, torch.randn(5, 8) * 1e-3, scheme="int16", share=0.4)
 
 
+@pytest.mark.parametrize("name", SMOOTH)
+def test_smooth_functions_are_interpolated(name: str, whole: Any) -> None:
+    x = torch.randn(1, 8, 12, 7) * 3
+    module, lower, ratio = whole(SMOOTH[name], x, scheme="int16")
+    for target in ("ethos-u55-32", *["ethos-u85-256"] * availability().available):
+        delegated = lower(module, x, target=target)
+        assert "TABLE" in delegated.operators
+        assert ratio(delegated.run()[0], module(x)) > 70
+
+
+SOFTMAXES = {
+    "rows": (lambda x: x.softmax(-1), (2, 10), 3.0),
+    "channels": (lambda x: x.softmax(1), (1, 5, 6, 6), 3.0),
+    "long": (lambda x: x.softmax(-1), (1, 4, 1000), 3.0),
+    "flat": (lambda x: x.softmax(-1), (2, 197), 0.1),
+    "logarithm": (lambda x: x.log_softmax(-1), (2, 10), 3.0),
+    "long logarithm": (lambda x: x.log_softmax(-1), (2, 1000), 3.0),
+}
+
+
+@pytest.mark.parametrize("name", SOFTMAXES)
+def test_softmax_is_as_in_eager(name: str, whole: Any) -> None:
+    function, shape, size = SOFTMAXES[name]
+    x = torch.randn(shape) * size
+    module, lower, ratio = whole(function, x, scheme="int16")
+    for target in ("ethos-u55-32", *["ethos-u85-256"] * availability().available):
+        assert ratio(lower(module, x, target=target).run()[0], module(x)) > 60
+
+
 NARROW: dict[str, tuple[Any, tuple[tuple[int, ...], ...], str]] = {
-    "table": (torch.reciprocal, (X,), "int16"),
-    "product of matrices": (torch.mm, ((7, 16), (16, 9)), "int16"),
+    "steep function": (torch.reciprocal, (X,), "smooth functions only"),
+    "steps": (torch.floor, (X,), "smooth functions only"),
+    "product of matrices": (torch.mm, ((7, 16), (16, 9)), "no products of matrices"),
     "padding left out": (nn.AvgPool2d(3, 2, 1, count_include_pad=False), (X,), "leave out the padding"),
     "sizes rounded up": (nn.AvgPool2d(3, 2, ceil_mode=True), (X,), "rounded up"),
 }
@@ -145,7 +181,7 @@ def test_integers_change_their_type_where_the_program_says_so(target: str, whole
         assert float((away > 1.5e-4).float().mean()) < 0.01
 
 
-@pytest.mark.parametrize("name", ["keywords", "segmentation", "segmentation, bilinear"])
+@pytest.mark.parametrize("name", ["digits", "keywords", "segmentation", "squeezed", "perceptron"])
 def test_networks_are_one_delegate_on_every_accelerator(name: str, whole: Any) -> None:
     module, x = networks.network(name)
     floating = module(x).detach()
@@ -156,7 +192,7 @@ def test_networks_are_one_delegate_on_every_accelerator(name: str, whole: Any) -
         delegated = lower(module, x, target=target)
         if target in ("ethos-u55-64", "ethos-u55-256") or (target == "ethos-u85-512" and availability().available):
             results[target] = delegated.run()[0]
-            assert ratio(results[target], module(x)) > 80
+            assert ratio(results[target], module(x)) > 65
     # What is left of the noise are the weights'.
     assert ratio(results["ethos-u55-64"], floating) > ratio(narrow(x).detach(), floating) + 3
     assert all(torch.equal(result, results["ethos-u55-64"]) for result in results.values())

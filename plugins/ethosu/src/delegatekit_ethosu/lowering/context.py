@@ -257,17 +257,25 @@ class Builder:
 
         It is done before what only moves the values: Vela (5.1) gives the table of a transpose no place on small U55s.
         """
+        operand = self.graph.constant(entries, DType.INT8, f"{self.name}.{table}")
+
+        def look_up(x: Tensor) -> Tensor:
+            return self.emit(Table(), (x, operand), x.shape, DType.INT8, name)
+
+        return self.before_moves(tensor, look_up)
+
+    def before_moves(self, tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """A change of each value for itself, done before what only moves the values."""
         moves = []
         made = self.producer(tensor)
         while made is not None and isinstance(made.operator, Reshape | Transpose):
             moves.append(made)
             tensor = made.inputs[0]
             made = self.producer(tensor)
-        operand = self.graph.constant(entries, DType.INT8, f"{self.name}.{table}")
-        tensor = self.emit(Table(), (tensor, operand), tensor.shape, DType.INT8, name)
+        tensor = change(tensor)
         for move in reversed(moves):
             operands, shape = (tensor, *move.inputs[1:]), move.output.shape
-            tensor = self.emit(move.operator, operands, shape, DType.INT8, "moved")
+            tensor = self.emit(move.operator, operands, shape, tensor.dtype, "moved")
         return tensor
 
     def sliced(self, tensor: Tensor, start: Sequence[int], size: Sequence[int]) -> Tensor:

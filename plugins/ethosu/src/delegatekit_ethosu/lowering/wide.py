@@ -1,4 +1,4 @@
-"""Functions of single values of int16, for which there are no tables: those that are a few steps of arithmetic."""
+"""Functions of single values of int16 that bend where its tables have no entries: a few steps of arithmetic."""
 
 from __future__ import annotations
 
