@@ -82,11 +82,12 @@ def test_biases_are_int32(model: Any) -> None:
     assert dtypes == {"torch.int32"}
 
 
-def test_training_with_quantization_lowers() -> None:
+@pytest.mark.parametrize("scheme", ["int8", "int16"])
+def test_training_with_quantization_lowers(scheme: str) -> None:
     torch.manual_seed(0)
     module, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(392, 4)), None
     x = torch.randn(1, 3, 9, 9)
-    prepared = delegatekit.prepare_qat(module.train(), (x,), backend="ethosu")
+    prepared = delegatekit.prepare_qat(module.train(), (x,), backend="ethosu", scheme=scheme)
     for _ in range(3):
         prepared(torch.randn(1, 3, 9, 9)).square().sum().backward()
     quantized = delegatekit.convert_qat(prepared)
