@@ -31,7 +31,7 @@ def lower(model: Any, **options: Any) -> Any:
 def test_the_backend_is_described() -> None:
     description = plugin.describe_backend()
     assert (description.name, description.delegate_id) == ("ethosu", "EthosUBackend")
-    assert [scheme.name for scheme in plugin.quantization_schemes()] == ["int8", "int8-per-tensor"]
+    assert [scheme.name for scheme in plugin.quantization_schemes()] == ["int8", "int8-per-tensor", "int16"]
     assert len(plugin.targets()) == 11
 
 
@@ -68,7 +68,7 @@ def test_estimates_name_the_programs_nodes(model: Any) -> None:
     assert {"convolution_default", "linear_default"} <= names
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int8-per-tensor"])
+@pytest.mark.parametrize("scheme", ["int8", "int8-per-tensor", "int16"])
 def test_every_scheme_runs(scheme: str) -> None:
     torch.manual_seed(0)
     module, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval(), torch.randn(1, 3, 9, 9)
@@ -82,11 +82,12 @@ def test_biases_are_int32(model: Any) -> None:
     assert dtypes == {"torch.int32"}
 
 
-def test_training_with_quantization_lowers() -> None:
+@pytest.mark.parametrize("scheme", ["int8", "int16"])
+def test_training_with_quantization_lowers(scheme: str) -> None:
     torch.manual_seed(0)
     module, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(392, 4)), None
     x = torch.randn(1, 3, 9, 9)
-    prepared = delegatekit.prepare_qat(module.train(), (x,), backend="ethosu")
+    prepared = delegatekit.prepare_qat(module.train(), (x,), backend="ethosu", scheme=scheme)
     for _ in range(3):
         prepared(torch.randn(1, 3, 9, 9)).square().sum().backward()
     quantized = delegatekit.convert_qat(prepared)

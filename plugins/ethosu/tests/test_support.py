@@ -94,6 +94,29 @@ def test_integers_of_other_types_are_refused() -> None:
     assert "uint8, 0 to 255: the NPU wants int8" in found["quantized_decomposed.quantize_per_tensor.default"]
 
 
+@pytest.mark.parametrize(
+    ("narrow", "zero_point", "reason"),
+    [
+        (True, 0, "operands and result are int16 and int8: the NPU wants one type"),
+        (False, 5, "int16 with the zero point 5: the NPU wants 0"),
+        (False, 0, ""),
+    ],
+)
+def test_operands_and_result_are_of_one_type(narrow: bool, zero_point: int, reason: str) -> None:
+    class Negative(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = torch.ops.quantized_decomposed
+            x = q.dequantize_per_tensor(x, 0.05, zero_point, -32768, 32767, torch.int16)
+            if narrow:
+                return q.quantize_per_tensor(x.neg(), 0.05, 3, -128, 127, torch.int8)
+            return q.quantize_per_tensor(x.neg(), 0.05, zero_point, -32768, 32767, torch.int16)
+
+    import torch.ao.quantization.fx._decomposed  # registers the operators
+
+    found = verdicts(Negative(), torch.randint(-9, 9, (4,), dtype=torch.int16))
+    assert found["quantized_decomposed.quantize_per_tensor.default"] == reason
+
+
 def test_sizes_that_change_stay_in_float() -> None:
     module, x = nn.Linear(8, 4).eval(), torch.randn(3, 8)
     shapes = ({0: torch.export.Dim("rows", min=2, max=16)},)

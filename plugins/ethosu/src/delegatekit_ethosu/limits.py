@@ -106,6 +106,18 @@ def average_obstacle(shape: Sequence[int], kernel: Sequence[int]) -> str | None:
     return _size_obstacle(kernel, KERNEL, "window")
 
 
+def divisor_obstacle(padding: Any, counts_padding: bool, rounds_up: bool) -> str | None:
+    """All windows of an average have one divisor: padding counts, and sizes are not rounded up."""
+    if rounds_up:
+        return "its sizes are rounded up: windows have divisors of their own"
+    pads = [padding] if isinstance(padding, int) else padding or ()
+    return (
+        "its averages leave out the padding: windows have divisors of their own"
+        if any(pads) and not counts_padding
+        else None
+    )
+
+
 def trailing_pads(
     sizes: Sequence[int],
     results: Sequence[int],

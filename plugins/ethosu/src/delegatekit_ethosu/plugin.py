@@ -34,7 +34,7 @@ def describe_backend() -> BackendDescription:
         delegate_id="EthosUBackend",
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
-        summary="Arm Ethos-U55, U65 and U85 NPUs (int8)",
+        summary="Arm Ethos-U55, U65 and U85 NPUs (int8, int16)",
         api_version=ApiVersion(1, 3),
         options=EthosUOptions,
     )
@@ -58,7 +58,7 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
 
 @hookimpl
 def quantization_schemes() -> Sequence[QuantizationScheme]:
-    """Static int8."""
+    """Static int8, and int16 with weights of int8."""
     from .quantization import SCHEMES
 
     return SCHEMES

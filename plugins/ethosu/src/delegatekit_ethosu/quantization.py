@@ -26,6 +26,7 @@ from .limits import (
     adaptive_obstacle,
     average_obstacle,
     convolution_obstacle,
+    divisor_obstacle,
     matrices_obstacle,
     maximum_obstacle,
     per_axis,
@@ -37,9 +38,13 @@ from .limits import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
     from torch.fx import Node
 
 _ACTIVATION: Final = TensorQuantization("int8", observer="histogram")
+#: Fine enough for the whole range.
+_WIDE: Final = TensorQuantization("int16", symmetric=True, observer="minmax")
 #: The smallest scale of weights is larger: a bias, in steps of input times weight, must fit into 32 bits.
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=2.0**-20)
 _BIAS: Final = TensorQuantization("int32", symmetric=True)
@@ -56,6 +61,14 @@ FUNCTIONS: Final = (
     *("sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf"),
     *("sign", "floor", "ceil", "round", "trunc"),
     *("aten.pow.Tensor_Scalar", "aten.rsub.Scalar"),
+)
+#: What needs a table, or is a product of two matrices: the NPU has neither for int16.
+_EIGHT_BITS: Final = frozenset(
+    {*FUNCTIONS, "glu", "aten.div.Tensor", "matmul", "bmm", "mm"}
+    - {"relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"}
+    - {"abs", "neg", "leaky_relu", "hardswish", "hardsigmoid"}
+    - {"sigmoid", "tanh", "silu", "gelu", "mish", "softplus", "log_sigmoid", "elu", "celu", "selu", "exp", "expm1"}
+    - {"erf", "atan", "asinh"}
 )
 _SMALL_WINDOW: Final = 16
 
@@ -134,6 +147,14 @@ def _maximum(node: Node) -> str | None:
     axes = 1 if "1d" in str(node.target) else 2
     kernel = per_axis(argument(node, "kernel_size"), axes, 1)
     return maximum_obstacle(_shape(node.args[0]), kernel, per_axis(argument(node, "dilation"), axes, 1))
+
+
+def _eight_bits(node: Node) -> str | None:
+    return "for int16 the NPU has no products of matrices, and tables of smooth functions only"
+
+
+def _one_divisor(node: Node) -> str | None:
+    return divisor_obstacle(argument(node, "padding"), argument(node, "count_include_pad"), argument(node, "ceil_mode"))
 
 
 def _adaptive(node: Node) -> str | None:
@@ -217,6 +238,19 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
     )
 
 
+def _wide_rules(rules: Sequence[QuantizationRule]) -> Iterator[QuantizationRule]:
+    """The rules with activations of int16; biases stay float, and become int48 in the lowering."""
+    for rule in rules:
+        given = {"input": rule.input and _WIDE, "output": rule.output and _WIDE, "bias": None}
+        averages = "avg_pool2d" in rule.operators
+        for needs_eight in (False, True):
+            narrow: Collection[str] = () if rule.numbers else _EIGHT_BITS
+            operators = tuple(name for name in rule.operators if (name in narrow) == needs_eight)
+            more = (*[_one_divisor] * averages, *[_eight_bits] * needs_eight)
+            if operators:
+                yield replace(rule, operators=operators, when=(*rule.when, *more), **given)  # type: ignore[arg-type]
+
+
 SCHEMES: Final = (
     QuantizationScheme(
         "int8",
@@ -228,6 +262,12 @@ SCHEMES: Final = (
         "int8-per-tensor",
         "int8 activations and weights, one scale for each weight",
         rules=_rules(replace(_WEIGHT, granularity=PER_TENSOR)),
+        qat=True,
+    ),
+    QuantizationScheme(
+        "int16",
+        "int16 activations and int8 weights, a scale for each output channel",
+        rules=tuple(_wide_rules(_rules(_WEIGHT))),
         qat=True,
     ),
 )

@@ -26,7 +26,7 @@ from delegatekit_api import (
 from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 
 from . import limits
-from .lowering import EMITTERS, POINTWISE
+from .lowering import EMITTERS, POINTWISE, WIDE_FUNCTIONS
 from .units import FUNCTION, REQUANTIZE, Unit, Units, activation_obstacle
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def few_axes(node: Node, program: ProgramView) -> str | None:
 
 
 def integer_operands(node: Node, program: ProgramView) -> str | None:
-    """Operands are int8, -128 to 127, with one scale and zero point (weights: symmetric, one for each channel)."""
+    """Operands and result are int8, or all int16 with zero points of 0; one scale each (weights: int8, per channel)."""
     fixed = _CONSTANT_OPERANDS.get(operator_name(node), ())
     own = [argument(node, name) for name in fixed]
     for item in node.all_input_nodes:
@@ -153,6 +153,41 @@ def equal_stacks(node: Node, program: ProgramView) -> str | None:
     return limits.matrices_obstacle(left, right)
 
 
+def eight_bits(node: Node, program: ProgramView) -> str | None:
+    """int8, not int16."""
+    for item in node.all_input_nodes:
+        found = quantization_of(item, program)
+        if found is not None and found.dtype is torch.int16:
+            return "for int16 the NPU has no products of matrices, and tables of smooth functions only"
+    return None
+
+
+def constant_divisor(node: Node, program: ProgramView) -> str | None:
+    """In int16 divisors are constants, and not 0."""
+    if eight_bits(node, program) is None:
+        return None
+    data = program.constant(_integers(argument(node, "other")))
+    return (
+        None
+        if data is not None and bool(data.all())
+        else "its divisor is computed: int16 has tables of smooth functions only"
+    )
+
+
+def _integers(dequantize: Node) -> Node:
+    found: Node = dequantize.args[0]  # type: ignore[assignment]
+    return found
+
+
+def even_divisors(node: Node, program: ProgramView) -> str | None:
+    """In int16 all windows have one divisor: padding counts, sizes are not rounded up."""
+    if eight_bits(node, program) is None:
+        return None
+    return limits.divisor_obstacle(
+        argument(node, "padding"), argument(node, "count_include_pad"), argument(node, "ceil_mode")
+    )
+
+
 def few_summands(node: Node, program: ProgramView) -> str | None:
     """At most 65536 elements are reduced."""
     return limits.sum_obstacle(_shape(argument(node, "self")), argument(node, "dim"))
@@ -174,7 +209,9 @@ def slope_per_channel(node: Node, program: ProgramView) -> str | None:
 
 def single_values(node: Node, program: ProgramView) -> str | None:
     """A function of one quantized tensor, number by number; several of these in a row are one table."""
-    return "its operands are not one quantized tensor and numbers"
+    if operator_name(node) in WIDE_FUNCTIONS and eight_bits(node, program) is not None:
+        return None
+    return "its operands are not one quantized tensor and numbers, or of int16 and not smooth"
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
@@ -200,15 +237,16 @@ def _table() -> SupportTable:
     rows = [
         *_row("linear.default", constant_weight, keep=True),
         *_row("convolution.default", constant_weight, convolves),
-        *_row("mm.default bmm.default", equal_stacks),
-        *_row("matmul.default", equal_stacks, keep=True),
+        *_row("mm.default bmm.default", equal_stacks, eight_bits),
+        *_row("matmul.default", equal_stacks, eight_bits, keep=True),
         *_row("add.Tensor sub.Tensor", plain_sum),
-        *_row("mul.Tensor div.Tensor maximum.default minimum.default"),
+        *_row("mul.Tensor maximum.default minimum.default"),
+        *_row("div.Tensor", constant_divisor),
         *_row("prelu.default", slope_per_channel, keep=True),
-        *_row("glu.default", keep=True),
+        *_row("glu.default", eight_bits, keep=True),
         *_row("max_pool1d.default max_pool2d.default", pools_maximum, keep=True),
-        *_row("avg_pool1d.default", pools_average, keep=True),
-        *_row("avg_pool2d.default", pools_average),
+        *_row("avg_pool1d.default", pools_average, even_divisors, keep=True),
+        *_row("avg_pool2d.default", pools_average, even_divisors),
         *_row("adaptive_avg_pool1d.default", even_windows, keep=True),
         *_row("_adaptive_avg_pool2d.default", even_windows),
         *_row("mean.dim sum.dim_IntList", few_summands),
@@ -290,6 +328,10 @@ class EthosUPartitioner:
             for node in unit.inner:
                 if self._left_out & _names(operator_name(node)):
                     return "left out by the option leave_out"
+            if unit.kind != REQUANTIZE:
+                reason = _mixed(unit)
+                if reason is not None:
+                    return reason
             checks: tuple[Constraint, ...] = (static_sizes, few_axes)
             if unit.kind not in (FUNCTION, REQUANTIZE):
                 checks = (*TABLE.common, *TABLE[unit.kind].constraints)
@@ -302,6 +344,17 @@ class EthosUPartitioner:
             return None
 
         return obstacle
+
+
+def _mixed(unit: Unit) -> str | None:
+    """Why the types of a unit's activations do not go together."""
+    fixed = [argument(unit.anchor, name) for name in _CONSTANT_OPERANDS.get(unit.kind, ())]
+    found = {argument(item, "dtype") for item in unit.results}
+    found |= {item.args[0].meta["val"].dtype for item in unit.operands if item not in fixed}  # type: ignore[union-attr]
+    if len(found) == 1:
+        return None
+    kinds = sorted(str(dtype).removeprefix("torch.") for dtype in found)
+    return f"operands and result are {' and '.join(kinds)}: the NPU wants one type"
 
 
 def _names(operator: str) -> frozenset[str]:

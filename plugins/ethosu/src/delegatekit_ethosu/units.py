@@ -22,11 +22,22 @@ if TYPE_CHECKING:
 #: Operators that saturation or two bounds replace: they may stand between another operator and its quantize.
 CLAMPS: Final = frozenset({"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default"})
 
+#: Functions without steps, and with bends at 0 only: 512 straight lines are enough for int16.
+SMOOTH: Final = frozenset(
+    f"aten.{name}.default"
+    for name in (
+        *("sigmoid", "tanh", "silu", "gelu", "mish", "softplus", "log_sigmoid", "elu", "celu", "exp", "expm1", "erf"),
+        *("atan", "asinh"),
+    )
+)
+
 #: The kinds of units that are no operator's.
 FUNCTION: Final = "function of single values"
 REQUANTIZE: Final = "quantize of a dequantize"
 
+#: The integers that activations can be: their type and range.
 _INT8: Final = (torch.int8, -128, 127)
+_INT16: Final = (torch.int16, -(1 << 15), (1 << 15) - 1)
 
 
 @dataclass(frozen=True)
@@ -56,15 +67,24 @@ class Unit:
 
 
 def activation_obstacle(quantization: Quantization | None) -> str | None:
-    """Why a tensor of activations is not one for the NPU: it wants int8, with one scale and zero point."""
+    """Why a tensor of activations is not one for the NPU: it wants int8, or symmetric int16, with one scale."""
     if quantization is None:
         return "scales are found in each call: the NPU wants them known beforehand"
     found = (quantization.dtype, quantization.minimum, quantization.maximum)
-    if found == _INT8 and quantization.axis is None and quantization.group is None:
+    whole = quantization.axis is None and quantization.group is None
+    if whole and found == _INT16 and not quantization.is_symmetric:
+        return f"int16 with the zero point {quantization.zero_point}: the NPU wants 0"
+    if whole and found in (_INT8, _INT16):
         return None
     kind = str(quantization.dtype).removeprefix("torch.")
-    channels = "" if quantization.axis is None and quantization.group is None else ", a scale for each channel"
-    return f"{kind}, {found[1]} to {found[2]}{channels}: the NPU wants int8, -128 to 127, with one scale"
+    channels = "" if whole else ", a scale for each channel"
+    wanted = f"int8, {_INT8[1]} to {_INT8[2]}, or int16, {_INT16[1]} to {_INT16[2]}"
+    return f"{kind}, {found[1]} to {found[2]}{channels}: the NPU wants {wanted}, with one scale"
+
+
+def is_clamp(inner: Sequence[Node]) -> bool:
+    """Whether a function of single values is nothing but two bounds."""
+    return len(inner) == 1 and operator_name(inner[0]) in CLAMPS
 
 
 class Units:
@@ -166,7 +186,10 @@ class Units:
         return reason
 
     def _function(self, last: Node) -> tuple[tuple[Node, ...], tuple[Node, ...]] | None:
-        """The dequantizes of one tensor and the pointwise operators that make `last` of it alone; else None."""
+        """The dequantizes of one tensor and the pointwise operators that make `last` of it alone; else None.
+
+        They become a table; for int16, whose tables are interpolated, only bounds and smooth functions do.
+        """
         inner: set[Node] = set()
         operands: set[Node] = set()
         numbers: set[Node] = set()
@@ -189,7 +212,10 @@ class Units:
         sources = {(node.args[0], node.args[1:]) for node in operands}
         if len(sources) != 1 or any(node.meta["val"].shape != shape for node in operands):
             return None
-        if activation_obstacle(quantization_of(next(iter(operands)), self._view)) is not None:
+        found = quantization_of(next(iter(operands)), self._view)
+        if found is None or activation_obstacle(found) is not None:
+            return None
+        if found.dtype is torch.int16 and (len(inner) > 1 or operator_name(last) not in CLAMPS | SMOOTH):
             return None
         return tuple(self._sorted(operands | numbers)), tuple(self._sorted(inner))
 

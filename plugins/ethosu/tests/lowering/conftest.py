@@ -102,7 +102,7 @@ def ratio(got: torch.Tensor, want: torch.Tensor) -> float:
 
 @pytest.fixture
 def agrees() -> Callable[..., dict[str, Delegated]]:
-    """agrees(model, *inputs, steps=0): quantized, one delegate; results as eager's, but for a thousandth of them.
+    """agrees(model, *inputs, scheme="int8", steps=1): quantized, one delegate; as in eager, but for a thousandth.
 
     `steps` is how far any result may be away, and `share` which part of them: sums that end between two integers are
     rounded up, and by PyTorch to the even one.
@@ -113,10 +113,11 @@ def agrees() -> Callable[..., dict[str, Delegated]]:
         *inputs: torch.Tensor,
         steps: int = 1,
         share: float = 0.003,
+        scheme: str = "int8",
         targets: Sequence[str] = TARGETS,
         **options: Any,
     ) -> dict[str, Delegated]:
-        module, found = quantized(model, *inputs), {}
+        module, found = quantized(model, *inputs, scheme=scheme), {}
         for target in targets:
             delegated = found[target] = lowered(module, *inputs, target=target, **options)
             if not target.startswith("ethos-u55") and not availability().available:
@@ -152,9 +153,23 @@ def _seeded() -> None:
 
 @pytest.fixture
 def whole() -> Callable[..., Any]:
-    """whole(model, x, samples=4): the quantized module; what lowers it whole; and what compares, in dB."""
+    """whole(model, x, samples=4, scheme="int8"): the quantized module; what lowers it whole; what compares, in dB."""
 
-    def make(model: Any, x: torch.Tensor, samples: int = 4) -> tuple[Any, Callable[..., Delegated], Any]:
-        return quantized(model, x, samples=samples), lowered, ratio
+    def make(
+        model: Any, x: torch.Tensor, samples: int = 4, scheme: str = "int8"
+    ) -> tuple[Any, Callable[..., Delegated], Any]:
+        return quantized(model, x, samples=samples, scheme=scheme), lowered, ratio
 
     return make
+
+
+@pytest.fixture
+def whole_program() -> Callable[..., Delegated]:
+    """whole_program(module, *inputs, target): a program that is quantized already, lowered whole."""
+    return lowered
+
+
+@pytest.fixture
+def module_of() -> Callable[[Any], torch.nn.Module]:
+    """module_of(function): it as a module."""
+    return as_module

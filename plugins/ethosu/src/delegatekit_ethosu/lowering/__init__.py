@@ -14,14 +14,15 @@ from delegatekit_api import LoweringError, ProgramView, describe_node
 from ..layout import Value
 from ..tosa import Graph
 from ..units import FUNCTION, REQUANTIZE, Unit, Units
-from . import elementwise, pooling, products, reduction, resize, shape, softmax, weighted
+from . import elementwise, pooling, products, reduction, resize, shape, softmax, weighted, wide
 from .context import INTEGERS, Emitter, Estimate, Lowering, Result
 from .functions import POINTWISE, clamp_bounds, lower_function
+from .wide import EMITTERS as WIDE_FUNCTIONS
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-__all__ = ["EMITTERS", "POINTWISE", "Lowered", "build_graph"]
+__all__ = ["EMITTERS", "POINTWISE", "WIDE_FUNCTIONS", "Lowered", "build_graph"]
 
 #: Operator name -> the function that lowers it, with quantized operands and a quantized result.
 EMITTERS: dict[str, Emitter] = {
@@ -33,6 +34,7 @@ EMITTERS: dict[str, Emitter] = {
     **shape.EMITTERS,
     **softmax.EMITTERS,
     **weighted.EMITTERS,
+    **wide.EMITTERS,
 }
 
 
@@ -80,8 +82,8 @@ def _lowered(b: Lowering, unit: Unit, result: Node) -> Value:
     if unit.kind == REQUANTIZE:
         value = b.integers(unit.anchor)
         return Value(b.requantized(value.tensor, b.scale(unit.anchor), Result(after)), value.order)
-    bounds = (-128, 127) if unit.clamp is None else clamp_bounds(unit.clamp, after)
-    return EMITTERS[unit.kind](b, unit.anchor, Result(after, *bounds))
+    bounded = Result(after) if unit.clamp is None else Result(after, *clamp_bounds(unit.clamp, after))
+    return EMITTERS[unit.kind](b, unit.anchor, bounded)
 
 
 def _output(b: Lowering, value: Value, place: int) -> None:

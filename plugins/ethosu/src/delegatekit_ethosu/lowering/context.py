@@ -33,12 +33,11 @@ from ..tosa import (
     TransposeConv2d,
 )
 from ..tosa.numerics import multipliers_and_shifts, rescale
-from ..tosa.types import Array
+from ..tosa.types import INTEGER_RANGES, Array
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-_RANGES: Final = {DType.INT8: (-128, 127), DType.INT16: (-(1 << 15), (1 << 15) - 1)}
 #: Torch's integers, as TOSA has them.
 INTEGERS: Final = {torch.int8: DType.INT8, torch.int16: DType.INT16, torch.int32: DType.INT32}
 
@@ -63,11 +62,11 @@ Way = Callable[["Builder", Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Result:
-    """How the result of an operation is stored, and the bounds that a clamp behind it leaves."""
+    """How the result of an operation is stored, and the bounds that a clamp behind it leaves: the type's at most."""
 
     scale: Scale
-    low: int = -128
-    high: int = 127
+    low: int = -(1 << 15)
+    high: int = (1 << 15) - 1
 
 
 class Builder:
@@ -88,22 +87,22 @@ class Builder:
         self.origin: tuple[int, ...] = ()
         self._moved: dict[tuple[int, tuple[int, ...]], Tensor] = {}
         self._producers: dict[str, Operation] = {}
-        self._choices: dict[tuple[Hashable, tuple[int, ...]], int] = {}
+        self._choices: dict[tuple[Hashable, DType, tuple[int, ...]], int] = {}
 
     def cheapest(self, x: Tensor, ways: Sequence[Way], key: Hashable) -> Tensor:
         """What one of several ways makes of a tensor: the one that takes the fewest cycles.
 
-        `key` tells apart what the ways do for tensors of one shape. Raises LoweringError if none can be run.
+        `key` tells apart what the ways do for tensors of one shape and type. Raises LoweringError if none can be run.
         """
         if self.estimate is None or len(ways) == 1:
             return ways[0](self, x)
-        known = self._choices.get((key, x.shape))
+        known = self._choices.get((key, x.dtype, x.shape))
         if known is None:
             costs = [self._cost(x, way) for way in ways]
             found = [cost for cost in costs if cost is not None]
             if not found:
                 raise LoweringError(f"the accelerator has no way to do it for a tensor of {x.shape}", where=self.name)
-            known = self._choices[(key, x.shape)] = costs.index(min(found))
+            known = self._choices[(key, x.dtype, x.shape)] = costs.index(min(found))
         return ways[known](self, x)
 
     def _cost(self, x: Tensor, way: Way) -> int | None:
@@ -120,7 +119,9 @@ class Builder:
     ) -> Tensor:
         """Append an operation; its result is called after the node at hand, with `name` behind it."""
         if _is_misread(operator, inputs[0]) and self._is_sliced(inputs[0]):
-            whole = self.emit(Clamp(*_RANGES[inputs[0].dtype]), inputs[:1], inputs[0].shape, inputs[0].dtype, "part")
+            whole = self.emit(
+                Clamp(*INTEGER_RANGES[inputs[0].dtype]), inputs[:1], inputs[0].shape, inputs[0].dtype, "part"
+            )
             inputs = (whole, *inputs[1:])
         made = self.graph.add(operator, inputs, shape, dtype, f"{self.name}.{name}" if name else self.name)
         self._producers[made.name] = self.graph.operations[-1]
@@ -170,27 +171,28 @@ class Builder:
     ) -> Tensor:
         """(integer - zero_point) * scale + output_zero; one scale, or one for each index of the last axis.
 
-        A constant is computed at once.
+        Multipliers have 31 bits, for int48 only 15. A constant is computed at once.
         """
         if len(set(scales)) == 1:
             scales = scales[:1]
-        multipliers, shifts = multipliers_and_shifts(scales)
+        wide = tensor.dtype == DType.INT48
+        multipliers, shifts = multipliers_and_shifts(scales, bits=16 if wide else 32)
         if tensor.data is not None:
             data = rescale(
                 tensor.data, multipliers, shifts, input_zero=zero_point, output_zero=output_zero, dtype=dtype
             )
             return self.graph.constant(data, dtype, f"{tensor.name}.rescaled")
         operands = (
-            self.graph.constant(multipliers, DType.INT32),
+            self.graph.constant(multipliers, DType.INT16 if wide else DType.INT32),
             self.graph.constant(shifts, DType.INT8),
             self.number(zero_point, tensor.dtype),
             self.number(output_zero, dtype),
         )
-        operator = Rescale(per_channel=len(scales) > 1)
+        operator = Rescale(scale32=not wide, per_channel=len(scales) > 1)
         return self.emit(operator, (tensor, *operands), tensor.shape, dtype, name)
 
     def stored_as(self, sums: Tensor, scales: Sequence[float], result: Result) -> Tensor:
-        """int32 sums, in steps of `scales`, as the integers of a result."""
+        """int32 or int48 sums, in steps of `scales`, as the integers of a result."""
         target = result.scale
         steps = [scale / target.scale for scale in scales]
         made = self.rescaled(sums, steps, output_zero=target.zero_point, dtype=target.dtype)
@@ -198,9 +200,11 @@ class Builder:
 
     def clamped(self, tensor: Tensor, result: Result) -> Tensor:
         """Within the bounds of a result, where saturation does not do it."""
-        if result.low <= -128 and result.high >= 127:
+        lowest, highest = INTEGER_RANGES[result.scale.dtype]
+        low, high = max(result.low, lowest), min(result.high, highest)
+        if (low, high) == (lowest, highest):
             return tensor
-        return self.emit(Clamp(result.low, result.high), (tensor,), tensor.shape, tensor.dtype)
+        return self.emit(Clamp(low, high), (tensor,), tensor.shape, tensor.dtype)
 
     def requantized(self, tensor: Tensor, before: Scale, result: Result) -> Tensor:
         """The same numbers as the integers of a result; the tensor itself if these are the same."""
@@ -253,17 +257,25 @@ class Builder:
 
         It is done before what only moves the values: Vela (5.1) gives the table of a transpose no place on small U55s.
         """
+        operand = self.graph.constant(entries, DType.INT8, f"{self.name}.{table}")
+
+        def look_up(x: Tensor) -> Tensor:
+            return self.emit(Table(), (x, operand), x.shape, DType.INT8, name)
+
+        return self.before_moves(tensor, look_up)
+
+    def before_moves(self, tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """A change of each value for itself, done before what only moves the values."""
         moves = []
         made = self.producer(tensor)
         while made is not None and isinstance(made.operator, Reshape | Transpose):
             moves.append(made)
             tensor = made.inputs[0]
             made = self.producer(tensor)
-        operand = self.graph.constant(entries, DType.INT8, f"{self.name}.{table}")
-        tensor = self.emit(Table(), (tensor, operand), tensor.shape, DType.INT8, name)
+        tensor = change(tensor)
         for move in reversed(moves):
             operands, shape = (tensor, *move.inputs[1:]), move.output.shape
-            tensor = self.emit(move.operator, operands, shape, DType.INT8, "moved")
+            tensor = self.emit(move.operator, operands, shape, tensor.dtype, "moved")
         return tensor
 
     def sliced(self, tensor: Tensor, start: Sequence[int], size: Sequence[int]) -> Tensor:

@@ -11,14 +11,15 @@ from delegatekit_api import argument
 
 from ..layout import Value
 from ..tosa import Add, DType, Maximum, Minimum, Mul, Operator, Sub, Tensor
+from ..tosa.types import Array
 from .context import Emitter, Lowering, Result, Scale
 from .functions import looked_up
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-#: Sums of two int8 have so many bits below the larger operand's step.
-_HEADROOM = 1 << 20
+#: Sums of two int8 (int16) are in steps of so small a part of the larger operand's: they fit into 30 bits.
+_HEADROOM = {DType.INT8: 1 << 20, DType.INT16: 1 << 15}
 #: 1, for factors of 16 bits with a sign.
 _UNIT = (1 << 15) - 1
 
@@ -27,7 +28,7 @@ def _sum(operator: Operator) -> Emitter:
     def lower(b: Lowering, node: Node, result: Result) -> Value:
         """Both operands in steps that are a part of the larger one's, and the sum in steps of the result."""
         (left, right), scales, order = _operands(b, node)
-        step = 2 * max(scale.scale for scale in scales) / _HEADROOM
+        step = 2 * max(scale.scale for scale in scales) / _HEADROOM[left.dtype]
         sides = [
             b.rescaled(tensor, [scale.scale / step], zero_point=scale.zero_point, name="operand")
             for tensor, scale in zip((left, right), scales, strict=True)
@@ -55,7 +56,7 @@ def _extreme(operator: Operator) -> Emitter:
         if scales[0] == scales[1]:
             chosen = b.emit(operator, (left, right), shape, scales[0].dtype, "chosen")
             return Value(b.requantized(chosen, scales[0], result), order)
-        step = max(scale.scale for scale in scales) / _HEADROOM
+        step = 2 * max(scale.scale for scale in scales) / _HEADROOM[left.dtype]
         sides = [
             b.rescaled(tensor, [scale.scale / step], zero_point=scale.zero_point, name="operand")
             for tensor, scale in zip((left, right), scales, strict=True)
@@ -70,6 +71,8 @@ def _quotient(b: Lowering, node: Node, result: Result) -> Value:
     """a * (1 / b), the reciprocals from a table: as large as they get, but for 1 / 0."""
     (left, right), scales, order = _operands(b, node)
     before = scales[1]
+    if right.data is not None and (right.data != before.zero_point).all():
+        return Value(_divided(b, left, scales[0], (right.data - before.zero_point) * before.scale, result), order)
     points = (np.arange(-128, 128) - before.zero_point) * before.scale
     largest = 1 / before.scale
     with np.errstate(divide="ignore"):
@@ -78,6 +81,16 @@ def _quotient(b: Lowering, node: Node, result: Result) -> Value:
     side = b.rescaled(left, [1.0], zero_point=scales[0].zero_point, name="operand")
     products = b.emit(Mul(), (side, reciprocals, b.number(0)), _broadcast(left, right), DType.INT32, "product")
     return Value(b.stored_as(products, [scales[0].scale * largest / _UNIT], result), order)
+
+
+def _divided(b: Lowering, tensor: Tensor, scale: Scale, divisors: Array, result: Result) -> Tensor:
+    """Divided by constants of the tensor's rank."""
+    reciprocals = 1 / divisors
+    largest = float(np.abs(reciprocals).max())
+    factors = b.graph.constant(np.rint(reciprocals / largest * _UNIT), DType.INT32, f"{b.name}.reciprocals")
+    side = b.rescaled(tensor, [1.0], zero_point=scale.zero_point, name="operand")
+    products = b.emit(Mul(), (side, factors, b.number(0)), _broadcast(tensor, factors), DType.INT32, "product")
+    return b.stored_as(products, [scale.scale * largest / _UNIT], result)
 
 
 def _gated(b: Lowering, node: Node, result: Result) -> Value:
@@ -102,20 +115,25 @@ def _sloped(b: Lowering, node: Node, result: Result) -> Value:
     value, scale = b.integers(operand), b.scale(operand)
     slopes = b.numbers(weight)
     assert slopes is not None
-    largest = max(float(np.abs(slopes).max()), 1.0)
     sizes = [1] * len(value.order)
     if slopes.size > 1:
         sizes[value.stored_axis(1)] = slopes.size
-    factors = b.graph.constant(np.rint(slopes.reshape(sizes) / largest * _UNIT), DType.INT32, f"{b.name}.slopes")
-    zero = b.graph.constant(np.zeros([1] * len(sizes)), DType.INT32)
-    shape = value.tensor.shape
-    side = b.rescaled(value.tensor, [1.0], zero_point=scale.zero_point, name="operand")
+    return Value(sloped(b, value.tensor, scale, slopes.reshape(sizes), result), value.order)
+
+
+def sloped(b: Lowering, tensor: Tensor, scale: Scale, slopes: Array, result: Result) -> Tensor:
+    """The positive part, and the negative one times slopes, of the tensor's rank."""
+    largest = max(float(np.abs(slopes).max()), 1.0)
+    factors = b.graph.constant(np.rint(slopes / largest * _UNIT), DType.INT32, f"{b.name}.slopes")
+    zero = b.graph.constant(np.zeros([1] * len(tensor.shape)), DType.INT32)
+    shape = tensor.shape
+    side = b.rescaled(tensor, [1.0], zero_point=scale.zero_point, name="operand")
     positive = b.emit(Maximum(), (side, zero), shape, DType.INT32, "positive")
     negative = b.emit(Minimum(), (side, zero), shape, DType.INT32, "negative")
     sloped = b.emit(Mul(), (negative, factors, b.number(0)), shape, DType.INT32, "sloped")
     whole = b.rescaled(positive, [_UNIT / largest], name="positive")
     sums = b.emit(Add(), (whole, sloped), shape, DType.INT32, "sum")
-    return Value(b.stored_as(sums, [scale.scale * largest / _UNIT], result), value.order)
+    return b.stored_as(sums, [scale.scale * largest / _UNIT], result)
 
 
 def _operands(b: Lowering, node: Node) -> tuple[tuple[Tensor, Tensor], tuple[Scale, Scale], tuple[int, ...]]:

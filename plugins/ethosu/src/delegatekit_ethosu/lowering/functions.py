@@ -1,4 +1,7 @@
-"""Functions of single values: whatever PyTorch makes of the 256 numbers that an int8 tensor can hold, as one table."""
+"""Functions of single values: whatever PyTorch makes of the 256 numbers that an int8 tensor can hold, as one table.
+
+Tables of int16 have 513 entries, between which the NPU interpolates: they are for smooth functions.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from delegatekit_api import argument, operator_name
 from delegatekit_api.quantization import DEQUANTIZE
 
 from ..layout import Value
-from ..tosa import Add, DType, Tensor
-from ..tosa.types import Array
-from ..units import CLAMPS, Unit
+from ..tosa import Add, DType, Table, Tensor
+from ..tosa.types import INTEGER_RANGES, Array
+from ..units import CLAMPS, Unit, is_clamp
 from .context import Lowering, Result, Scale
 
 if TYPE_CHECKING:
@@ -66,18 +69,56 @@ POINTWISE: Final = (
 )
 
 
+#: The integers at which a table of int16 has its entries.
+KNOTS: Final = np.arange(-(1 << 15), (1 << 15) + 1, 1 << 7, dtype=np.float64)
+#: The largest entry, and the steps between two integers of an entry in the result.
+_UNIT: Final = (1 << 15) - 1
+_FRACTION: Final = 1 << 7
+#: Functions that have their limits, to 16 bits, at so large arguments.
+_SATURATED: Final = {"aten.sigmoid.default": 12.0, "aten.tanh.default": 6.0, "aten.erf.default": 4.0}
+
+
 def lower_function(b: Lowering, unit: Unit, after: Scale, result: Node) -> Value:
-    """The table of a unit. Bounds are in the function already."""
+    """The table of a unit, in which bounds are already; bounds of int16 are a clamp."""
     operand = next(node for node in unit.operands if b.view_of_program.constant(node.args[0]) is None)
     value, before = b.integers(operand), b.scale(operand)
-    if _is_clamp(unit) and before == after:
+    if before.dtype == DType.INT16 and not is_clamp(unit.inner):
+        return Value(_smooth(b, unit, value.tensor, before, after), value.order)
+    if before.dtype == DType.INT16 or (before == after and is_clamp(unit.inner)):
         low, high = clamp_bounds(unit.inner[-1], after)
-        return Value(b.clamped(value.tensor, Result(after, low, high)), value.order)
+        return Value(b.requantized(value.tensor, before, Result(after, low, high)), value.order)
     return Value(b.tabled(value.tensor, table_of(b, unit, result)), value.order)
 
 
-def _is_clamp(unit: Unit) -> bool:
-    return len(unit.inner) == 1 and operator_name(unit.inner[0]) in CLAMPS
+def _smooth(b: Lowering, unit: Unit, tensor: Tensor, before: Scale, after: Scale) -> Tensor:
+    """A function of int16. Where it is constant nothing is interpolated."""
+    step = min(before.scale, _SATURATED.get(operator_name(unit.anchor), math.inf) / (1 << 15))
+    points = torch.from_numpy(KNOTS * step)
+    arguments, keywords = map_arg((unit.anchor.args, unit.anchor.kwargs), lambda node: points)
+    with torch.no_grad():
+        values = unit.anchor.target(*arguments, **keywords).numpy()  # type: ignore[operator]
+
+    def change(x: Tensor) -> Tensor:
+        narrow = x if step == before.scale else b.rescaled(x, [before.scale / step], dtype=DType.INT16, name="narrow")
+        found, unit = interpolated(b, narrow, values, after.scale)
+        return b.stored_as(found, [unit], Result(after))
+
+    return b.before_moves(tensor, change)
+
+
+def interpolated(
+    b: Lowering, tensor: Tensor, values: Array, avoided: float = 0.0, name: str = "between"
+) -> tuple[Tensor, float]:
+    """Real values at `KNOTS`, with straight lines in between, for int16: as int32, and what one of these stands for.
+
+    The unit of the entries is never `avoided`: Vela would join the table and a RESCALE by 2^-7 to int16, and what the
+    NPU makes of that is not documented.
+    """
+    unit = max(float(np.abs(values).max()), float(np.abs(np.diff(values)).max())) / _UNIT
+    if math.isclose(unit, avoided, rel_tol=2.0**-20):
+        unit *= 1 + 2.0**-12
+    operand = b.graph.constant(np.rint(values / unit), DType.INT16, f"{b.name}.table")
+    return b.emit(Table(), (tensor, operand), tensor.shape, DType.INT32, name), unit / _FRACTION
 
 
 def table_of(b: Lowering, unit: Unit, result: Node) -> Array:
@@ -125,7 +166,7 @@ def clamp_bounds(node: Node, scale: Scale) -> tuple[int, int]:
     """The integers that a clamp's bounds become: rounding keeps order, so that integers can be clamped instead."""
     low, high = _bounds(node)
     bounds = torch.tensor([low, high], dtype=torch.float32)
-    rounded = torch.clamp(torch.round(bounds * (1.0 / scale.scale)) + scale.zero_point, -128, 127)
+    rounded = torch.clamp(torch.round(bounds * (1.0 / scale.scale)) + scale.zero_point, *INTEGER_RANGES[scale.dtype])
     return int(rounded[0]), int(rounded[1])
 
 

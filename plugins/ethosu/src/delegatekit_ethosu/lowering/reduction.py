@@ -42,13 +42,12 @@ def _summed(b: Lowering, node: Node, result: Result, *, mean: bool) -> Value:
     value, before = b.integers(operand), b.scale(operand)
     axes = axes_of(argument(node, "dim"), len(value.order))
     size = count([value.shape[axis] for axis in axes])
-    sums, scale = _sums(b, value, before, axes)
-    made = b.stored_as(sums.tensor, [scale / size if mean else scale], result)
-    return b.view(Value(made, sums.order), tuple(node.meta["val"].shape))
+    made = _sums(b, value, before, axes, before.scale / size if mean else before.scale, result)
+    return b.view(Value(made, value.order), tuple(node.meta["val"].shape))
 
 
-def _sums(b: Lowering, value: Value, before: Scale, axes: Sequence[int]) -> tuple[Value, float]:
-    """Sums in int32 over axes, which stay with size 1, and what one stands for."""
+def _sums(b: Lowering, value: Value, before: Scale, axes: Sequence[int], step: float, result: Result) -> Tensor:
+    """Sums over axes, which stay with size 1, as the integers of a result; `step` is what one stands for."""
     places = sorted(value.stored_axis(axis) for axis in axes)
     shape = value.tensor.shape
     size, behind = count([shape[place] for place in places]), count(shape[places[-1] + 1 :])
@@ -61,21 +60,24 @@ def _sums(b: Lowering, value: Value, before: Scale, axes: Sequence[int]) -> tupl
         ones = np.ones((behind, 1, height, size // height), np.int8)
         unit, nothing = np.ones(behind), (0, 0, 0, 0)
         settings = ((1, 1), nothing, (1, 1), behind, (1, 1))
-        sums = convolved(b, image, before, ones, unit, None, *settings, lambda sums, scales: sums)
-        return b.reshaped(sums, sizes)
+
+        def finish(sums: Tensor, scales: Sequence[float]) -> Tensor:
+            return b.stored_as(sums, [step], result)
+
+        return b.reshaped(convolved(b, image, before, ones, unit, None, *settings, finish), sizes)
 
     def by_channels(b: Builder, x: Tensor) -> Tensor:
         """What is summed up is brought together, and a convolution with ones sums channels."""
         kept = [place for place in range(len(shape)) if place not in places]
         flat = b.reshaped(b.transposed(x, (*kept, *places)), (1, 1, count([shape[place] for place in kept]), size))
         sums, _ = pointwise(b, flat, before, np.ones((1, size), np.int8), np.ones(1), None)
-        return b.reshaped(sums, sizes)
+        return b.reshaped(b.stored_as(sums, [step], result), sizes)
 
     together = places == list(range(places[0], places[-1] + 1))
     windows = together and behind > 1 and size <= KERNEL[1]
     # A large input is not copied.
     ways = [by_windows] if windows and value.tensor.size > _MOVED else [by_channels, *[by_windows] * windows]
-    return Value(b.cheapest(value.tensor, ways, ("sum", *places)), value.order), before.scale
+    return b.cheapest(value.tensor, ways, ("sum", *places))
 
 
 def _height(first: int, size: int) -> int:

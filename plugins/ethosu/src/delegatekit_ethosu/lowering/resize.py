@@ -60,7 +60,7 @@ def _repeated(b: Lowering, x: Tensor, factor: int) -> Tensor:
 def _bilinear(b: Lowering, node: Node, result: Result) -> Value:
     operand, factor = argument(node, "input"), _factor(node)
     x, before = b.stored(b.integers(operand), CHANNELS_LAST), b.scale(operand)
-    if b.family == "u85" and before == result.scale:
+    if b.family == "u85" and before == result.scale and before.dtype == DType.INT8:
         made = _resized(b, x, factor, ResizeMode.BILINEAR, DType.INT32, "between")
         plain = b.rescaled(made, [1 / (2 * factor) ** 2], dtype=x.dtype)
         return Value(b.clamped(plain, result), CHANNELS_LAST)

@@ -8,6 +8,7 @@ from delegatekit_api import argument
 
 from ..layout import Value
 from ..tosa import Concat, Pad, Reverse, Tensor, Tile
+from ..tosa.types import INTEGER_RANGES
 from .context import Emitter, Lowering, Result, Scale
 
 if TYPE_CHECKING:
@@ -115,8 +116,9 @@ def _pad(b: Lowering, node: Node, result: Result) -> Value:
     value = Value(b.requantized(value.tensor, before, Result(result.scale)), value.order)
     if any(stored):
         after = result.scale
+        lowest, highest = INTEGER_RANGES[after.dtype]
         filler = round((argument(node, "value") or 0) / after.scale) + after.zero_point
-        operands = (value.tensor, b.sizes(stored), b.number(min(127, max(-128, filler)), after.dtype))
+        operands = (value.tensor, b.sizes(stored), b.number(min(highest, max(lowest, filler)), after.dtype))
         sizes = zip(value.tensor.shape, stored[::2], stored[1::2], strict=True)
         made = b.emit(Pad(), operands, [sum(size) for size in sizes], after.dtype, "pad")
         value = Value(made, value.order)

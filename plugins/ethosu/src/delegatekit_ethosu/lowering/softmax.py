@@ -1,8 +1,8 @@
-"""Softmax over rows of int8, in integers.
+"""Softmax over rows of int8 or int16, in integers.
 
-Look-up tables give eight bits; two of them, for the higher and the lower bits, give exponentials and reciprocals of
-15. The sum of a row is brought to 1 to 2 by its leading zeros, so that its reciprocal has the same relative error for
-rows of any length.
+Look-up tables of int8 give eight bits; two of them, for the higher and the lower bits, give exponentials and
+reciprocals of 15. Those of int16 give as many, with straight lines between their entries. The sum of a row is brought
+to 1 to 2 by its leading zeros, so that its reciprocal has the same relative error for rows of any length.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ..tosa import (
     Sub,
     Tensor,
 )
-from ..tosa.types import Array
+from ..tosa.types import INTEGER_RANGES, Array
 from .context import Emitter, Lowering, Result
-from .functions import looked_up
+from .functions import KNOTS, interpolated, looked_up
 from .reduction import rows_of
 
 if TYPE_CHECKING:
@@ -39,14 +39,18 @@ if TYPE_CHECKING:
 _BITS = 15
 #: The sum of a row, brought to the same number of bits.
 _SUM_BITS = 30
+#: How many integers there are.
+_SPANS = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
+#: The exponential of -12 is nothing in so many bits.
+_NOTHING = 12.0
 #: Logarithms have so many bits behind the point.
 _LOG_BITS = 16
 
 
 def _softmax(b: Lowering, node: Node, result: Result) -> Value:
     powers, _, total, order, value = _exponentials(b, node)
-    places, mantissa = _normalised(b, total)
-    reciprocal = _function(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m / 256), "reciprocal")
+    places, mantissa = _normalised(b, total, value.tensor.dtype)
+    reciprocal = _function(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m), "reciprocal")
     products = _binary(b, Mul(), powers, reciprocal, "product", b.number(0))
     # power / sum = power * reciprocal * 2^(places - 45), and places are 16 at most: 2^29 is 1 here.
     missing = _binary(b, Sub(), b.graph.constant([[_BITS + 1]], DType.INT32), places, "missing")
@@ -57,49 +61,59 @@ def _softmax(b: Lowering, node: Node, result: Result) -> Value:
 
 def _log_softmax(b: Lowering, node: Node, result: Result) -> Value:
     _, below, total, order, value = _exponentials(b, node)
-    places, mantissa = _normalised(b, total)
+    places, mantissa = _normalised(b, total, value.tensor.dtype)
     # ln(sum) = ln(mantissa) + ln(2) * (15 - places)
-    logarithm = _function(b, mantissa, lambda m: np.log(1.5 + m / 256) * (1 << _LOG_BITS), "logarithm", bits=_LOG_BITS)
+    logarithm = _function(b, mantissa, lambda m: np.log(1.5 + m) * (1 << _LOG_BITS), "logarithm", bits=_LOG_BITS)
     missing = _binary(b, Sub(), b.graph.constant([[_BITS]], DType.INT32), places, "missing")
     factor = b.graph.constant([[round(float(np.log(2)) * (1 << _LOG_BITS))]], DType.INT32)
     octaves = _binary(b, Mul(), missing, factor, "octaves", b.number(0))
     shift = _binary(b, Add(), logarithm, octaves, "shift")
     scale = b.scale(argument(node, "self")).scale
-    exact = b.rescaled(below, [scale * (1 << _LOG_BITS)], zero_point=127, name="below")
+    exact = b.rescaled(below, [scale * (1 << _LOG_BITS)], name="below")
     difference = _binary(b, Sub(), exact, shift, "difference")
     made = b.stored_as(difference, [2.0**-_LOG_BITS], result)
     return Value(b.reshaped(made, [value.shape[axis] for axis in order]), order)
 
 
 def _exponentials(b: Lowering, node: Node) -> tuple[Tensor, Tensor, Tensor, tuple[int, ...], Value]:
-    """exp(x - largest) of each row in int32 and their sum; x - largest as int8, 127 for 0; and the rows' order."""
+    """exp(x - largest) of each row in int32 and their sum; x - largest in int32; and the rows' order."""
     operand = argument(node, "self")
     value, scale = b.integers(operand), b.scale(operand).scale
     rows, order = rows_of(b, value, argument(node, "dim"))
     largest = b.emit(ReduceMax(1), (rows,), (rows.shape[0], 1), rows.dtype, "largest")
     sides = b.rescaled(rows, [1.0], name="operand"), b.rescaled(largest, [1.0], name="operand")
     difference = _binary(b, Sub(), *sides, "difference")
-    # From -255 to 0: these are 256 numbers.
-    below = b.rescaled(difference, [1.0], output_zero=127, dtype=DType.INT8, name="below")
-    unit = (1 << _BITS) - 1
-    powers = _function(b, below, lambda m: np.exp((m - 127) * scale) * unit, "power")
+    # From -255 to 0 (-65535): these are 256 numbers. Of int16 those are left that make a difference.
+    step = scale if rows.dtype == DType.INT8 else min(scale, _NOTHING / _SPANS[rows.dtype])
+    top = INTEGER_RANGES[rows.dtype][1]
+    narrow = difference if step == scale else b.rescaled(difference, [scale / step], name="narrow")
+    raised = _binary(b, Add(), narrow, b.graph.constant([[top]], DType.INT32), "raised")
+    below = b.rescaled(raised, [1.0], dtype=rows.dtype, name="below")
+    unit, span = (1 << _BITS) - 1, _SPANS[rows.dtype]
+    powers = _function(b, below, lambda m: np.exp((m * span - top) * step) * unit, "power")
     total = b.emit(ReduceSum(1), (powers,), (rows.shape[0], 1), DType.INT32, "total")
-    return powers, below, total, order, value
+    return powers, difference, total, order, value
 
 
-def _normalised(b: Lowering, total: Tensor) -> tuple[Tensor, Tensor]:
-    """By how many places a sum was shifted to have 31 bits, and the result, from 1 to 2, as 1.5 + int8 / 256."""
+def _normalised(b: Lowering, total: Tensor, dtype: DType) -> tuple[Tensor, Tensor]:
+    """By how many places a sum was shifted to have 31 bits, and the result, from 1 to 2, less 1.5, as integers."""
     zeros = b.emit(Clz(), (total,), total.shape, DType.INT32, "zeros")
     places = _binary(b, Sub(), zeros, b.graph.constant([[1]], DType.INT32), "places")
     whole = _binary(b, LogicalLeftShift(), total, places, "normal")
     middle = b.graph.constant([[3 << _SUM_BITS - 1]], DType.INT32)
     centred = _binary(b, Sub(), whole, middle, "centred")
-    return places, b.rescaled(centred, [2.0 ** (8 - _SUM_BITS)], dtype=DType.INT8, name="mantissa")
+    return places, b.rescaled(centred, [_SPANS[dtype] * 2.0**-_SUM_BITS], dtype=dtype, name="mantissa")
 
 
 def _function(b: Lowering, tensor: Tensor, function: Callable[[Array], Array], name: str, bits: int = _BITS) -> Tensor:
-    points = function(np.arange(-128, 128, dtype=np.float64))
-    return looked_up(b, tensor, np.clip(points, 0, (1 << bits) - 1), name)
+    """Integers of `bits` bits for the integers of a tensor, of which the function gets the part of all there are."""
+    wide = tensor.dtype == DType.INT16
+    knots = KNOTS if wide else np.arange(-128, 128, dtype=np.float64)
+    values = np.clip(function(knots / _SPANS[tensor.dtype]), 0, (1 << bits) - 1)
+    if not wide:
+        return looked_up(b, tensor, values, name)
+    found, unit = interpolated(b, tensor, values, name=name)
+    return b.rescaled(found, [unit], name=name)
 
 
 def _binary(b: Lowering, operator: object, left: Tensor, right: Tensor, name: str, *more: Tensor) -> Tensor:

@@ -19,11 +19,12 @@ from .context import Builder, Emitter, Lowering, Result, Scale
 if TYPE_CHECKING:
     from torch.fx import Node
 
-#: Makes a tensor of sums in int32 and of what one of them stands for in each channel.
+#: Makes a tensor of sums (int32, of int16 int48) and of what one of them stands for in each channel.
 Finish = Callable[[Tensor, Sequence[float]], Tensor]
 
-#: Sums and bias together stay within 32 bits.
-_LARGEST_BIAS: Final = 1 << 30
+#: Types of activations -> those of sums, and the largest bias: sums and bias stay within the NPU's 32 and 40 bits.
+_SUMS: Final = {DType.INT8: DType.INT32, DType.INT16: DType.INT48}
+_LARGEST_BIAS: Final = {DType.INT8: 1 << 30, DType.INT16: 1 << 38}
 
 
 def _weight(b: Lowering, node: Node, channels: int) -> tuple[Array, Array]:
@@ -36,8 +37,8 @@ def _weight(b: Lowering, node: Node, channels: int) -> tuple[Array, Array]:
     return data.detach().numpy(), np.broadcast_to(scales, (channels,)).copy()
 
 
-def _bias(numbers: Array | None, scales: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """The bias in steps of `scales` (input times weight), the scales and the weight.
+def _bias(numbers: Array | None, scales: Array, weight: Array, dtype: DType) -> tuple[Array, Array, Array]:
+    """The bias in steps of `scales` (input times weight), the scales and the weight; `dtype` is the input's.
 
     Where the steps are too small for a bias, the channel's are made larger and its weights smaller: the bias is then so
     much larger than the products that this changes nothing.
@@ -45,7 +46,7 @@ def _bias(numbers: Array | None, scales: Array, weight: Array) -> tuple[Array, A
     if numbers is None:
         return np.zeros(1, np.int64), scales, weight
     numbers = np.broadcast_to(numbers.reshape(-1), scales.shape)
-    coarser = np.maximum(1.0, np.abs(numbers) / scales / _LARGEST_BIAS)
+    coarser = np.maximum(1.0, np.abs(numbers) / scales / _LARGEST_BIAS[dtype])
     if (coarser > 1).any():
         weight = np.rint(weight / coarser.reshape(-1, *[1] * (weight.ndim - 1))).astype(weight.dtype)
         scales = scales * coarser
@@ -71,18 +72,19 @@ def rows(b: Lowering, x: Value, before: Scale, weight: Node, bias: Array | None,
 def pointwise(
     b: Builder, x: Tensor, before: Scale, weight: Array, scales: Array, bias: Array | None
 ) -> tuple[Tensor, list[float]]:
-    """x (N, H, W, I) times weight (O, I), as sums in int32 and what one of them stands for in each channel."""
-    numbers, steps, weight = _bias(bias, scales * before.scale, weight)
+    """x (N, H, W, I) times weight (O, I), as sums and what one of them stands for in each channel."""
+    numbers, steps, weight = _bias(bias, scales * before.scale, weight, before.dtype)
     filters = b.graph.constant(weight.reshape(weight.shape[0], 1, 1, -1), DType.INT8, f"{b.name}.weight")
     shape = (*x.shape[:3], weight.shape[0])
     operands = (x, filters, *_rest(b, numbers, before))
-    return b.emit(Conv2d(), operands, shape, DType.INT32, "sums"), [float(step) for step in steps]
+    sums = _SUMS[before.dtype]
+    return b.emit(Conv2d(acc_type=sums), operands, shape, sums, "sums"), [float(step) for step in steps]
 
 
 def _rest(b: Builder, bias: Array, before: Scale) -> tuple[Tensor, ...]:
     """The further operands of a convolution: bias and zero points."""
     return (
-        b.graph.constant(bias, DType.INT32, f"{b.name}.bias"),
+        b.graph.constant(bias, _SUMS[before.dtype], f"{b.name}.bias"),
         b.number(before.zero_point, before.dtype),
         b.number(0),
     )
@@ -208,15 +210,16 @@ def convolved(
     finish: Finish,
 ) -> Tensor:
     """x (N, H, W, C) with weight (O, C / groups, KH, KW); `finish` makes the result of the sums of each group."""
-    numbers, steps, weight = _bias(bias, scales * before.scale, weight)
-    settings = {"pad": pads, "stride": tuple(stride), "dilation": tuple(dilation)}
+    numbers, steps, weight = _bias(bias, scales * before.scale, weight, before.dtype)
+    sums = _SUMS[before.dtype]
+    settings = {"pad": pads, "stride": tuple(stride), "dilation": tuple(dilation), "acc_type": sums}
     if groups == x.shape[3] and groups > 1:
         kernels = weight.reshape(groups, -1, *weight.shape[2:]).transpose(2, 3, 0, 1)
         filters = b.graph.constant(kernels, DType.INT8, f"{b.name}.weight")
         operands = (x, filters, *_rest(b, numbers, before))
         shape = (x.shape[0], *sizes, weight.shape[0])
         operator = DepthwiseConv2d(**settings)  # type: ignore[arg-type]
-        return finish(b.emit(operator, operands, shape, DType.INT32, "sums"), list(steps))
+        return finish(b.emit(operator, operands, shape, sums, "sums"), list(steps))
     return _grouped(b, x, before, weight, numbers, steps, Conv2d(**settings), groups, sizes, finish)  # type: ignore[arg-type]
 
 
@@ -240,7 +243,7 @@ def _grouped(
         filters = b.graph.constant(weight[own].transpose(0, 2, 3, 1), DType.INT8, f"{b.name}.weight")
         part = b.sliced(x, (0, 0, 0, group * each), (*x.shape[:3], each))
         operands = (part, filters, *_rest(b, bias[own] if len(bias) > 1 else bias, before))
-        sums = b.emit(operator, operands, (x.shape[0], *sizes, count), DType.INT32, "sums")
+        sums = b.emit(operator, operands, (x.shape[0], *sizes, count), _SUMS[before.dtype], "sums")
         parts.append(finish(sums, list(steps[own])))
     if groups == 1:
         return parts[0]
@@ -298,7 +301,9 @@ def _transposed(
     inputs, count, *kernel = weight.shape
     each = inputs // groups
     weight = weight.reshape(groups, each, count, *kernel).swapaxes(1, 2).reshape(groups * count, each, *kernel)
-    numbers, steps, weight = _bias(bias, scales * before.scale, weight)
+    numbers, steps, weight = _bias(bias, scales * before.scale, weight, before.dtype)
+    if before.dtype == DType.INT16 and b.family != "u85":
+        return _phased(b, x, before, weight, numbers, steps, stride, padding, groups, sizes, finish)
     # What PyTorch pads, TOSA cuts off the result.
     (top, left), (bottom, right) = (
         (-pad for pad in padding),
@@ -307,8 +312,54 @@ def _transposed(
             for size, length, step, window, pad in zip(sizes, x.shape[1:3], stride, kernel, padding, strict=True)
         ),
     )
-    operator = TransposeConv2d((top, bottom, left, right), stride)
+    operator = TransposeConv2d((top, bottom, left, right), stride, acc_type=_SUMS[before.dtype])
     return _grouped(b, x, before, weight, numbers, steps, operator, groups, sizes, finish)
+
+
+def _phased(
+    b: Lowering,
+    x: Tensor,
+    before: Scale,
+    weight: Array,
+    bias: Array,
+    steps: Array,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    groups: int,
+    sizes: tuple[int, int],
+    finish: Finish,
+) -> Tensor:
+    """A transposed convolution as a plain one, for what has no other: weight (O, C / groups, KH, KW).
+
+    Of the rows and columns of a stride each reads its own part of the kernel: they are channels of the convolution
+    first, and then become pixels.
+    """
+    each, count, phases = x.shape[3] // groups, weight.shape[0] // groups, stride[0] * stride[1]
+    # So many steps of the stride does the kernel reach over, or the result behind the last pixel.
+    reach = [
+        max(-(-window // step), -(-(size + pad) // step) - length + 1)
+        for window, size, pad, length, step in zip(weight.shape[2:], sizes, padding, x.shape[1:3], stride, strict=True)
+    ]
+    whole = np.zeros((weight.shape[0], each, reach[0] * stride[0], reach[1] * stride[1]), weight.dtype)
+    whole[:, :, : weight.shape[2], : weight.shape[3]] = weight
+    cut = whole.reshape(groups, count, each, reach[0], stride[0], reach[1], stride[1])[:, :, :, ::-1, :, ::-1]
+    kernels = cut.transpose(0, 4, 6, 1, 2, 3, 5).reshape(groups, phases * count, each, *reach)
+    (high, wide), parts = [size + more - 1 for size, more in zip(x.shape[1:3], reach, strict=True)], []
+    operator = Conv2d((reach[0] - 1,) * 2 + (reach[1] - 1,) * 2, acc_type=_SUMS[before.dtype])
+    for group in range(groups):
+        own = slice(group * count, (group + 1) * count)
+        numbers = np.tile(bias[own], phases) if len(bias) > 1 else bias
+        part = b.sliced(x, (0, 0, 0, group * each), (*x.shape[:3], each))
+        made = _grouped(
+            b, part, before, kernels[group], numbers, np.tile(steps[own], phases), operator, 1, (high, wide), finish
+        )
+        made = b.reshaped(made, (x.shape[0], high, wide, *stride, count))
+        made = b.transposed(made, (0, 1, 3, 2, 4, 5))
+        made = b.reshaped(made, (x.shape[0], high * stride[0], wide * stride[1], count))
+        parts.append(b.sliced(made, (0, *padding, 0), (x.shape[0], *sizes, count)))
+    if groups == 1:
+        return parts[0]
+    return b.emit(Concat(3), parts, (x.shape[0], *sizes, groups * count), parts[0].dtype, "groups")
 
 
 EMITTERS: dict[str, Emitter] = {
