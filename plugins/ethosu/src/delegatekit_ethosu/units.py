@@ -7,6 +7,7 @@ quantize right behind a dequantize. What lies in no unit computes on numbers in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -61,7 +62,8 @@ def activation_obstacle(quantization: Quantization | None) -> str | None:
         return "scales are found in each call: the NPU wants them known beforehand"
     found = (quantization.dtype, quantization.minimum, quantization.maximum)
     if found == _INT8 and quantization.axis is None and quantization.group is None:
-        return None
+        scale = float(quantization.scale)
+        return None if 0 < scale < math.inf else f"of scale {scale}: the NPU wants a finite one above 0"
     kind = str(quantization.dtype).removeprefix("torch.")
     channels = "" if quantization.axis is None and quantization.group is None else ", a scale for each channel"
     return f"{kind}, {found[1]} to {found[2]}{channels}: the NPU wants int8, -128 to 127, with one scale"
@@ -146,6 +148,8 @@ class Units:
             what = "it is a result" if reader.op == "output" else f"{reader.name} reads it"
             return self._refuse(last, f"{what} before it is quantized")
         region = self._function(last)
+        if isinstance(region, str):
+            return self._refuse(last, region)
         if region is not None:
             return Unit(FUNCTION, last, *region, results)
         anchor = last
@@ -165,8 +169,11 @@ class Units:
         self.reasons.setdefault(node, reason)
         return reason
 
-    def _function(self, last: Node) -> tuple[tuple[Node, ...], tuple[Node, ...]] | None:
-        """The dequantizes of one tensor and the pointwise operators that make `last` of it alone; else None."""
+    def _function(self, last: Node) -> tuple[tuple[Node, ...], tuple[Node, ...]] | str | None:
+        """The dequantizes of one tensor and the pointwise operators that make `last` of it alone; else None.
+
+        In words, why the NPU does not take that tensor.
+        """
         inner: set[Node] = set()
         operands: set[Node] = set()
         numbers: set[Node] = set()
@@ -189,8 +196,10 @@ class Units:
         sources = {(node.args[0], node.args[1:]) for node in operands}
         if len(sources) != 1 or any(node.meta["val"].shape != shape for node in operands):
             return None
-        if activation_obstacle(quantization_of(next(iter(operands)), self._view)) is not None:
-            return None
+        first = next(iter(operands))
+        reason = activation_obstacle(quantization_of(first, self._view))
+        if reason is not None:
+            return f"{first.name} is {reason}"
         return tuple(self._sorted(operands | numbers)), tuple(self._sorted(inner))
 
     def _sorted(self, nodes: Collection[Node]) -> list[Node]:

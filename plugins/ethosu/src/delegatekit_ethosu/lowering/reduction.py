@@ -42,6 +42,9 @@ def _summed(b: Lowering, node: Node, result: Result, *, mean: bool) -> Value:
     value, before = b.integers(operand), b.scale(operand)
     axes = axes_of(argument(node, "dim"), len(value.order))
     size = count([value.shape[axis] for axis in axes])
+    if size == 1:
+        made = b.requantized(value.tensor, before, result)
+        return b.view(Value(made, value.order), tuple(node.meta["val"].shape))
     sums, scale = _sums(b, value, before, axes)
     made = b.stored_as(sums.tensor, [scale / size if mean else scale], result)
     return b.view(Value(made, sums.order), tuple(node.meta["val"].shape))
