@@ -52,6 +52,7 @@ def _small_graph() -> tosa.Graph:
     total = scaled(graph.add(tosa.Add(), [left, right], x.shape, int32, "total"), [2.0**-20], "sum")
     pooled = graph.add(tosa.AvgPool2d((8, 8)), [total, zero, zero], (1, 1, 1, 16), int8, "mean")
     graph.output(graph.add(tosa.Reshape(), [pooled, graph.constant([1, 16], DType.SHAPE)], (1, 16), int8, "flat"))
+    graph.verify()
     return graph
 
 

@@ -76,10 +76,6 @@ class Performance:
         """Bytes that the program keeps: constants and commands."""
         return self.constants + self.commands
 
-    def figures(self) -> dict[str, float]:
-        """The figures that a budget may name: "sram", "dram" and "flash" in bytes, "latency" in seconds."""
-        return {"sram": self.sram, "dram": self.dram, "flash": self.flash, "latency": self.latency}
-
     def estimate(self, version: str) -> Estimate:
         """The figures as the core shows them and holds them to budgets; `version` is Vela's."""
         return Estimate(

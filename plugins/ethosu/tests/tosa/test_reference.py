@@ -46,6 +46,7 @@ class Trial:
     def check(self, operator: tosa.Operator, operands: list[Any], want: torch.Tensor) -> None:
         result = self.graph.add(operator, operands, want.shape, TYPES[want.dtype], "y")
         self.graph.output(result)
+        self.graph.verify()
         (found,) = reference.run(tosa.write(self.graph), self.arrays)
         np.testing.assert_array_equal(found, want.numpy())
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from delegatekit_api import LoweringError
 
-from .operators import Concat, Operator
+from .operators import Cast, Concat, Operator
 from .types import INTEGER_RANGES, NUMPY_TYPES, Array, DType
 
 
@@ -91,7 +91,28 @@ class Graph:
         self.outputs.append(tensor)
 
     def verify(self) -> None:
-        """Check operands, and that all is defined before it is used. Raises LoweringError with the operation."""
+        """Check that all is defined before it is used, and what TOSA demands of operands and results.
+
+        Raises LoweringError with the operation and the rule that it breaks.
+        """
+        from .rules import result_of
+
+        self.verify_order()
+        for operation in self.operations:
+            output = operation.output
+            where = f"{operation.operator.name} {output.name}"
+            try:
+                shape, dtype = result_of(operation.operator, operation.inputs)
+            except LoweringError as error:
+                raise LoweringError(error.what, where=where) from error
+            if isinstance(operation.operator, Cast):
+                dtype = output.dtype
+            if (shape, dtype) != (output.shape, output.dtype):
+                given = f"{output.dtype.name}{list(output.shape)}"
+                raise LoweringError(f"gives {dtype.name}{list(shape)}, not {given}", where=where)
+
+    def verify_order(self) -> None:
+        """Check that operations have the operands they take, defined before. Raises LoweringError."""
         known = {id(tensor) for tensor in (*self.inputs, *self.constants)}
         for operation in self.operations:
             where = f"{operation.operator.name} {operation.output.name}"

@@ -68,7 +68,7 @@ class _Reader:
         for name in self.block.outputs or ():
             graph.output(self.tensor(name, "outputs"))
         try:
-            graph.verify()
+            graph.verify_order()
         except LoweringError as error:
             raise FormatError(error.what, where=error.where) from error
         return graph

@@ -21,10 +21,12 @@ VERSION: Final = (1, 0, 0)
 def write(graph: Graph) -> bytes:
     """Serialise a graph; the same graph gives the same bytes.
 
-    Constants become operators without operands, in front of all others. Names are kept.
+    Constants become operators without operands, in front of all others; those that nobody reads are left out. Names are
+    kept. Raises LoweringError for an operand that is not defined before its use; `Graph.verify` checks more.
     """
-    graph.verify()
-    constants = graph.constants
+    graph.verify_order()
+    used = {id(tensor) for operation in graph.operations for tensor in operation.inputs} | set(map(id, graph.outputs))
+    constants = [tensor for tensor in graph.constants if id(tensor) in used]
     tensors = [*graph.inputs, *constants, *(operation.output for operation in graph.operations)]
     block = schema.TosaBasicBlock(
         name=graph.name,
