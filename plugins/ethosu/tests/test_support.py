@@ -45,6 +45,20 @@ def test_floating_programs_are_told_to_be_quantized() -> None:
     assert all("quantize the model" in reason for reason in found.values()) and len(found) == 2
 
 
+def test_a_weight_that_is_a_vector_stays_outside() -> None:
+    class Dot(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(x.relu(), self.weight)
+
+    module = quantized(Dot(), torch.randn(4, 6))
+    (layer,) = module.quantization.kept
+    assert layer.operator == "linear" and "vector" in layer.reason
+
+
 def test_computed_slopes_stay_outside() -> None:
     class Sloped(nn.Module):
         def forward(self, x: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:

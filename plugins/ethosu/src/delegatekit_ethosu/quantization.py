@@ -82,6 +82,10 @@ def _alpha(node: Node) -> str | None:
     return "alpha is not 1" if node.kwargs.get("alpha", 1) != 1 else None
 
 
+def _matrix(node: Node) -> str | None:
+    return None if len(_shape(node.args[1])) == 2 else "its weight is a vector"
+
+
 def _plain_product(node: Node) -> str | None:
     """For addmm: a number for each column, and nothing is scaled."""
     if any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
@@ -201,7 +205,7 @@ _SHARING: Final = (
 
 def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
     return (
-        _rule("linear", weight=weight, bias=_BIAS, fused=CLAMPS),
+        _rule("linear", weight=weight, bias=_BIAS, fused=CLAMPS, when=(_matrix,)),
         _rule("addmm", weight=weight, bias=_BIAS, fused=CLAMPS, when=(_plain_product,)),
         _rule(
             *("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"),

@@ -98,6 +98,8 @@ def constant_weight(node: Node, program: ProgramView) -> str | None:
     weight, bias = (argument(node, name) for name in _CONSTANT_OPERANDS[operator_name(node)])
     if operator_name(weight) not in DEQUANTIZE or not program.is_constant(weight.args[0]):
         return f"its weight {weight.name} is not constant integers"
+    if len(_shape(weight)) < 2:
+        return f"its weight {weight.name} is a vector"
     found = quantization_of(weight, program)
     if found is None or found.dtype is not torch.int8 or not found.is_symmetric or found.group is not None:
         return f"its weight {weight.name} is not int8 with zero points of 0, and a scale for each channel or one"

@@ -84,6 +84,12 @@ def test_layers_are_as_in_eager(name: str, agrees: Any) -> None:
     agrees(make(), randn(shape))
 
 
+def test_a_pad_of_the_input_is_the_convolutions_own(agrees: Any) -> None:
+    model = nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(3, 8, 3, 2), nn.ReLU())
+    for delegated in agrees(model, randn(1, 3, 12, 12)).values():
+        assert "PAD" not in delegated.operators and delegated.operators.count("TRANSPOSE") == 2
+
+
 SLICED = {
     "convolution": lambda: nn.Conv2d(5, 4, 3, padding=1),
     "depthwise": lambda: nn.Conv2d(5, 5, 3, padding=1, groups=5),

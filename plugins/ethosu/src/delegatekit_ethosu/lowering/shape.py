@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from delegatekit_api import argument
+from delegatekit_api import argument, operator_name
 
-from ..layout import Value
+from ..layout import CHANNELS_LAST, Value
 from ..tosa import Concat, Pad, Reverse, Tensor, Tile
 from .context import Emitter, Lowering, Result, Scale
 
@@ -115,6 +115,10 @@ def _pad(b: Lowering, node: Node, result: Result) -> Value:
     stored = [max(0, amount) for axis in value.order for amount in amounts[axis]]
     value = Value(b.requantized(value.tensor, before, Result(result.scale)), value.order)
     if any(stored):
+        if value.order == (0, 1, 2, 3) and _is_convolved(node):
+            # Moved first, so that the pad stands right in front of the convolution, which then takes it over.
+            value = Value(b.stored(value, CHANNELS_LAST), CHANNELS_LAST)
+            stored = [max(0, amount) for axis in value.order for amount in amounts[axis]]
         after = result.scale
         filler = round((argument(node, "value") or 0) / after.scale) + after.zero_point
         operands = (value.tensor, b.sizes(stored), b.number(min(127, max(-128, filler)), after.dtype))
@@ -122,6 +126,12 @@ def _pad(b: Lowering, node: Node, result: Result) -> Value:
         made = b.emit(Pad(), operands, [sum(size) for size in sizes], after.dtype, "pad")
         value = Value(made, value.order)
     return Value(b.clamped(value.tensor, result), value.order)
+
+
+def _is_convolved(node: Node) -> bool:
+    """Whether nothing but convolutions reads the result, behind its quantize and their dequantizes."""
+    readers = [reader for quantize in node.users for integers in quantize.users for reader in integers.users]
+    return bool(readers) and all(operator_name(reader) == "aten.convolution.default" for reader in readers)
 
 
 def _expand(b: Lowering, node: Node, result: Result) -> Value:
