@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed
 from torch import nn
 
 import delegatekit
@@ -41,6 +43,55 @@ def test_every_operator_of_the_table_has_a_lowering() -> None:
 def test_floating_programs_are_told_to_be_quantized() -> None:
     found = verdicts(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), torch.randn(1, 3, 8, 8))
     assert all("quantize the model" in reason for reason in found.values()) and len(found) == 2
+
+
+def test_a_weight_that_is_a_vector_stays_outside() -> None:
+    class Dot(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(x.relu(), self.weight)
+
+    module = quantized(Dot(), torch.randn(4, 6))
+    (layer,) = module.quantization.kept
+    assert layer.operator == "linear" and "vector" in layer.reason
+
+
+def test_computed_slopes_stay_outside() -> None:
+    class Sloped(nn.Module):
+        def forward(self, x: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
+            return torch.prelu(x.sigmoid(), slopes)
+
+    inputs = torch.randn(1, 4, 5, 5), torch.rand(4)
+    module = quantized(Sloped(), *inputs)
+    (layer,) = module.quantization.kept
+    assert layer.operator == "prelu" and "slopes are computed" in layer.reason
+    assert delegatekit.lower(module, inputs, backends=["ethosu"]).report().methods[0].delegates
+
+
+def test_plain_integers_are_no_quantized_numbers() -> None:
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + x
+
+    found = verdicts(Sum(), torch.ones(3, 4, dtype=torch.int32))
+    assert found == {"aten.add.Tensor": found["aten.add.Tensor"]}
+    assert "computes on int32 without scale" in found["aten.add.Tensor"]
+
+
+@pytest.mark.parametrize("scale", [math.inf, math.nan, 0.0])
+def test_scales_that_stand_for_no_numbers_are_refused(scale: float) -> None:
+    quantized_decomposed = torch.ops.quantized_decomposed
+
+    class Clamp(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = quantized_decomposed.dequantize_per_tensor.default(x, scale, 0, -128, 127, torch.int8)
+            return quantized_decomposed.quantize_per_tensor.default(y.relu(), 0.5, 0, -128, 127, torch.int8)
+
+    found = verdicts(Clamp(), torch.ones(3, 4, dtype=torch.int8))
+    assert f"of scale {scale}" in found["aten.relu.default"]
 
 
 def test_the_programs_numbers_become_integers_outside() -> None:

@@ -95,6 +95,23 @@ def _alpha(node: Node) -> str | None:
     return "alpha is not 1" if node.kwargs.get("alpha", 1) != 1 else None
 
 
+def _matrix(node: Node) -> str | None:
+    return None if len(_shape(node.args[1])) == 2 else "its weight is a vector"
+
+
+def _plain_product(node: Node) -> str | None:
+    """For addmm: a number for each column, and nothing is scaled."""
+    if any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
+        return "alpha or beta is not 1"
+    bias: Any = node.args[0]
+    return None if _shape(bias) in ((1,), (_shape(node)[-1],)) else f"a bias of {_shape(bias)}"
+
+
+def _constant_slopes(node: Node) -> str | None:
+    slopes: Any = node.args[1]
+    return None if slopes.op == "get_attr" else "its slopes are computed"
+
+
 def _numeric(node: Node) -> str | None:
     """The second operand is a number (or was one)."""
     operand: Any = node.args[1]
@@ -209,7 +226,8 @@ _SHARING: Final = (
 
 def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
     return (
-        _rule("linear", "addmm", weight=weight, bias=_BIAS, fused=CLAMPS),
+        _rule("linear", weight=weight, bias=_BIAS, fused=CLAMPS, when=(_matrix,)),
+        _rule("addmm", weight=weight, bias=_BIAS, fused=CLAMPS, when=(_plain_product,)),
         _rule(
             *("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"),
             weight=weight,
@@ -225,7 +243,8 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
             numbers=True,
             when=(_alpha, _numeric),
         ),
-        _rule("maximum", "minimum", "prelu", "glu"),
+        _rule("maximum", "minimum", "glu"),
+        _rule("prelu", when=(_constant_slopes,)),
         _rule("aten.div.Tensor", fused=CLAMPS),
         _rule(*FUNCTIONS, when=(_one_tensor,)),
         _rule("softmax", "log_softmax", when=(_softmax,)),

@@ -34,7 +34,15 @@ if TYPE_CHECKING:
 
     from .options import EthosUOptions
 
-_UNQUANTIZED: Final = "computes on numbers in float32, and the NPU on integers: quantize the model"
+
+def _unquantized(node: Node) -> str:
+    """Why an operator of the table is in no unit."""
+    value = node.meta["val"]
+    dtype = (value[0] if isinstance(value, list | tuple) else value).dtype
+    kind = str(dtype).removeprefix("torch.")
+    if dtype.is_floating_point or dtype.is_complex:
+        return f"computes on numbers in {kind}, and the NPU on integers: quantize the model"
+    return f"computes on {kind} without scale and zero point: the NPU takes what lies between dequantize and quantize"
 
 
 # -- constraints of every operator -----------------------------------------------------------------------------------
@@ -74,6 +82,7 @@ def integer_operands(node: Node, program: ProgramView) -> str | None:
 _CONSTANT_OPERANDS: Final = {
     "aten.linear.default": ("weight", "bias"),
     "aten.convolution.default": ("weight", "bias"),
+    "aten.addmm.default": ("mat2", "self"),
 }
 
 
@@ -86,19 +95,31 @@ def _shape(node: Any) -> tuple[int, ...]:
 
 def constant_weight(node: Node, program: ProgramView) -> str | None:
     """The weight is constant, int8, symmetric, with a scale for each output channel or one; the bias is constant."""
-    weight, bias = argument(node, "weight"), argument(node, "bias")
+    weight, bias = (argument(node, name) for name in _CONSTANT_OPERANDS[operator_name(node)])
     if operator_name(weight) not in DEQUANTIZE or not program.is_constant(weight.args[0]):
         return f"its weight {weight.name} is not constant integers"
+    if len(_shape(weight)) < 2:
+        return f"its weight {weight.name} is a vector"
     found = quantization_of(weight, program)
     if found is None or found.dtype is not torch.int8 or not found.is_symmetric or found.group is not None:
         return f"its weight {weight.name} is not int8 with zero points of 0, and a scale for each channel or one"
     transposed = operator_name(node) == "aten.convolution.default" and argument(node, "transposed")
     if transposed and argument(node, "groups") > 1 and found.axis is not None:
         return "a grouped transposed convolution has a scale for each channel of its weight"
-    if found.axis not in (None, 1 if transposed else 0):
+    reversed_axes = transposed or operator_name(node) == "aten.addmm.default"
+    if found.axis not in (None, 1 if reversed_axes else 0):
         return f"its weight {weight.name} has scales along axis {found.axis}"
     integers = operator_name(bias) in DEQUANTIZE and program.is_constant(bias.args[0]) if bias is not None else True
     return None if integers or program.is_constant(bias) else f"its bias {bias.name} is computed"
+
+
+def plain_product(node: Node, program: ProgramView) -> str | None:
+    """alpha and beta are 1; the bias has a number for each column, or one."""
+    factors = {name: node.kwargs.get(name, 1) for name in ("alpha", "beta")}
+    if set(factors.values()) != {1}:
+        return f"alpha and beta are {factors['alpha']} and {factors['beta']}: only 1 is taken"
+    bias, columns = _shape(argument(node, "self")), _shape(node)[-1]
+    return None if limits.count(bias) in (1, columns) else f"a bias of {bias}"
 
 
 def convolves(node: Node, program: ProgramView) -> str | None:
@@ -200,8 +221,11 @@ def plain_sum(node: Node, program: ProgramView) -> str | None:
 
 
 def slope_per_channel(node: Node, program: ProgramView) -> str | None:
-    """One slope, or one for each channel."""
-    slopes, shape = limits.count(_shape(argument(node, "weight"))), _shape(argument(node, "self"))
+    """One constant slope, or one for each channel."""
+    weight = argument(node, "weight")
+    if not program.is_constant(weight.args[0] if operator_name(weight) in DEQUANTIZE else weight):
+        return f"its slopes {weight.name} are computed"
+    slopes, shape = limits.count(_shape(weight)), _shape(argument(node, "self"))
     if slopes == 1 or (len(shape) > 1 and slopes == shape[1]):
         return None
     return f"{slopes} slopes for an input of shape {shape}"
@@ -236,6 +260,7 @@ _WHOLE: Final = frozenset(
 def _table() -> SupportTable:
     rows = [
         *_row("linear.default", constant_weight, keep=True),
+        *_row("addmm.default", constant_weight, plain_product, keep=True),
         *_row("convolution.default", constant_weight, convolves),
         *_row("mm.default bmm.default", equal_stacks, eight_bits),
         *_row("matmul.default", equal_stacks, eight_bits, keep=True),
@@ -307,7 +332,7 @@ class EthosUPartitioner:
             return Verdict.no("its numbers are for what the NPU does not take")
         if name not in TABLE:
             return Verdict.no(f"{name} is not in the backend's operator table")
-        return Verdict.no(_UNQUANTIZED)
+        return Verdict.no(_unquantized(node))
 
     def propose(self, program: ProgramView) -> None:
         """Core groups."""

@@ -7,6 +7,7 @@ quantize right behind a dequantize. What lies in no unit computes on numbers in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -75,7 +76,8 @@ def activation_obstacle(quantization: Quantization | None) -> str | None:
     if whole and found == _INT16 and not quantization.is_symmetric:
         return f"int16 with the zero point {quantization.zero_point}: the NPU wants 0"
     if whole and found in (_INT8, _INT16):
-        return None
+        scale = float(quantization.scale)
+        return None if 0 < scale < math.inf else f"of scale {scale}: the NPU wants a finite one above 0"
     kind = str(quantization.dtype).removeprefix("torch.")
     channels = "" if whole else ", a scale for each channel"
     wanted = f"int8, {_INT8[1]} to {_INT8[2]}, or int16, {_INT16[1]} to {_INT16[2]}"
@@ -166,6 +168,8 @@ class Units:
             what = "it is a result" if reader.op == "output" else f"{reader.name} reads it"
             return self._refuse(last, f"{what} before it is quantized")
         region = self._function(last)
+        if isinstance(region, str):
+            return self._refuse(last, region)
         if region is not None:
             return Unit(FUNCTION, last, *region, results)
         anchor = last
@@ -185,10 +189,11 @@ class Units:
         self.reasons.setdefault(node, reason)
         return reason
 
-    def _function(self, last: Node) -> tuple[tuple[Node, ...], tuple[Node, ...]] | None:
+    def _function(self, last: Node) -> tuple[tuple[Node, ...], tuple[Node, ...]] | str | None:
         """The dequantizes of one tensor and the pointwise operators that make `last` of it alone; else None.
 
-        They become a table; for int16, whose tables are interpolated, only bounds and smooth functions do.
+        In words, why the NPU does not take that tensor. They become a table; for int16, whose tables are interpolated,
+        only bounds and smooth functions do.
         """
         inner: set[Node] = set()
         operands: set[Node] = set()
@@ -212,9 +217,12 @@ class Units:
         sources = {(node.args[0], node.args[1:]) for node in operands}
         if len(sources) != 1 or any(node.meta["val"].shape != shape for node in operands):
             return None
-        found = quantization_of(next(iter(operands)), self._view)
-        if found is None or activation_obstacle(found) is not None:
-            return None
+        first = next(iter(operands))
+        found = quantization_of(first, self._view)
+        reason = activation_obstacle(found)
+        if reason is not None:
+            return f"{first.name} is {reason}"
+        assert found is not None
         if found.dtype is torch.int16 and (len(inner) > 1 or operator_name(last) not in CLAMPS | SMOOTH):
             return None
         return tuple(self._sorted(operands | numbers)), tuple(self._sorted(inner))

@@ -13,6 +13,7 @@ from torch.nn import functional
 from delegatekit_ethosu.quantization import FUNCTIONS
 
 X = (1, 8, 6, 7)
+QUARTER = torch.tensor(0.25)
 #: Functions that are not defined for all numbers get what they are defined for.
 POSITIVE = {"log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "acosh"}
 MORE: dict[str, Any] = {
@@ -52,6 +53,10 @@ ARITHMETIC: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
     "gates": (torch.mul, (X, (1, 8, 1, 1))),
     "product, other rank": (torch.mul, ((4, 6), (3, 1, 6))),
     "larger": (torch.maximum, (X, X)),
+    "larger, one scale": (lambda a: torch.maximum(a, a.flip(0)), ((3, 5),)),
+    "a number less many axes": (torch.sub, ((), (3, 2, 1, 4, 2))),
+    "many axes less a number": (torch.sub, ((3, 2, 1, 4, 2), ())),
+    "larger than a constant number, many axes": (lambda x: torch.maximum(QUARTER, x), ((3, 2, 1, 4, 2),)),
     "smaller": (lambda a, b: torch.minimum(a, 3 * b), (X, X)),
     "quotient": (lambda a, b: a / (b.abs() + 1), (X, X)),
     "numbers": (lambda x: x * 0.3 + 1.7, (X,)),

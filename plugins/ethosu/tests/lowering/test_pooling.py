@@ -29,6 +29,8 @@ POOLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "mean of rows": (lambda: lambda x: x.mean(-1), (2, 5, 20)),
     "mean of a middle axis": (lambda: lambda x: x.mean(1), (2, 5, 20)),
     "mean of all": (lambda: lambda x: x.mean(), (2, 5, 20)),
+    "mean of a number": (lambda: lambda x: x.mean(), ()),
+    "mean of axes of one": (lambda: lambda x: x.mean((0, 2)), (1, 5, 1)),
     "sum": (lambda: lambda x: x.sum(-1, keepdim=True), (2, 5, 20)),
     "sum of channels": (lambda: lambda x: x.sum(1), (1, 8, 12, 12)),
     "largest": (lambda: lambda x: x.amax((2, 3)), (1, 8, 12, 12)),

@@ -33,6 +33,9 @@ MOVES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "axes of one": (lambda x: relu(x).squeeze(0).unsqueeze(-1), (X,)),
     "pixels shuffled": (lambda x: functional.pixel_shuffle(relu(x), 2), (X,)),
     "pixels shuffled back": (lambda x: functional.pixel_unshuffle(relu(x), 2), (X,)),
+    "pixels of many images shuffled": (lambda x: functional.pixel_shuffle(relu(x), 2), ((2, 3, 4, 3, 5),)),
+    "pixels of many images shuffled back": (lambda x: functional.pixel_unshuffle(relu(x), 2), ((2, 1, 3, 4, 6),)),
+    "pixels of one image shuffled": (lambda x: functional.pixel_shuffle(relu(x), 3), ((9, 4, 5),)),
     "channels shuffled": (nn.Sequential(nn.Conv2d(8, 16, 3), nn.ChannelShuffle(4)), (X,)),
 }
 

@@ -61,10 +61,33 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+class Product(nn.Module):
+    """A linear layer whose weight is stored the other way round, as in GPT-2."""
+
+    def __init__(self, *bias: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(32, 20) / 6), nn.Parameter(torch.randn(bias))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self.bias, x, self.weight).relu()
+
+
+@pytest.mark.parametrize("bias", [(20,), (1,)])
+def test_products_with_a_weight_are_layers(bias: tuple[int, ...], agrees: Any) -> None:
+    for delegated in agrees(Product(*bias), randn(4, 32)).values():
+        assert "CONV2D" in delegated.operators and "MATMUL" not in delegated.operators
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_are_as_in_eager(name: str, agrees: Any) -> None:
     make, shape = LAYERS[name]
     agrees(make(), randn(shape))
+
+
+def test_a_pad_of_the_input_is_the_convolutions_own(agrees: Any) -> None:
+    model = nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(3, 8, 3, 2), nn.ReLU())
+    for delegated in agrees(model, randn(1, 3, 12, 12)).values():
+        assert "PAD" not in delegated.operators and delegated.operators.count("TRANSPOSE") == 2
 
 
 SLICED = {

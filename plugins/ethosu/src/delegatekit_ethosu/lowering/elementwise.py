@@ -10,7 +10,7 @@ import numpy as np
 from delegatekit_api import argument
 
 from ..layout import Value
-from ..tosa import Add, DType, Maximum, Minimum, Mul, Operator, Sub, Tensor
+from ..tosa import Add, DType, Maximum, Minimum, Mul, Operator, Sub, Tensor, Tile
 from ..tosa.types import Array
 from .context import Emitter, Lowering, Result, Scale
 from .functions import looked_up
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Sums of two int8 (int16) are in steps of so small a part of the larger operand's: they fit into 30 bits.
 _HEADROOM = {DType.INT8: 1 << 20, DType.INT16: 1 << 15}
+#: Axes up to which Vela broadcasts either operand.
+_COMMON_RANK = 4
 #: 1, for factors of 16 bits with a sign.
 _UNIT = (1 << 15) - 1
 
@@ -51,11 +53,9 @@ def _product(b: Lowering, node: Node, result: Result) -> Value:
 
 def _extreme(operator: Operator) -> Emitter:
     def lower(b: Lowering, node: Node, result: Result) -> Value:
+        """In steps that are a part of the larger one's: TOSA chooses between int32 only."""
         (left, right), scales, order = _operands(b, node)
         shape = _broadcast(left, right)
-        if scales[0] == scales[1]:
-            chosen = b.emit(operator, (left, right), shape, scales[0].dtype, "chosen")
-            return Value(b.requantized(chosen, scales[0], result), order)
         step = 2 * max(scale.scale for scale in scales) / _HEADROOM[left.dtype]
         sides = [
             b.rescaled(tensor, [scale.scale / step], zero_point=scale.zero_point, name="operand")
@@ -144,7 +144,16 @@ def _operands(b: Lowering, node: Node) -> tuple[tuple[Tensor, Tensor], tuple[Sca
     # The order of the one that has more to move.
     leader = max(values, key=lambda value: (value.tensor.data is None, value.tensor.size))
     left, right = (b.stored(value, leader.order) for value in values)
+    if rank > _COMMON_RANK and left.size == 1:
+        left = _repeated(b, left, right.shape)
     return (left, right), (b.scale(nodes[0]), b.scale(nodes[1])), leader.order
+
+
+def _repeated(b: Lowering, number: Tensor, shape: Sequence[int]) -> Tensor:
+    """One number as a tensor: in front of more than four axes Vela (5.1) would read on behind it."""
+    if number.data is not None:
+        return b.graph.constant(np.broadcast_to(number.data, shape), number.dtype, number.name)
+    return b.emit(Tile(), (number, b.sizes(shape)), shape, number.dtype, "repeated")
 
 
 def _ranked(b: Lowering, value: Value, rank: int) -> Value:

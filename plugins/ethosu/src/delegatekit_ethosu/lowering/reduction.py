@@ -42,7 +42,10 @@ def _summed(b: Lowering, node: Node, result: Result, *, mean: bool) -> Value:
     value, before = b.integers(operand), b.scale(operand)
     axes = axes_of(argument(node, "dim"), len(value.order))
     size = count([value.shape[axis] for axis in axes])
-    made = _sums(b, value, before, axes, before.scale / size if mean else before.scale, result)
+    if size == 1:
+        made = b.requantized(value.tensor, before, result)
+    else:
+        made = _sums(b, value, before, axes, before.scale / size if mean else before.scale, result)
     return b.view(Value(made, value.order), tuple(node.meta["val"].shape))
 
 

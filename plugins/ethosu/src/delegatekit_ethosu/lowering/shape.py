@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from delegatekit_api import argument
+from delegatekit_api import argument, operator_name
 
-from ..layout import Value
+from ..layout import CHANNELS_LAST, Value
 from ..tosa import Concat, Pad, Reverse, Tensor, Tile
 from ..tosa.types import INTEGER_RANGES
 from .context import Emitter, Lowering, Result, Scale
@@ -115,6 +116,10 @@ def _pad(b: Lowering, node: Node, result: Result) -> Value:
     stored = [max(0, amount) for axis in value.order for amount in amounts[axis]]
     value = Value(b.requantized(value.tensor, before, Result(result.scale)), value.order)
     if any(stored):
+        if value.order == (0, 1, 2, 3) and _is_convolved(node):
+            # Moved first, so that the pad stands right in front of the convolution, which then takes it over.
+            value = Value(b.stored(value, CHANNELS_LAST), CHANNELS_LAST)
+            stored = [max(0, amount) for axis in value.order for amount in amounts[axis]]
         after = result.scale
         lowest, highest = INTEGER_RANGES[after.dtype]
         filler = round((argument(node, "value") or 0) / after.scale) + after.zero_point
@@ -123,6 +128,12 @@ def _pad(b: Lowering, node: Node, result: Result) -> Value:
         made = b.emit(Pad(), operands, [sum(size) for size in sizes], after.dtype, "pad")
         value = Value(made, value.order)
     return Value(b.clamped(value.tensor, result), value.order)
+
+
+def _is_convolved(node: Node) -> bool:
+    """Whether nothing but convolutions reads the result, behind its quantize and their dequantizes."""
+    readers = [reader for quantize in node.users for integers in quantize.users for reader in integers.users]
+    return bool(readers) and all(operator_name(reader) == "aten.convolution.default" for reader in readers)
 
 
 def _expand(b: Lowering, node: Node, result: Result) -> Value:
@@ -172,25 +183,30 @@ def _reversed(b: Lowering, value: Value, axis: int) -> Value:
     return Value(b.reshaped(turned, shape), value.order)
 
 
-def _pixel_shuffle(b: Lowering, node: Node, result: Result) -> Value:
-    value, before = _source(b, node)
-    factor = argument(node, "upscale_factor")
+def _images(b: Lowering, value: Value) -> Value:
+    """(..., C, H, W) as (N, C, H, W): with its pixels cut up, a tensor has no room for further axes."""
     *outer, channels, high, wide = value.shape
-    rank, count = len(outer), channels // factor**2
-    cut = b.view(value, (*outer, count, factor, factor, high, wide))
-    dims = (*range(rank), rank, rank + 3, rank + 1, rank + 4, rank + 2)
-    return _moved(b, b.view(cut.permuted(dims), (*outer, count, high * factor, wide * factor)), before, result)
+    return b.view(value, (math.prod(outer), channels, high, wide))
+
+
+def _pixel_shuffle(b: Lowering, node: Node, result: Result) -> Value:
+    source, before = _source(b, node)
+    factor, value = argument(node, "upscale_factor"), _images(b, source)
+    batch, channels, high, wide = value.shape
+    channels //= factor**2
+    cut = b.view(value, (batch, channels, factor, factor, high, wide))
+    shuffled = b.view(cut.permuted((0, 1, 4, 2, 5, 3)), (batch, channels, high * factor, wide * factor))
+    return _moved(b, b.view(shuffled, tuple(node.meta["val"].shape)), before, result)
 
 
 def _pixel_unshuffle(b: Lowering, node: Node, result: Result) -> Value:
-    value, before = _source(b, node)
-    factor = argument(node, "downscale_factor")
-    *outer, channels, high, wide = value.shape
-    rank = len(outer)
-    cut = b.view(value, (*outer, channels, high // factor, factor, wide // factor, factor))
-    dims = (*range(rank), rank, rank + 2, rank + 4, rank + 1, rank + 3)
-    shape = (*outer, channels * factor**2, high // factor, wide // factor)
-    return _moved(b, b.view(cut.permuted(dims), shape), before, result)
+    source, before = _source(b, node)
+    factor, value = argument(node, "downscale_factor"), _images(b, source)
+    batch, channels, high, wide = value.shape
+    high, wide = high // factor, wide // factor
+    cut = b.view(value, (batch, channels, high, factor, wide, factor))
+    shuffled = b.view(cut.permuted((0, 1, 3, 5, 2, 4)), (batch, channels * factor**2, high, wide))
+    return _moved(b, b.view(shuffled, tuple(node.meta["val"].shape)), before, result)
 
 
 EMITTERS: dict[str, Emitter] = {

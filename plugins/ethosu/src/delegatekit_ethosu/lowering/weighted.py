@@ -55,13 +55,20 @@ def _bias(numbers: Array | None, scales: Array, weight: Array, dtype: DType) -> 
 
 def _linear(b: Lowering, node: Node, result: Result) -> Value:
     x, weight = argument(node, "input"), argument(node, "weight")
-    return rows(b, b.integers(x), b.scale(x), weight, b.numbers(argument(node, "bias")), result)
+    data, scales = _weight(b, weight, weight.meta["val"].shape[0])
+    return rows(b, b.integers(x), b.scale(x), data, scales, b.numbers(argument(node, "bias")), result)
 
 
-def rows(b: Lowering, x: Value, before: Scale, weight: Node, bias: Array | None, result: Result) -> Value:
+def _addmm(b: Lowering, node: Node, result: Result) -> Value:
+    """The same with a weight that is stored the other way round, (I, O)."""
+    x, weight = argument(node, "mat1"), argument(node, "mat2")
+    data, scales = _weight(b, weight, weight.meta["val"].shape[1])
+    return rows(b, b.integers(x), b.scale(x), data.T, scales, b.numbers(argument(node, "self")), result)
+
+
+def rows(b: Lowering, x: Value, before: Scale, data: Array, scales: Array, bias: Array | None, result: Result) -> Value:
     """x (..., I) @ weight (O, I)^T + bias (O): a convolution of one pixel, with the rows along its width."""
     *outer, inputs = x.shape
-    data, scales = _weight(b, weight, weight.meta["val"].shape[0])
     count = int(np.prod(outer, dtype=np.int64))
     flat = b.reshaped(b.contiguous(x), (1, 1, count, inputs))
     sums, steps = pointwise(b, flat, before, data, scales, bias)
@@ -364,5 +371,6 @@ def _phased(
 
 EMITTERS: dict[str, Emitter] = {
     "aten.linear.default": _linear,
+    "aten.addmm.default": _addmm,
     "aten.convolution.default": _convolution,
 }

@@ -56,7 +56,8 @@ def run(tosa: bytes, inputs: Sequence[Array]) -> list[Array]:
 
 def _checked(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """The inputs, contiguous. Raises ExecutionError if they are not those of the graph."""
-    arrays = [np.ascontiguousarray(item) for item in inputs]
+    # (ascontiguousarray would give a number an axis.)
+    arrays = [np.asarray(item, order="C") for item in inputs]
     found = [(array.shape, array.dtype.newbyteorder("=")) for array in arrays]
     wanted = [(tensor.shape, NUMPY_TYPES[tensor.dtype].newbyteorder("=")) for tensor in graph.inputs]
     if found != wanted:
