@@ -59,6 +59,23 @@ def test_a_weight_that_is_a_vector_stays_outside() -> None:
     assert layer.operator == "linear" and "vector" in layer.reason
 
 
+def test_what_is_computed_of_a_constant_alone_stays_outside() -> None:
+    class Constants(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("numbers", torch.rand(4) + 1)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            numbers: Any = self.numbers
+            return numbers / numbers, x.relu() + numbers
+
+    x = torch.randn(3, 4)
+    module = quantized(Constants(), x)
+    program = delegatekit.lower(module, (x,), backends=["ethosu"])
+    for got, want in zip(delegatekit.load(program.buffer)["forward"](x), module(x), strict=True):
+        assert torch.allclose(got, want, atol=0.02)
+
+
 def test_computed_slopes_stay_outside() -> None:
     class Sloped(nn.Module):
         def forward(self, x: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:

@@ -218,6 +218,8 @@ class Units:
         if len(sources) != 1 or any(node.meta["val"].shape != shape for node in operands):
             return None
         first = next(iter(operands))
+        if self._view.is_constant(first.args[0]):
+            return f"{first.name} is constant: what is computed of it alone stays outside"
         found = quantization_of(first, self._view)
         reason = activation_obstacle(found)
         if reason is not None:

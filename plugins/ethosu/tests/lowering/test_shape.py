@@ -40,6 +40,37 @@ MOVES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }
 
 
+CUT: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
+    "channels of rows": (lambda x: x[:, :, 3:], (2, 3, 4), (2, 1, 1, 3)),
+    "one of each row": (lambda x: x[..., :1], (2, 6, 3), (2, 1, 6, 1)),
+    "one of each row, three": (lambda x: x[..., :1], (6, 1, 2), (3, 1, 2, 1)),
+    "blocks": (lambda x: x[:8, :, :2], (16, 4, 4), (2, 2, 2, 8)),
+    "halves": (lambda x: x[..., :2], (1, 4, 2, 4), (4, 1, 1, 4)),
+    "rows": (lambda x: x[:, 1:2], (4, 3, 2), (2, 1, 4, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_parts_in_other_shapes_are_as_in_eager(name: str, agrees: Any) -> None:
+    """Vela reads some of them in the wrong places if nothing copies them first."""
+    part, shape, other = CUT[name]
+    agrees(lambda x: part(x.sin()).reshape(other).clamp(-0.6, 0.7), torch.randn(shape))
+
+
+def test_parts_of_rows_are_convolved_as_in_eager(agrees: Any) -> None:
+    convolution = nn.Conv1d(3, 3, 2, 2, 1)
+
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = convolution
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.convolution(x.sin()[:, :, 3:])
+
+    agrees(Part(), torch.randn(2, 3, 4))
+
+
 @pytest.mark.parametrize("name", MOVES)
 def test_what_is_moved_is_as_in_eager(name: str, agrees: Any) -> None:
     model, shapes = MOVES[name]

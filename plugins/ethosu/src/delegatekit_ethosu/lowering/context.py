@@ -15,6 +15,7 @@ from delegatekit_api.quantization import DEQUANTIZE, Quantization, quantization_
 
 from ..layout import Value, blocks, merged, moves_elements
 from ..tosa import (
+    Add,
     AvgPool2d,
     Clamp,
     Conv2d,
@@ -119,10 +120,7 @@ class Builder:
     ) -> Tensor:
         """Append an operation; its result is called after the node at hand, with `name` behind it."""
         if _is_misread(operator, inputs[0]) and self._is_sliced(inputs[0]):
-            whole = self.emit(
-                Clamp(*INTEGER_RANGES[inputs[0].dtype]), inputs[:1], inputs[0].shape, inputs[0].dtype, "part"
-            )
-            inputs = (whole, *inputs[1:])
+            inputs = (self._copied(inputs[0]), *inputs[1:])
         made = self.graph.add(operator, inputs, shape, dtype, f"{self.name}.{name}" if name else self.name)
         self._producers[made.name] = self.graph.operations[-1]
         if self.origin:
@@ -134,6 +132,16 @@ class Builder:
         while made is not None and isinstance(made.operator, Reshape):
             made = self.producer(made.inputs[0])
         return made is not None and isinstance(made.operator, Slice)
+
+    def _copied(self, part: Tensor) -> Tensor:
+        """A slice as a tensor of its own, by an operation that changes nothing.
+
+        Vela (5.1) reads slices where they lie; in another shape, some of them in the wrong places.
+        """
+        if part.dtype in _RANGES:
+            return self.emit(Clamp(*_RANGES[part.dtype]), (part,), part.shape, part.dtype, "part")
+        zero = self.graph.constant(np.zeros([1] * len(part.shape)), part.dtype)
+        return self.emit(Add(), (part, zero), part.shape, part.dtype, "part")
 
     def producer(self, tensor: Tensor) -> Operation | None:
         """The operation that made a tensor; None for inputs and constants."""
@@ -222,6 +230,9 @@ class Builder:
             return tensor
         if tensor.data is not None:
             return self.graph.constant(tensor.data.reshape(shape), tensor.dtype, tensor.name)
+        made = self.producer(tensor)
+        if made is not None and isinstance(made.operator, Slice):
+            tensor = self._copied(tensor)
         return self.emit(Reshape(), (tensor, self.sizes(shape)), shape, tensor.dtype, "view")
 
     def transposed(self, tensor: Tensor, perms: Sequence[int]) -> Tensor:
