@@ -119,7 +119,7 @@ def _sizes(value: Any) -> dict[str, int]:
 
 
 def summary(estimate: Estimate) -> str:
-    """One line: "24.62 ms, sram 1.5 MiB, flash 3.4 MiB (Vela 5.1.0 for ethos-u55-128)"."""
+    """One line: "24.62 ms, sram 1.5 MiB, flash 3.4 MiB (compiler 2.1 for chip-x)"."""
     parts = [] if estimate.latency is None else [human_time(estimate.latency)]
     if estimate.cycles is not None:
         parts.append(f"{estimate.cycles:,} cycles")

@@ -32,7 +32,7 @@ class Estimate:
     The names of memories are the vendor's ("sram", "dram", "flash"); budgets use them, and "latency".
     """
 
-    #: Who says so, for what: "Vela 5.1.0 for ethos-u55-128".
+    #: Who says so, for what: "compiler 2.1 for chip-x".
     source: str
     #: Seconds of one call.
     latency: float | None = None

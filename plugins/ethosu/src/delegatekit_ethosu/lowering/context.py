@@ -138,8 +138,8 @@ class Builder:
 
         Vela (5.1) reads slices where they lie; in another shape, some of them in the wrong places.
         """
-        if part.dtype in _RANGES:
-            return self.emit(Clamp(*_RANGES[part.dtype]), (part,), part.shape, part.dtype, "part")
+        if part.dtype in (DType.INT8, DType.INT16):
+            return self.emit(Clamp(*INTEGER_RANGES[part.dtype]), (part,), part.shape, part.dtype, "part")
         zero = self.graph.constant(np.zeros([1] * len(part.shape)), part.dtype)
         return self.emit(Add(), (part, zero), part.shape, part.dtype, "part")
 
