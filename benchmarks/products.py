@@ -19,20 +19,17 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 from engines import ENGINES, TRANSFORMERS
-from runtime import markdown_table
+from runtime import interleaved, markdown_table
 
 from delegatekit_conformance.models import ModelCase, build_model
-
-_Key = TypeVar("_Key")
 
 #: Rows, inputs and outputs of a product.
 Size = tuple[int, int, int]
@@ -68,7 +65,8 @@ def row(name: str, folder: Path, rounds: int) -> list[str]:
     for engine in ("whole", "eager"):
         for outputs in _OUTPUTS:
             calls[engine, outputs] = _call(engine, _product(rows, inputs, outputs), folder / f"{outputs}.pte")
-    times = _milliseconds(calls, rounds)
+    # The first call is not counted.
+    times = {key: 1e3 * min(found[1:]) for key, found in interleaved(calls, rounds + 1, time.process_time).items()}
     eager, fastest = (
         max(2e-6 * rows * inputs * outputs / times[engine, outputs] for outputs in _OUTPUTS)
         for engine in ("eager", "whole")
@@ -97,18 +95,6 @@ def _call(engine: str, case: ModelCase, path: Path) -> Callable[[], object]:
     ENGINES[engine].build(case, path, int8=False)
     ENGINES[engine].start(1)
     return ENGINES[engine].load(path, case.inputs, case)
-
-
-def _milliseconds(calls: Mapping[_Key, Callable[[], object]], rounds: int) -> dict[_Key, float]:
-    """CPU milliseconds of the fastest call, after one that is not counted."""
-    times: dict[_Key, list[float]] = {key: [] for key in calls}
-    for turn in range(rounds + 1):
-        for key, call in calls.items():
-            start = time.process_time()
-            call()
-            if turn:
-                times[key].append(time.process_time() - start)
-    return {key: 1e3 * min(values) for key, values in times.items()}
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -42,6 +42,8 @@ from delegatekit_conformance.models import MODELS, build_model
 
 INT8_MODELS = ("efficientnet-lite0", "mobilenet-v2", "resnet-50", "minilm", "vit-base")
 _NEEDS = {"onnxruntime": "onnxruntime", "openvino": "openvino"}
+
+Key = TypeVar("Key")
 
 #: Engine -> what was measured, by name.
 Figures: TypeAlias = dict[str, dict[str, float]]
@@ -147,15 +149,22 @@ def _time(name: str, files: Files, arguments: argparse.Namespace) -> Figures:
         expected = (case.module(*case.inputs),)
     figures: Figures = {engine: {"sqnr": _sqnr(call(), expected)} for engine, call in calls.items()}
     clock = time.process_time if threads == 1 else time.perf_counter
-    times: dict[str, list[float]] = {engine: [] for engine in calls}
-    for _ in range(arguments.rounds):
-        for engine, call in calls.items():
-            start = clock()
-            call()
-            times[engine].append(clock() - start)
-    for engine, values in times.items():
+    for engine, values in interleaved(calls, arguments.rounds, clock).items():
         figures[engine]["ms"] = 1e3 * statistics.median(values)
     return figures
+
+
+def interleaved(
+    calls: Mapping[Key, Callable[[], object]], rounds: int, clock: Callable[[], float]
+) -> dict[Key, list[float]]:
+    """Seconds of each call in every round, by a clock; the calls of a round follow one another."""
+    times: dict[Key, list[float]] = {key: [] for key in calls}
+    for _ in range(rounds):
+        for key, call in calls.items():
+            start = clock()
+            call()
+            times[key].append(clock() - start)
+    return times
 
 
 def _sqnr(outputs: Tensors, expected: Tensors) -> float:

@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch.fx import Graph, Node
 
-from delegatekit_api import OperatorSupport, ProgramView, SupportTable, TablePartitioner, Verdict
+from delegatekit_api import (
+    OperatorSupport,
+    OptionError,
+    ProgramView,
+    SupportTable,
+    TablePartitioner,
+    Verdict,
+    check_left_out,
+    leavable_names,
+)
 
 aten = torch.ops.aten
 
@@ -103,3 +112,10 @@ def test_operators_left_out_are_not_kept_whole() -> None:
 
 def test_a_table_leaves_the_grouping_to_core() -> None:
     assert TablePartitioner(SupportTable(ROWS)).propose(VIEW) is None  # type: ignore[func-returns-value]
+
+
+def test_names_that_leave_nothing_out_are_refused() -> None:
+    assert leavable_names("aten.add.Tensor") == {"aten.add.Tensor", "aten.add", "add"}
+    check_left_out({"add", "aten.relu"}, ["aten.add.Tensor", "aten.relu.default"], "mine")
+    with pytest.raises(OptionError, match=r"option of backend mine: leave_out names 'gelu', which is no operator"):
+        check_left_out({"add", "gelu"}, ["aten.add.Tensor"], "mine")

@@ -27,10 +27,12 @@ from ._program import (
     ProgramView,
     SourceFrame,
     argument,
+    axes_of,
     describe_node,
     dynamic_operand,
     is_dynamic,
     operator_name,
+    per_axis,
     source_frames,
     source_line,
 )
@@ -49,7 +51,16 @@ from ._quantizer import (
     per_group,
 )
 from ._runtime import Availability, DelegatePayload, DelegateRuntime, TensorSpec
-from ._support import Constraint, OperatorSupport, Partitioner, SupportTable, TablePartitioner, Verdict
+from ._support import (
+    Constraint,
+    OperatorSupport,
+    Partitioner,
+    SupportTable,
+    TablePartitioner,
+    Verdict,
+    check_left_out,
+    leavable_names,
+)
 from ._version import API_VERSION, ApiVersion, incompatibility
 
 __all__ = [
@@ -102,13 +113,17 @@ __all__ = [
     "UnsupportedError",
     "Verdict",
     "argument",
+    "axes_of",
+    "check_left_out",
     "describe_node",
     "dynamic_operand",
     "hookimpl",
     "incompatibility",
     "is_dynamic",
+    "leavable_names",
     "operator_name",
     "option",
+    "per_axis",
     "per_group",
     "source_frames",
     "source_line",

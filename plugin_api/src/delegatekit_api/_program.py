@@ -40,6 +40,23 @@ def argument(node: Node, name: str) -> Any:
     return value
 
 
+def axes_of(dims: Any, rank: int) -> tuple[int, ...]:
+    """Dimensions counted from the front, ascending; None, an empty list, and a single number are understood."""
+    if isinstance(dims, int):
+        dims = [dims]
+    if rank == 0:  # PyTorch lets it have an axis 0
+        return ()
+    return tuple(sorted({dim % rank for dim in dims})) if dims else tuple(range(rank))
+
+
+def per_axis(setting: Any, axes: int, default: int | None = None) -> tuple[int, ...]:
+    """A window setting for each spatial axis: PyTorch allows one number for all, and nothing for the default."""
+    values = [setting] if isinstance(setting, int) else list(setting or ())
+    if not values and default is not None:
+        values = [default]
+    return tuple(values * axes if len(values) == 1 else values)
+
+
 @cache
 def _parameters(target: Any) -> dict[str, tuple[int | None, Any]]:
     """Argument name -> position (None for keyword-only) and default."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from ._errors import OptionError
 from ._program import ProgramView, dynamic_operand, operator_name
 
 if TYPE_CHECKING:
@@ -115,6 +116,24 @@ class Partitioner(Protocol):
         ...
 
 
+def leavable_names(operator: str) -> frozenset[str]:
+    """The names by which a user may leave an operator out: "aten.add.Tensor", "aten.add" and "add"."""
+    packet = operator.rpartition(".")[0]
+    return frozenset((operator, packet, packet.partition(".")[2]))
+
+
+def check_left_out(leave_out: Collection[str], operators: Iterable[str], backend: str) -> None:
+    """Raise OptionError for the first name in `leave_out` that is none of the backend's operators."""
+    known = frozenset().union(*map(leavable_names, operators))
+    for name in sorted(leave_out):
+        if name not in known:
+            raise OptionError(
+                f"leave_out names {name!r}, which is no operator that the backend takes",
+                where=f"option of backend {backend}",
+                hint="names look like aten.add.Tensor, aten.add or add",
+            )
+
+
 class TablePartitioner:
     """A `Partitioner` that is nothing but a support table, less the operators that the user leaves out."""
 
@@ -137,6 +156,4 @@ class TablePartitioner:
         return
 
     def _is_left_out(self, name: str) -> bool:
-        # "aten.add.Tensor" can be left out by its full name, as "aten.add" or as "add".
-        packet = name.rpartition(".")[0]
-        return bool(self._left_out & {name, packet, packet.partition(".")[2]})
+        return bool(self._left_out & leavable_names(name))

@@ -74,7 +74,9 @@ def test_every_scheme_runs(scheme: str) -> None:
     module, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval(), torch.randn(1, 3, 9, 9)
     quantized = delegatekit.quantize(module, [(x,)], backend="ethosu", scheme=scheme)
     result = delegatekit.load(delegatekit.lower(quantized, (x,), backends=["ethosu"]).buffer)["forward"](x)
-    assert torch.allclose(result, quantized(x), atol=0.02)
+    step = next(node.args[1] for node in reversed(quantized.graph.nodes) if "dequantize_per_tensor" in str(node.target))
+    # Sums that end half-way between two integers may become the other one.
+    assert ((result - quantized(x)) / step).abs().round().max() <= 1
 
 
 def test_biases_are_int32(model: Any) -> None:

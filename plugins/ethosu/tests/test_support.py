@@ -59,6 +59,12 @@ def test_a_weight_that_is_a_vector_stays_outside() -> None:
     assert layer.operator == "linear" and "vector" in layer.reason
 
 
+def differing_steps(module: Any, got: torch.Tensor, want: torch.Tensor) -> int:
+    """The largest difference in steps of the last quantized value."""
+    scales = [node.args[1] for node in module.graph.nodes if "dequantize_per_tensor" in str(node.target)]
+    return int(((got - want) / scales[-1]).abs().round().max())
+
+
 def test_what_is_computed_of_a_constant_alone_stays_outside() -> None:
     class Constants(nn.Module):
         def __init__(self) -> None:
@@ -73,7 +79,7 @@ def test_what_is_computed_of_a_constant_alone_stays_outside() -> None:
     module = quantized(Constants(), x)
     program = delegatekit.lower(module, (x,), backends=["ethosu"])
     for got, want in zip(delegatekit.load(program.buffer)["forward"](x), module(x), strict=True):
-        assert torch.allclose(got, want, atol=0.02)
+        assert differing_steps(module, got, want) <= 1
 
 
 def test_computed_slopes_stay_outside() -> None:
@@ -137,7 +143,8 @@ def test_what_stays_in_float_does_not_keep_its_neighbours_off() -> None:
     # One before the norm, which gives integers to it as well as to the sum, and one behind it.
     assert len(method.delegates) == 2
     got = delegatekit.load(program.buffer)["forward"](x)
-    assert torch.allclose(got, module(x), atol=0.1)
+    # One more for the norm, whose integers may be the next ones, too.
+    assert differing_steps(module, got, module(x)) <= 2
 
 
 def test_operators_that_the_user_leaves_out_stay_outside() -> None:

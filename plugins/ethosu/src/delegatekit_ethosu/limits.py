@@ -25,12 +25,6 @@ PADDED_WINDOW: Final = 8
 MAX_SOFTMAX: Final = 1 << 15
 
 
-def per_axis(setting: Any, axes: int, default: int) -> tuple[int, ...]:
-    """A window setting for each spatial axis: PyTorch allows one number for all, and nothing for the default."""
-    values = [setting] if isinstance(setting, int) else list(setting or (default,))
-    return tuple(values * axes if len(values) == 1 else values)
-
-
 def count(shape: Sequence[int]) -> int:
     """Elements of a shape."""
     return math.prod(shape)

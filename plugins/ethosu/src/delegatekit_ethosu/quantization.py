@@ -20,6 +20,7 @@ from delegatekit_api import (
     TensorQuantization,
     argument,
     dynamic_operand,
+    per_axis,
 )
 
 from .limits import (
@@ -29,7 +30,6 @@ from .limits import (
     divisor_obstacle,
     matrices_obstacle,
     maximum_obstacle,
-    per_axis,
     rank_obstacle,
     resize_obstacle,
     softmax_obstacle,

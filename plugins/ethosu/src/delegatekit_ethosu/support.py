@@ -15,13 +15,15 @@ import torch
 from delegatekit_api import (
     Constraint,
     OperatorSupport,
-    OptionError,
     ProgramView,
     SupportTable,
     Verdict,
     argument,
+    check_left_out,
     dynamic_operand,
+    leavable_names,
     operator_name,
+    per_axis,
 )
 from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 
@@ -134,14 +136,14 @@ def convolves(node: Node, program: ProgramView) -> str | None:
 def pools_maximum(node: Node, program: ProgramView) -> str | None:
     """Windows to 256 high, no dilation, with a batch axis."""
     axes = 1 if "1d" in operator_name(node) else 2
-    kernel, dilation = (limits.per_axis(argument(node, name), axes, 1) for name in ("kernel_size", "dilation"))
+    kernel, dilation = (per_axis(argument(node, name), axes, 1) for name in ("kernel_size", "dilation"))
     return limits.maximum_obstacle(_shape(argument(node, "self")), kernel, dilation)
 
 
 def pools_average(node: Node, program: ProgramView) -> str | None:
     """Windows to 64 high and of 4096 elements, with a batch axis."""
     axes = 1 if "1d" in operator_name(node) else 2
-    kernel = limits.per_axis(argument(node, "kernel_size"), axes, 1)
+    kernel = per_axis(argument(node, "kernel_size"), axes, 1)
     return limits.average_obstacle(_shape(argument(node, "self")), kernel)
 
 
@@ -305,13 +307,7 @@ class EthosUPartitioner:
 
     def __init__(self, options: EthosUOptions) -> None:
         self._left_out: Final = frozenset(options.leave_out)
-        for name in sorted(self._left_out):
-            if not any(name in _names(row) for row in TABLE):
-                raise OptionError(
-                    f"leave_out names {name!r}, which is no operator that the backend takes",
-                    where="option of backend ethosu",
-                    hint="names look like aten.add.Tensor, aten.add or add",
-                )
+        check_left_out(self._left_out, TABLE, "ethosu")
         self._plans: WeakKeyDictionary[Graph, Units] = WeakKeyDictionary()
 
     def keep_operators(self) -> Collection[str]:
@@ -351,7 +347,7 @@ class EthosUPartitioner:
     def _obstacle(self, program: ProgramView) -> Callable[[Unit], str | None]:
         def obstacle(unit: Unit) -> str | None:
             for node in unit.inner:
-                if self._left_out & _names(operator_name(node)):
+                if self._left_out & leavable_names(operator_name(node)):
                     return "left out by the option leave_out"
             if unit.kind != REQUANTIZE:
                 reason = _mixed(unit)
@@ -380,9 +376,3 @@ def _mixed(unit: Unit) -> str | None:
         return None
     kinds = sorted(str(dtype).removeprefix("torch.") for dtype in found)
     return f"operands and result are {' and '.join(kinds)}: the NPU wants one type"
-
-
-def _names(operator: str) -> frozenset[str]:
-    """The names by which a user may leave an operator out."""
-    packet = operator.rpartition(".")[0]
-    return frozenset((operator, packet, packet.partition(".")[2]))

@@ -142,7 +142,7 @@ class Units:
     def _shared(self, unit: Unit) -> str | None:
         """A delegate gives integers only: who reads its numbers must be in a unit, too."""
         for operand in unit.operands:
-            strangers = [user for user in operand.users if unit not in self.of(user) and not self.of(user)]
+            strangers = [user for user in operand.users if not self.of(user)]
             if strangers:
                 return f"{strangers[0].name}, which is not for the NPU, reads {operand.name}, too"
         return None

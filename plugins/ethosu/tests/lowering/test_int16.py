@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from softmaxes import SOFTMAXES
 from torch import nn
 from torch.nn import functional
 
@@ -117,16 +118,6 @@ def test_smooth_functions_are_interpolated(name: str, whole: Any) -> None:
         delegated = lower(module, x, target=target)
         assert "TABLE" in delegated.operators
         assert ratio(delegated.run()[0], module(x)) > 70
-
-
-SOFTMAXES = {
-    "rows": (lambda x: x.softmax(-1), (2, 10), 3.0),
-    "channels": (lambda x: x.softmax(1), (1, 5, 6, 6), 3.0),
-    "long": (lambda x: x.softmax(-1), (1, 4, 1000), 3.0),
-    "flat": (lambda x: x.softmax(-1), (2, 197), 0.1),
-    "logarithm": (lambda x: x.log_softmax(-1), (2, 10), 3.0),
-    "long logarithm": (lambda x: x.log_softmax(-1), (2, 1000), 3.0),
-}
 
 
 @pytest.mark.parametrize("name", SOFTMAXES)

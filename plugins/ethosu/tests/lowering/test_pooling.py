@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from softmaxes import SOFTMAXES
 from torch import nn
 
 POOLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
@@ -49,16 +50,6 @@ def test_averages_with_the_inputs_scale_are_the_npus_own(agrees: Any) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AvgPool2d(2))
     for delegated in agrees(model, torch.randn(1, 3, 12, 12), share=0.2).values():
         assert "AVG_POOL2D" in delegated.operators and delegated.operators.count("RESCALE") == 1
-
-
-SOFTMAXES = {
-    "rows": (lambda x: x.softmax(-1), (2, 10), 3.0),
-    "channels": (lambda x: x.softmax(1), (1, 5, 6, 6), 3.0),
-    "long": (lambda x: x.softmax(-1), (1, 4, 1000), 3.0),
-    "flat": (lambda x: x.softmax(-1), (2, 197), 0.1),
-    "logarithm": (lambda x: x.log_softmax(-1), (2, 10), 3.0),
-    "long logarithm": (lambda x: x.log_softmax(-1), (2, 1000), 3.0),
-}
 
 
 @pytest.mark.parametrize("name", SOFTMAXES)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from delegatekit_api import leavable_names
+
 
 def _names(text: str) -> frozenset[str]:
     """ "add.Tensor,Scalar abs" as "aten.add.Tensor", "aten.add.Scalar", "aten.abs.default"."""
@@ -106,12 +108,7 @@ PLAIN: Final = _names(
 OPERATORS: Final = VIEWS | WHOLE | PLAIN
 
 #: Names that the option `leave_out` may say: "aten.add.Tensor", "aten.add", "add".
-LEAVABLE: Final = frozenset(
-    name
-    for operator in OPERATORS
-    for packet in (operator.rpartition(".")[0],)
-    for name in (operator, packet, packet.partition(".")[2])
-)
+LEAVABLE: Final = frozenset().union(*map(leavable_names, OPERATORS))
 
 #: Operators that never reach a delegate, and why: said in words where the schema does not.
 UNDEFINED: Final = _names(

@@ -35,7 +35,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="runs with PyTorch, operator by operator: for tests, and to debug lowering without hardware",
-        api_version=ApiVersion(1, 1),
+        api_version=ApiVersion(1, 3),
         options=ReferenceOptions,
         supports_dynamic_shapes=True,
         integrity_check=True,

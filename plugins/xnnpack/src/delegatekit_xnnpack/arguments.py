@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from delegatekit_api import argument
+from delegatekit_api import argument, axes_of, per_axis
 
 from .sizes import Size, size_of
 
@@ -52,20 +52,3 @@ def rank_of(node: Node) -> int:
 def axis_of(dim: int, rank: int) -> int:
     """A dimension counted from the front."""
     return dim + rank if dim < 0 else dim
-
-
-def axes_of(dims: Any, rank: int) -> tuple[int, ...]:
-    """Dimensions counted from the front, ascending; None, an empty list, and a single number are understood."""
-    if isinstance(dims, int):
-        dims = [dims]
-    if rank == 0:  # PyTorch lets it have an axis 0
-        return ()
-    return tuple(sorted({axis_of(dim, rank) for dim in dims})) if dims else tuple(range(rank))
-
-
-def per_axis(setting: Any, axes: int, default: int | None = None) -> tuple[int, ...]:
-    """A window setting for each spatial axis: PyTorch allows one number for all, and nothing for the default."""
-    values = [setting] if isinstance(setting, int) else list(setting)
-    if not values and default is not None:
-        values = [default]
-    return tuple(values * axes if len(values) == 1 else values)

@@ -13,11 +13,11 @@ import torch
 from delegatekit_api import (
     Constraint,
     OperatorSupport,
-    OptionError,
     ProgramView,
     SupportTable,
     TablePartitioner,
     Verdict,
+    check_left_out,
 )
 from delegatekit_api.quantization import DynamicQuantization
 
@@ -228,23 +228,11 @@ def _is_selection(node: Node) -> bool:
     return str(node.target) == "aten.upsample_nearest2d.vec" and not spatial.nearest_repeats_evenly(node)
 
 
-def _names(operator: str) -> tuple[str, str, str]:
-    """The names by which a user may leave an operator out."""
-    packet = operator.rpartition(".")[0]
-    return operator, packet, packet.partition(".")[2]
-
-
 class XnnpackPartitioner(TablePartitioner):
     """The table, narrowed by the user's options. Raises OptionError for an unknown operator in `leave_out`."""
 
     def __init__(self, options: XnnpackOptions) -> None:
-        for name in sorted(options.leave_out):
-            if not any(name in names for names in map(_names, TABLE)):
-                raise OptionError(
-                    f"leave_out names {name!r}, which is no operator that the backend takes",
-                    where="option of backend xnnpack",
-                    hint="names look like aten.add.Tensor, aten.add or add",
-                )
+        check_left_out(options.leave_out, TABLE, "xnnpack")
         super().__init__(TABLE, leave_out=options.leave_out)
         self._options = options
         self._chains: dict[Node, DynamicQuantization] = {}

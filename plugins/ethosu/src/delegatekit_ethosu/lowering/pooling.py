@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from delegatekit_api import argument, operator_name
+from delegatekit_api import argument, operator_name, per_axis
 
 from ..layout import CHANNELS_LAST, ROWS_OF_CHANNELS, Value
-from ..limits import PADDED_WINDOW, per_axis
+from ..limits import PADDED_WINDOW
 from ..tosa import AvgPool2d, DType, MaxPool2d, Mul, Tensor
 from ..tosa.types import Array
 from .context import Emitter, Lowering, Result, Scale

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from delegatekit_api import argument
+from delegatekit_api import argument, axes_of
 
 from ..layout import Value
 from ..limits import KERNEL
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 
 #: Bytes of an input that are worth a copy of it: what is summed up lies together there.
 _MOVED = 1 << 16
-
-
-def axes_of(dims: Any, rank: int) -> tuple[int, ...]:
-    """Dimensions counted from the front, ascending; None and an empty list are all."""
-    if isinstance(dims, int):
-        dims = [dims]
-    return tuple(sorted({dim % rank for dim in dims})) if dims else tuple(range(rank))
 
 
 def _mean(b: Lowering, node: Node, result: Result) -> Value:

@@ -252,9 +252,15 @@ def _grouped(
         operands = (part, filters, *_rest(b, bias[own] if len(bias) > 1 else bias, before))
         sums = b.emit(operator, operands, (x.shape[0], *sizes, count), _SUMS[before.dtype], "sums")
         parts.append(finish(sums, list(steps[own])))
-    if groups == 1:
+    return _side_by_side(b, parts)
+
+
+def _side_by_side(b: Builder, parts: Sequence[Tensor]) -> Tensor:
+    """(N, H, W, C) with the channels of each group behind those of the group before."""
+    if len(parts) == 1:
         return parts[0]
-    return b.emit(Concat(3), parts, (x.shape[0], *sizes, groups * count), parts[0].dtype, "groups")
+    shape = (*parts[0].shape[:3], sum(part.shape[3] for part in parts))
+    return b.emit(Concat(3), parts, shape, parts[0].dtype, "groups")
 
 
 def _strided(
@@ -364,9 +370,7 @@ def _phased(
         made = b.transposed(made, (0, 1, 3, 2, 4, 5))
         made = b.reshaped(made, (x.shape[0], high * stride[0], wide * stride[1], count))
         parts.append(b.sliced(made, (0, *padding, 0), (x.shape[0], *sizes, count)))
-    if groups == 1:
-        return parts[0]
-    return b.emit(Concat(3), parts, (x.shape[0], *sizes, groups * count), parts[0].dtype, "groups")
+    return _side_by_side(b, parts)
 
 
 EMITTERS: dict[str, Emitter] = {
