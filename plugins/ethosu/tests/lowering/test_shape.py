@@ -101,6 +101,11 @@ def test_results_in_the_middle_leave_the_delegate(agrees: Any) -> None:
     agrees(lambda x: (relu(x), relu(x).flatten(1)), torch.randn(X))
 
 
+def test_results_that_others_read_in_another_order_leave_the_delegate(agrees: Any) -> None:
+    agrees(lambda x: (relu(x).reshape(2, 4, 5), relu(x).reshape(2, 4, 5).transpose(1, 2)), torch.randn(2, 2, 2, 5))
+    agrees(lambda x: (x.amin(2), x.amin(2).transpose(1, 2).sigmoid()), torch.randn(2, 2, 5, 5))
+
+
 def test_large_images_are_joined_with_others(agrees: Any) -> None:
     upsample = nn.Upsample(scale_factor=4)
     agrees(lambda x, y: torch.cat([upsample(relu(x)), y.tanh()], 1), torch.randn(1, 3, 3, 4), torch.randn(1, 2, 12, 16))
