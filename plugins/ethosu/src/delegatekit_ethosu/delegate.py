@@ -33,6 +33,9 @@ def make_delegate(view: ProgramView, options: EthosUOptions) -> PreprocessResult
     lowered = build_graph(view, TARGETS[options.target].family, cycles)
     program = tosa.write(lowered.graph)
     compiled = compile_program(program, options)
+    wanted, found = len(lowered.graph.outputs), len(compiled.outputs)
+    if wanted != found:
+        raise LoweringError(f"the compiled program has {found} of {wanted} outputs", where=f"Vela, {options.target}")
     specs = [
         CompileSpec(TARGET_SPEC, options.target.encode()),
         CompileSpec(VELA_SPEC, compiled.vela_version.encode()),

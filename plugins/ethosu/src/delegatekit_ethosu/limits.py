@@ -178,3 +178,15 @@ def sum_obstacle(shape: Sequence[int], dims: Any) -> str | None:
     axes = [dims] if isinstance(dims, int) else dims or range(len(shape))
     size = math.prod(shape[axis] for axis in axes)
     return None if size <= MAX_AXIS else f"a sum of {size} elements: {MAX_AXIS} is the most"
+
+
+def extreme_obstacle(shape: Sequence[int], dims: Any) -> str | None:
+    """Over axes of at most 256 elements; at most 65536 results of one."""
+    axes = [dims] if isinstance(dims, int) else dims or range(len(shape))
+    for axis in axes:
+        size = shape[axis] if shape else 1
+        if size > WINDOW[0]:
+            return f"the extreme of {size} elements along an axis: {WINDOW[0]} are the most"
+        if size > 1 and count(shape) // size > MAX_AXIS:
+            return f"{count(shape) // size} extremes: {MAX_AXIS} are the most"
+    return None

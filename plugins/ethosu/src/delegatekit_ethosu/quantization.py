@@ -28,6 +28,7 @@ from .limits import (
     average_obstacle,
     convolution_obstacle,
     divisor_obstacle,
+    extreme_obstacle,
     matrices_obstacle,
     maximum_obstacle,
     rank_obstacle,
@@ -193,6 +194,10 @@ def _few_summands(node: Node) -> str | None:
     return sum_obstacle(_shape(node.args[0]), argument(node, "dim") if "dim" in str(node.target) else None)
 
 
+def _small_axes(node: Node) -> str | None:
+    return extreme_obstacle(_shape(node.args[0]), argument(node, "dim"))
+
+
 def _matrices(node: Node) -> str | None:
     return matrices_obstacle(_shape(node.args[0]), _shape(node.args[1]))
 
@@ -216,7 +221,7 @@ def _shared(*operators: str, when: tuple[RuleCondition, ...] = ()) -> Quantizati
 
 #: Operators whose inputs and result have one scale; what moves values is among them.
 _SHARING: Final = (
-    (("amax", "amin"), ()),
+    (("amax", "amin"), (_small_axes,)),
     (("max_pool1d", "max_pool2d"), (_maximum,)),
     (("avg_pool1d", "avg_pool2d"), (_average, _small_window)),
     (("aten.upsample_nearest2d.vec", "aten.upsample_bilinear2d.vec"), (_resize,)),

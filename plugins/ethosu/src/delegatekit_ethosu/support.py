@@ -216,6 +216,11 @@ def few_summands(node: Node, program: ProgramView) -> str | None:
     return limits.sum_obstacle(_shape(argument(node, "self")), argument(node, "dim"))
 
 
+def small_axes(node: Node, program: ProgramView) -> str | None:
+    """Over axes of at most 256 elements, with at most 65536 results."""
+    return limits.extreme_obstacle(_shape(argument(node, "self")), argument(node, "dim"))
+
+
 def plain_sum(node: Node, program: ProgramView) -> str | None:
     """alpha is 1."""
     alpha = node.kwargs.get("alpha", 1)
@@ -277,7 +282,7 @@ def _table() -> SupportTable:
         *_row("adaptive_avg_pool1d.default", even_windows, keep=True),
         *_row("_adaptive_avg_pool2d.default", even_windows),
         *_row("mean.dim sum.dim_IntList", few_summands),
-        *_row("amax.default amin.default"),
+        *_row("amax.default amin.default", small_axes),
         *_row("_softmax.default _log_softmax.default", short_rows),
         *_row("upsample_nearest2d.vec", doubles("nearest"), keep=True),
         *_row("upsample_bilinear2d.vec", doubles("bilinear"), keep=True),

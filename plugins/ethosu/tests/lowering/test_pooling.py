@@ -35,6 +35,12 @@ POOLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "sum": (lambda: lambda x: x.sum(-1, keepdim=True), (2, 5, 20)),
     "sum of channels": (lambda: lambda x: x.sum(1), (1, 8, 12, 12)),
     "largest": (lambda: lambda x: x.amax((2, 3)), (1, 8, 12, 12)),
+    "largest of rows": (lambda: lambda x: x.tanh().amax(2).sigmoid(), (2, 2, 3, 3)),
+    "smallest of rows": (lambda: lambda x: x.tanh().amin(2).sigmoid(), (2, 2, 5, 5)),
+    "largest of columns": (lambda: lambda x: x.tanh().amax(-1).sigmoid(), (8, 2, 8, 2)),
+    "largest of several axes": (lambda: lambda x: x.amax((0, 3), keepdim=True), (3, 1, 5, 8)),
+    "largest of many samples": (lambda: lambda x: x.amax(1), (20, 6, 5)),
+    "largest of all": (lambda: lambda x: x.amax(), (3, 5)),
     "smallest": (lambda: lambda x: x.amin(1, keepdim=True), (1, 8, 12, 12)),
 }
 

@@ -11,7 +11,7 @@ from delegatekit_api import argument, axes_of
 
 from ..layout import Value
 from ..limits import KERNEL
-from ..tosa import ReduceMax, ReduceMin, Tensor
+from ..tosa import DType, MaxPool2d, Sub, Tensor
 from .context import Builder, Emitter, Lowering, Result, Scale, count
 from .weighted import convolved, pointwise
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Bytes of an input that are worth a copy of it: what is summed up lies together there.
 _MOVED = 1 << 16
+#: Up to so many samples a pool goes through one by one rather than that the input is moved.
+_FEW_SAMPLES = 4
 
 
 def _mean(b: Lowering, node: Node, result: Result) -> Value:
@@ -81,19 +83,47 @@ def _height(first: int, size: int) -> int:
     return first if first <= KERNEL[0] else 1
 
 
-def _extreme(kind: type[ReduceMax] | type[ReduceMin]) -> Emitter:
+def _extreme(*, largest: bool) -> Emitter:
     def lower(b: Lowering, node: Node, result: Result) -> Value:
+        """Pools over one axis after the other: what Vela (5.1) makes of REDUCE_MAX and REDUCE_MIN is not reliable if
+        the result gets another shape. The smallest is the largest of the numbers turned round."""
         operand = argument(node, "self")
-        value = b.integers(operand)
-        tensor = value.tensor
+        value, before = b.integers(operand), b.scale(operand)
+        if not largest:
+            value = Value(_turned(b, value.tensor), value.order)
         for axis in axes_of(argument(node, "dim"), len(value.order)):
-            place = value.stored_axis(axis)
-            shape = [*tensor.shape[:place], 1, *tensor.shape[place + 1 :]]
-            tensor = b.emit(kind(place), (tensor,), shape, tensor.dtype, "extreme")
-        made = b.requantized(tensor, b.scale(operand), result)
+            value = _largest(b, value, axis)
+        if not largest:
+            value = Value(_turned(b, value.tensor), value.order)
+        made = b.requantized(value.tensor, before, result)
         return b.view(Value(made, value.order), tuple(node.meta["val"].shape))
 
     return lower
+
+
+def _turned(b: Lowering, tensor: Tensor) -> Tensor:
+    """-1 - x: the smallest integer becomes the largest, and none leaves its type."""
+    if tensor.dtype == DType.INT8:
+        return b.tabled(tensor, np.arange(127, -129, -1))
+    ones = b.graph.constant(np.full([1] * len(tensor.shape), -1), DType.INT32)
+    turned = b.emit(Sub(), (ones, b.rescaled(tensor, [1.0], name="operand")), tensor.shape, DType.INT32, "turned")
+    return b.rescaled(turned, [1.0], dtype=tensor.dtype, name="turned")
+
+
+def _largest(b: Lowering, value: Value, axis: int) -> Value:
+    """The largest along an axis, which stays with size 1."""
+    place, shape = value.stored_axis(axis), value.tensor.shape
+    size, order, tensor = shape[place], value.order, value.tensor
+    if size == 1:
+        return value
+    if count(shape[:place]) > _FEW_SAMPLES or place == len(shape) - 1:
+        others = [other for other in range(len(shape)) if other != place]
+        tensor, order = b.transposed(tensor, (place, *others)), (axis, *(order[other] for other in others))
+        place, shape = 0, tensor.shape
+    samples, channels = count(shape[:place]), count(shape[place + 1 :])
+    image = b.reshaped(tensor, (samples, size, 1, channels))
+    pooled = b.emit(MaxPool2d((size, 1)), (image,), (samples, 1, 1, channels), tensor.dtype, "extreme")
+    return Value(b.reshaped(pooled, (*shape[:place], 1, *shape[place + 1 :])), order)
 
 
 def rows_of(b: Lowering, value: Value, dim: int) -> tuple[Tensor, tuple[int, ...]]:
@@ -107,6 +137,6 @@ def rows_of(b: Lowering, value: Value, dim: int) -> tuple[Tensor, tuple[int, ...
 EMITTERS: dict[str, Emitter] = {
     "aten.mean.dim": _mean,
     "aten.sum.dim_IntList": _sum,
-    "aten.amax.default": _extreme(ReduceMax),
-    "aten.amin.default": _extreme(ReduceMin),
+    "aten.amax.default": _extreme(largest=True),
+    "aten.amin.default": _extreme(largest=False),
 }
