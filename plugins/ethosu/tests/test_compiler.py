@@ -11,10 +11,11 @@ import pytest
 
 from delegatekit_api import LoweringError, OptionError
 from delegatekit_ethosu import blob, tosa
-from delegatekit_ethosu.compiler import compile_program, vela_version
+from delegatekit_ethosu.compiler import compile_program
 from delegatekit_ethosu.options import EthosUOptions
 from delegatekit_ethosu.targets import TARGETS
 from delegatekit_ethosu.tosa import DType
+from delegatekit_ethosu.vela import vela_version
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_nothing_is_printed(small_program: bytes, capfd: pytest.CaptureFixture[s
 
 
 def test_a_configuration_of_ones_own_sets_the_clock(small_program: bytes, tmp_path: Path) -> None:
-    from delegatekit_ethosu.targets import packaged_configuration
+    from delegatekit_ethosu.vela import packaged_configuration
 
     path = tmp_path / "mine.ini"
     text = packaged_configuration().read_text()

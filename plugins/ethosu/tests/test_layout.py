@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from delegatekit_ethosu.layout import Value, blocks, merged, moves_elements
+from delegatekit_ethosu.layout import Value, blocks, composed, merged, moves_elements
 from delegatekit_ethosu.lowering.context import Builder
 from delegatekit_ethosu.tosa import DType, Reshape, Transpose
 
@@ -26,6 +26,34 @@ def test_merged_permutations_move_the_same_elements(shape: tuple[int, ...]) -> N
         want = data.reshape(shape).transpose(perms).reshape(-1)
         assert np.array_equal(data.reshape(sizes).transpose(axes).reshape(-1), want)
         assert moves_elements(shape, perms) == (not np.array_equal(want, data))
+
+
+MIDDLES = [
+    ((2, 3, 4), (6, 4)),
+    ((2, 3, 4), (2, 2, 6)),
+    ((4, 6), (2, 2, 6)),
+    ((1, 4, 6), (4, 2, 3)),
+    ((4, 2, 1, 2), (2, 8)),
+]
+
+
+@pytest.mark.parametrize(("shape", "middle"), MIDDLES)
+def test_two_permutations_are_one(shape: tuple[int, ...], middle: tuple[int, ...]) -> None:
+    data, found = np.arange(np.prod(shape)), 0
+    for first in itertools.permutations(range(len(shape))):
+        for second in itertools.permutations(range(len(middle))):
+            want = data.reshape(shape).transpose(first).reshape(middle).transpose(second).reshape(-1)
+            both = composed(shape, first, middle, second)
+            if both is not None:
+                found += 1
+                assert np.array_equal(data.reshape(both[0]).transpose(both[1]).reshape(-1), want)
+                assert moves_elements(*both) == (not np.array_equal(want, data))
+    assert found
+
+
+def test_axes_that_are_cut_unevenly_are_not_composed() -> None:
+    assert composed((2, 3), (1, 0), (2, 3), (1, 0)) is None
+    assert composed((2, 3), (1, 0), (3, 2), (1, 0)) == ((6,), (0,))
 
 
 def test_reshapes_are_cut_into_the_smallest_groups() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from torch import nn
 
 import delegatekit
 from delegatekit import pte
+from delegatekit_api import PluginError
 from delegatekit_ethosu import plugin
 from delegatekit_ethosu.blob import unpack
-from delegatekit_ethosu.compiler import vela_version
+from delegatekit_ethosu.vela import vela_version
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +108,10 @@ def test_stock_executorch_without_the_npu_says_so(model: Any) -> None:
     program = native._load_program_from_buffer(buffer)
     with pytest.raises(RuntimeError, match="0x:20"):
         program.load_method("forward")
+
+
+def test_without_vela_the_error_says_what_to_install(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ethosu", None)
+    assert plugin.describe_backend().name == "ethosu" and plugin.targets() and plugin.quantization_schemes()
+    with pytest.raises(PluginError, match="pip install ethos-u-vela"):
+        lower(model)

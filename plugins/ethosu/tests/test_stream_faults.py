@@ -15,11 +15,12 @@ from stream_networks import layer, softmax, summed
 from delegatekit_api import DelegateKitError, FormatError
 from delegatekit_ethosu import tosa
 from delegatekit_ethosu.blob import Blob, pack, unpack
-from delegatekit_ethosu.compiler import compile_program, vela_version
+from delegatekit_ethosu.compiler import compile_program
 from delegatekit_ethosu.options import EthosUOptions
 from delegatekit_ethosu.stream import EXECUTED, REFUSED, Machine, NotExecutableError, decode, listing
 from delegatekit_ethosu.stream.registers import SCHEDULING
 from delegatekit_ethosu.tosa import DType, Graph
+from delegatekit_ethosu.vela import vela_version
 
 pytest.importorskip("ethosu.regor", reason="ethos-u-vela is not installed")
 

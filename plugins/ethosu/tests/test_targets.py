@@ -8,7 +8,8 @@ import pytest
 
 from delegatekit_api import OptionError
 from delegatekit_ethosu.options import EthosUOptions
-from delegatekit_ethosu.targets import TARGETS, list_targets, load_configuration, packaged_configuration
+from delegatekit_ethosu.targets import TARGETS, list_targets, load_configuration
+from delegatekit_ethosu.vela import packaged_configuration
 
 
 def test_all_accelerators_of_vela_are_targets() -> None:

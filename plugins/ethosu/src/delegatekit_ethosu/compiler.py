@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from delegatekit_api import LoweringError, OptionError
 
+from . import vela
 from .options import VELA_FLAGS, EthosUOptions
 from .performance import Performance, collect
 from .targets import TARGETS, Configuration, Target, load_configuration
@@ -55,29 +55,19 @@ _SETTINGS: Final = {
 }
 
 
-def vela_version() -> str:
-    """The version of Vela, on which the compiled bytes depend."""
-    try:
-        return version("ethos-u-vela")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 def compile_program(tosa: bytes, options: EthosUOptions = EthosUOptions()) -> Compiled:  # noqa: B008
     """Compile a TOSA file; the same file, options and version of Vela give the same bytes.
 
-    Raises OptionError for a configuration that does not exist, and LoweringError for a program that Vela does not take
-    or would leave parts of to the CPU.
+    Raises PluginError without Vela, OptionError for a configuration that does not exist, and LoweringError for a
+    program that Vela does not take or would leave parts of to the CPU.
     """
-    from ethosu import regor
-
     target = TARGETS[options.target]
     configuration = load_configuration(options.config)
     system_config = options.system_config or target.system_config
     memory_mode = options.memory_mode or target.memory_mode
-    where = f"Vela {vela_version()}, {target.name}"
+    where = f"Vela {vela.vela_version()}, {target.name}"
     try:
-        model = regor.compile(
+        model = vela.compiler().compile(
             target.architecture,
             tosa,
             "TOSA",
@@ -98,7 +88,7 @@ def compile_program(tosa: bytes, options: EthosUOptions = EthosUOptions()) -> Co
         inputs=_bindings(model.inputs),
         outputs=_bindings(model.outputs),
         performance=performance,
-        vela_version=vela_version(),
+        vela_version=vela.vela_version(),
     )
 
 

@@ -13,6 +13,7 @@ from .lowering import build_graph
 from .options import EthosUOptions
 from .runtime import TOSA_SPEC
 from .targets import TARGETS
+from .verification import check_commands, check_numbers
 
 #: Compile specs of the delegate. The runtime on the device reads none of them.
 TARGET_SPEC, VELA_SPEC = "target", "vela_version"
@@ -30,12 +31,17 @@ def make_delegate(view: ProgramView, options: EthosUOptions) -> PreprocessResult
         except LoweringError:
             return None
 
-    lowered = build_graph(view, TARGETS[options.target].family, cycles)
+    target = TARGETS[options.target]
+    lowered = build_graph(view, target.family, cycles)
     program = tosa.write(lowered.graph)
     compiled = compile_program(program, options)
     wanted, found = len(lowered.graph.outputs), len(compiled.outputs)
     if wanted != found:
         raise LoweringError(f"the compiled program has {found} of {wanted} outputs", where=f"Vela, {options.target}")
+    blob = pack(compiled)
+    check_commands(blob, target)
+    if options.verify:
+        check_numbers(blob, program, target)
     specs = [
         CompileSpec(TARGET_SPEC, options.target.encode()),
         CompileSpec(VELA_SPEC, compiled.vela_version.encode()),
@@ -46,7 +52,7 @@ def make_delegate(view: ProgramView, options: EthosUOptions) -> PreprocessResult
         specs.append(CompileSpec(TOSA_SPEC, key.encode()))
         sidecar = (NamedData(key, program),)
     return PreprocessResult(
-        pack(compiled),
+        blob,
         tuple(specs),
         sidecar,
         lowered.handles,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from .tosa import Tensor
@@ -67,6 +68,30 @@ def merged(shape: Sequence[int], perms: Sequence[int]) -> tuple[tuple[int, ...],
             size *= shape[axis]
         sizes.append(size)
     return tuple(sizes), tuple(order.index(place) for place in range(len(groups)))
+
+
+def composed(
+    shape: Sequence[int], first: Sequence[int], middle: Sequence[int], second: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """A permutation, and another of its result in shape `middle`, as one: `merged`. None if axes are cut unevenly."""
+    ends = [_ends(item) for item in ([shape[axis] for axis in first], middle)]
+    cuts = sorted({*ends[0], *ends[1], 1}, reverse=True)
+    if any(large % small for large, small in pairwise(cuts)):
+        return None
+    pieces = [large // small for large, small in pairwise(cuts)]
+    # The pieces of each axis of the first result, and of the second's input.
+    made, read = ([[*range(cuts.index(start), cuts.index(end))] for start, end in pairwise(item)] for item in ends)
+    source = [piece for axis in range(len(shape)) for piece in made[list(first).index(axis)]]
+    result = [piece for axis in second for piece in read[axis]]
+    return merged([pieces[piece] for piece in source], [source.index(piece) for piece in result])
+
+
+def _ends(shape: Sequence[int]) -> list[int]:
+    """Elements from the start of each axis to the end of the tensor, and from its end."""
+    ends = [1]
+    for size in reversed(shape):
+        ends.append(ends[-1] * size)
+    return ends[::-1]
 
 
 def blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:

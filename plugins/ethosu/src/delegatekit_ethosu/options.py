@@ -83,3 +83,8 @@ class EthosUOptions(BackendOptions):
         help="Put the TOSA program into the file, beside the compiled one, for verification on the host. The device "
         "does not read it.",
     )
+    verify: bool = option(
+        False,
+        help="Execute the compiled program on the host, and refuse it if it gives other bits than the TOSA program in "
+        "Arm's reference model. For Ethos-U55.",
+    )

@@ -10,6 +10,8 @@ from typing import Final, TypeVar
 
 from delegatekit_api import OptionError, TargetInfo
 
+from .vela import packaged_configuration
+
 _Found = TypeVar("_Found")
 
 
@@ -98,7 +100,7 @@ def _find(path: str, kind: str, name: str, known: dict[str, _Found]) -> _Found:
 def load_configuration(path: str | None = None) -> Configuration:
     """Read a configuration file (.ini); None is the one that comes with Vela.
 
-    Raises OptionError for a file that cannot be read or is not of Vela's form.
+    Raises PluginError without Vela's package, and OptionError for a file that cannot be read or is not of Vela's form.
     """
     found = Path(path) if path else packaged_configuration()
     try:
@@ -106,13 +108,6 @@ def load_configuration(path: str | None = None) -> Configuration:
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot be read: {error}", where=f"Vela configuration {found}") from error
     return _parse(str(found), text)
-
-
-def packaged_configuration() -> Path:
-    """The configuration file in the package of Vela."""
-    import ethosu
-
-    return Path(next(iter(ethosu.__path__))) / "config_files" / "Arm" / "vela.ini"
 
 
 _SYSTEM, _MEMORY = "System_Config.", "Memory_Mode."

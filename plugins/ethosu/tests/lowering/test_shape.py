@@ -96,6 +96,19 @@ def test_images_are_made_larger_as_in_eager(mode: str, factor: int, shape: tuple
     agrees(shared, torch.randn(shape), share=0.003 if mode == "nearest" else 0.2)
 
 
+def shuffled(x: torch.Tensor) -> torch.Tensor:
+    return x.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
+
+
+def test_moves_that_are_undone_are_none(agrees: Any) -> None:
+    """Vela (5.1) takes such moves out, too, and then adds in the wrong shape."""
+    x = torch.randn(1, 4, 8, 8)
+    for delegated in agrees(lambda x: shuffled(shuffled(x + x.amax(2, True))).permute(0, 3, 1, 2), x).values():
+        assert delegated.operators.count("TRANSPOSE") == 1
+    for delegated in agrees(lambda x: shuffled(x.relu()).transpose(1, 2), x).values():
+        assert delegated.operators.count("TRANSPOSE") <= 2
+
+
 def test_results_in_the_middle_leave_the_delegate(agrees: Any) -> None:
     agrees(lambda x: (relu(x), relu(x) + 1), torch.randn(X))
     agrees(lambda x: (relu(x), relu(x).flatten(1)), torch.randn(X))

@@ -13,7 +13,7 @@ import torch
 from delegatekit_api import LoweringError, ProgramView, describe_node, operator_name
 from delegatekit_api.quantization import DEQUANTIZE, Quantization, quantization_of
 
-from ..layout import Value, blocks, merged, moves_elements
+from ..layout import Value, blocks, composed, merged, moves_elements
 from ..tosa import (
     Add,
     AvgPool2d,
@@ -25,6 +25,8 @@ from ..tosa import (
     MaxPool2d,
     Operation,
     Operator,
+    ReduceMax,
+    ReduceSum,
     Rescale,
     Reshape,
     Slice,
@@ -57,6 +59,8 @@ class Scale:
 
 #: The cycles that a graph would take on the accelerator, None if it cannot be run there.
 Estimate = Callable[[Graph], "int | None"]
+#: Axes up to which Vela broadcasts either operand.
+COMMON_RANK: Final = 4
 #: One of several ways to make something of a tensor.
 Way = Callable[["Builder", Tensor], Tensor]
 
@@ -140,8 +144,7 @@ class Builder:
         """
         if part.dtype in (DType.INT8, DType.INT16):
             return self.emit(Clamp(*INTEGER_RANGES[part.dtype]), (part,), part.shape, part.dtype, "part")
-        zero = self.graph.constant(np.zeros([1] * len(part.shape)), part.dtype)
-        return self.emit(Add(), (part, zero), part.shape, part.dtype, "part")
+        return self.emit(Add(), (part, self.single(0, part.shape)), part.shape, part.dtype, "part")
 
     def producer(self, tensor: Tensor) -> Operation | None:
         """The operation that made a tensor; None for inputs and constants."""
@@ -166,6 +169,12 @@ class Builder:
     def number(self, value: int, dtype: DType = DType.INT8) -> Tensor:
         """One integer as an operand: a zero point, say."""
         return self.graph.constant([value], dtype)
+
+    def single(self, value: int, shape: Sequence[int], *, left: bool = False) -> Tensor:
+        """One int32 that is combined, as right or left operand, with every element of a tensor of this shape."""
+        # On the left of more than four axes Vela (5.1) would read on behind it.
+        sizes = shape if left and len(shape) > COMMON_RANK else [1] * len(shape)
+        return self.graph.constant(np.full(sizes, value), DType.INT32)
 
     def rescaled(
         self,
@@ -241,8 +250,24 @@ class Builder:
             return self.reshaped(tensor, [tensor.shape[axis] for axis in perms])
         key = id(tensor), tuple(perms)
         if key not in self._moved:
-            self._moved[key] = self._transposed(tensor, tuple(perms))
+            found = self._moved_once(tensor, perms)
+            self._moved[key] = self._transposed(tensor, tuple(perms)) if found is None else found
         return self._moved[key]
+
+    def _moved_once(self, tensor: Tensor, perms: Sequence[int]) -> Tensor | None:
+        """A permutation of what was permuted already, from what it was before; None where that is no easier."""
+        source, made = tensor, self.producer(tensor)
+        while made is not None and isinstance(made.operator, Reshape):
+            source = made.inputs[0]
+            made = self.producer(source)
+        if made is None or not isinstance(made.operator, Transpose):
+            return None
+        source = made.inputs[0]
+        both = composed(source.shape, made.operator.perms, tensor.shape, perms)
+        if both is None or len(both[0]) > len(merged(tensor.shape, perms)[0]):
+            return None
+        moved = self.transposed(self.reshaped(source, both[0]), both[1])
+        return self.reshaped(moved, [tensor.shape[axis] for axis in perms])
 
     def _transposed(self, tensor: Tensor, perms: tuple[int, ...]) -> Tensor:
         shape = tuple(tensor.shape[axis] for axis in perms)
@@ -317,12 +342,12 @@ class Builder:
 
 
 def _is_misread(operator: Operator, x: Tensor) -> bool:
-    """Whether Vela (5.1) forgets the padding in front if the input is a slice, which it reads where it lies.
+    """Whether Vela (5.1) reads a slice, which it does not copy, in the wrong places.
 
-    So it does for several samples, and for transposed convolutions, which pad by themselves. A clamp in between that
-    changes nothing keeps it from that.
+    It forgets the padding in front of several samples, and of transposed convolutions, which pad by themselves; and it
+    reduces in another shape. A clamp in between that changes nothing keeps it from that.
     """
-    if isinstance(operator, TransposeConv2d):
+    if isinstance(operator, TransposeConv2d | ReduceMax | ReduceSum):
         return True
     padded = isinstance(operator, Conv2d | DepthwiseConv2d | MaxPool2d | AvgPool2d) and any(operator.pad)
     return padded and x.shape[0] > 1

@@ -12,7 +12,7 @@ from delegatekit_api import argument
 from ..layout import Value
 from ..tosa import Add, DType, Maximum, Minimum, Mul, Operator, Sub, Tensor, Tile
 from ..tosa.types import Array
-from .context import Emitter, Lowering, Result, Scale
+from .context import COMMON_RANK, Emitter, Lowering, Result, Scale
 from .functions import looked_up
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 #: Sums of two int8 (int16) are in steps of so small a part of the larger operand's: they fit into 30 bits.
 _HEADROOM = {DType.INT8: 1 << 20, DType.INT16: 1 << 15}
-#: Axes up to which Vela broadcasts either operand.
-_COMMON_RANK = 4
 #: 1, for factors of 16 bits with a sign.
 _UNIT = (1 << 15) - 1
 
@@ -125,8 +123,7 @@ def sloped(b: Lowering, tensor: Tensor, scale: Scale, slopes: Array, result: Res
     """The positive part, and the negative one times slopes, of the tensor's rank."""
     largest = max(float(np.abs(slopes).max()), 1.0)
     factors = b.graph.constant(np.rint(slopes / largest * _UNIT), DType.INT32, f"{b.name}.slopes")
-    zero = b.graph.constant(np.zeros([1] * len(tensor.shape)), DType.INT32)
-    shape = tensor.shape
+    shape, zero = tensor.shape, b.single(0, tensor.shape)
     side = b.rescaled(tensor, [1.0], zero_point=scale.zero_point, name="operand")
     positive = b.emit(Maximum(), (side, zero), shape, DType.INT32, "positive")
     negative = b.emit(Minimum(), (side, zero), shape, DType.INT32, "negative")
@@ -144,7 +141,7 @@ def _operands(b: Lowering, node: Node) -> tuple[tuple[Tensor, Tensor], tuple[Sca
     # The order of the one that has more to move.
     leader = max(values, key=lambda value: (value.tensor.data is None, value.tensor.size))
     left, right = (b.stored(value, leader.order) for value in values)
-    if rank > _COMMON_RANK and left.size == 1:
+    if rank > COMMON_RANK and left.size == 1:
         left = _repeated(b, left, right.shape)
     return (left, right), (b.scale(nodes[0]), b.scale(nodes[1])), leader.order
 

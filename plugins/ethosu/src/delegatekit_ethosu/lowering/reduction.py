@@ -105,8 +105,8 @@ def _turned(b: Lowering, tensor: Tensor) -> Tensor:
     """-1 - x: the smallest integer becomes the largest, and none leaves its type."""
     if tensor.dtype == DType.INT8:
         return b.tabled(tensor, np.arange(127, -129, -1))
-    ones = b.graph.constant(np.full([1] * len(tensor.shape), -1), DType.INT32)
-    turned = b.emit(Sub(), (ones, b.rescaled(tensor, [1.0], name="operand")), tensor.shape, DType.INT32, "turned")
+    operands = b.single(-1, tensor.shape, left=True), b.rescaled(tensor, [1.0], name="operand")
+    turned = b.emit(Sub(), operands, tensor.shape, DType.INT32, "turned")
     return b.rescaled(turned, [1.0], dtype=tensor.dtype, name="turned")
 
 

@@ -53,7 +53,7 @@ def _softmax(b: Lowering, node: Node, result: Result) -> Value:
     reciprocal = _function(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m), "reciprocal")
     products = _binary(b, Mul(), powers, reciprocal, "product", b.number(0))
     # power / sum = power * reciprocal * 2^(places - 45), and places are 16 at most: 2^29 is 1 here.
-    missing = _binary(b, Sub(), b.graph.constant([[_BITS + 1]], DType.INT32), places, "missing")
+    missing = _binary(b, Sub(), b.single(_BITS + 1, (1, 1)), places, "missing")
     parts = _binary(b, ArithmeticRightShift(round=True), products, missing, "parts")
     made = b.stored_as(parts, [2.0 ** (1 - _SUM_BITS)], result)
     return Value(b.reshaped(made, [value.shape[axis] for axis in order]), order)
@@ -64,8 +64,8 @@ def _log_softmax(b: Lowering, node: Node, result: Result) -> Value:
     places, mantissa = _normalised(b, total, value.tensor.dtype)
     # ln(sum) = ln(mantissa) + ln(2) * (15 - places)
     logarithm = _function(b, mantissa, lambda m: np.log(1.5 + m) * (1 << _LOG_BITS), "logarithm", bits=_LOG_BITS)
-    missing = _binary(b, Sub(), b.graph.constant([[_BITS]], DType.INT32), places, "missing")
-    factor = b.graph.constant([[round(float(np.log(2)) * (1 << _LOG_BITS))]], DType.INT32)
+    missing = _binary(b, Sub(), b.single(_BITS, (1, 1)), places, "missing")
+    factor = b.single(round(float(np.log(2)) * (1 << _LOG_BITS)), (1, 1))
     octaves = _binary(b, Mul(), missing, factor, "octaves", b.number(0))
     shift = _binary(b, Add(), logarithm, octaves, "shift")
     scale = b.scale(argument(node, "self")).scale
@@ -87,7 +87,7 @@ def _exponentials(b: Lowering, node: Node) -> tuple[Tensor, Tensor, Tensor, tupl
     step = scale if rows.dtype == DType.INT8 else min(scale, _NOTHING / _SPANS[rows.dtype])
     top = INTEGER_RANGES[rows.dtype][1]
     narrow = difference if step == scale else b.rescaled(difference, [scale / step], name="narrow")
-    raised = _binary(b, Add(), narrow, b.graph.constant([[top]], DType.INT32), "raised")
+    raised = _binary(b, Add(), narrow, b.single(top, (1, 1)), "raised")
     below = b.rescaled(raised, [1.0], dtype=rows.dtype, name="below")
     unit, span = (1 << _BITS) - 1, _SPANS[rows.dtype]
     powers = _function(b, below, lambda m: np.exp((m * span - top) * step) * unit, "power")
@@ -98,9 +98,9 @@ def _exponentials(b: Lowering, node: Node) -> tuple[Tensor, Tensor, Tensor, tupl
 def _normalised(b: Lowering, total: Tensor, dtype: DType) -> tuple[Tensor, Tensor]:
     """By how many places a sum was shifted to have 31 bits, and the result, from 1 to 2, less 1.5, as integers."""
     zeros = b.emit(Clz(), (total,), total.shape, DType.INT32, "zeros")
-    places = _binary(b, Sub(), zeros, b.graph.constant([[1]], DType.INT32), "places")
+    places = _binary(b, Sub(), zeros, b.single(1, (1, 1)), "places")
     whole = _binary(b, LogicalLeftShift(), total, places, "normal")
-    middle = b.graph.constant([[3 << _SUM_BITS - 1]], DType.INT32)
+    middle = b.single(3 << _SUM_BITS - 1, (1, 1))
     centred = _binary(b, Sub(), whole, middle, "centred")
     return places, b.rescaled(centred, [_SPANS[dtype] * 2.0**-_SUM_BITS], dtype=dtype, name="mantissa")
 

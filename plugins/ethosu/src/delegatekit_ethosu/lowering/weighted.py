@@ -11,7 +11,7 @@ import torch
 from delegatekit_api import argument
 
 from ..layout import CHANNELS_LAST, ROWS_OF_CHANNELS, Value
-from ..limits import MAX_STRIDE, trailing_pads
+from ..limits import MAX_AXIS, MAX_STRIDE, trailing_pads
 from ..tosa import Concat, Conv2d, DepthwiseConv2d, DType, Operator, Pad, Tensor, TransposeConv2d
 from ..tosa.types import Array
 from .context import Builder, Emitter, Lowering, Result, Scale
@@ -119,8 +119,9 @@ def _convolution(b: Lowering, node: Node, result: Result) -> Value:
         made = _strided(b, x, before, data, scales, bias, stride, padding, sizes, finish)
     else:
         possible, further, counts = possible_strides(stride, sizes)
-        x, padding = _unpadded(b, x, before, padding)
+        x, padding = _unpadded(b, x, before, data.shape[2:], possible, padding, dilation, counts)
         x, pads = fitted_pads(b, x, data.shape[2:], possible, padding, dilation, counts)
+        x, pads = _within_reach(b, x, before, data.shape[2:], dilation, pads)
         made = convolved(b, x, before, data, scales, bias, possible, pads, dilation, groups, counts, finish)
         made = thinned(b, made, further)
     if flat:
@@ -141,9 +142,18 @@ def _image(b: Lowering, x: Value, flat: bool) -> Tensor:
     return b.reshaped(made, (made.shape[0], 1, *made.shape[1:]))
 
 
-def _unpadded(b: Lowering, x: Tensor, before: Scale, padding: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
+def _unpadded(
+    b: Lowering,
+    x: Tensor,
+    before: Scale,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: tuple[int, int],
+    dilation: Sequence[int],
+    sizes: Sequence[int],
+) -> tuple[Tensor, tuple[int, int]]:
     """The input of a pad in front of a convolution, which pads by itself: in front of rows and columns as told, and
-    behind them as its windows need."""
+    behind them as its windows need. The pad stays if no window reads more than what it adds."""
     made = b.producer(x)
     if made is None or not isinstance(made.operator, Pad):
         return x, padding
@@ -153,7 +163,11 @@ def _unpadded(b: Lowering, x: Tensor, before: Scale, padding: tuple[int, int]) -
     if filler.data[0] != before.zero_point or any((batch, amounts.data[1], *channels)):
         return x, padding
     del bottom, right
-    return source, (padding[0] + top, padding[1] + left)
+    wider = padding[0] + top, padding[1] + left
+    after = trailing_pads(source.shape[1:3], sizes, kernel, stride, wider, dilation)
+    if any(size + more <= 0 for size, more in zip(source.shape[1:3], after, strict=True)):
+        return x, padding
+    return source, wider
 
 
 def possible_strides(
@@ -202,6 +216,31 @@ def fitted_pads(
     return x, (top, bottom, left, right)
 
 
+def _within_reach(
+    b: Lowering,
+    x: Tensor,
+    before: Scale,
+    kernel: Sequence[int],
+    dilation: Sequence[int],
+    pads: tuple[int, int, int, int],
+) -> tuple[Tensor, tuple[int, int, int, int]]:
+    """Padding with which no window is outside the input: no NPU's manual tells of such. The rest is padded before."""
+    high, wide = (gap * (size - 1) for gap, size in zip(dilation, kernel, strict=True))
+    top, bottom, left, right = (max(0, pad - reach) for pad, reach in zip(pads, (high, high, wide, wide), strict=True))
+    x = _padded(b, x, before, (top, bottom, left, right))
+    return x, (pads[0] - top, pads[1] - bottom, pads[2] - left, pads[3] - right)
+
+
+def _padded(b: Lowering, x: Tensor, before: Scale, pads: tuple[int, int, int, int]) -> Tensor:
+    """(N, H, W, C) with zeros around: so many rows above and below, and columns left and right."""
+    if not any(pads):
+        return x
+    top, bottom, left, right = pads
+    shape = (x.shape[0], top + x.shape[1] + bottom, left + x.shape[2] + right, x.shape[3])
+    operands = (x, b.sizes((0, 0, *pads, 0, 0)), b.number(before.zero_point, before.dtype))
+    return b.emit(Pad(), operands, shape, x.dtype, "pad")
+
+
 def convolved(
     b: Builder,
     x: Tensor,
@@ -217,9 +256,22 @@ def convolved(
     finish: Finish,
 ) -> Tensor:
     """x (N, H, W, C) with weight (O, C / groups, KH, KW); `finish` makes the result of the sums of each group."""
+    one_pixel = (*weight.shape[2:], *stride, *pads) == (1, 1, 1, 1, 0, 0, 0, 0)
+    if one_pixel and x.shape[0] > 1 and x.shape[0] * x.shape[1] <= MAX_AXIS:
+        # As rows of one sample: Vela (5.1) loses the padding of what reads several samples behind such a convolution.
+        joined = b.reshaped(x, (1, x.shape[0] * x.shape[1], *x.shape[2:]))
+        sizes = joined.shape[1:3]
+        made = convolved(b, joined, before, weight, scales, bias, stride, pads, dilation, groups, sizes, finish)
+        return b.reshaped(made, (*x.shape[:3], made.shape[3]))
     numbers, steps, weight = _bias(bias, scales * before.scale, weight, before.dtype)
     sums = _SUMS[before.dtype]
     settings = {"pad": pads, "stride": tuple(stride), "dilation": tuple(dilation), "acc_type": sums}
+    if groups == x.shape[3] and groups > 1 and weight.shape[0] > groups:
+        # Several kernels for a channel: each gets a channel of its own. Vela (5.1) would sort the results one by one.
+        copies = np.repeat(np.eye(groups, dtype=np.int8), weight.shape[0] // groups, axis=0)
+        copied, _ = pointwise(b, x, before, copies, np.ones(1), None)
+        x = b.rescaled(copied, [1.0], output_zero=before.zero_point, dtype=before.dtype, name="repeated")
+        groups = weight.shape[0]
     if groups == x.shape[3] and groups > 1:
         kernels = weight.reshape(groups, -1, *weight.shape[2:]).transpose(2, 3, 0, 1)
         filters = b.graph.constant(kernels, DType.INT8, f"{b.name}.weight")
@@ -282,10 +334,7 @@ def _strided(
     kept = [min(size, most - pad) for size, most, pad in zip(x.shape[1:3], room, padding, strict=True)]
     x = b.sliced(x, (0, 0, 0, 0), (x.shape[0], *kept, x.shape[3]))
     behind = [want - size - pad for want, size, pad in zip(room, x.shape[1:3], padding, strict=True)]
-    if any((*padding, *behind)):
-        amounts = (0, 0, padding[0], behind[0], padding[1], behind[1], 0, 0)
-        operands = (x, b.sizes(amounts), b.number(before.zero_point, before.dtype))
-        x = b.emit(Pad(), operands, (x.shape[0], *room, x.shape[3]), x.dtype, "pad")
+    x = _padded(b, x, before, (padding[0], behind[0], padding[1], behind[1]))
     batch, (high, wide) = x.shape[0], (size // step for size, step in zip(room, stride, strict=True))
     x = b.reshaped(x, (batch, high, stride[0], wide, stride[1], inputs))
     x = b.transposed(x, (0, 1, 3, 2, 4, 5))
@@ -317,16 +366,20 @@ def _transposed(
     numbers, steps, weight = _bias(bias, scales * before.scale, weight, before.dtype)
     if before.dtype == DType.INT16 and b.family != "u85":
         return _phased(b, x, before, weight, numbers, steps, stride, padding, groups, sizes, finish)
-    # What PyTorch pads, TOSA cuts off the result.
-    (top, left), (bottom, right) = (
-        (-pad for pad in padding),
-        (
-            size - (length - 1) * step - window + pad
-            for size, length, step, window, pad in zip(sizes, x.shape[1:3], stride, kernel, padding, strict=True)
-        ),
-    )
+    # What PyTorch pads, TOSA cuts off the result: less than the kernel adds. Of the rest the result is a block.
+    first = [-min(pad, window - 1) for pad, window in zip(padding, kernel, strict=True)]
+    last = [
+        size - (length - 1) * step - window + pad
+        for size, length, step, window, pad in zip(sizes, x.shape[1:3], stride, kernel, padding, strict=True)
+    ]
+    start = [pad + cut for pad, cut in zip(padding, first, strict=True)]
+    room = [
+        size + at + max(0, 1 - window - end) for size, at, window, end in zip(sizes, start, kernel, last, strict=True)
+    ]
+    (top, left), (bottom, right) = first, (max(end, 1 - window) for end, window in zip(last, kernel, strict=True))
     operator = TransposeConv2d((top, bottom, left, right), stride, acc_type=_SUMS[before.dtype])
-    return _grouped(b, x, before, weight, numbers, steps, operator, groups, sizes, finish)
+    made = _grouped(b, x, before, weight, numbers, steps, operator, groups, room, finish)
+    return b.sliced(made, (0, *start, 0), (made.shape[0], *sizes, made.shape[3]))
 
 
 def _phased(

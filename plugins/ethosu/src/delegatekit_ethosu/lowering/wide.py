@@ -26,10 +26,6 @@ def _operand(b: Lowering, node: Node) -> tuple[Value, float]:
     return b.integers(operand), b.scale(operand).scale
 
 
-def _number(b: Lowering, like: Tensor, number: int) -> Tensor:
-    return b.graph.constant(np.full([1] * len(like.shape), number), DType.INT32)
-
-
 def _absolute(b: Lowering, node: Node, result: Result) -> Value:
     value, scale = _operand(b, node)
     side = b.rescaled(value.tensor, [1.0], name="operand")
@@ -40,7 +36,7 @@ def _absolute(b: Lowering, node: Node, result: Result) -> Value:
 def _negative(b: Lowering, node: Node, result: Result) -> Value:
     value, scale = _operand(b, node)
     side = b.rescaled(value.tensor, [1.0], name="operand")
-    made = b.emit(Sub(), (_number(b, side, 0), side), side.shape, DType.INT32, "negative")
+    made = b.emit(Sub(), (b.single(0, side.shape, left=True), side), side.shape, DType.INT32, "negative")
     return Value(b.stored_as(made, [scale], result), value.order)
 
 
@@ -53,9 +49,9 @@ def _leaky(b: Lowering, node: Node, result: Result) -> Value:
 def _gates(b: Lowering, x: Tensor, scale: float) -> Tensor:
     """x / 6 + 1 / 2, from 0 to 1."""
     parts = b.rescaled(x, [scale / 6 * _ONE], name="sixth")
-    raised = b.emit(Add(), (parts, _number(b, x, _ONE // 2)), x.shape, DType.INT32, "raised")
-    positive = b.emit(Maximum(), (raised, _number(b, x, 0)), x.shape, DType.INT32, "positive")
-    return b.emit(Minimum(), (positive, _number(b, x, _ONE)), x.shape, DType.INT32, "gates")
+    raised = b.emit(Add(), (parts, b.single(_ONE // 2, x.shape)), x.shape, DType.INT32, "raised")
+    positive = b.emit(Maximum(), (raised, b.single(0, x.shape)), x.shape, DType.INT32, "positive")
+    return b.emit(Minimum(), (positive, b.single(_ONE, x.shape)), x.shape, DType.INT32, "gates")
 
 
 def _hardsigmoid(b: Lowering, node: Node, result: Result) -> Value:

@@ -1,0 +1,41 @@
+"""The package of Vela, Arm's compiler. It is imported when it is used: the backend answers without it, too."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from delegatekit_api import PluginError
+
+
+def compiler() -> Any:
+    """The module with Vela's compiler. Raises PluginError if it cannot be imported."""
+    try:
+        from ethosu import regor
+    except ImportError as error:
+        raise _missing(error) from error
+    return regor
+
+
+def packaged_configuration() -> Path:
+    """The configuration file in the package. Raises PluginError without it."""
+    try:
+        import ethosu
+    except ImportError as error:
+        raise _missing(error) from error
+    return Path(next(iter(ethosu.__path__))) / "config_files" / "Arm" / "vela.ini"
+
+
+def vela_version() -> str:
+    """The version of Vela, on which the compiled bytes depend."""
+    try:
+        return version("ethos-u-vela")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _missing(error: ImportError) -> PluginError:
+    return PluginError(
+        f"Vela, the compiler, cannot be imported: {error}", where="backend ethosu", hint="pip install ethos-u-vela"
+    )
