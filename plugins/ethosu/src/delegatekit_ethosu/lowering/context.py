@@ -18,13 +18,16 @@ from ..tosa import (
     Add,
     AvgPool2d,
     Clamp,
+    Concat,
     Conv2d,
     DepthwiseConv2d,
     DType,
     Graph,
+    Matmul,
     MaxPool2d,
     Operation,
     Operator,
+    Pad,
     ReduceMax,
     ReduceSum,
     Rescale,
@@ -123,8 +126,10 @@ class Builder:
         self, operator: Operator, inputs: Sequence[Tensor], shape: Sequence[int], dtype: DType, name: str = ""
     ) -> Tensor:
         """Append an operation; its result is called after the node at hand, with `name` behind it."""
-        if _is_misread(operator, inputs[0]) and self._is_sliced(inputs[0]):
-            inputs = (self._copied(inputs[0]), *inputs[1:])
+        if _is_misread(operator, inputs[0]):
+            inputs = [self._copied(item) if self._is_sliced(item) else item for item in inputs]
+        elif isinstance(operator, Pad | Concat):
+            inputs = [self._copied(item) if self._is_product(item) else item for item in inputs]
         made = self.graph.add(operator, inputs, shape, dtype, f"{self.name}.{name}" if name else self.name)
         self._producers[made.name] = self.graph.operations[-1]
         if self.origin:
@@ -136,6 +141,13 @@ class Builder:
         while made is not None and isinstance(made.operator, Reshape):
             made = self.producer(made.inputs[0])
         return made is not None and isinstance(made.operator, Slice)
+
+    def _is_product(self, tensor: Tensor) -> bool:
+        """Of two matrices: into a larger tensor, and in another shape, Vela (5.1) writes it in the wrong places."""
+        made = self.producer(tensor)
+        while made is not None and isinstance(made.operator, Reshape | Rescale | Clamp):
+            made = self.producer(made.inputs[0])
+        return made is not None and isinstance(made.operator, Matmul)
 
     def _copied(self, part: Tensor) -> Tensor:
         """A slice as a tensor of its own, by an operation that changes nothing.
@@ -345,9 +357,9 @@ def _is_misread(operator: Operator, x: Tensor) -> bool:
     """Whether Vela (5.1) reads a slice, which it does not copy, in the wrong places.
 
     It forgets the padding in front of several samples, and of transposed convolutions, which pad by themselves; and it
-    reduces in another shape. A clamp in between that changes nothing keeps it from that.
+    reduces and multiplies in another shape. A clamp in between that changes nothing keeps it from that.
     """
-    if isinstance(operator, TransposeConv2d | ReduceMax | ReduceSum):
+    if isinstance(operator, TransposeConv2d | Matmul | ReduceMax | ReduceSum):
         return True
     padded = isinstance(operator, Conv2d | DepthwiseConv2d | MaxPool2d | AvgPool2d) and any(operator.pad)
     return padded and x.shape[0] > 1

@@ -10,7 +10,7 @@ import numpy as np
 from delegatekit_api import argument
 
 from ..layout import Value
-from ..tosa import Add, DType, Maximum, Minimum, Mul, Operator, Sub, Tensor, Tile
+from ..tosa import Add, ArithmeticRightShift, DType, Maximum, Minimum, Mul, Operator, Sub, Tensor, Tile
 from ..tosa.types import Array
 from .context import COMMON_RANK, Emitter, Lowering, Result, Scale
 from .functions import looked_up
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _HEADROOM = {DType.INT8: 1 << 20, DType.INT16: 1 << 15}
 #: 1, for factors of 16 bits with a sign.
 _UNIT = (1 << 15) - 1
+#: What is halved up to seven times loses nothing, and a product with a factor of 16 bits fits into 31.
+_ROOM = 1 << 7
 
 
 def _sum(operator: Operator) -> Emitter:
@@ -66,19 +68,21 @@ def _extreme(operator: Operator) -> Emitter:
 
 
 def _quotient(b: Lowering, node: Node, result: Result) -> Value:
-    """a * (1 / b), the reciprocals from a table: as large as they get, but for 1 / 0."""
+    """a * (1 / b), the reciprocals from tables, each with its power of two: as large as they get, but for 1 / 0."""
     (left, right), scales, order = _operands(b, node)
     before = scales[1]
     if right.data is not None and (right.data != before.zero_point).all():
         return Value(_divided(b, left, scales[0], (right.data - before.zero_point) * before.scale, result), order)
-    points = (np.arange(-128, 128) - before.zero_point) * before.scale
-    largest = 1 / before.scale
-    with np.errstate(divide="ignore"):
-        wanted = np.where(points == 0, largest, 1 / np.where(points == 0, 1, points)) / largest
-    reciprocals = looked_up(b, right, wanted * _UNIT, "reciprocal")
-    side = b.rescaled(left, [1.0], zero_point=scales[0].zero_point, name="operand")
-    products = b.emit(Mul(), (side, reciprocals, b.number(0)), _broadcast(left, right), DType.INT32, "product")
-    return Value(b.stored_as(products, [scales[0].scale * largest / _UNIT], result), order)
+    points = np.arange(-128, 128) - before.zero_point
+    points[points == 0] = 1
+    places = np.floor(np.log2(np.abs(points)))
+    reciprocals = looked_up(b, right, 2.0**places / points * _UNIT, "reciprocal")
+    halvings = b.rescaled(b.tabled(right, places, "halvings"), [1.0], name="halvings")
+    side = b.rescaled(left, [float(_ROOM)], zero_point=scales[0].zero_point, name="operand")
+    shape = _broadcast(left, right)
+    products = b.emit(Mul(), (side, reciprocals, b.number(0)), shape, DType.INT32, "product")
+    parts = b.emit(ArithmeticRightShift(round=True), (products, halvings), shape, DType.INT32, "parts")
+    return Value(b.stored_as(parts, [scales[0].scale / before.scale / _UNIT / _ROOM], result), order)
 
 
 def _divided(b: Lowering, tensor: Tensor, scale: Scale, divisors: Array, result: Result) -> Tensor:

@@ -1,8 +1,9 @@
 """Softmax over rows of int8 or int16, in integers.
 
-Look-up tables of int8 give eight bits; two of them, for the higher and the lower bits, give exponentials and
-reciprocals of 15. Those of int16 give as many, with straight lines between their entries. The sum of a row is brought
-to 1 to 2 by its leading zeros, so that its reciprocal has the same relative error for rows of any length.
+Look-up tables of int8 give eight bits; two of them, for the higher and the lower bits, give exponentials of 15. Those
+of int16 give as many, with straight lines between their entries: reciprocals are read from such in any case. The sum
+of a row is brought to 1 to 2 by its leading zeros, so that its reciprocal has the same relative error for rows of any
+length.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _LOG_BITS = 16
 
 def _softmax(b: Lowering, node: Node, result: Result) -> Value:
     powers, _, total, order, value = _exponentials(b, node)
-    places, mantissa = _normalised(b, total, value.tensor.dtype)
+    places, mantissa = _normalised(b, total)
     reciprocal = _function(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m), "reciprocal")
     products = _binary(b, Mul(), powers, reciprocal, "product", b.number(0))
     # power / sum = power * reciprocal * 2^(places - 45), and places are 16 at most: 2^29 is 1 here.
@@ -61,7 +62,7 @@ def _softmax(b: Lowering, node: Node, result: Result) -> Value:
 
 def _log_softmax(b: Lowering, node: Node, result: Result) -> Value:
     _, below, total, order, value = _exponentials(b, node)
-    places, mantissa = _normalised(b, total, value.tensor.dtype)
+    places, mantissa = _normalised(b, total)
     # ln(sum) = ln(mantissa) + ln(2) * (15 - places)
     logarithm = _function(b, mantissa, lambda m: np.log(1.5 + m) * (1 << _LOG_BITS), "logarithm", bits=_LOG_BITS)
     missing = _binary(b, Sub(), b.single(_BITS, (1, 1)), places, "missing")
@@ -95,14 +96,15 @@ def _exponentials(b: Lowering, node: Node) -> tuple[Tensor, Tensor, Tensor, tupl
     return powers, difference, total, order, value
 
 
-def _normalised(b: Lowering, total: Tensor, dtype: DType) -> tuple[Tensor, Tensor]:
-    """By how many places a sum was shifted to have 31 bits, and the result, from 1 to 2, less 1.5, as integers."""
+def _normalised(b: Lowering, total: Tensor) -> tuple[Tensor, Tensor]:
+    """By how many places a sum was shifted to have 31 bits, and the result, from 1 to 2, less 1.5, as int16."""
     zeros = b.emit(Clz(), (total,), total.shape, DType.INT32, "zeros")
     places = _binary(b, Sub(), zeros, b.single(1, (1, 1)), "places")
     whole = _binary(b, LogicalLeftShift(), total, places, "normal")
     middle = b.single(3 << _SUM_BITS - 1, (1, 1))
     centred = _binary(b, Sub(), whole, middle, "centred")
-    return places, b.rescaled(centred, [_SPANS[dtype] * 2.0**-_SUM_BITS], dtype=dtype, name="mantissa")
+    step = _SPANS[DType.INT16] * 2.0**-_SUM_BITS
+    return places, b.rescaled(centred, [step], dtype=DType.INT16, name="mantissa")
 
 
 def _function(b: Lowering, tensor: Tensor, function: Callable[[Array], Array], name: str, bits: int = _BITS) -> Tensor:
