@@ -84,7 +84,7 @@ class Attention:
 
 
 def in_pieces(b: Writer, given: Attention, value: Any) -> Value:
-    """Attention without its dropout, as operators of PyTorch's; `value` is the fake result, or None."""
+    """Attention as operators of PyTorch's; `value` is the fake result, or None."""
     query, key, values, mask = given.query, given.key, given.values, given.mask
     dtype = b.dtype(query)
     # Scores of narrow dtypes are computed, summed up and weighed in float32, as PyTorch's kernels do.
@@ -101,6 +101,8 @@ def in_pieces(b: Writer, given: Attention, value: Any) -> Value:
     if bias is not None:
         scores = b.call(aten.add.Tensor, scores, bias)
     weights = b.call(aten.softmax.int, scores, -1)
+    if given.dropout:
+        weights = b.call(aten.dropout.default, weights, given.dropout, True)
     known = value if wide == dtype else None
     result = b.call(aten.matmul.default, weights, values, value=known)
     if visible is not None:

@@ -275,18 +275,23 @@ def _wide_rules(rules: Sequence[QuantizationRule]) -> Iterator[QuantizationRule]
                 yield replace(rule, operators=operators, when=(*rule.when, *more), **given)  # type: ignore[arg-type]
 
 
+#: Two products and a softmax.
+_APART: Final = ("scaled_dot_product_attention",)
+
 SCHEMES: Final = (
     QuantizationScheme(
         "int8",
         "int8 activations and weights, a scale for each output channel",
         rules=_rules(_WEIGHT),
         qat=True,
+        takes_apart=_APART,
     ),
     QuantizationScheme(
         "int8-per-tensor",
         "int8 activations and weights, one scale for each weight",
         rules=_rules(replace(_WEIGHT, granularity=PER_TENSOR)),
         qat=True,
+        takes_apart=_APART,
     ),
     QuantizationScheme(
         "int16",
