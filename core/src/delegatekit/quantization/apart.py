@@ -20,9 +20,7 @@ from .graph import constants, evaluate, is_float, names
 aten = torch.ops.aten
 
 
-def take_apart(
-    module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]
-) -> dict[Node, str]:
+def take_apart(module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> dict[Node, str]:
     """Put the parts of what the scheme takes apart into the graph; returns what stays whole, and why.
 
     Nodes that `kept` has a reason for stay as they are. Raises PluginError for an operator that the core has no parts
