@@ -122,7 +122,7 @@ def _repeat_heads(b: Writer, x: Node, heads: int) -> Node:
         return x
     spread = b.call(aten.unsqueeze.default, x, len(shape) - 2)
     spread = b.call(aten.expand.default, spread, [*shape[:-2], count, *shape[-2:]])
-    return b.call(aten.view.default, spread, [*shape[:-3], heads, *shape[-2:]])  # type: ignore[no-any-return]
+    return b.call(aten.reshape.default, spread, [*shape[:-3], heads, *shape[-2:]])  # type: ignore[no-any-return]
 
 
 def _causal(b: Writer, query: Node, key: Node) -> tuple[Node, None]:

@@ -296,7 +296,7 @@ SCHEMES: Final = (
     QuantizationScheme(
         "int16",
         "int16 activations and int8 weights, a scale for each output channel",
-        rules=tuple(_wide_rules(_rules(_WEIGHT))),
+        rules=(*_wide_rules(_rules(_WEIGHT)), _rule(*_APART, when=(_eight_bits,))),
         qat=True,
     ),
 )
