@@ -262,8 +262,9 @@ class QuantizationScheme:
     brings a Quantizer of its own by the hook `create_quantizer`. `qat` offers training with quantization.
 
     `takes_apart` names operators whose parts are quantized, each by the rules for it, instead of the whole: of
-    "scaled_dot_product_attention" the products and the softmax. They are taken apart before layers are found, unless
-    the user keeps them in float; with a mask, attention stays whole. Since API 1.3.
+    "scaled_dot_product_attention" the products (`matmul`), the scaling (`mul` by a number) and the `softmax`. They are
+    taken apart before layers are found, unless the user keeps them in float. Attention with a constant mask is if a
+    rule for `masked_fill` has `softmax` fused to it; with a mask that is computed it stays whole. Since API 1.3.
 
     Raises ValueError where rules and kind contradict each other.
     """

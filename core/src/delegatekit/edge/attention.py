@@ -8,7 +8,7 @@ a whole row, is one multiplication.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from .rules import aten, rule
 from .sizes import Shape, is_static
 
 #: Added to a masked score: adding any sane score changes nothing, and exp() of it is exactly 0 beside a visible one.
-_MASKED = -1e30
+MASKED = -1e30
 
 
 class Writer(Protocol):
@@ -83,8 +83,11 @@ class Attention:
         )
 
 
-def in_pieces(b: Writer, given: Attention, value: Any) -> Value:
-    """Attention as operators of PyTorch's; `value` is the fake result, or None."""
+def in_pieces(b: Writer, given: Attention, value: Any, masked: Callable[[Node], Node] | None = None) -> Value:
+    """Attention as operators of PyTorch's; `value` is the fake result, or None.
+
+    `masked` makes masked scores of the scores, if it is done otherwise than by a bias.
+    """
     query, key, values, mask = given.query, given.key, given.values, given.mask
     dtype = b.dtype(query)
     # Scores of narrow dtypes are computed, summed up and weighed in float32, as PyTorch's kernels do.
@@ -100,6 +103,8 @@ def in_pieces(b: Writer, given: Attention, value: Any) -> Value:
     scores = b.call(aten.matmul.default, query, b.call(aten.transpose.int, key, -1, -2))
     if bias is not None:
         scores = b.call(aten.add.Tensor, scores, bias)
+    if masked is not None:
+        scores = masked(scores)
     weights = b.call(aten.softmax.int, scores, -1)
     if given.dropout:
         weights = b.call(aten.dropout.default, weights, given.dropout, True)
@@ -131,10 +136,10 @@ def _causal(b: Writer, query: Node, key: Node) -> tuple[Node, None]:
     if not is_static((length, source)):
         rows = b.call(aten.unsqueeze.default, b.call(aten.arange.default, length), 1)
         seen = b.call(aten.le.Tensor, b.call(aten.arange.default, source), rows)
-        shown, masked = (b.constant(torch.tensor(number, dtype=b.dtype(query))) for number in (0.0, _MASKED))
+        shown, masked = (b.constant(torch.tensor(number, dtype=b.dtype(query))) for number in (0.0, MASKED))
         return b.call(aten.where.self, seen, shown, masked), None
     hidden = torch.ones(length, source, dtype=torch.bool).triu(1)
-    return b.constant(torch.zeros(length, source, dtype=b.dtype(query)).masked_fill(hidden, _MASKED)), None
+    return b.constant(torch.zeros(length, source, dtype=b.dtype(query)).masked_fill(hidden, MASKED)), None
 
 
 def _bias(b: Writer, mask: Node | None) -> tuple[Node | None, Node | None]:
@@ -146,7 +151,7 @@ def _bias(b: Writer, mask: Node | None) -> tuple[Node | None, Node | None]:
     known = b.constants.get(mask)
     if known is not None and bool(known.all()):
         return None, None
-    shown, hidden = b.constant(torch.tensor(0.0)), b.constant(torch.tensor(_MASKED))
+    shown, hidden = b.constant(torch.tensor(0.0)), b.constant(torch.tensor(MASKED))
     bias = b.call(aten.where.self, mask, shown, hidden)
     if known is not None and bool(known.any(-1).all()):
         return bias, None
@@ -157,7 +162,7 @@ def _finite_bias(b: Writer, mask: Node) -> tuple[Node | None, Node | None]:
     known = b.constants.get(mask)
     if known is not None and not bool(known.any()):
         return None, None
-    bias = b.call(aten.clamp.default, mask, _MASKED, None)
+    bias = b.call(aten.clamp.default, mask, MASKED, None)
     if known is not None and bool((known > -math.inf).any(-1).all()):
         return bias, None
     return bias, _row_factor(b, b.call(aten.ne.Scalar, mask, -math.inf))

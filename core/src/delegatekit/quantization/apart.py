@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._guards import detect_fake_mode
@@ -13,11 +13,16 @@ from torch.fx.node import map_arg
 
 from delegatekit_api import PluginError, QuantizationScheme
 
-from ..edge.attention import Attention, in_pieces
+from ..edge.attention import MASKED, Attention, in_pieces
 from ..edge.sizes import Shape, is_static
-from .graph import constants, evaluate, is_float, names
+from .graph import constants, evaluate, free_name, is_float, names
 
 aten = torch.ops.aten
+
+#: How a rule for `masked_fill` may name it.
+_FILLS: Final = frozenset({"masked_fill", "aten.masked_fill", "aten.masked_fill.Scalar"})
+#: What a mask adds so much to, or less, is hidden: its exponential is nothing beside those of the others.
+_HIDES: Final = -80.0
 
 
 def take_apart(module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> dict[Node, str]:
@@ -26,21 +31,22 @@ def take_apart(module: GraphModule, scheme: QuantizationScheme, kept: Callable[[
     Nodes that `kept` has a reason for stay as they are. Raises PluginError for an operator that the core has no parts
     for.
     """
-    parts = {name: write for known, write in _PARTS.items() for name in _spellings(known)}
-    unknown = [name for name in scheme.takes_apart if name not in parts]
+    if not scheme.takes_apart:
+        return {}
+    known = {name: write for operator, write in _PARTS.items() for name in _spellings(operator)}
+    unknown = [name for name in scheme.takes_apart if name not in known]
     if unknown:
-        known = ", ".join(sorted(_PARTS))
-        raise PluginError(f"cannot take {unknown[0]} apart", where=f"scheme {scheme.name}", hint=f"it can be {known}")
+        hint = f"it can be {', '.join(sorted(_PARTS))}"
+        raise PluginError(f"cannot take {unknown[0]} apart", where=f"scheme {scheme.name}", hint=hint)
     whole: dict[Node, str] = {}
-    fixed = constants(module, made=True) if scheme.takes_apart else set()
+    parts = _Parts(module, scheme)
     for node in list(module.graph.nodes):
-        if node.op != "call_function":
-            continue
-        wanted = [name for name in names(node) if name in scheme.takes_apart]
+        wanted = [name for name in names(node) if name in scheme.takes_apart] if node.op == "call_function" else []
         if not wanted or kept(node) is not None:
             continue
+        parts.start(node)
         with module.graph.inserting_before(node):
-            result = parts[wanted[0]](_Parts(module, node, fixed), node)
+            result = known[wanted[0]](parts, node)
         if isinstance(result, str):
             whole[node] = result
             continue
@@ -55,10 +61,17 @@ def take_apart(module: GraphModule, scheme: QuantizationScheme, kept: Callable[[
 class _Parts:
     """Writes operators in front of a node that they replace; they come from its module and source line."""
 
-    def __init__(self, module: GraphModule, whole: Node, fixed: set[Node]) -> None:
+    def __init__(self, module: GraphModule, scheme: QuantizationScheme) -> None:
         self.constants: dict[Node, torch.Tensor] = {}
+        #: Whether the scheme has a softmax in which some scores are hidden.
+        self.hides = any("softmax" in rule.fused and not _FILLS.isdisjoint(rule.operators) for rule in scheme.rules)
         self._module = module
-        self._fixed = fixed
+        self._fixed = constants(module, made=True)
+        self._meta: dict[str, Any] = {}
+        self._mode: Any = None
+
+    def start(self, whole: Node) -> None:
+        """From now on parts are those of `whole`."""
         self._meta = dict(whole.meta)
         self._mode = detect_fake_mode([node.meta["val"] for node in whole.all_input_nodes])
 
@@ -70,16 +83,25 @@ class _Parts:
         """Dtype of a node's value."""
         return value.meta["val"].dtype  # type: ignore[no-any-return]
 
-    def constant(self, tensor: torch.Tensor) -> Node:
-        """Parts of what is quantized have no constants of their own."""
-        raise NotImplementedError
+    def known(self, node: Node) -> torch.Tensor | None:
+        """The value of a constant, or of what is computed from constants alone; None for others."""
+        return evaluate(self._module, node) if node in self._fixed else None
 
-    def hides_nothing(self, mask: Node) -> bool:
-        """Whether a mask is constant, and leaves everything as it is: all True, or all 0."""
-        if mask not in self._fixed:
-            return False
-        value = evaluate(self._module, mask)
-        return bool(value.all()) if value.dtype == torch.bool else not bool(value.any())
+    def constant(self, tensor: torch.Tensor) -> Node:
+        """A buffer of the module; equal ones are one."""
+        for node, value in self.constants.items():
+            if value.dtype == tensor.dtype and torch.equal(value, tensor):
+                return node
+        name = free_name(self._module, "_constant")
+        self._module.register_buffer(name, tensor)
+        node = self._module.graph.get_attr(name)
+        node.meta["val"] = (
+            self._mode.from_tensor(tensor, static_shapes=True)
+            if self._mode
+            else torch.empty_like(tensor, device="meta")
+        )
+        self.constants[node] = tensor
+        return node
 
     def call(self, target: Any, *args: Any, value: Any = None, **kwargs: Any) -> Node:
         """Append a call. `value` is the fake result, where it is known."""
@@ -93,20 +115,49 @@ class _Parts:
 
 
 def _attention(b: _Parts, node: Node) -> Node | str:
-    """Products and a softmax; the reason why not, if attention stays whole."""
+    """Products and a softmax; the reason why not, if attention stays whole.
+
+    A constant mask is a bias within sane bounds, added to the scores, and a fill of those that it hides.
+    """
     given = Attention.of(node.args, node.kwargs)
-    if given.mask is not None and b.hides_nothing(given.mask):
-        given = replace(given, mask=None)
-    if given.causal or given.mask is not None:
-        return "attention with a mask stays whole: hidden scores have no place in the range of the others"
     operands = (given.query, given.key, given.values)
     if not all(map(is_float, operands)):
         return "its operands are not float32"
-    if not isinstance(b.shape(given.query)[-1], int) or (
-        given.grouped and not all(is_static(b.shape(operand)) for operand in operands)
-    ):
+    sizes = b.shape(given.query)[-1:]
+    if given.grouped or given.causal:
+        sizes = tuple(size for operand in operands for size in b.shape(operand))
+    if not is_static(sizes):
         return "its parts depend on a size that changes from call to call"
-    return in_pieces(b, given, None)  # type: ignore[no-any-return]
+    mask = _mask(b, given)
+    if isinstance(mask, str):
+        return mask
+    bias, hidden = mask
+    if hidden is not None and not b.hides:
+        return "its mask hides scores, which have no place in the range of the others"
+    if hidden is not None and bool(hidden.all(-1).any()):
+        return "its mask hides whole rows"
+
+    def masked(scores: Node) -> Node:
+        if bias is not None:
+            scores = b.call(aten.add.Tensor, scores, b.constant(bias))
+        return scores if hidden is None else b.call(aten.masked_fill.Scalar, scores, b.constant(hidden), MASKED)
+
+    return in_pieces(b, replace(given, mask=None, causal=False), None, masked)  # type: ignore[no-any-return]
+
+
+def _mask(b: _Parts, given: Attention) -> tuple[torch.Tensor | None, torch.Tensor | None] | str:
+    """What is added to the scores, and where they are hidden: None for nowhere. In words, why it is not known."""
+    if given.causal:
+        length, source = b.shape(given.query)[-2], b.shape(given.key)[-2]
+        return None, torch.ones(length, source, dtype=torch.bool).triu(1)
+    if given.mask is None:
+        return None, None
+    value = b.known(given.mask)
+    if value is None:
+        return "its mask is computed: only constant masks are quantized"
+    hidden = ~value if value.dtype == torch.bool else value <= _HIDES
+    bias = torch.zeros(()) if value.dtype == torch.bool else value.detach().float().masked_fill(hidden, 0.0)
+    return bias if bool(bias.any()) else None, hidden if bool(hidden.any()) else None
 
 
 #: Operators that can be taken apart: what writes the parts gives their result, or the reason why it stays whole.

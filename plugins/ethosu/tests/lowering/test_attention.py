@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -166,3 +167,58 @@ def test_attention_of_transformers_is_quantized_and_delegated(make: Any, whole_p
     program = delegatekit.lower(module, (x,), backends=["ethosu"])
     assert not {"aten::bmm.out", "aten::_softmax.out"} & program.report().methods[0].fallback.keys()
     assert sqnr_db(delegatekit.load(program.buffer)["forward"](x), module(x)) > 33
+
+
+def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+def masked(mask: torch.Tensor) -> Any:
+    """Attention with a constant mask."""
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", mask)
+
+        def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            return functional.scaled_dot_product_attention(query, key, value, attn_mask=self.mask)
+
+    return Masked()
+
+
+def filled(mask: torch.Tensor, fill: float = -math.inf, dim: int = -1) -> Any:
+    """A softmax of numbers, some of which are hidden, and much larger than the others."""
+
+    class Filled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", mask)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.where(self.mask, 4.0, 1.0) * x if mask.dtype == torch.float32 else x
+            return x.masked_fill(self.mask, fill).softmax(dim)
+
+    return Filled()
+
+
+def scattered(*shape: int) -> torch.Tensor:
+    """A mask that hides a third, and no whole row."""
+    hidden = torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.3
+    hidden[..., 0] = False
+    return hidden
+
+
+MASKS: dict[str, Any] = {
+    "causal": causal,
+    "of every head": masked(~scattered(9, 9)),
+    "of each head": masked(~scattered(1, 2, 9, 9)),
+    "of samples": masked(~scattered(1, 1, 1, 9)),
+    "a bias": masked(torch.randn(2, 9, 9, generator=torch.Generator().manual_seed(2))),
+    "a bias that hides": masked(torch.randn(2, 9, 9).masked_fill(scattered(2, 9, 9), -100.0)),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_constant_masks_are_part_of_the_softmax(name: str, agrees: Callable[..., Any]) -> None:
+    agrees(MASKS[name], *shapes(*((2, 2, 9, 8),) * 3), share=0.1)
