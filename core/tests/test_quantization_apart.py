@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
@@ -32,10 +33,15 @@ RULES = (
     QuantizationRule(("softmax",), INT8, output=INT8),
     QuantizationRule(MOVING_OPERATORS, shares=True),
 )
+MASKS = (
+    QuantizationRule(("masked_fill",), INT8, output=INT8, fused=("softmax",)),
+    QuantizationRule(("add",), INT8, output=INT8),
+)
 SCHEMES = (
     QuantizationScheme("apart", "", rules=RULES, qat=True, takes_apart=(ATTENTION,)),
     QuantizationScheme("whole", "", rules=RULES),
     QuantizationScheme("linear", "", rules=(LINEAR,), takes_apart=(f"aten.{ATTENTION}.default",)),
+    QuantizationScheme("masks", "", rules=(*RULES, *MASKS), takes_apart=(ATTENTION,)),
     QuantizationScheme("unknown", "", rules=RULES, takes_apart=("conv2d",)),
 )
 
@@ -110,6 +116,80 @@ def test_the_parts_compute_what_the_whole_does(name):
     # The linear layers are quantized alike.
     torch.testing.assert_close(result(x), whole(x), rtol=1e-4, atol=2e-2)
     assert float((result(x) - whole(x)).abs().mean()) < 1e-4
+
+
+HIDDEN = torch.rand(7, 7, generator=torch.Generator().manual_seed(0)).fill_diagonal_(1) < 0.4
+BIAS = torch.randn(4, 7, 7, generator=torch.Generator().manual_seed(0))
+#: Settings, and what stands between the product and the softmax.
+HIDING = {
+    "causal": ({"is_causal": True}, ["masked_fill + softmax"]),
+    "bool": ({"attn_mask": ~HIDDEN}, ["masked_fill + softmax"]),
+    "float": ({"attn_mask": BIAS.masked_fill(HIDDEN, -math.inf)}, ["add", "masked_fill + softmax"]),
+    "large": ({"attn_mask": torch.zeros(7, 7).masked_fill(HIDDEN, -100.0)}, ["masked_fill + softmax"]),
+    "bias": ({"attn_mask": BIAS}, ["add", "softmax"]),
+}
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_constant_masks_are_a_bias_and_a_fill(name):
+    settings, between = HIDING[name]
+    result, error = quantized(nn.Sequential(Attention(**settings), Attention(**settings)), scheme="masks")
+    assert error < 0.1
+    assert not result.quantization.kept, result.quantization
+    rows = [layer.operator for layer in result.quantization.layers]
+    assert rows == ["linear", "mul", "matmul", *between, "matmul", "linear"] * 2
+    # Both layers read the same buffers, which are the module's.
+    assert sum(name.startswith("_constant") for name, _ in result.named_buffers()) <= len(between)
+    exported = torch.export.export(result, (torch.randn(2, 7, 16),), strict=False)
+    x = torch.randn(2, 7, 16)
+    torch.testing.assert_close(exported.module()(x), result(x))
+
+
+WHOLE = {
+    "hides": (
+        Attention(is_causal=True),
+        "apart",
+        "its mask hides scores, which have no place in the range of the others",
+    ),
+    "rows": (Attention(attn_mask=torch.zeros(7, 7) > 0), "masks", "its mask hides whole rows"),
+    "computed": (
+        Attention(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=q @ k.mT)),
+        "masks",
+        "its mask is computed: only constant masks are quantized",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_other_masks_keep_attention_whole(name):
+    model, scheme, reason = WHOLE[name]
+    result, error = quantized(model, scheme=scheme)
+    reasons = {layer.operator: layer.reason for layer in result.quantization.kept}
+    assert reasons[ATTENTION] == reason
+    assert error < 0.1
+
+
+def test_what_a_mask_hides_is_in_no_range():
+    """A fill that the scheme does not quantize with the softmax behind: both stay in float."""
+
+    class Filled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(7, 7), nn.Linear(7, 7)
+            self.register_buffer("hidden", HIDDEN)
+
+        def forward(self, x):
+            return self.last(self.first(x).masked_fill(self.hidden, -math.inf).softmax(-1))
+
+    x = torch.randn(7, 7)
+    result, error = quantized(Filled(), x)
+    assert [layer.operator for layer in result.quantization.kept] == ["masked_fill", "softmax"]
+    assert error < 0.05
+    result, error = quantized(Filled(), x, scheme="masks")
+    assert not result.quantization.kept and error < 0.05
+    result, error = quantized(Filled(), x, scheme="masks", keep_float=["softmax"])
+    assert [layer.operator for layer in result.quantization.kept] == ["masked_fill", "softmax"]
+    assert error < 0.05
 
 
 def test_a_mask_that_is_made_of_numbers_and_hides_nothing_is_none():

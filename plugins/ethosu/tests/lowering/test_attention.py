@@ -187,19 +187,16 @@ def masked(mask: torch.Tensor) -> Any:
     return Masked()
 
 
-def filled(mask: torch.Tensor, fill: float = -math.inf, dim: int = -1) -> Any:
-    """A softmax of numbers, some of which are hidden, and much larger than the others."""
+class Filled(nn.Module):
+    """A softmax some of whose numbers are hidden."""
 
-    class Filled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("mask", mask)
+    def __init__(self, mask: torch.Tensor, fill: float = -math.inf, dim: int = -1) -> None:
+        super().__init__()
+        self.register_buffer("mask", mask)
+        self.fill, self.dim = fill, dim
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = torch.where(self.mask, 4.0, 1.0) * x if mask.dtype == torch.float32 else x
-            return x.masked_fill(self.mask, fill).softmax(dim)
-
-    return Filled()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.masked_fill(self.mask, self.fill).softmax(self.dim)
 
 
 def scattered(*shape: int) -> torch.Tensor:
@@ -222,3 +219,67 @@ MASKS: dict[str, Any] = {
 @pytest.mark.parametrize("name", MASKS)
 def test_constant_masks_are_part_of_the_softmax(name: str, agrees: Callable[..., Any]) -> None:
     agrees(MASKS[name], *shapes(*((2, 2, 9, 8),) * 3), share=0.1)
+
+
+FILLS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "rows": (Filled(scattered(7, 12)), (7, 12)),
+    "a mask for all rows": (Filled(scattered(12)), (3, 7, 12)),
+    "a mask for each row": (Filled(torch.tensor([[True], [False]])), (2, 12)),
+    "another axis": (Filled(scattered(12, 5).mT[None], dim=1), (2, 5, 12)),
+    "a finite fill": (Filled(scattered(7, 12), -1e4), (2, 3, 7, 12)),
+    "long": (Filled(torch.ones(300, 300, dtype=torch.bool).triu(1)), (300, 300)),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_a_softmax_leaves_out_what_is_hidden(name: str, agrees: Callable[..., Any]) -> None:
+    module, shape = FILLS[name]
+    if name == "a mask for each row":
+        module = Filled(module.mask, -1e4)  # in whole rows all are alike
+    (found, *_) = agrees(module, torch.randn(shape) * 2, share=0.1).values()
+    assert "MINIMUM" in found.operators
+
+
+def test_large_numbers_that_are_hidden_count_for_nothing(agrees: Callable[..., Any]) -> None:
+    hidden = scattered(7, 12)
+    x = torch.randn(7, 12) + 30.0 * hidden
+    (found, *_) = agrees(Filled(hidden), x, share=0.1).values()
+    (result,) = found.run()
+    assert float(result[hidden].abs().max()) == 0
+    torch.testing.assert_close(result.sum(-1), torch.ones(7), rtol=0, atol=0.05)
+
+
+class Twice(Filled):
+    """A fill that others read, too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.masked_fill(self.mask, self.fill)
+        return x.softmax(-1) + x.clamp_min(0)
+
+
+REASONS: dict[str, tuple[Any, str]] = {
+    "-5.0": (Filled(scattered(4, 4), -5.0), "it fills in -5.0: the NPU hides numbers from a softmax only"),
+    "computed": (lambda x: x.masked_fill(x > 0.5, -math.inf).softmax(-1), "its mask is computed"),
+    "read twice": (Twice(scattered(4, 4)), "what it fills is not for a softmax alone"),
+    "five axes": (Filled(scattered(1, 1, 1, 4, 4)), "a mask over 5 axes: 4 are the most"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_other_fills_stay_in_float_and_ruin_nothing(name: str, module_of: Any) -> None:
+    model, reason = REASONS[name]
+    x = torch.randn((1, 1, 1, 4, 4) if name == "five axes" else (4, 4))
+    layer = nn.Sequential(nn.Linear(4, 4), module_of(model), nn.Linear(4, 4)).eval()
+    module = delegatekit.quantize(layer, [x], backend="ethosu", progress=False)
+    kept = {row.operator: row.reason for row in module.quantization.kept}
+    assert kept["masked_fill"] == reason
+    assert sqnr_db(module(x), layer(x)) > 20
+    program = delegatekit.lower(module, (x,), backends=["ethosu"])
+    torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), module(x), rtol=0, atol=0.02)
+
+
+def test_a_softmax_kept_in_float_keeps_what_it_hides() -> None:
+    layer, x = nn.Sequential(nn.Linear(4, 4), Filled(scattered(4, 4)), nn.Linear(4, 4)).eval(), torch.randn(4, 4)
+    module = delegatekit.quantize(layer, [x], backend="ethosu", keep_float=["softmax"])
+    assert [row.operator for row in module.quantization.kept] == ["masked_fill", "softmax"]
+    assert sqnr_db(module(x), layer(x)) > 20
