@@ -259,8 +259,14 @@ class QuantizationScheme:
 
     `kind` is "static" (scales of activations from calibration), "dynamic" (scales of activations at run time) or
     "weight-only". Of the rules that name an operator, the first whose conditions hold counts. Without rules the plugin
-    brings a Quantizer of its own by the hook `create_quantizer`. `qat` offers training with quantization. Raises
-    ValueError where rules and kind contradict each other.
+    brings a Quantizer of its own by the hook `create_quantizer`. `qat` offers training with quantization.
+
+    `takes_apart` names operators whose parts are quantized, each by the rules for it, instead of the whole: of
+    "scaled_dot_product_attention" the products (`matmul`), the scaling (`mul` by a number) and the `softmax`. They are
+    taken apart before layers are found, unless the user keeps them in float. Attention with a constant mask is if a
+    rule for `masked_fill` has `softmax` fused to it; with a mask that is computed it stays whole. Since API 1.3.
+
+    Raises ValueError where rules and kind contradict each other.
     """
 
     name: str
@@ -268,6 +274,7 @@ class QuantizationScheme:
     kind: str = "static"
     rules: tuple[QuantizationRule, ...] = ()
     qat: bool = False
+    takes_apart: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.+-]+", self.name):
@@ -276,6 +283,10 @@ class QuantizationScheme:
             raise ValueError(f"scheme {self.name}: kind {self.kind!r} is not static, dynamic or weight-only")
         if self.qat and self.kind != "static":
             raise ValueError(f"scheme {self.name}: training with quantization is for static schemes")
+        if isinstance(self.takes_apart, str):
+            raise ValueError(f"scheme {self.name}: takes_apart is the text {self.takes_apart!r}: write a tuple")
+        if self.takes_apart and not (self.kind == "static" and self.rules):
+            raise ValueError(f"scheme {self.name}: operators are taken apart for the rules of static schemes")
         for rule in self.rules:
             where = f"scheme {self.name}, rule for {rule.operators[0]}"
             if self.kind == "static" and rule.input is not None and rule.input.dynamic:

@@ -233,3 +233,36 @@ def test_limits_are_inclusive() -> None:
     assert transposed_obstacle((1, 1, 3), (2,), (1,)) is None
     assert resize_obstacle((1, 1, 4, 4), (1, 1, 32, 32), "bilinear", False, None) is None
     assert "corners" in str(resize_obstacle((1, 1, 4, 4), (1, 1, 8, 8), "bilinear", True, None))
+
+
+class Selected(nn.Module):
+    """A softmax of quantized numbers from -12.8 to 12.7, or of `fill`."""
+
+    def __init__(self, fill: float, mask: torch.Tensor | None = None, reads: Any = torch.softmax) -> None:
+        super().__init__()
+        self.register_buffer("mask", mask)
+        self.register_buffer("fill", torch.tensor(fill))
+        self.reads = reads
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        operators = torch.ops.quantized_decomposed
+        settings = (0.1, 0, -128, 127, torch.int8)
+        x = operators.dequantize_per_tensor(operators.quantize_per_tensor(x, *settings), *settings)
+        x = self.reads(torch.where(x > 0 if self.mask is None else self.mask, self.fill, x), -1)
+        return operators.dequantize_per_tensor(operators.quantize_per_tensor(x, *settings), *settings)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (Selected(-math.inf, torch.eye(4) > 0), ""),
+        (Selected(-25.0, torch.eye(4) > 0), ""),
+        (Selected(-24.0, torch.eye(4) > 0), "-24.0 is not so small that a softmax leaves it out"),
+        (Selected(math.nan, torch.eye(4) > 0), "nan is not so small that a softmax leaves it out"),
+        (Selected(-math.inf), "its mask, or what it hides numbers by, is computed"),
+        (Selected(-1.0, torch.eye(4) > 0, lambda x, dim: x), "the NPU selects numbers for a softmax only"),
+        (Selected(-1e9, torch.ones(2, 1, 4) > 0), "its mask makes (2, 4, 4) of scores (4, 4)"),
+    ],
+)
+def test_numbers_are_selected_for_a_softmax_only(module: nn.Module, reason: str) -> None:
+    assert verdicts(module, torch.randn(4, 4))["aten.where.self"] == reason

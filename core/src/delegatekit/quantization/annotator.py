@@ -31,6 +31,7 @@ from torchao.quantization.pt2e.quantizer import (
 
 from delegatekit_api import MOVING_OPERATORS, QuantizationScheme, TensorQuantization
 
+from .apart import take_apart
 from .graph import copied, normalise, numbers_to_tensors, short_name
 from .observers import QuickHistogramObserver
 from .patterns import Layer, find_layers
@@ -68,10 +69,15 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
         self._qat = qat
         self._compare = compare
         self._order: list[Node] = []
+        self._whole: dict[Node, str] = {}
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Called when batch norms are folded: in-place operators are renamed, numbers become tensors where wanted."""
+        """Called when batch norms are folded: in-place operators are renamed, numbers become tensors where wanted.
+
+        What the scheme takes apart is in parts from here on.
+        """
         normalise(model)
+        self._whole = take_apart(model, self.scheme, self._kept)
         products_to_linear(model, self.scheme, self._kept)
         numbers = [layer.anchor for layer in find_layers(model, self.scheme, self._kept)[0] if layer.rule.numbers]
         numbers_to_tensors(model, numbers)
@@ -82,6 +88,7 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
     def annotate(self, model: GraphModule) -> GraphModule:
         """Write the annotations into the graph."""
         candidates, self.reasons = find_layers(model, self.scheme, self._kept)
+        self.reasons.update((node, reason) for node, reason in self._whole.items() if node in self.reasons)
         points = _Points()
         for layer in candidates:
             reason = points.add(layer)

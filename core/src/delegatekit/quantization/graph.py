@@ -103,10 +103,10 @@ def results(node: Node) -> tuple[Node, ...]:
     return (node,)
 
 
-def constants(module: GraphModule, *, every: bool = False) -> set[Node]:
+def constants(module: GraphModule, *, every: bool = False, made: bool = False) -> set[Node]:
     """Parameters, buffers that nobody writes to, and what is computed from these alone.
 
-    With `every`, also those that the graph has no example value of.
+    With `every`, also those that the graph has no example value of; with `made`, what operators make of numbers, too.
     """
     written: set[Any] = set()
     for node in module.graph.nodes:
@@ -117,7 +117,7 @@ def constants(module: GraphModule, *, every: bool = False) -> set[Node]:
         if node.op == "get_attr":
             if node.target not in written and (every or isinstance(node.meta.get("val"), torch.Tensor)):
                 found.add(node)
-        elif node.op == "call_function" and node.all_input_nodes and found.issuperset(node.all_input_nodes):
+        elif node.op == "call_function" and (made or node.all_input_nodes) and found.issuperset(node.all_input_nodes):
             tags = getattr(node.target, "tags", ())
             if torch.Tag.nondeterministic_seeded not in tags and not is_written(node):
                 found.add(node)

@@ -75,6 +75,9 @@ ROLES: Mapping[str, Roles] = {
 
 PRODUCTS = ("mm", "bmm", "matmul")
 
+#: What is filled in to hide a number in a softmax, or what is larger still.
+HIDDEN = 80.0
+
 
 def channel_dimension(node: Node) -> int:
     """The dimension of the channels in a layer's input and result, from behind: the same with and without a batch."""
@@ -176,6 +179,7 @@ class _Finder:
         if not is_float(node):
             return "it has several results"
         tensors = [operand for operand in node.all_input_nodes if isinstance(operand.meta.get("val"), _tensor())]
+        tensors = [operand for operand in tensors if not (operand in self._constants and _is_mask(operand))]
         if not tensors:
             return "it has no tensor operand"
         if not all(is_float(operand) for operand in tensors):
@@ -185,6 +189,8 @@ class _Finder:
         if short_name(node) in _ARITHMETIC and not rule.numbers and not all(isinstance(a, Node) for a in node.args[:2]):
             return "an operand is a number"
         nodes = self._with_activations(node, rule)
+        if any(map(_hides, (nodes[-1], *tensors))):
+            return "numbers that a mask hides have no place in the range of the others"
         return Layer(rule, nodes, tuple(tensors), nodes[-1:] if rule.output is not None else ())
 
     def _weighted(self, node: Node, rule: QuantizationRule, roles: Roles) -> Layer | str:
@@ -234,6 +240,17 @@ def _tensor() -> type:
     import torch
 
     return torch.Tensor
+
+
+def _is_mask(node: Node) -> bool:
+    import torch
+
+    return bool(node.meta["val"].dtype == torch.bool)
+
+
+def _hides(node: Node) -> bool:
+    """Whether the result has numbers in it that stand for nothing."""
+    return str(node.target) == "aten.masked_fill.Scalar" and abs(float(node.args[2])) >= HIDDEN  # type: ignore[arg-type]
 
 
 def _argument(node: Node, index: int) -> Any:

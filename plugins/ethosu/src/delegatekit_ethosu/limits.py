@@ -24,6 +24,11 @@ PADDED_WINDOW: Final = 8
 #: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
 MAX_SOFTMAX: Final = 1 << 15
 
+#: Scores of minus so much, or less, are hidden from a softmax, whatever the others are.
+HIDDEN: Final = 80.0
+#: Axes up to which two operands are broadcast.
+COMMON_RANK: Final = 4
+
 
 def count(shape: Sequence[int]) -> int:
     """Elements of a shape."""
@@ -152,6 +157,13 @@ def softmax_obstacle(shape: Sequence[int], dim: int) -> str | None:
     if size == 1:
         return "a softmax of one element is constant"
     return None if size <= MAX_SOFTMAX else f"a softmax of {size} elements: {MAX_SOFTMAX} is the most"
+
+
+def masked_obstacle(shape: Sequence[int], scores: Sequence[int]) -> str | None:
+    """Scores of at most 4 axes, which the mask does not repeat."""
+    if tuple(shape) != tuple(scores):
+        return f"its mask makes {tuple(shape)} of scores {tuple(scores)}"
+    return None if len(shape) <= COMMON_RANK else f"a mask over {len(shape)} axes: {COMMON_RANK} are the most"
 
 
 def matrices_obstacle(left: Sequence[int], right: Sequence[int]) -> str | None:

@@ -24,11 +24,13 @@ from delegatekit_api import (
 )
 
 from .limits import (
+    HIDDEN,
     adaptive_obstacle,
     average_obstacle,
     convolution_obstacle,
     divisor_obstacle,
     extreme_obstacle,
+    masked_obstacle,
     matrices_obstacle,
     maximum_obstacle,
     rank_obstacle,
@@ -65,7 +67,7 @@ FUNCTIONS: Final = (
 )
 #: What needs a table, or is a product of two matrices: the NPU has neither for int16.
 _EIGHT_BITS: Final = frozenset(
-    {*FUNCTIONS, "glu", "aten.div.Tensor", "matmul", "bmm", "mm"}
+    {*FUNCTIONS, "glu", "aten.div.Tensor", "matmul", "bmm", "mm", "masked_fill"}
     - {"relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"}
     - {"abs", "neg", "leaky_relu", "hardswish", "hardsigmoid"}
     - {"sigmoid", "tanh", "silu", "gelu", "mish", "softplus", "log_sigmoid", "elu", "celu", "selu", "exp", "expm1"}
@@ -190,6 +192,20 @@ def _softmax(node: Node) -> str | None:
     return softmax_obstacle(_shape(node.args[0]), argument(node, "dim"))
 
 
+def _hides(node: Node) -> str | None:
+    """A softmax, and nothing else, reads what is filled; the fill is nothing beside any sane score."""
+    number: Any = node.args[2]
+    if not isinstance(number, int | float) or number > -HIDDEN:
+        return f"it fills in {number}: the NPU hides numbers from a softmax only"
+    mask: Any = node.args[1]
+    if mask.op != "get_attr":
+        return "its mask is computed"
+    readers = list(node.users)
+    if len(readers) != 1 or "aten.softmax" not in str(readers[0].target):
+        return "what it fills is not for a softmax alone"
+    return masked_obstacle(_shape(node), _shape(node.args[0])) or _softmax(readers[0])
+
+
 def _few_summands(node: Node) -> str | None:
     return sum_obstacle(_shape(node.args[0]), argument(node, "dim") if "dim" in str(node.target) else None)
 
@@ -253,6 +269,7 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
         _rule("aten.div.Tensor", fused=CLAMPS),
         _rule(*FUNCTIONS, when=(_one_tensor,)),
         _rule("softmax", "log_softmax", when=(_softmax,)),
+        _rule("masked_fill", fused=("softmax",), when=(_hides,)),
         _rule("mean", "sum", when=(_few_summands,)),
         _rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", when=(_adaptive,)),
         # Nothing is quantized in front of these: they have their own scales for the program's input.
@@ -275,23 +292,28 @@ def _wide_rules(rules: Sequence[QuantizationRule]) -> Iterator[QuantizationRule]
                 yield replace(rule, operators=operators, when=(*rule.when, *more), **given)  # type: ignore[arg-type]
 
 
+#: Two products and a softmax.
+_APART: Final = ("scaled_dot_product_attention",)
+
 SCHEMES: Final = (
     QuantizationScheme(
         "int8",
         "int8 activations and weights, a scale for each output channel",
         rules=_rules(_WEIGHT),
         qat=True,
+        takes_apart=_APART,
     ),
     QuantizationScheme(
         "int8-per-tensor",
         "int8 activations and weights, one scale for each weight",
         rules=_rules(replace(_WEIGHT, granularity=PER_TENSOR)),
         qat=True,
+        takes_apart=_APART,
     ),
     QuantizationScheme(
         "int16",
         "int16 activations and int8 weights, a scale for each output channel",
-        rules=tuple(_wide_rules(_rules(_WEIGHT))),
+        rules=(*_wide_rules(_rules(_WEIGHT)), _rule(*_APART, when=(_eight_bits,))),
         qat=True,
     ),
 )

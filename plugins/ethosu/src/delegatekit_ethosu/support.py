@@ -29,7 +29,8 @@ from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 
 from . import limits
 from .lowering import EMITTERS, POINTWISE, WIDE_FUNCTIONS
-from .units import FUNCTION, REQUANTIZE, Unit, Units, activation_obstacle
+from .lowering.softmax import NOTHING
+from .units import FUNCTION, REQUANTIZE, SOFTMAX, Unit, Units, activation_obstacle
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -85,6 +86,7 @@ _CONSTANT_OPERANDS: Final = {
     "aten.linear.default": ("weight", "bias"),
     "aten.convolution.default": ("weight", "bias"),
     "aten.addmm.default": ("mat2", "self"),
+    "aten.where.self": ("condition", "self"),
 }
 
 
@@ -168,6 +170,22 @@ def doubles(mode: str) -> Constraint:
 def short_rows(node: Node, program: ProgramView) -> str | None:
     """Over 2 to 32768 elements."""
     return limits.softmax_obstacle(_shape(argument(node, "self")), argument(node, "dim"))
+
+
+def hides_scores(node: Node, program: ProgramView) -> str | None:
+    """In front of a softmax only: where a constant mask is set, a constant that is nothing beside the others."""
+    readers = list(node.users)
+    if len(readers) != 1 or operator_name(readers[0]) != SOFTMAX:
+        return "the NPU selects numbers for a softmax only"
+    fill, scores = argument(node, "self"), argument(node, "other")
+    data = program.constant(fill)
+    if not program.is_constant(argument(node, "condition")) or data is None or data.numel() != 1:
+        return "its mask, or what it hides numbers by, is computed"
+    found = quantization_of(scores, program)
+    if found is not None and not float(data) <= (found.minimum - found.zero_point) * found.scale - NOTHING:
+        return f"{float(data)} is not so small that a softmax leaves it out"
+    obstacle = limits.masked_obstacle(_shape(node), _shape(scores))
+    return obstacle or limits.softmax_obstacle(_shape(node), argument(readers[0], "dim"))
 
 
 def equal_stacks(node: Node, program: ProgramView) -> str | None:
@@ -284,6 +302,7 @@ def _table() -> SupportTable:
         *_row("mean.dim sum.dim_IntList", few_summands),
         *_row("amax.default amin.default", small_axes),
         *_row("_softmax.default _log_softmax.default", short_rows),
+        *_row("where.self", hides_scores, eight_bits),
         *_row("upsample_nearest2d.vec", doubles("nearest"), keep=True),
         *_row("upsample_bilinear2d.vec", doubles("bilinear"), keep=True),
         *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", passenger=True),

@@ -1,8 +1,9 @@
 """Cuts a quantized program into units: what lies between dequantizes and a quantize becomes operations on integers.
 
 A unit is an operator with the dequantizes of its operands, perhaps a clamp behind it, and the quantizes of its result;
-or a function of single values, that is any number of pointwise operators whose only input is one quantized tensor; or a
-quantize right behind a dequantize. What lies in no unit computes on numbers in float, and stays outside.
+or a softmax with the selection that hides some of its numbers; or a function of single values, that is any number of
+pointwise operators whose only input is one quantized tensor; or a quantize right behind a dequantize. What lies in no
+unit computes on numbers in float, and stays outside.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 #: Operators that saturation or two bounds replace: they may stand between another operator and its quantize.
 CLAMPS: Final = frozenset({"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default"})
+
+#: A softmax behind what hides some of its numbers.
+SELECTION: Final = "aten.where.self"
+SOFTMAX: Final = "aten._softmax.default"
 
 #: Functions without steps, and with bends at 0 only: 512 straight lines are enough for int16.
 SMOOTH: Final = frozenset(
@@ -46,8 +51,8 @@ class Unit:
     """Nodes that stand or fall together.
 
     `anchor` computes; `kind` is its operator's name, or FUNCTION or REQUANTIZE, whose anchor is the last operator (or
-    the dequantize). `operands` are the dequantizes that it reads, constants' included; `inner` are all operators, the
-    clamp included; `results` the quantizes.
+    the dequantize); that of a masked softmax is the selection. `operands` are the dequantizes that it reads, constants'
+    included; `inner` are all operators, the clamp included; `results` the quantizes.
     """
 
     kind: str
@@ -59,7 +64,7 @@ class Unit:
     @property
     def clamp(self) -> Node | None:
         """The clamp behind the operator."""
-        return self.inner[-1] if self.kind not in (FUNCTION, REQUANTIZE) and len(self.inner) > 1 else None
+        return self.inner[-1] if self.kind not in (FUNCTION, REQUANTIZE, SELECTION) and len(self.inner) > 1 else None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -174,8 +179,8 @@ class Units:
             return Unit(FUNCTION, last, *region, results)
         anchor = last
         inner: tuple[Node, ...] = (last,)
-        before: Any = last.args[0] if operator_name(last) in CLAMPS else None
-        if before is not None and before.op == "call_function" and operator_name(before) not in DEQUANTIZE:
+        before: Any = last.args[0] if operator_name(last) in CLAMPS | {SOFTMAX} else None
+        if before is not None and before.op == "call_function" and _is_one_with(before, last):
             if len(before.users) > 1:
                 return self._refuse(last, f"its input {before.name} is not quantized, and others read it")
             anchor, inner = before, (before, last)
@@ -239,6 +244,13 @@ class Units:
         if data is None or data.numel() != 1 or found is None or found.axis is not None:
             return None
         return float((data.item() - found.zero_point) * found.scale)
+
+
+def _is_one_with(before: Node, last: Node) -> bool:
+    """Whether an operator and the clamp behind it, or a selection and the softmax, are one unit."""
+    if operator_name(last) == SOFTMAX:
+        return operator_name(before) == SELECTION
+    return operator_name(before) not in DEQUANTIZE
 
 
 def _is_float32(node: Node, shape: Sequence[int]) -> bool:

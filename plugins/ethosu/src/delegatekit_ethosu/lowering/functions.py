@@ -79,7 +79,10 @@ _SATURATED: Final = {"aten.sigmoid.default": 12.0, "aten.tanh.default": 6.0, "at
 
 
 def lower_function(b: Lowering, unit: Unit, after: Scale, result: Node) -> Value:
-    """The table of a unit, in which bounds are already; bounds of int16 are a clamp."""
+    """The table of a unit, in which bounds are already; bounds of int16 are a clamp.
+
+    Nothing at all where the integers stay what they are: a product with a number is no more than another scale.
+    """
     operand = next(node for node in unit.operands if b.view_of_program.constant(node.args[0]) is None)
     value, before = b.integers(operand), b.scale(operand)
     if before.dtype == DType.INT16 and not is_clamp(unit.inner):
@@ -87,7 +90,10 @@ def lower_function(b: Lowering, unit: Unit, after: Scale, result: Node) -> Value
     if before.dtype == DType.INT16 or (before == after and is_clamp(unit.inner)):
         low, high = clamp_bounds(unit.inner[-1], after)
         return Value(b.requantized(value.tensor, before, Result(after, low, high)), value.order)
-    return Value(b.tabled(value.tensor, table_of(b, unit, result)), value.order)
+    entries = table_of(b, unit, result)
+    if np.array_equal(entries, np.arange(-128, 128)):
+        return value
+    return Value(b.tabled(value.tensor, entries), value.order)
 
 
 def _smooth(b: Lowering, unit: Unit, tensor: Tensor, before: Scale, after: Scale) -> Tensor:

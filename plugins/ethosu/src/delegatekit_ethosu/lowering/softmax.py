@@ -22,6 +22,7 @@ from ..tosa import (
     Clz,
     DType,
     LogicalLeftShift,
+    Minimum,
     Mul,
     ReduceMax,
     ReduceSum,
@@ -43,13 +44,25 @@ _SUM_BITS = 30
 #: How many integers there are.
 _SPANS = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
 #: The exponential of -12 is nothing in so many bits.
-_NOTHING = 12.0
+NOTHING = 12.0
 #: Logarithms have so many bits behind the point.
 _LOG_BITS = 16
 
 
 def _softmax(b: Lowering, node: Node, result: Result) -> Value:
-    powers, _, total, order, value = _exponentials(b, node)
+    return _weights(b, argument(node, "self"), argument(node, "dim"), None, result)
+
+
+def _masked_softmax(b: Lowering, node: Node, result: Result) -> Value:
+    """Of a selection: where the condition holds, scores are hidden from the softmax that reads it."""
+    (softmax,) = node.users
+    hidden = b.view_of_program.constant(argument(node, "condition"))
+    assert hidden is not None
+    return _weights(b, argument(node, "other"), argument(softmax, "dim"), hidden.numpy(), result)
+
+
+def _weights(b: Lowering, operand: Node, dim: int, hidden: Array | None, result: Result) -> Value:
+    powers, _, total, order, value = _exponentials(b, operand, dim, hidden)
     places, mantissa = _normalised(b, total)
     reciprocal = _function(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m), "reciprocal")
     products = _binary(b, Mul(), powers, reciprocal, "product", b.number(0))
@@ -61,7 +74,8 @@ def _softmax(b: Lowering, node: Node, result: Result) -> Value:
 
 
 def _log_softmax(b: Lowering, node: Node, result: Result) -> Value:
-    _, below, total, order, value = _exponentials(b, node)
+    operand = argument(node, "self")
+    _, below, total, order, value = _exponentials(b, operand, argument(node, "dim"))
     places, mantissa = _normalised(b, total)
     # ln(sum) = ln(mantissa) + ln(2) * (15 - places)
     logarithm = _function(b, mantissa, lambda m: np.log(1.5 + m) * (1 << _LOG_BITS), "logarithm", bits=_LOG_BITS)
@@ -69,31 +83,51 @@ def _log_softmax(b: Lowering, node: Node, result: Result) -> Value:
     factor = b.single(round(float(np.log(2)) * (1 << _LOG_BITS)), (1, 1))
     octaves = _binary(b, Mul(), missing, factor, "octaves", b.number(0))
     shift = _binary(b, Add(), logarithm, octaves, "shift")
-    scale = b.scale(argument(node, "self")).scale
+    scale = b.scale(operand).scale
     exact = b.rescaled(below, [scale * (1 << _LOG_BITS)], name="below")
     difference = _binary(b, Sub(), exact, shift, "difference")
     made = b.stored_as(difference, [2.0**-_LOG_BITS], result)
     return Value(b.reshaped(made, [value.shape[axis] for axis in order]), order)
 
 
-def _exponentials(b: Lowering, node: Node) -> tuple[Tensor, Tensor, Tensor, tuple[int, ...], Value]:
-    """exp(x - largest) of each row in int32 and their sum; x - largest in int32; and the rows' order."""
-    operand = argument(node, "self")
+def _exponentials(
+    b: Lowering, operand: Node, dim: int, hidden: Array | None = None
+) -> tuple[Tensor, Tensor, Tensor, tuple[int, ...], Value]:
+    """exp(x - largest) of each row in int32 and their sum; x - largest in int32; and the rows' order.
+
+    What is hidden counts for nothing; in rows without anything else, all alike.
+    """
     value, scale = b.integers(operand), b.scale(operand).scale
-    rows, order = rows_of(b, value, argument(node, "dim"))
+    rows, order = rows_of(b, value, dim)
+    shape = [value.shape[axis] for axis in order]
+    if hidden is not None:
+        hidden = hidden.reshape([1] * (len(order) - hidden.ndim) + list(hidden.shape)).transpose(order)
+        bounds = np.where(hidden, *INTEGER_RANGES[rows.dtype])
+        rows = b.reshaped(_lowest(b, b.reshaped(rows, shape), bounds), rows.shape)
     largest = b.emit(ReduceMax(1), (rows,), (rows.shape[0], 1), rows.dtype, "largest")
     sides = b.rescaled(rows, [1.0], name="operand"), b.rescaled(largest, [1.0], name="operand")
     difference = _binary(b, Sub(), *sides, "difference")
     # From -255 to 0 (-65535): these are 256 numbers. Of int16 those are left that make a difference.
-    step = scale if rows.dtype == DType.INT8 else min(scale, _NOTHING / _SPANS[rows.dtype])
+    step = scale if rows.dtype == DType.INT8 else min(scale, NOTHING / _SPANS[rows.dtype])
     top = INTEGER_RANGES[rows.dtype][1]
     narrow = difference if step == scale else b.rescaled(difference, [scale / step], name="narrow")
     raised = _binary(b, Add(), narrow, b.single(top, (1, 1)), "raised")
     below = b.rescaled(raised, [1.0], dtype=rows.dtype, name="below")
     unit, span = (1 << _BITS) - 1, _SPANS[rows.dtype]
     powers = _function(b, below, lambda m: np.exp((m * span - top) * step) * unit, "power")
+    if hidden is not None:
+        seen = b.graph.constant(~hidden | hidden.all(order.index(dim % len(order)), keepdims=True), DType.INT32)
+        powers = _binary(b, Mul(), b.reshaped(powers, shape), seen, "seen", b.number(0))
+        powers = b.reshaped(powers, rows.shape)
     total = b.emit(ReduceSum(1), (powers,), (rows.shape[0], 1), DType.INT32, "total")
     return powers, difference, total, order, value
+
+
+def _lowest(b: Lowering, x: Tensor, bounds: Array) -> Tensor:
+    """Not above the bounds."""
+    limit = b.graph.constant(bounds, DType.INT32)
+    found = _binary(b, Minimum(), b.rescaled(x, [1.0], name="score"), limit, "visible")
+    return b.rescaled(found, [1.0], dtype=x.dtype, name="visible")
 
 
 def _normalised(b: Lowering, total: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,5 +159,6 @@ def _binary(b: Lowering, operator: object, left: Tensor, right: Tensor, name: st
 
 EMITTERS: dict[str, Emitter] = {
     "aten._softmax.default": _softmax,
+    "aten.where.self": _masked_softmax,
     "aten._log_softmax.default": _log_softmax,
 }

@@ -1,0 +1,168 @@
+"""Operators that a scheme takes apart: their parts stand in the exported graph, and become layers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from delegatekit_api import PluginError, QuantizationScheme
+
+from ..edge.attention import MASKED, Attention, in_pieces
+from ..edge.sizes import Shape, is_static
+from .graph import constants, evaluate, free_name, is_float, names
+
+aten = torch.ops.aten
+
+#: How a rule for `masked_fill` may name it.
+_FILLS: Final = frozenset({"masked_fill", "aten.masked_fill", "aten.masked_fill.Scalar"})
+#: What a mask adds so much to, or less, is hidden: its exponential is nothing beside those of the others.
+_HIDES: Final = -80.0
+
+
+def take_apart(module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> dict[Node, str]:
+    """Put the parts of what the scheme takes apart into the graph; returns what stays whole, and why.
+
+    Nodes that `kept` has a reason for stay as they are. Raises PluginError for an operator that the core has no parts
+    for.
+    """
+    if not scheme.takes_apart:
+        return {}
+    known = {name: write for operator, write in _PARTS.items() for name in _spellings(operator)}
+    unknown = [name for name in scheme.takes_apart if name not in known]
+    if unknown:
+        hint = f"it can be {', '.join(sorted(_PARTS))}"
+        raise PluginError(f"cannot take {unknown[0]} apart", where=f"scheme {scheme.name}", hint=hint)
+    whole: dict[Node, str] = {}
+    parts = _Parts(module, scheme)
+    for node in list(module.graph.nodes):
+        wanted = [name for name in names(node) if name in scheme.takes_apart] if node.op == "call_function" else []
+        if not wanted or kept(node) is not None:
+            continue
+        parts.start(node)
+        with module.graph.inserting_before(node):
+            result = known[wanted[0]](parts, node)
+        if isinstance(result, str):
+            whole[node] = result
+            continue
+        node.replace_all_uses_with(result)
+        module.graph.erase_node(node)
+    module.graph.eliminate_dead_code()
+    module.graph.lint()
+    module.recompile()
+    return whole
+
+
+class _Parts:
+    """Writes operators in front of a node that they replace; they come from its module and source line."""
+
+    def __init__(self, module: GraphModule, scheme: QuantizationScheme) -> None:
+        self.constants: dict[Node, torch.Tensor] = {}
+        #: Whether the scheme has a softmax in which some scores are hidden.
+        self.hides = any("softmax" in rule.fused and not _FILLS.isdisjoint(rule.operators) for rule in scheme.rules)
+        self._module = module
+        self._fixed = constants(module, made=True)
+        self._meta: dict[str, Any] = {}
+        self._mode: Any = None
+
+    def start(self, whole: Node) -> None:
+        """From now on parts are those of `whole`."""
+        self._meta = dict(whole.meta)
+        self._mode = detect_fake_mode([node.meta["val"] for node in whole.all_input_nodes])
+
+    def shape(self, value: Any) -> Shape:
+        """Sizes of a node's value."""
+        return tuple(value.meta["val"].shape)
+
+    def dtype(self, value: Any) -> torch.dtype:
+        """Dtype of a node's value."""
+        return value.meta["val"].dtype  # type: ignore[no-any-return]
+
+    def known(self, node: Node) -> torch.Tensor | None:
+        """The value of a constant, or of what is computed from constants alone; None for others."""
+        return evaluate(self._module, node) if node in self._fixed else None
+
+    def constant(self, tensor: torch.Tensor) -> Node:
+        """A buffer of the module; equal ones are one."""
+        for node, value in self.constants.items():
+            if value.dtype == tensor.dtype and torch.equal(value, tensor):
+                return node
+        name = free_name(self._module, "_constant")
+        self._module.register_buffer(name, tensor)
+        node = self._module.graph.get_attr(name)
+        node.meta["val"] = (
+            self._mode.from_tensor(tensor, static_shapes=True)
+            if self._mode
+            else torch.empty_like(tensor, device="meta")
+        )
+        self.constants[node] = tensor
+        return node
+
+    def call(self, target: Any, *args: Any, value: Any = None, **kwargs: Any) -> Node:
+        """Append a call. `value` is the fake result, where it is known."""
+        node = self._module.graph.call_function(target, args, kwargs)
+        if value is None:
+            fakes: Any = map_arg((args, kwargs), lambda operand: operand.meta["val"])
+            with self._mode or torch.no_grad():
+                value = target(*fakes[0], **fakes[1])
+        node.meta = {**self._meta, "val": value}
+        return node
+
+
+def _attention(b: _Parts, node: Node) -> Node | str:
+    """Products and a softmax; the reason why not, if attention stays whole.
+
+    A constant mask is a bias within sane bounds, added to the scores, and a fill of those that it hides.
+    """
+    given = Attention.of(node.args, node.kwargs)
+    operands = (given.query, given.key, given.values)
+    if not all(map(is_float, operands)):
+        return "its operands are not float32"
+    sizes = b.shape(given.query)[-1:]
+    if given.grouped or given.causal:
+        sizes = tuple(size for operand in operands for size in b.shape(operand))
+    if not is_static(sizes):
+        return "its parts depend on a size that changes from call to call"
+    mask = _mask(b, given)
+    if isinstance(mask, str):
+        return mask
+    bias, hidden = mask
+    if hidden is not None and not b.hides:
+        return "its mask hides scores, which have no place in the range of the others"
+    if hidden is not None and bool(hidden.all(-1).any()):
+        return "its mask hides whole rows"
+
+    def masked(scores: Node) -> Node:
+        if bias is not None:
+            scores = b.call(aten.add.Tensor, scores, b.constant(bias))
+        return scores if hidden is None else b.call(aten.masked_fill.Scalar, scores, b.constant(hidden), MASKED)
+
+    return in_pieces(b, replace(given, mask=None, causal=False), None, masked)  # type: ignore[no-any-return]
+
+
+def _mask(b: _Parts, given: Attention) -> tuple[torch.Tensor | None, torch.Tensor | None] | str:
+    """What is added to the scores, and where they are hidden: None for nowhere. In words, why it is not known."""
+    if given.causal:
+        length, source = b.shape(given.query)[-2], b.shape(given.key)[-2]
+        return None, torch.ones(length, source, dtype=torch.bool).triu(1)
+    if given.mask is None:
+        return None, None
+    value = b.known(given.mask)
+    if value is None:
+        return "its mask is computed: only constant masks are quantized"
+    hidden = ~value if value.dtype == torch.bool else value <= _HIDES
+    bias = torch.zeros(()) if value.dtype == torch.bool else value.detach().float().masked_fill(hidden, 0.0)
+    return bias if bool(bias.any()) else None, hidden if bool(hidden.any()) else None
+
+
+#: Operators that can be taken apart: what writes the parts gives their result, or the reason why it stays whole.
+_PARTS: Mapping[str, Callable[[_Parts, Node], Node | str]] = {"scaled_dot_product_attention": _attention}
+
+
+def _spellings(name: str) -> tuple[str, str, str]:
+    return name, f"aten.{name}", f"aten.{name}.default"
