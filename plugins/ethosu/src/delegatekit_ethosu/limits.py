@@ -23,6 +23,9 @@ WINDOW: Final = (256, 1 << 16)
 PADDED_WINDOW: Final = 8
 #: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
 MAX_SOFTMAX: Final = 1 << 15
+#: Sums of squares in a norm of int8 and int16, of differences from the mean and from the zero point, fit 29 bits.
+MAX_NORM: Final = 1 << 14
+MAX_ROOT_MEAN_SQUARE: Final = 1 << 12
 
 
 def count(shape: Sequence[int]) -> int:
@@ -152,6 +155,15 @@ def softmax_obstacle(shape: Sequence[int], dim: int) -> str | None:
     if size == 1:
         return "a softmax of one element is constant"
     return None if size <= MAX_SOFTMAX else f"a softmax of {size} elements: {MAX_SOFTMAX} is the most"
+
+
+def norm_obstacle(shape: Sequence[int], rows: int, *, centred: bool = True) -> str | None:
+    """A shape cut into rows of 2 to 16384 elements (4096 if no mean is subtracted); at most 65536 rows."""
+    size = count(shape) // rows
+    most = MAX_NORM if centred else MAX_ROOT_MEAN_SQUARE
+    if not 2 <= size <= most:
+        return f"a norm of {size} elements: 2 to {most} are possible"
+    return None if rows <= MAX_AXIS else f"{rows} norms: {MAX_AXIS} are the most"
 
 
 def matrices_obstacle(left: Sequence[int], right: Sequence[int]) -> str | None:
