@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 _DIFFERENCE: Final = {DType.INT8: 8, DType.INT16: 16}
 #: 1 / sqrt of a number from 1/4 to 1 has so many bits behind the point; the number itself 31.
 _ROOT_BITS: Final = 29
-#: Results of products, without the sign.
+#: Results of products, without the sign; and of RESCALE, which TOSA defines up to 2^29 where a scale is a power of two.
 _BITS: Final = 30
+_WIDE_BITS: Final = 29
 #: eps is at most so many bits, in squares of a row's steps; of larger ones the last bits are left out.
 _EPS_BITS: Final = 28
 #: Up to so many places factors of rows may differ: with more the rows are shifted.
@@ -140,13 +141,20 @@ class _Arithmetic:
 
 def _sums(b: Lowering, x: Tensor) -> Tensor:
     """The sum of each row, exact: 2^15 * 2^14 at most."""
+
+    def by_channels(b: Builder, x: Tensor) -> Tensor:
+        ones = np.ones((1, x.shape[3]), np.int8)
+        sums, _ = pointwise(b, x, Scale(1.0, 0, x.dtype), ones, np.ones(1), None)
+        return sums if sums.dtype == DType.INT32 else b.rescaled(sums, [1.0], name="sums")
+
+    def plain(b: Builder, x: Tensor) -> Tensor:
+        return _reduced(b, b.rescaled(x, [1.0], name="operand"), "sums")
+
     flat = b.reshaped(x, (1, x.shape[1], 1, count(x.shape[2:])))
-    ones = np.ones((1, flat.shape[3]), np.int8)
-    sums, _ = pointwise(b, flat, Scale(1.0, 0, x.dtype), ones, np.ones(1), None)
-    return sums if sums.dtype == DType.INT32 else b.rescaled(sums, [1.0], name="sums")
+    return b.cheapest(flat, [by_channels, plain], "sums of rows")
 
 
-def _reduced(b: Lowering, squares: Tensor, name: str) -> Tensor:
+def _reduced(b: Builder, squares: Tensor, name: str) -> Tensor:
     flat = b.reshaped(squares, (1, squares.shape[1], 1, count(squares.shape[2:])))
     return b.emit(ReduceSum(3), (flat,), (1, squares.shape[1], 1, 1), DType.INT32, name)
 
@@ -186,7 +194,7 @@ def _statistics16(b: Lowering, norm: _Norm) -> _Statistics:
     high * low and low^2: 2^29 with n of 2^14.
     """
     do = _Arithmetic(b)
-    wide = b.rescaled(norm.rows, [1.0], name="operand")
+    wide = _widened(b, norm.rows, 0, 0)
     if norm.centred:
         centre, rest = _centre(b, norm, _sums(b, norm.rows))
         differences, more = do.sub(wide, centre, "differences"), rest
@@ -295,47 +303,114 @@ def _inverse_root(b: Lowering, x: Tensor) -> Tensor:
 
 
 def _normalized(b: Lowering, norm: _Norm, result: Result) -> Tensor:
-    """The rows, normalized, as the integers of a result."""
+    """The rows, normalized, as the integers of a result.
+
+    Its steps are a power of two of those that come before, so that the last sum gives them at once.
+    """
     do = _Arithmetic(b)
     found = (_statistics8 if norm.before.dtype == DType.INT8 else _statistics16)(b, norm)
     root = _root(b, norm, found)
-    # Differences times 2^half are sqrt(W) * 2^half at most, 2^15.5.
-    unit = math.sqrt(norm.size) * 2.0 ** (-15.5 - root.dropped / 2)
-    if root.most - root.least <= _SPREAD:
-        bits = _BITS - _DIFFERENCE[norm.before.dtype]
-        factor = do.right(root.root, do.sub(root.most, root.half, "places"), "factor")
-        shift = math.ceil(bits + 14.5 - root.most)
-        product = do.mul(_centred(b, norm, found, bits), factor, "normal", shift=shift)
-        unit *= 2.0 ** (shift - bits - _ROOT_BITS + root.most)
+    if norm.before.dtype == DType.INT8 and root.most - root.least <= _SPREAD:
+        ready, factor, shift, unit = _by_factors(b, norm, found, root)
     else:
-        bits = math.floor(_BITS - 15.5 + root.least)
-        places = do.sub(root.half, root.least, "places")
-        shifted = do.left(_centred(b, norm, found, bits), places, "shifted")
-        product = do.mul(shifted, root.root, "normal", shift=30)
-        unit *= 2.0 ** (30 - bits - _ROOT_BITS + root.least)
-    return _affine(b, product, unit, norm, result)
+        ready, factor, shift, unit = _by_places(b, norm, found, root)
+    # A difference over sqrt(W) is 1 at most: 2^30 here.
+    unit *= math.sqrt(norm.size) * 2.0 ** (shift - _ROOT_BITS - 15.5 - root.dropped / 2)
+    affine = _affine(norm, unit, result.scale.scale)
+    if affine.gain != 1:
+        factor = b.rescaled(factor, [affine.gain], name="factor")
+    x = do.mul(ready, factor, "normal", shift=shift)
+    if affine.weight is not None:
+        x = do.mul(x, _quick(b, affine.weight, "weight"), "weighted", shift=affine.shift)
+    x = do.add(x, _quick(b, affine.bias, "bias"), "sum")
+    return b.stored_as(x, [result.scale.scale * 2.0**-affine.bits], result)
 
 
-def _centred(b: Lowering, norm: _Norm, found: _Statistics, bits: int) -> Tensor:
-    """Differences from the centre, with so many bits behind the point."""
+def _by_factors(b: Lowering, norm: _Norm, found: _Statistics, root: _Root) -> tuple[Tensor, Tensor, int, float]:
+    """Differences, a factor for each row, how far their products are shifted, and the unit: root * 2^half is 1.
+
+    All rows have one shift: the factors of those that vary most have 14 bits, and 20 of those that vary as usual.
+    """
     do = _Arithmetic(b)
-    if found.differences is not None:
-        wide = b.rescaled(found.differences, [2.0**bits], name="wide")
-        if found.rest is None:
-            return wide
-        return do.sub(wide, b.rescaled(found.rest, [2.0**bits / norm.size], name="rest"), "centred")
-    wide = _widened(b, norm.rows, bits, 0 if norm.centred else norm.before.zero_point)
-    if found.rest is None:
-        return wide
-    whole, part = b.rescaled(found.centre, [2.0**bits]), b.rescaled(found.rest, [2.0**bits / norm.size])
-    return do.sub(wide, do.add(whole, part, "mean"), "centred")
+    bits = _WIDE_BITS - _DIFFERENCE[norm.before.dtype]
+    zero = 0 if norm.centred else norm.before.zero_point
+    x = _widened(b, norm.rows, bits, zero)
+    if found.rest is not None:
+        whole = b.rescaled(found.centre, [2.0**bits], name="whole")
+        part = b.rescaled(found.rest, [2.0**bits / norm.size], name="part")
+        x = do.sub(x, do.add(whole, part, "mean"), "centred")
+    factor = do.right(root.root, do.sub(root.most, root.half, "places"), "factor")
+    # Differences times 2^half are 2^15.5 at most.
+    return x, factor, math.ceil(bits + 14.5 - root.most), 2.0 ** (root.most - bits)
+
+
+def _by_places(b: Lowering, norm: _Norm, found: _Statistics, root: _Root) -> tuple[Tensor, Tensor, int, float]:
+    """The same with differences times 2^half, so that the factors need not be shifted.
+
+    d * 2^(half - dropped / 2) is 2^15.5 at most, as d is sqrt(W) at most, and half is `most` at most. With the bits
+    behind the point that leaves room for, the whole has 29 bits, and the shift is 29 at most.
+    """
+    do = _Arithmetic(b)
+    width = min(15.5 + root.dropped / 2, _DIFFERENCE[norm.before.dtype] + root.most) - root.least
+    bits = math.floor(_WIDE_BITS - width)
+    whole = found.differences
+    if whole is None:
+        whole = do.sub(_widened(b, norm.rows, 0, 0), found.centre, "differences")
+    places = do.add(root.half, bits - root.least, "places")
+    x = do.left(whole, places, "shifted")
+    if found.rest is not None:
+        part = b.rescaled(found.rest, [2.0**_WIDE_BITS / norm.size], name="part")
+        part = do.right(part, do.sub(_WIDE_BITS, places, "places"), "part")
+        x = do.sub(x, part, "centred")
+    return x, root.root, _ROOT_BITS, 2.0 ** (root.least - bits)
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """What is done to normalized numbers: times `gain`, which the root takes, times weight * 2^-shift, plus bias.
+
+    The sum has `bits` behind the point of the result's steps.
+    """
+
+    gain: float
+    weight: Array | None
+    shift: int
+    bias: Array
+    bits: int
+
+
+def _affine(norm: _Norm, unit: float, step: float) -> _Affine:
+    """For numbers of 30 bits; `unit` is what 1 of these stands for, `step` what one of the result's does.
+
+    The gain is 1/2 at most: the numbers, and those times the weight, are 2^29 at most, and so are biases. Where the steps
+    are so small that all but nothing is beyond the result's range, larger ones do: RESCALE wants less than 2^28 of them.
+    """
+    weight = np.ones(1) if norm.weight is None else norm.weight
+    bias = np.zeros((1, 1, 1, 1)) if norm.bias is None else norm.bias
+    top, largest = float(np.abs(weight).max()), float(np.abs(bias).max())
+    most = max(top * unit * (1 << _BITS), largest)
+    step = max(step, most * 2.0**-27)
+    first = float(weight.flat[0])
+    if first > 0 and (weight == first).all():
+        bits = min(math.floor(math.log2(step / (unit * first))) - 1, 62)
+        if largest / step * 2.0**bits <= 1 << 29:
+            return _Affine(unit * first * 2.0**bits / step, None, 0, np.rint(bias / step * 2.0**bits), bits)
+        weight = np.full((1, 1, 1, 1), first)
+    bits = min(math.floor(29 + math.log2(step / most)), 62) if most else 2
+    factors = weight * (unit * 2.0**bits / step)
+    shift = min(math.floor(_BITS - math.log2(np.abs(factors).max())), 62) if top else 31
+    return _Affine(1.0, np.rint(factors * 2.0**shift), shift, np.rint(bias / step * 2.0**bits), bits)
 
 
 def _widened(b: Lowering, x: Tensor, bits: int, zero_point: int) -> Tensor:
-    """int8 as int32, with so many bits behind the point: a depthwise convolution is the fastest, but on the U65."""
+    """int8 or int16 as int32, with so many bits behind the point.
+
+    A depthwise convolution is the fastest, but on the U65; for int16 a product.
+    """
 
     def by_channels(b: Builder, x: Tensor) -> Tensor:
-        channels = max(size for size in range(1, _CHANNELS + 1) if x.size % size == 0)
+        size = count(x.shape[2:])
+        channels = max(part for part in range(1, min(size, _CHANNELS) + 1) if size % part == 0)
         image = b.reshaped(x, (1, x.size // channels, 1, channels))
         ones = np.ones((channels, 1, 1, 1), np.int8)
         settings = ((1, 1), (0, 0, 0, 0), (1, 1), channels, image.shape[1:3])
@@ -346,31 +421,15 @@ def _widened(b: Lowering, x: Tensor, bits: int, zero_point: int) -> Tensor:
         wide = convolved(b, image, Scale(1.0, zero_point), ones, np.ones(channels), None, *settings, finish)
         return b.reshaped(wide, x.shape)
 
+    def by_product(b: Builder, x: Tensor) -> Tensor:
+        one = b.graph.constant([[[[1 << bits]]]], x.dtype)
+        return b.emit(Mul(), (x, one, b.number(0)), x.shape, DType.INT32, "wide")
+
     def plain(b: Builder, x: Tensor) -> Tensor:
         return b.rescaled(x, [2.0**bits], zero_point=zero_point, name="wide")
 
-    return b.cheapest(x, [by_channels, plain], ("widen", bits, zero_point))
-
-
-def _affine(b: Lowering, x: Tensor, unit: float, norm: _Norm, result: Result) -> Tensor:
-    """Times the weight, plus the bias; x has 30 bits, and `unit` is what 1 stands for."""
-    do = _Arithmetic(b)
-    weight, bias = norm.weight, norm.bias
-    if weight is None or bool((weight == weight.flat[0]).all() and weight.flat[0] > 0):
-        unit *= 1.0 if weight is None else float(weight.flat[0])
-        weight = None
-    largest = 0.0 if bias is None else float(np.abs(bias).max())
-    if weight is None and largest > unit * (1 << 29):
-        weight = np.ones((1, 1, 1, 1))
-    if weight is not None:
-        top = float(np.abs(weight).max()) or 1.0
-        # The product has 29 bits, and so has the bias: less where it is larger.
-        more = max(0, math.ceil(math.log2(max(largest / (2 * unit * top * (1 << 29)), 1.0))))
-        x = do.mul(x, _quick(b, np.rint(weight / top * (1 << _BITS)), "weight"), "weighted", shift=31 + min(more, 32))
-        unit *= top * 2.0 ** (1 + min(more, 32))
-    if bias is not None and largest:
-        x = do.add(x, _quick(b, np.rint(bias / unit), "bias"), "sum")
-    return b.stored_as(x, [unit], result)
+    ways = [by_channels if x.dtype == DType.INT8 else by_product, plain]
+    return b.cheapest(x, ways, ("widen", bits, zero_point))
 
 
 def _quick(b: Lowering, numbers: Array, name: str) -> Tensor:
