@@ -50,6 +50,8 @@ _WIDE_BITS: Final = 29
 _EPS_BITS: Final = 28
 #: Up to so many places factors of rows may differ: with more the rows are shifted.
 _SPREAD: Final = 15
+#: Vela (5.1) rounds a product on the U55 and U65 twice if it is shifted farther.
+_MOST_SHIFTED: Final = 31
 #: Channels of the convolution that makes int32 of a tensor.
 _CHANNELS: Final = 1024
 
@@ -246,7 +248,10 @@ def _root(b: Lowering, norm: _Norm, found: _Statistics) -> _Root:
         # Neither 2^16 * high nor `low` becomes more than 2^27; the sum is 4.25 times as much at most, as
         # |2^9 high * low| is at most 2^16 high^2. It is a quarter of the larger one at least.
         assert found.middle is not None
-        upper = do.add(do.zeros(found.high), dropped - 16, "upper")
+        zeros = do.zeros(found.high)
+        # Of 0 there are 16 more.
+        more = do.left(do.do(ArithmeticRightShift(), zeros, 5, "none"), 4, "none")
+        upper = do.add(do.add(zeros, more, "upper"), dropped - 16, "upper")
         places = do.sub(do.do(Minimum(), upper, do.zeros(low), "places"), 5, "places")
         total = do.shifted(low, places, "low")
         for part, bits in ((found.middle, 9), (found.high, 16)):
@@ -321,7 +326,7 @@ def _normalized(b: Lowering, norm: _Norm, result: Result) -> Tensor:
         factor = b.rescaled(factor, [affine.gain], name="factor")
     x = do.mul(ready, factor, "normal", shift=shift)
     if affine.weight is not None:
-        x = do.mul(x, _quick(b, affine.weight, "weight"), "weighted", shift=affine.shift)
+        x = do.mul(x, _quick(b, affine.weight, "weight"), "weighted", shift=_MOST_SHIFTED)
     x = do.add(x, _quick(b, affine.bias, "bias"), "sum")
     return b.stored_as(x, [result.scale.scale * 2.0**-affine.bits], result)
 
@@ -340,8 +345,10 @@ def _by_factors(b: Lowering, norm: _Norm, found: _Statistics, root: _Root) -> tu
         part = b.rescaled(found.rest, [2.0**bits / norm.size], name="part")
         x = do.sub(x, do.add(whole, part, "mean"), "centred")
     factor = do.right(root.root, do.sub(root.most, root.half, "places"), "factor")
-    # Differences times 2^half are 2^15.5 at most.
-    return x, factor, math.ceil(bits + 14.5 - root.most), 2.0 ** (root.most - bits)
+    # The product is d / sqrt(W) * 2^(bits + 44.5 - most + dropped / 2), and becomes 2^30 at most: d is sqrt(W) at most,
+    # and, where eps is large, 2^8, when sqrt(W) is 2^(14.5 - most + dropped / 2) at least.
+    shift = min(math.ceil(bits + 14.5 - root.most), bits + _DIFFERENCE[norm.before.dtype])
+    return x, factor, shift, 2.0 ** (root.most - bits)
 
 
 def _by_places(b: Lowering, norm: _Norm, found: _Statistics, root: _Root) -> tuple[Tensor, Tensor, int, float]:
@@ -367,14 +374,13 @@ def _by_places(b: Lowering, norm: _Norm, found: _Statistics, root: _Root) -> tup
 
 @dataclass(frozen=True)
 class _Affine:
-    """What is done to normalized numbers: times `gain`, which the root takes, times weight * 2^-shift, plus bias.
+    """What is done to normalized numbers: times `gain`, which the root takes, times weight * 2^-31, plus bias.
 
     The sum has `bits` behind the point of the result's steps.
     """
 
     gain: float
     weight: Array | None
-    shift: int
     bias: Array
     bits: int
 
@@ -394,12 +400,11 @@ def _affine(norm: _Norm, unit: float, step: float) -> _Affine:
     if first > 0 and (weight == first).all():
         bits = min(math.floor(math.log2(step / (unit * first))) - 1, 62)
         if largest / step * 2.0**bits <= 1 << 29:
-            return _Affine(unit * first * 2.0**bits / step, None, 0, np.rint(bias / step * 2.0**bits), bits)
+            return _Affine(unit * first * 2.0**bits / step, None, np.rint(bias / step * 2.0**bits), bits)
         weight = np.full((1, 1, 1, 1), first)
     bits = min(math.floor(29 + math.log2(step / most)), 62) if most else 2
-    factors = weight * (unit * 2.0**bits / step)
-    shift = min(math.floor(_BITS - math.log2(np.abs(factors).max())), 62) if top else 31
-    return _Affine(1.0, np.rint(factors * 2.0**shift), shift, np.rint(bias / step * 2.0**bits), bits)
+    factors = np.rint(weight * (unit * 2.0 ** (bits + _MOST_SHIFTED) / step))
+    return _Affine(1.0, factors, np.rint(bias / step * 2.0**bits), bits)
 
 
 def _widened(b: Lowering, x: Tensor, bits: int, zero_point: int) -> Tensor:
