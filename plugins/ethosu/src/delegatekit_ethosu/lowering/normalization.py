@@ -33,7 +33,6 @@ from ..tosa import (
 )
 from ..tosa.types import Array
 from .context import Builder, Emitter, Lowering, Result, Scale, count
-from .functions import looked_up
 from .weighted import convolved, pointwise
 
 if TYPE_CHECKING:
@@ -85,12 +84,13 @@ class _Norm:
 class _Statistics:
     """Of each row: what it is made of, in steps of the input. All are (1, rows, 1, 1) or, `differences`, the rows.
 
-    The centre is `centre` and, with the mean, `rest` / n more. The squares of the differences from `centre` sum up to
-    `low` + 2^9 `middle` + 2^16 `high`.
+    The centre is `centre` and, if it is the mean, `rest` / n more: `sums` / n together. The squares of the differences
+    from `centre` sum up to `low` + 2^9 `middle` + 2^16 `high`.
     """
 
     centre: Tensor
     rest: Tensor | None
+    sums: Tensor | None
     low: Tensor
     middle: Tensor | None = None
     high: Tensor | None = None
@@ -186,7 +186,7 @@ def _statistics8(b: Lowering, norm: _Norm) -> _Statistics:
     sums = _sums(b, norm.rows)
     centre, rest = _centre(b, norm, sums)
     excess = do.mul(do.add(sums, rest, "twice"), centre, "excess")
-    return _Statistics(centre, rest if norm.centred else None, do.sub(squares, excess, "total"))
+    return _Statistics(centre, rest if norm.centred else None, sums, do.sub(squares, excess, "total"))
 
 
 def _statistics16(b: Lowering, norm: _Norm) -> _Statistics:
@@ -205,11 +205,11 @@ def _statistics16(b: Lowering, norm: _Norm) -> _Statistics:
         centre, more, differences = b.graph.constant([[[[0]]]], DType.INT32), None, wide
     high = do.right(differences, 8, "high")
     low = do.sub(differences, do.left(high, 8, "whole"), "low")
-    total = [
+    squares, middle, highest = (
         _reduced(b, _product(b, left, right, "squares"), "squares")
         for left, right in ((low, low), (high, low), (high, high))
-    ]
-    return _Statistics(centre, more, *total, differences)
+    )
+    return _Statistics(centre, more, None, squares, middle, highest, differences)
 
 
 # -- the root --------------------------------------------------------------------------------------------------------
@@ -240,9 +240,11 @@ def _root(b: Lowering, norm: _Norm, found: _Statistics) -> _Root:
     largest = size * 2.0 ** (2 * _DIFFERENCE[norm.before.dtype] - (2 if norm.centred else 0)) * 2.0**-dropped + eps
     low = found.low if not dropped else b.rescaled(found.low, [2.0**-dropped], name="low")
     low = do.add(low, math.floor(eps), "low")
+    # With so many bits behind the point rest^2 / n, rest being n/2 + 1 at most, has 29.
+    fraction = 29 - math.ceil(math.log2(size / 4 + 2))
     if found.high is None:
-        # `low` is below 2^29: q of 2^28 at most, and eps. It becomes 2^28 to 2^29.
-        places = do.sub(do.zeros(low), 3, "places")
+        # `low` is below 2^29: the squares are 2^28 at most, and so is eps. It becomes 2^29 at most.
+        places = do.do(Minimum(), do.sub(do.zeros(low), 3, "places"), fraction, "places")
         total = do.left(low, places, "total")
     else:
         # Neither 2^16 * high nor `low` becomes more than 2^27; the sum is 4.25 times as much at most, as
@@ -253,10 +255,18 @@ def _root(b: Lowering, norm: _Norm, found: _Statistics) -> _Root:
         more = do.left(do.do(ArithmeticRightShift(), zeros, 5, "none"), 4, "none")
         upper = do.add(do.add(zeros, more, "upper"), dropped - 16, "upper")
         places = do.sub(do.do(Minimum(), upper, do.zeros(low), "places"), 5, "places")
+        places = do.do(Minimum(), places, fraction, "places")
         total = do.shifted(low, places, "low")
         for part, bits in ((found.middle, 9), (found.high, 16)):
             total = do.add(total, do.shifted(part, do.add(places, bits - dropped, "places"), "part"), "total")
-    total = _completed(b, total, places, eps, dropped, size, found.rest)
+    # What is missing: the fraction of eps, and less rest^2 / n, which is half of the sum at most.
+    missing: Tensor | int = math.floor((eps - math.floor(eps)) * (1 << fraction))
+    if found.rest is not None:
+        square = do.mul(found.rest, found.rest, "square")
+        missing = do.sub(missing, b.rescaled(square, [2.0 ** (fraction - dropped) / size], name="part"), "missing")
+    if missing != 0:
+        down = do.do(Minimum(), do.sub(fraction, places, "down"), 31, "down")
+        total = do.add(total, do.right(missing, down, "missing"), "total")
     # Below 2^30, so that there are two leading zeros at least; 0 if all is 0.
     half = do.do(ArithmeticRightShift(), do.add(places, do.sub(do.zeros(total), 1, "more"), "sum"), 1, "half")
     again = do.sub(do.add(half, half, "even"), places, "places")
@@ -267,40 +277,25 @@ def _root(b: Lowering, norm: _Norm, found: _Statistics) -> _Root:
     return _Root(_inverse_root(b, mantissa), do.do(Minimum(), half, most, "half"), least, most, dropped)
 
 
-def _completed(
-    b: Lowering, total: Tensor, places: Tensor, eps: float, dropped: int, size: int, rest: Tensor | None
-) -> Tensor:
-    """With what a sum of squares lacks: the fraction of eps, and less rest^2 / n, which is half of the sum at most.
-
-    rest is n/2 + 1 at most: with `bits` behind the point, rest^2 / n has 29.
-    """
-    do = _Arithmetic(b)
-    bits = 29 - math.ceil(math.log2(size / 4 + 2))
-    fraction = math.floor((eps - math.floor(eps)) * (1 << bits))
-    if rest is not None:
-        part = b.rescaled(do.mul(rest, rest, "square"), [2.0 ** (bits - dropped) / size], name="part")
-        missing = do.sub(fraction, part, "missing")
-    elif fraction:
-        missing = b.graph.constant(np.full(total.shape, fraction), DType.INT32)
-    else:
-        return total
-    return do.add(total, do.shifted(missing, do.sub(places, bits, "places"), "missing"), "total")
-
-
 def _inverse_root(b: Lowering, x: Tensor) -> Tensor:
     """1 / sqrt of numbers from 1/4 to 1 with 31 bits: 1 to 2 with 29.
 
-    A table of int8 has it to 0.4 %; Newton's step, r * (3 - x * r^2) / 2, to 3e-5, and the next as well as it can be.
+    A table of int8 has it to 0.6 %; Newton's step, r * (3 - x * r^2) / 2, to 6e-5, and the next to 5e-9.
     """
     do = _Arithmetic(b)
     index = b.rescaled(x, [2.0**-23], output_zero=-128, dtype=DType.INT8, name="index")
     points = np.maximum(np.arange(256), 64) / 256
-    entries = np.minimum(np.rint((1 << 15) / np.sqrt(points)), (1 << 16) - 1)
-    root = do.left(looked_up(b, index, entries, "root"), _ROOT_BITS - 15, "root")
+    unit = 127.5
+    entries = b.tabled(index, np.rint(unit / np.sqrt(points)) - 128, "root")
+    # RESCALE gives 29 bits at most.
+    bits = _ROOT_BITS - 1
+    root = b.rescaled(entries, [2.0**bits / unit], zero_point=-128, name="root")
     for _ in range(2):
-        square = do.mul(root, root, "square", shift=30)
+        square = do.mul(root, root, "square", shift=2 * bits - 28)
         error = do.sub(3 << 28, do.mul(square, x, "one", shift=31), "error")
-        root = do.mul(root, error, "root", shift=29)
+        # 2 * 2^28 of the error are 1: one bit more.
+        root = do.mul(root, error, "root", shift=bits)
+        bits = _ROOT_BITS
     return root
 
 
@@ -341,9 +336,8 @@ def _by_factors(b: Lowering, norm: _Norm, found: _Statistics, root: _Root) -> tu
     zero = 0 if norm.centred else norm.before.zero_point
     x = _widened(b, norm.rows, bits, zero)
     if found.rest is not None:
-        whole = b.rescaled(found.centre, [2.0**bits], name="whole")
-        part = b.rescaled(found.rest, [2.0**bits / norm.size], name="part")
-        x = do.sub(x, do.add(whole, part, "mean"), "centred")
+        assert found.sums is not None
+        x = do.sub(x, b.rescaled(found.sums, [2.0**bits / norm.size], name="mean"), "centred")
     factor = do.right(root.root, do.sub(root.most, root.half, "places"), "factor")
     # The product is d / sqrt(W) * 2^(bits + 44.5 - most + dropped / 2), and becomes 2^30 at most: d is sqrt(W) at most,
     # and, where eps is large, 2^8, when sqrt(W) is 2^(14.5 - most + dropped / 2) at least.
@@ -388,8 +382,8 @@ class _Affine:
 def _affine(norm: _Norm, unit: float, step: float) -> _Affine:
     """For numbers of 30 bits; `unit` is what 1 of these stands for, `step` what one of the result's does.
 
-    The gain is 1/2 at most: the numbers, and those times the weight, are 2^29 at most, and so are biases. Where the steps
-    are so small that all but nothing is beyond the result's range, larger ones do: RESCALE wants less than 2^28 of them.
+    The gain is 1/2 at most: the numbers, and those times the weight, are 2^29 at most, and so are biases. Where the
+    steps are so small that all but nothing is beyond the result's range, larger ones do: RESCALE wants less than 2^28.
     """
     weight = np.ones(1) if norm.weight is None else norm.weight
     bias = np.zeros((1, 1, 1, 1)) if norm.bias is None else norm.bias
