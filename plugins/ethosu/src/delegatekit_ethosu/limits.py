@@ -23,6 +23,9 @@ WINDOW: Final = (256, 1 << 16)
 PADDED_WINDOW: Final = 8
 #: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
 MAX_SOFTMAX: Final = 1 << 15
+#: Sums of squares in a norm of int8 and int16, of differences from the mean and from the zero point, fit 29 bits.
+MAX_NORM: Final = 1 << 14
+MAX_ROOT_MEAN_SQUARE: Final = 1 << 12
 
 #: Scores of minus so much, or less, are hidden from a softmax, whatever the others are.
 HIDDEN: Final = 80.0
@@ -164,6 +167,15 @@ def masked_obstacle(shape: Sequence[int], scores: Sequence[int]) -> str | None:
     if tuple(shape) != tuple(scores):
         return f"its mask makes {tuple(shape)} of scores {tuple(scores)}"
     return None if len(shape) <= COMMON_RANK else f"a mask over {len(shape)} axes: {COMMON_RANK} are the most"
+
+
+def norm_obstacle(shape: Sequence[int], rows: int, *, centred: bool = True) -> str | None:
+    """A shape cut into rows of 2 to 16384 elements (4096 if no mean is subtracted); at most 65536 rows."""
+    size = count(shape) // rows
+    most = MAX_NORM if centred else MAX_ROOT_MEAN_SQUARE
+    if not 2 <= size <= most:
+        return f"a norm of {size} elements: 2 to {most} are possible"
+    return None if rows <= MAX_AXIS else f"{rows} norms: {MAX_AXIS} are the most"
 
 
 def matrices_obstacle(left: Sequence[int], right: Sequence[int]) -> str | None:

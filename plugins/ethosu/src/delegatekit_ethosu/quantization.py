@@ -28,11 +28,13 @@ from .limits import (
     adaptive_obstacle,
     average_obstacle,
     convolution_obstacle,
+    count,
     divisor_obstacle,
     extreme_obstacle,
     masked_obstacle,
     matrices_obstacle,
     maximum_obstacle,
+    norm_obstacle,
     rank_obstacle,
     resize_obstacle,
     softmax_obstacle,
@@ -206,6 +208,28 @@ def _hides(node: Node) -> str | None:
     return masked_obstacle(_shape(node), _shape(node.args[0])) or _softmax(readers[0])
 
 
+def _constant_parameters(node: Node) -> str | None:
+    computed = [item for item in node.all_input_nodes[1:] if item.op != "get_attr"]
+    return f"its parameter {computed[0].name} is computed" if computed else None
+
+
+def _normalized_rows(node: Node) -> str | None:
+    shape, sizes = _shape(node.args[0]), argument(node, "normalized_shape")
+    return norm_obstacle(shape, count(shape[: len(shape) - len(sizes)]), centred="rms" not in str(node.target))
+
+
+def _normalized_groups(node: Node) -> str | None:
+    shape = _shape(node.args[0])
+    return norm_obstacle(shape, shape[0] * argument(node, "num_groups"))
+
+
+def _normalized_channels(node: Node) -> str | None:
+    if not argument(node, "use_input_stats"):
+        return "it normalizes by recorded statistics"
+    shape = _shape(node.args[0])
+    return norm_obstacle(shape, count(shape[:2]))
+
+
 def _few_summands(node: Node) -> str | None:
     return sum_obstacle(_shape(node.args[0]), argument(node, "dim") if "dim" in str(node.target) else None)
 
@@ -270,6 +294,9 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
         _rule(*FUNCTIONS, when=(_one_tensor,)),
         _rule("softmax", "log_softmax", when=(_softmax,)),
         _rule("masked_fill", fused=("softmax",), when=(_hides,)),
+        _rule("layer_norm", "rms_norm", when=(_constant_parameters, _normalized_rows)),
+        _rule("group_norm", when=(_constant_parameters, _normalized_groups)),
+        _rule("instance_norm", when=(_constant_parameters, _normalized_channels)),
         _rule("mean", "sum", when=(_few_summands,)),
         _rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", when=(_adaptive,)),
         # Nothing is quantized in front of these: they have their own scales for the program's input.

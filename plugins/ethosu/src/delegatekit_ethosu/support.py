@@ -87,6 +87,10 @@ _CONSTANT_OPERANDS: Final = {
     "aten.convolution.default": ("weight", "bias"),
     "aten.addmm.default": ("mat2", "self"),
     "aten.where.self": ("condition", "self"),
+    "aten.layer_norm.default": ("weight", "bias"),
+    "aten.rms_norm.default": ("weight",),
+    "aten.group_norm.default": ("weight", "bias"),
+    "aten.instance_norm.default": ("weight", "bias"),
 }
 
 
@@ -186,6 +190,35 @@ def hides_scores(node: Node, program: ProgramView) -> str | None:
         return f"{float(data)} is not so small that a softmax leaves it out"
     obstacle = limits.masked_obstacle(_shape(node), _shape(scores))
     return obstacle or limits.softmax_obstacle(_shape(node), argument(readers[0], "dim"))
+
+
+def constant_parameters(node: Node, program: ProgramView) -> str | None:
+    """Weight and bias, if there are any, are constant."""
+    for item in (argument(node, name) for name in _CONSTANT_OPERANDS[operator_name(node)]):
+        if item is not None and not program.is_constant(item.args[0] if operator_name(item) in DEQUANTIZE else item):
+            return f"its parameter {item.name} is computed"
+    return None
+
+
+def normalizes_rows(node: Node, program: ProgramView) -> str | None:
+    """Over 2 to 16384 elements (without a mean 4096), at most 65536 times."""
+    shape, sizes = _shape(argument(node, "input")), argument(node, "normalized_shape")
+    centred = operator_name(node) != "aten.rms_norm.default"
+    return limits.norm_obstacle(shape, limits.count(shape[: len(shape) - len(sizes)]), centred=centred)
+
+
+def normalizes_groups(node: Node, program: ProgramView) -> str | None:
+    """Over 2 to 16384 elements, at most 65536 times."""
+    shape = _shape(argument(node, "input"))
+    return limits.norm_obstacle(shape, shape[0] * argument(node, "num_groups"))
+
+
+def normalizes_channels(node: Node, program: ProgramView) -> str | None:
+    """Over 2 to 16384 elements, at most 65536 times; by the input's own mean and variance."""
+    shape = _shape(argument(node, "input"))
+    if not argument(node, "use_input_stats"):
+        return "normalizes by recorded statistics"
+    return limits.norm_obstacle(shape, limits.count(shape[:2]))
 
 
 def equal_stacks(node: Node, program: ProgramView) -> str | None:
@@ -303,6 +336,9 @@ def _table() -> SupportTable:
         *_row("amax.default amin.default", small_axes),
         *_row("_softmax.default _log_softmax.default", short_rows),
         *_row("where.self", hides_scores, eight_bits),
+        *_row("layer_norm.default rms_norm.default", constant_parameters, normalizes_rows, keep=True),
+        *_row("group_norm.default", constant_parameters, normalizes_groups, keep=True),
+        *_row("instance_norm.default", constant_parameters, normalizes_channels, keep=True),
         *_row("upsample_nearest2d.vec", doubles("nearest"), keep=True),
         *_row("upsample_bilinear2d.vec", doubles("bilinear"), keep=True),
         *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", passenger=True),

@@ -14,7 +14,7 @@ from delegatekit_api import LoweringError, ProgramView, describe_node
 from ..layout import Value
 from ..tosa import Graph
 from ..units import FUNCTION, REQUANTIZE, Unit, Units
-from . import elementwise, pooling, products, reduction, resize, shape, softmax, weighted, wide
+from . import elementwise, normalization, pooling, products, reduction, resize, shape, softmax, weighted, wide
 from .context import INTEGERS, Emitter, Estimate, Lowering, Result
 from .functions import POINTWISE, clamp_bounds, lower_function
 from .wide import EMITTERS as WIDE_FUNCTIONS
@@ -27,6 +27,7 @@ __all__ = ["EMITTERS", "POINTWISE", "WIDE_FUNCTIONS", "Lowered", "build_graph"]
 #: Operator name -> the function that lowers it, with quantized operands and a quantized result.
 EMITTERS: dict[str, Emitter] = {
     **elementwise.EMITTERS,
+    **normalization.EMITTERS,
     **pooling.EMITTERS,
     **products.EMITTERS,
     **reduction.EMITTERS,

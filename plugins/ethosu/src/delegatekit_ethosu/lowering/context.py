@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +13,7 @@ from delegatekit_api import LoweringError, ProgramView, describe_node, operator_
 from delegatekit_api.quantization import DEQUANTIZE, Quantization, quantization_of
 
 from ..layout import Value, blocks, composed, merged, moves_elements
+from ..limits import COMMON_RANK
 from ..tosa import (
     Add,
     AvgPool2d,
@@ -62,8 +62,6 @@ class Scale:
 
 #: The cycles that a graph would take on the accelerator, None if it cannot be run there.
 Estimate = Callable[[Graph], "int | None"]
-#: Axes up to which Vela broadcasts either operand.
-COMMON_RANK: Final = 4
 #: One of several ways to make something of a tensor.
 Way = Callable[["Builder", Tensor], Tensor]
 
@@ -442,11 +440,6 @@ class Lowering(Builder):
             scale, zero = scale.reshape(sizes), zero.reshape(sizes)
         numbers: Array = (data.numpy().astype(np.float64) - zero) * scale
         return numbers
-
-
-def count(shape: Sequence[int]) -> int:
-    """Elements of a shape."""
-    return math.prod(shape)
 
 
 #: Lowers the operator of a unit: `node` is the operator, `result` how what it gives is stored.

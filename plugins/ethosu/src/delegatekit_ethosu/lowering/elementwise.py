@@ -10,9 +10,10 @@ import numpy as np
 from delegatekit_api import argument
 
 from ..layout import Value
+from ..limits import COMMON_RANK
 from ..tosa import Add, ArithmeticRightShift, DType, Maximum, Minimum, Mul, Operator, Sub, Tensor, Tile
 from ..tosa.types import Array
-from .context import COMMON_RANK, Emitter, Lowering, Result, Scale
+from .context import Emitter, Lowering, Result, Scale
 from .functions import looked_up
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..layout import Value
+from ..limits import count
 from ..tosa import DType, Matmul
-from .context import Emitter, Lowering, Result, count
+from .context import Emitter, Lowering, Result
 
 if TYPE_CHECKING:
     from torch.fx import Node

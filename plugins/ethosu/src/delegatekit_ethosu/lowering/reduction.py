@@ -10,9 +10,9 @@ import numpy as np
 from delegatekit_api import argument, axes_of
 
 from ..layout import Value
-from ..limits import KERNEL
+from ..limits import KERNEL, count
 from ..tosa import DType, MaxPool2d, Sub, Tensor
-from .context import Builder, Emitter, Lowering, Result, Scale, count
+from .context import Builder, Emitter, Lowering, Result, Scale
 from .weighted import convolved, pointwise
 
 if TYPE_CHECKING:
