@@ -16,12 +16,14 @@ import numpy as np
 from delegatekit_api import argument
 
 from ..layout import Value
+from ..limits import MAX_AXIS, WINDOW
 from ..tosa import (
     Add,
     ArithmeticRightShift,
     Clz,
     DType,
     LogicalLeftShift,
+    MaxPool2d,
     Minimum,
     Mul,
     ReduceMax,
@@ -30,7 +32,7 @@ from ..tosa import (
     Tensor,
 )
 from ..tosa.types import INTEGER_RANGES, Array
-from .context import Emitter, Lowering, Result
+from .context import Builder, Emitter, Lowering, Result
 from .functions import KNOTS, interpolated, looked_up
 from .reduction import rows_of
 
@@ -104,7 +106,8 @@ def _exponentials(
         hidden = hidden.reshape([1] * (len(order) - hidden.ndim) + list(hidden.shape)).transpose(order)
         bounds = np.where(hidden, *INTEGER_RANGES[rows.dtype])
         rows = b.reshaped(_lowest(b, b.reshaped(rows, shape), bounds), rows.shape)
-    largest = b.emit(ReduceMax(1), (rows,), (rows.shape[0], 1), rows.dtype, "largest")
+    ways = [_by_pools, _by_reduction] if _parts_of(rows.shape[1]) and rows.shape[0] <= MAX_AXIS else [_by_reduction]
+    largest = b.cheapest(rows, ways, "largest of rows")
     sides = b.rescaled(rows, [1.0], name="operand"), b.rescaled(largest, [1.0], name="operand")
     difference = _binary(b, Sub(), *sides, "difference")
     # From -255 to 0 (-65535): these are 256 numbers. Of int16 those are left that make a difference.
@@ -121,6 +124,30 @@ def _exponentials(
         powers = b.reshaped(powers, rows.shape)
     total = b.emit(ReduceSum(1), (powers,), (rows.shape[0], 1), DType.INT32, "total")
     return powers, difference, total, order, value
+
+
+def _by_reduction(b: Builder, rows: Tensor) -> Tensor:
+    """The largest of each row, (N, S) to (N, 1)."""
+    return b.emit(ReduceMax(1), (rows,), (rows.shape[0], 1), rows.dtype, "largest")
+
+
+def _by_pools(b: Builder, rows: Tensor) -> Tensor:
+    """The same by maximum pools over columns: a transpose, but then many rows at once."""
+    count, left = rows.shape
+    found = b.transposed(rows, (1, 0))
+    for size in _parts_of(left):
+        left //= size
+        image = b.reshaped(found, (left, size, 1, count))
+        found = b.emit(MaxPool2d((size, 1)), (image,), (left, 1, 1, count), rows.dtype, "largest")
+    return b.reshaped(found, (count, 1))
+
+
+def _parts_of(size: int) -> list[int]:
+    """Heights of windows, one or two, whose product is the size; none if there are no such."""
+    if size <= WINDOW[0]:
+        return [size]
+    height = next((part for part in range(WINDOW[0], 1, -1) if size % part == 0), 1)
+    return [height, size // height] if size // height <= WINDOW[0] else []
 
 
 def _lowest(b: Lowering, x: Tensor, bounds: Array) -> Tensor:
