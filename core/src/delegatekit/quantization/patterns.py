@@ -75,6 +75,9 @@ ROLES: Mapping[str, Roles] = {
 
 PRODUCTS = ("mm", "bmm", "matmul")
 
+#: Operators whose constant operands stay float: each number of a weight or bias has its own meaning for a channel.
+NORMS = ("layer_norm", "rms_norm", "group_norm", "instance_norm")
+
 
 def channel_dimension(node: Node) -> int:
     """The dimension of the channels in a layer's input and result, from behind: the same with and without a batch."""
@@ -178,6 +181,8 @@ class _Finder:
         tensors = [operand for operand in node.all_input_nodes if isinstance(operand.meta.get("val"), _tensor())]
         if not tensors:
             return "it has no tensor operand"
+        if short_name(node) in NORMS:
+            tensors = [tensors[0], *(operand for operand in tensors[1:] if operand not in self._constants)]
         if not all(is_float(operand) for operand in tensors):
             return "an operand is not float32"
         if all(operand in self._constants for operand in tensors):

@@ -128,7 +128,7 @@ class _Arithmetic:
     def left(self, x: Tensor, places: Tensor | int, name: str) -> Tensor:
         return self.do(LogicalLeftShift(), x, places, name)
 
-    def right(self, x: Tensor, places: Tensor | int, name: str) -> Tensor:
+    def right(self, x: Tensor | int, places: Tensor | int, name: str) -> Tensor:
         return self.do(ArithmeticRightShift(round=True), x, places, name)
 
     def shifted(self, x: Tensor, places: Tensor, name: str) -> Tensor:
