@@ -57,12 +57,14 @@ _CHANNELS: Final = 1024
 
 @dataclass(frozen=True)
 class _Norm:
-    """What is normalized: a tensor (1, rows, A, B) along its last two axes.
+    """What is normalized: a tensor (1, rows, 1, n) along its last axis.
 
-    `weight` and `bias` are numbers that broadcast against it. `centred`: the mean is subtracted, not the zero point.
+    `weight` and `bias` are numbers that broadcast against the same elements in `shape`, (1, rows, A, B). `centred`: the
+    mean is subtracted, not the zero point.
     """
 
     rows: Tensor
+    shape: tuple[int, ...]
     before: Scale
     eps: float
     weight: Array | None
@@ -72,7 +74,7 @@ class _Norm:
     @property
     def size(self) -> int:
         """Elements of a row."""
-        return count(self.rows.shape[2:])
+        return self.rows.shape[3]
 
     @property
     def eps_in_steps(self) -> float:
@@ -152,13 +154,11 @@ def _sums(b: Lowering, x: Tensor) -> Tensor:
     def plain(b: Builder, x: Tensor) -> Tensor:
         return _reduced(b, b.rescaled(x, [1.0], name="operand"), "sums")
 
-    flat = b.reshaped(x, (1, x.shape[1], 1, count(x.shape[2:])))
-    return b.cheapest(flat, [by_channels, plain], "sums of rows")
+    return b.cheapest(x, [by_channels, plain], "sums of rows")
 
 
 def _reduced(b: Builder, squares: Tensor, name: str) -> Tensor:
-    flat = b.reshaped(squares, (1, squares.shape[1], 1, count(squares.shape[2:])))
-    return b.emit(ReduceSum(3), (flat,), (1, squares.shape[1], 1, 1), DType.INT32, name)
+    return b.emit(ReduceSum(3), (squares,), (*squares.shape[:3], 1), DType.INT32, name)
 
 
 def _product(b: Lowering, left: Tensor, right: Tensor, name: str) -> Tensor:
@@ -334,7 +334,7 @@ def _by_factors(b: Lowering, norm: _Norm, found: _Statistics, root: _Root) -> tu
     do = _Arithmetic(b)
     bits = _WIDE_BITS - _DIFFERENCE[norm.before.dtype]
     zero = 0 if norm.centred else norm.before.zero_point
-    x = _widened(b, norm.rows, bits, zero)
+    x = b.reshaped(_widened(b, norm.rows, bits, zero), norm.shape)
     if found.rest is not None:
         assert found.sums is not None
         x = do.sub(x, b.rescaled(found.sums, [2.0**bits / norm.size], name="mean"), "centred")
@@ -358,7 +358,7 @@ def _by_places(b: Lowering, norm: _Norm, found: _Statistics, root: _Root) -> tup
     if whole is None:
         whole = do.sub(_widened(b, norm.rows, 0, 0), found.centre, "differences")
     places = do.add(root.half, bits - root.least, "places")
-    x = do.left(whole, places, "shifted")
+    x = do.left(b.reshaped(whole, norm.shape), places, "shifted")
     if found.rest is not None:
         part = b.rescaled(found.rest, [2.0**_WIDE_BITS / norm.size], name="part")
         part = do.right(part, do.sub(_WIDE_BITS, places, "places"), "part")
@@ -408,7 +408,7 @@ def _widened(b: Lowering, x: Tensor, bits: int, zero_point: int) -> Tensor:
     """
 
     def by_channels(b: Builder, x: Tensor) -> Tensor:
-        size = count(x.shape[2:])
+        size = x.shape[3]
         channels = max(part for part in range(1, min(size, _CHANNELS) + 1) if size % part == 0)
         image = b.reshaped(x, (1, x.size // channels, 1, channels))
         ones = np.ones((channels, 1, 1, 1), np.int8)
@@ -463,7 +463,7 @@ def _over_last(b: Lowering, node: Node, result: Result, bias: Any, eps: float, *
         for numbers in (b.numbers(argument(node, "weight")), b.numbers(bias))
     )
     rows = b.reshaped(tensor, (1, tensor.size // size, 1, size))
-    made = _normalized(b, _Norm(rows, before, eps, weight, shift, centred), result)
+    made = _normalized(b, _Norm(rows, rows.shape, before, eps, weight, shift, centred), result)
     return Value(b.reshaped(made, tensor.shape), order)
 
 
@@ -485,8 +485,9 @@ def _over_groups(b: Lowering, node: Node, result: Result, groups: int) -> Value:
         None if numbers is None else np.tile(numbers.reshape(1, groups, each, 1), (1, samples, 1, 1))
         for numbers in (b.numbers(argument(node, name)) for name in ("weight", "bias"))
     )
-    rows = b.reshaped(b.contiguous(value), (1, samples * groups, each, count(sizes)))
-    made = _normalized(b, _Norm(rows, before, float(argument(node, "eps")), weight, bias), result)
+    shape = (1, samples * groups, each, count(sizes))
+    rows = b.reshaped(b.contiguous(value), (1, samples * groups, 1, each * count(sizes)))
+    made = _normalized(b, _Norm(rows, shape, before, float(argument(node, "eps")), weight, bias), result)
     return Value.dense(b.reshaped(made, value.shape))
 
 
