@@ -414,3 +414,27 @@ def test_an_activation_that_is_kept_is_not_fused():
     module, _ = quantized(model, torch.randn(2, 4), keep=["relu"])
     result(find(module, "linear"))
     assert counts(module)["quantize_per_tensor"] == 2
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.LayerNorm(8), nn.RMSNorm(8), nn.GroupNorm(2, 8), nn.InstanceNorm1d(8, affine=True)]
+)
+def test_constant_parameters_of_norms_stay_float(norm):
+    rule = QuantizationRule(("layer_norm", "rms_norm", "group_norm", "instance_norm"), INT8, output=INT8)
+    module, _ = quantized(norm, torch.randn(2, 8, 8), scheme=QuantizationScheme("norms", "", rules=(rule,)))
+    (node,) = (node for node in calls(module) if "_norm" in str(node.target))
+    first, *others = node.all_input_nodes
+    assert source(node) and result(node)
+    assert "dequantize" in str(first.target)
+    assert others
+    assert all(operand.op == "get_attr" for operand in others)
+
+
+def test_computed_parameters_of_norms_are_inputs():
+    rule = QuantizationRule(("layer_norm",), INT8, output=INT8)
+    module, _ = quantized(
+        Fn(lambda self, x, weight: F.layer_norm(x, (8,), weight)),
+        *(torch.randn(2, 8), torch.randn(8)),
+        scheme=QuantizationScheme("norms", "", rules=(rule,)),
+    )
+    assert source(find(module, "layer_norm"), 2)

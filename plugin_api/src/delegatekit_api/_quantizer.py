@@ -192,7 +192,8 @@ class QuantizationRule:
     `operators` are names as in the exported graph: "linear", "conv2d", "add", or with the overload, "aten.mean.dim"; an
     operator's in-place form goes with it. `input` is for each tensor that is computed, `weight` for the constant weight
     of a linear, convolution, embedding or product of matrices, `bias` None (stays float: the backend converts it) or
-    int32 (scale of the input times scale of the weight), `output` for the result; None is float.
+    int32 (scale of the input times scale of the weight), `output` for the result; None is float. The constant weight
+    and bias of a layer, group, instance or RMS norm stay float.
 
     `fused` are activations ("relu", "hardtanh", ...) that the backend runs in one with the operator: nothing is
     quantized in between, and `output` is for the result of the last. Batch norm behind a convolution or linear is

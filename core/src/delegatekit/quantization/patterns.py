@@ -77,6 +77,8 @@ PRODUCTS = ("mm", "bmm", "matmul")
 
 #: What is filled in to hide a number in a softmax, or what is larger still.
 HIDDEN = 80.0
+#: Operators whose constant operands stay float: each number of a weight or bias has its own meaning for a channel.
+NORMS = ("layer_norm", "rms_norm", "group_norm", "instance_norm")
 
 
 def channel_dimension(node: Node) -> int:
@@ -182,6 +184,8 @@ class _Finder:
         tensors = [operand for operand in tensors if not (operand in self._constants and _is_mask(operand))]
         if not tensors:
             return "it has no tensor operand"
+        if short_name(node) in NORMS:
+            tensors = [tensors[0], *(operand for operand in tensors[1:] if operand not in self._constants)]
         if not all(is_float(operand) for operand in tensors):
             return "an operand is not float32"
         if all(operand in self._constants for operand in tensors):

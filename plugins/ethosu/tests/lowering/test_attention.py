@@ -163,7 +163,12 @@ def test_attention_of_transformers_is_quantized_and_delegated(make: Any, whole_p
     data = [torch.randn_like(x) for _ in range(4)]
     module = delegatekit.quantize(model.eval(), data, backend="ethosu", progress=False)
     parts = [layer.operator for layer in module.quantization.quantized if "attention" in layer.module]
-    assert [name for name in parts if name not in ("linear", "add", "layer_norm")] == ["mul", "matmul", "softmax", "matmul"]
+    assert [name for name in parts if name not in ("linear", "add", "layer_norm")] == [
+        "mul",
+        "matmul",
+        "softmax",
+        "matmul",
+    ]
     assert {layer.operator for layer in module.quantization.kept} <= {"layer_norm"}
     program = delegatekit.lower(module, (x,), backends=["ethosu"])
     assert not {"aten::bmm.out", "aten::_softmax.out"} & program.report().methods[0].fallback.keys()
