@@ -193,5 +193,15 @@ def test_a_wrong_call_gets_one_clear_message(arguments, code, message, cli, tmp_
     assert captured.out == "" and not (tmp_path / "q.pt2").exists()
 
 
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [("absent/q.pt2", "absent/q.pt2: the folder does not exist"), ("folder", "folder: is a folder, not a file")],
+)
+def test_a_place_that_cannot_have_a_file_is_one_clear_error_before_the_work(output, message, cli, tmp_path):
+    (tmp_path / "folder").mkdir()
+    captured = cli("quantize", "models:small", "-b", "nothing", "-o", output, "--calibration", "absent.pt", code=1)
+    assert message in captured.err and "Traceback" not in captured.err
+
+
 def test_a_model_with_keyword_arguments_is_refused(cli):
     assert "takes keyword arguments" in quantize(cli, "keywords", "--random", "1", code=1).err

@@ -91,8 +91,10 @@ def quantize_model(
     import torch
 
     from ..exporting import exported_programs
+    from ..pte.storage import check_place, write_files
     from . import quantize
 
+    check_place(output)  # before the work, not behind it
     program, given, dynamic_shapes = model["model"], model.get("inputs"), model.get("dynamic_shapes")
     if isinstance(program, dict):
         raise QuantizationError(f"the model has {len(program)} methods", hint="quantize each method alone")
@@ -106,7 +108,7 @@ def quantize_model(
     if isinstance(program, torch.export.ExportedProgram):
         dynamic_shapes = _shapes(program)
     exported = exported_programs(quantized, example, None, dynamic_shapes, nullcontext())["forward"]
-    torch.export.save(exported, output)
+    write_files({output: lambda file: torch.export.save(exported, file)})
     report: QuantizationReport = quantized.quantization
     return report
 
