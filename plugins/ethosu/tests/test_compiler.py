@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from delegatekit_api import LoweringError, OptionError
-from delegatekit_ethosu import blob, tosa
+from delegatekit_ethosu import blob, compiler, tosa
 from delegatekit_ethosu.compiler import compile_program
 from delegatekit_ethosu.options import EthosUOptions
 from delegatekit_ethosu.targets import TARGETS
@@ -28,7 +28,7 @@ from delegatekit_ethosu.vela import vela_version
         ("ethos-u55-256", ["--arena-cache-size=4096"], {"arena_limit": 4096}),
         (
             "ethos-u55-64",
-            ["--disable-cascading", "--disable-buffering", "--tensor-allocator=Greedy", "--cop-format=COP2"],
+            ["--disable-cascading", "--disable-buffering", "--tensor-allocator=LinearAlloc", "--cop-format=COP2"],
             {},
         ),
     ],
@@ -72,6 +72,25 @@ def test_every_target_compiles_and_twice_the_same(small_program: bytes, target: 
 
 def test_nothing_is_printed(small_program: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     compile_program(small_program)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_the_compiler_prints_goes_to_stderr(
+    small_program: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(compiler._SETTINGS["scheduler"], "tensor_allocator", "Unknown")
+    compile_program(small_program)
+    captured = capfd.readouterr()
+    assert captured.out == "" and "Unrecognised allocator value Unknown" in captured.err
+
+
+@pytest.mark.parametrize(
+    "flag", ["--tensor-allocator=LinearAlloc", "--cpu-tensor-alignment=64", "--cop-format=COP2", "--disable-cascading"]
+)
+def test_flags_that_are_allowed_are_known_to_the_compiler(
+    small_program: bytes, flag: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    compile_program(small_program, EthosUOptions.from_mapping({"vela_flags": flag}, backend="ethosu"))
     assert capfd.readouterr() == ("", "")
 
 

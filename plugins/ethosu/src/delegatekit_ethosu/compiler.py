@@ -11,6 +11,7 @@ from delegatekit_api import LoweringError
 from . import vela
 from .options import VELA_FLAGS, EthosUOptions
 from .performance import Performance, collect
+from .printing import quiet
 from .system import system_text
 from .targets import TARGETS, Configuration, Target, load_configuration
 
@@ -67,14 +68,11 @@ def compile_program(tosa: bytes, options: EthosUOptions = EthosUOptions()) -> Co
     memory_mode = options.memory_mode or target.memory_mode
     where = f"Vela {vela.vela_version()}, {target.name}"
     try:
-        model = vela.compiler().compile(
-            target.architecture,
-            tosa,
-            "TOSA",
-            system_text(target, system_config, memory_mode, configuration),
-            options=settings_text(target, memory_mode, configuration, options),
-            verbose=False,
-        )
+        compiler = vela.compiler()
+        system = system_text(target, system_config, memory_mode, configuration)
+        settings = settings_text(target, memory_mode, configuration, options)
+        with quiet():
+            model = compiler.compile(target.architecture, tosa, "TOSA", system, options=settings, verbose=False)
     except (RuntimeError, ValueError) as error:
         hint = "the backend should not have taken these operators: please report it, and leave them out"
         raise LoweringError(str(error).strip(), where=where, hint=hint) from error
