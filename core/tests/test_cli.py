@@ -137,7 +137,8 @@ def test_backends_lists_what_is_usable_and_why_not(cli: Any, monkeypatch: pytest
 def test_lower_writes_a_file_and_says_what_is_in_it(model: str, cli: Any, tmp_path: Path) -> None:
     result = lower(cli, model)
     assert "wrote model.pte" in result.stdout
-    assert result.stderr == ""
+    assert "backend nothing took nothing: it takes nothing" in result.stdout
+    assert result.stderr == "warning: backend nothing took nothing: it takes nothing\n"
     assert (tmp_path / "model.pte").read_bytes()[4:8] == b"ET12"
 
 
@@ -163,6 +164,7 @@ def test_the_report_as_json_is_all_of_stdout(cli: Any) -> None:
     report = json.loads(lower(cli, "linear", "--json").stdout)
     (method,) = report["methods"]
     assert method["name"] == "forward" and not method["delegates"]
+    assert report["idle"] == {"nothing": "it takes nothing"}
     assert sum(method["fallback"].values()) >= 1
 
 

@@ -97,6 +97,19 @@ def test_backends_share_a_program_by_priority(install: Any) -> None:
     assert delegates(delegatekit.lower(Two(), (X,), backends=["two", "one"])) == [("two", 2)]
 
 
+def test_a_backend_that_took_nothing_is_in_the_report_with_its_most_frequent_reason(install: Any) -> None:
+    install(Takes("one", {"aten.sin.default"}), Takes("two", set()), Takes("all", {"aten.sin.default"}))
+    module = nn.Sequential(nn.ReLU(), Two(), nn.ReLU())
+    program = delegatekit.lower(module, (X,), backends=["one", "two"])
+    reason = "aten.relu.default is not for two (2 of 5 operators)"
+    assert program.report().idle == {"two": reason}
+    assert f"\nbackend two took nothing: {reason}\n" in str(program.report())
+    report = delegatekit.lower(module, (X,), backends=["all"]).report()
+    assert not report.idle and "took nothing" not in str(report)
+    program = delegatekit.lower(nn.Identity(), (X,), backends=["one"])
+    assert program.report().idle == {"one": "there is nothing to compute"}
+
+
 def test_an_operator_kept_for_a_backend_that_leaves_it_is_decomposed_after_all(install: Any) -> None:
     install(Takes("one", {"aten.relu.default"}, keep={"aten.layer_norm.default", "aten.hardswish.default"}))
     module = nn.Sequential(nn.LayerNorm(8), nn.ReLU(), nn.Hardswish())

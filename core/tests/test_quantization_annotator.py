@@ -409,6 +409,28 @@ def test_each_reason_is_told():
     }
 
 
+def test_of_several_rules_the_reason_of_the_nearest_is_told():
+    def no(reason):
+        return lambda node: reason
+
+    def yes(node):
+        return None
+
+    def rule(*when, **more):
+        return QuantizationRule(("tanh",), INT8, output=INT8, when=when, **more)
+
+    far, near, last = no("it is computed"), no("it is too large"), no("it is odd")
+    model, x = Fn(lambda self, x: torch.tanh(self.a(x)), a=nn.Linear(4, 4)), torch.randn(2, 4)
+    for rules, told in (
+        ((rule(yes, far, near), rule(yes, near)), "it is too large"),
+        ((rule(yes, near), rule(far, yes, yes)), "it is too large"),
+        ((rule(yes, near), rule(last)), "it is odd"),
+    ):
+        scheme = QuantizationScheme("test", "", rules=(RULES[0], *rules))
+        _, quantizer = quantized(model, x, scheme=scheme)
+        assert reasons(quantizer) == {"tanh": told}
+
+
 def test_an_activation_that_is_kept_is_not_fused():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     module, _ = quantized(model, torch.randn(2, 4), keep=["relu"])

@@ -62,6 +62,12 @@ def quantization_schemes():
             QuantizationRule(("linear", "aten.add.Tensor"), INT8, WEIGHT, None, INT8, ("relu",)),
             QuantizationRule(("cat", *MOVING_OPERATORS), shares=True),
         ), qat=True),
+        QuantizationScheme("twice", "", rules=(
+            QuantizationRule(("tanh", "amax"), INT8, output=INT8, when=(lambda node: node.name,)),
+            QuantizationRule(("amax", "cat"), shares=True),
+            QuantizationRule(("sin", "amax"), INT8, output=INT8, when=(lambda node: None, lambda node: "too steep")),
+            QuantizationRule(("cat",), INT8, output=INT8),
+        )),
         QuantizationScheme("groups", "int4", "dynamic", (QuantizationRule(("linear",), TOKENS, FOUR),)),
         QuantizationScheme("own", "the plugin's"),
     ]
@@ -103,14 +109,32 @@ def test_schemes_lists_kinds_types_and_operators(cli):
     assert "nothing: groups (dynamic)" in text and "the plugin's own quantizer" in text
 
 
+def test_schemes_list_each_operator_once_and_what_is_refused_with_its_reason(cli):
+    assert (
+        """nothing: twice (static)
+
+  * tanh: input int8 affine per tensor; output int8 affine per tensor
+  * amax: input int8 affine per tensor; output int8 affine per tensor, or as its quantized input
+  * cat: as its quantized input, or input int8 affine per tensor; output int8 affine per tensor
+  * in float: sin: too steep
+  within limits of shapes and arguments: the report of `quantize` tells what is outside them
+"""
+        in cli("schemes", "nothing").out
+    )
+    rules = json.loads(cli("schemes", "--json").out)["nothing"][1]["rules"]
+    assert [rule["refused"] for rule in rules] == [None, None, "too steep", None]
+    assert [rule["conditions"] for rule in rules] == [1, 0, 2, 0]
+
+
 def test_schemes_as_json(cli):
     found = json.loads(cli("schemes", "--json").out)["nothing"]
     assert [(scheme["name"], scheme["kind"], scheme["qat"]) for scheme in found] == [
         ("full", "static", True),
+        ("twice", "static", False),
         ("groups", "dynamic", False),
         ("own", "static", False),
     ]
-    assert found[1]["rules"][0]["weight"] == "int4 symmetric per group of 4"
+    assert found[2]["rules"][0]["weight"] == "int4 symmetric per group of 4"
 
 
 def test_schemes_of_an_unknown_backend_are_refused(cli):
@@ -176,7 +200,7 @@ def test_calibration_is_read_from_files(kind, cli, tmp_path):
         (["--calibration", "two.pt"], 1, "holds 2 tensors, the model takes 1 inputs"),
         (["--calibration", "few.pt"], 1, "fewer samples"),
         (["--calibration", "nan.pt"], 1, "infinities or NaNs"),
-        (["--random", "1", "--scheme", "absent"], 2, "schemes: full, groups, own"),
+        (["--random", "1", "--scheme", "absent"], 2, "schemes: full, twice, groups, own"),
         (["--random", "1", "--group-size", "4"], 1, "has no groups"),
         (["--random", "1", "--keep-worst", "2"], 1, "leaves nothing of 2 layers"),
         (["--random", "1", "--scheme", "own"], 1, "does not implement create_quantizer"),
@@ -191,6 +215,16 @@ def test_a_wrong_call_gets_one_clear_message(arguments, code, message, cli, tmp_
     captured = quantize(cli, "small", *arguments, code=code)
     assert message in captured.err
     assert captured.out == "" and not (tmp_path / "q.pt2").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [("absent/q.pt2", "absent/q.pt2: the folder does not exist"), ("folder", "folder: is a folder, not a file")],
+)
+def test_a_place_that_cannot_have_a_file_is_one_clear_error_before_the_work(output, message, cli, tmp_path):
+    (tmp_path / "folder").mkdir()
+    captured = cli("quantize", "models:small", "-b", "nothing", "-o", output, "--calibration", "absent.pt", code=1)
+    assert message in captured.err and "Traceback" not in captured.err
 
 
 def test_a_model_with_keyword_arguments_is_refused(cli):

@@ -417,3 +417,34 @@ def test_a_missing_torchao_is_one_clear_error(model, data, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(QuantizationError, match="pip install 'torchao"):
         quantize(model, data)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("h", torch.full((1, 8), 0.25))
+        self.register_buffer("seen", torch.zeros(2, 2))
+
+    def forward(self, x):
+        h = torch.tanh(self.linear(x) + self.h)
+        self.h.copy_(h)
+        self.seen[0].add_(1.0)
+        return h
+
+
+@pytest.mark.parametrize("scheme", ["static", "dynamic"])
+@pytest.mark.parametrize("settings", [{}, {"measure": True}, {"correct_bias": True}])
+@pytest.mark.parametrize("exported", [False, True])
+def test_state_is_neither_changed_in_the_model_nor_where_the_result_begins(scheme, settings, exported):
+    model, data = Recurrent().eval(), [(torch.randn(1, 8),) for _ in range(4)]
+    given = torch.export.export(model, data[0]) if exported else model
+    quantized = delegatekit.quantize(given, data, backend=BACKEND, scheme=scheme, **settings)
+    for module in (model, quantized):
+        assert torch.equal(module.h, torch.full((1, 8), 0.25)) and not module.seen.any()
+    if settings.get("measure"):
+        assert quantized.quantization.sqnr > 25
+    first = quantized(*data[0])
+    assert torch.equal(quantized.h, first) and not torch.equal(model.h, first)
+    assert quantized.seen[0].tolist() == [1.0, 1.0] and not model.seen.any()
+    assert (first - model(*data[0])).abs().max() < 0.1

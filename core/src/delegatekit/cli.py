@@ -170,10 +170,12 @@ def lower(
     if debug_map is not None:
         debug_map.write_text(json.dumps(program.debug_map(), indent=1))
         written.append(debug_map)
-    if as_json:
-        print(json.dumps(dataclasses.asdict(program.report()), indent=1))
-        return
     report = program.report()
+    for name, reason in report.idle.items():
+        err.print(f"warning: backend {name} took nothing: {reason}", markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(report), indent=1))
+        return
     out.print(str(report), markup=False, highlight=False, soft_wrap=True)
     if memory_report:
         out.print(report.memory(), markup=False, highlight=False, soft_wrap=True)

@@ -16,6 +16,8 @@ from .precompiled import is_precompiled, precompiled
 
 #: The runtime's own operators, among the reasons.
 RUNTIME = "runtime"
+#: Why a node that a backend takes is in no delegate.
+ONLY_TOGETHER = "takes it only together with operators that compute something"
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,7 @@ def _rows(name: str, method: EdgeMethod, plan: PartitionPlan) -> list[ExplainRow
             taker = precompiled(node).delegate.chosen.backend.name
         reasons = {backend: answer.reason for backend, answer in plan.verdicts[node].items() if not answer.supported}
         if taker is None:
-            reasons |= {
-                backend: "takes it only together with operators that compute something"
-                for backend, answer in plan.verdicts[node].items()
-                if answer.supported
-            }
+            reasons |= {backend: ONLY_TOGETHER for backend, answer in plan.verdicts[node].items() if answer.supported}
         variant = kernel_of(node)
         kernel = variant.full_name if variant is not None else "jumps" if node in method.regions else None
         if taker is None and kernel is None:

@@ -40,12 +40,20 @@ VERIFY = "DELEGATEKIT_VERIFY"
 class LoweredProgram:
     """A program lowered for its backends, ready to be written as a .pte file.
 
-    `methods` maps method names to lowered methods; `stages` gives the CPU seconds of each stage.
+    `methods` maps method names to lowered methods; `stages` gives the CPU seconds of each stage; `backends` are those
+    that were chosen.
     """
 
-    def __init__(self, methods: Mapping[str, LoweredMethod], emitted: Emitted, stages: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        methods: Mapping[str, LoweredMethod],
+        emitted: Emitted,
+        stages: Mapping[str, float],
+        backends: Sequence[str] = (),
+    ) -> None:
         self.methods = dict(methods)
         self.stages = dict(stages)
+        self.backends = tuple(backends)
         self._emitted = emitted
         self._image = emitted.image
 
@@ -72,7 +80,7 @@ class LoweredProgram:
 
     def report(self) -> Report:
         """What was delegated, what was not, and what the file will need."""
-        return make_report(self.methods, self._image, self.stages, self._emitted.arenas)
+        return make_report(self.methods, self._image, self.stages, self._emitted.arenas, self.backends)
 
 
 def lower(
@@ -165,7 +173,7 @@ def _compiled(
         emitted = emit(
             lowered, f"delegatekit {__version__}", external=external, stack_traces=stack_traces, memory=memory
         )
-    return LoweredProgram(lowered, emitted, clock.seconds)
+    return LoweredProgram(lowered, emitted, clock.seconds, tuple(chosen))
 
 
 def explain(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delegatekit_api import Estimate
 
 from .emit import ArenaReport
 from .estimates import summary
+from .explanation import ONLY_TOGETHER
 from .lowering import LoweredMethod
+from .partition import PartitionPlan
 from .pte import PteImage, schema
 from .pte.segments import data_size
 from .text import human_size
@@ -60,6 +62,8 @@ class Report:
     stages: Mapping[str, float]
     #: Data files beside the .pte -> bytes of their data; "" is the one that is named as the .pte.
     data_files: Mapping[str, int] = field(default_factory=dict)
+    #: Chosen backend that took nothing -> why, in words.
+    idle: Mapping[str, str] = field(default_factory=dict)
 
     def memory(self) -> str:
         """The planned memory of each method and space: its size, the bound, and what is there when most is."""
@@ -83,6 +87,7 @@ class Report:
             if method.fallback:
                 calls = ", ".join(f"{name} x{count}" for name, count in method.fallback.items())
                 lines.append(f"  runtime operators: {calls}")
+        lines.extend(f"backend {name} took nothing: {reason}" for name, reason in self.idle.items())
         lines.append(
             f"constants {human_size(self.constant_size)}, named data of backends {human_size(self.named_data_size)}"
         )
@@ -97,8 +102,9 @@ def make_report(
     image: PteImage,
     stages: Mapping[str, float],
     arenas: Mapping[str, tuple[ArenaReport, ...]],
+    backends: Sequence[str] = (),
 ) -> Report:
-    """Summarise lowered methods and the image that was emitted for them."""
+    """Summarise lowered methods and the image that was emitted for them; `backends` are those that were chosen."""
     reports = []
     for (name, method), plan in zip(methods.items(), image.plans, strict=True):
         delegates = tuple(
@@ -114,7 +120,28 @@ def make_report(
         name: sum(data_size(datum.data) for datum in content.data) for name, content in image.data_files.items()
     }
     constants = sum(map(data_size, image.constants))
-    return Report(tuple(reports), constants, sum(named.values()), dict(stages), data_files)
+    busy = {delegate.backend for report in reports for delegate in report.delegates}
+    plans = [plan for method in methods.values() for plan in _plans(method.plan)]
+    idle = {name: _why_idle(name, plans) for name in backends if name not in busy}
+    return Report(tuple(reports), constants, sum(named.values()), dict(stages), data_files, idle)
+
+
+def _plans(plan: PartitionPlan) -> Iterator[PartitionPlan]:
+    """The plan of a graph, and those of its control flow."""
+    yield plan
+    for regions in plan.regions.values():
+        for region in regions:
+            yield from _plans(region)
+
+
+def _why_idle(backend: str, plans: Sequence[PartitionPlan]) -> str:
+    """The reason that a backend gave for most nodes, of those that it was asked about."""
+    answers = [of_node[backend] for plan in plans for of_node in plan.verdicts.values() if backend in of_node]
+    if not answers:
+        return "nothing was left for it" if any(plan.taker for plan in plans) else "there is nothing to compute"
+    reasons = Counter(ONLY_TOGETHER if answer.supported else answer.reason for answer in answers)
+    (reason, count), *others = reasons.most_common()
+    return reason if not others else f"{reason} ({count} of {len(answers)} operators)"
 
 
 #: So many values of a peak are written out.

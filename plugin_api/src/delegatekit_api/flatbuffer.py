@@ -327,8 +327,10 @@ class _Reader:
         vtable = position - back
         if vtable < 0 or vtable + 4 > self.size:
             raise self.fail("the table's vtable lies outside the file", where, position)
-        length, extent = struct.unpack_from("<HH", self.view, vtable)
-        if length < 4 or length % 2 or vtable + length > self.size or position + extent > self.size:
+        # Behind the length stands the size of the table, which binds nobody: tables whose fields lie alike share a
+        # vtable, and Builders before flatbuffers 25.12 let tables of different sizes share one.
+        (length,) = struct.unpack_from("<H", self.view, vtable)
+        if length < 4 or length % 2 or vtable + length > self.size:
             raise self.fail("the table's vtable is malformed", where, position)
         self.spend(8, where, position)
         slots, _ = _slots(table)
@@ -338,22 +340,28 @@ class _Reader:
             entry = entries[slot.slot] if slot.slot < len(entries) else 0
             if slot.kind.form == "union":
                 offset = entries[slot.slot + 1] if slot.slot + 1 < len(entries) else 0
-                values[slot.name] = self.union(slot, position, (entry, offset), extent, where, depth)
+                values[slot.name] = self.union(slot, position, (entry, offset), where, depth)
             elif entry:
-                values[slot.name] = self.value(slot, position, entry, extent, where, depth)
+                values[slot.name] = self.value(slot, position, entry, where, depth)
         return table(**values)
 
-    def value(self, slot: _Slot, position: int, entry: int, extent: int, where: str, depth: int) -> Any:
-        kind, place = slot.kind, position + entry
+    def place(self, position: int, entry: int, size: int, where: str) -> int:
+        """Where a field of `size` bytes of the table at `position` lies, checked as flatbuffers' own verifier does."""
+        place = position + entry
+        if entry < 4:
+            raise self.fail("a field lies on its table's head", where, place)
+        if place + size > self.size:
+            raise self.fail("a field lies outside the file", where, place)
+        if place % size:
+            raise self.fail(f"a field of {size} bytes is not aligned", where, place)
+        return place
+
+    def value(self, slot: _Slot, position: int, entry: int, where: str, depth: int) -> Any:
+        kind, where = slot.kind, f"{where}.{slot.name}"
         if kind.form == "scalar":
             size, code = _SCALARS[kind.scalar]
-            if entry < 4 or entry + size > extent:
-                raise self.fail("a field lies outside its table", f"{where}.{slot.name}", place)
-            return struct.unpack_from("<" + code, self.view, place)[0]
-        where = f"{where}.{slot.name}"
-        if entry < 4 or entry + 4 > extent:
-            raise self.fail("a field lies outside its table", where, place)
-        target = self.follow(place, where)
+            return struct.unpack_from("<" + code, self.view, self.place(position, entry, size, where))[0]
+        target = self.follow(self.place(position, entry, 4, where), where)
         if kind.form == "ref":
             return self.table(_members(kind), target, where, depth + 1)
         if kind.form == "tables":
@@ -397,16 +405,12 @@ class _Reader:
         self.spend(4 + int(count) * size, where, position)
         return position + 4, int(count)
 
-    def union(
-        self, slot: _Slot, position: int, entries: tuple[int, int], extent: int, where: str, depth: int
-    ) -> Table | None:
+    def union(self, slot: _Slot, position: int, entries: tuple[int, int], where: str, depth: int) -> Table | None:
         where = f"{where}.{slot.name}"
         entry, offset = entries
         if not entry:
             return None
-        if entry < 4 or entry + 1 > extent or (offset and (offset < 4 or offset + 4 > extent)):
-            raise self.fail("a field lies outside its table", where, position + entry)
-        code = self.view[position + entry]
+        code = self.view[self.place(position, entry, 1, where)]
         members = _members(slot.kind)
         if code == 0:
             return None
@@ -414,5 +418,5 @@ class _Reader:
             raise self.fail(f"union code {code} is unknown (known: 1 to {len(members)})", where, position + entry)
         if not offset:
             raise self.fail("a union has a code but no value", where, position + entry)
-        target = self.follow(position + offset, where)
+        target = self.follow(self.place(position, offset, 4, where), where)
         return self.table(members[code - 1], target, where, depth + 1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from delegatekit_api import LoweringError, OptionError
-from delegatekit_ethosu import blob, tosa
+from delegatekit_ethosu import blob, compiler, tosa
 from delegatekit_ethosu.compiler import compile_program
 from delegatekit_ethosu.options import EthosUOptions
 from delegatekit_ethosu.targets import TARGETS
@@ -28,7 +28,7 @@ from delegatekit_ethosu.vela import vela_version
         ("ethos-u55-256", ["--arena-cache-size=4096"], {"arena_limit": 4096}),
         (
             "ethos-u55-64",
-            ["--disable-cascading", "--disable-buffering", "--tensor-allocator=Greedy", "--cop-format=COP2"],
+            ["--disable-cascading", "--disable-buffering", "--tensor-allocator=LinearAlloc", "--cop-format=COP2"],
             {},
         ),
     ],
@@ -75,6 +75,25 @@ def test_nothing_is_printed(small_program: bytes, capfd: pytest.CaptureFixture[s
     assert capfd.readouterr() == ("", "")
 
 
+def test_what_the_compiler_prints_goes_to_stderr(
+    small_program: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(compiler._SETTINGS["scheduler"], "tensor_allocator", "Unknown")
+    compile_program(small_program)
+    captured = capfd.readouterr()
+    assert captured.out == "" and "Unrecognised allocator value Unknown" in captured.err
+
+
+@pytest.mark.parametrize(
+    "flag", ["--tensor-allocator=LinearAlloc", "--cpu-tensor-alignment=64", "--cop-format=COP2", "--disable-cascading"]
+)
+def test_flags_that_are_allowed_are_known_to_the_compiler(
+    small_program: bytes, flag: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    compile_program(small_program, EthosUOptions.from_mapping({"vela_flags": flag}, backend="ethosu"))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_configuration_of_ones_own_sets_the_clock(small_program: bytes, tmp_path: Path) -> None:
     from delegatekit_ethosu.vela import packaged_configuration
 
@@ -98,7 +117,9 @@ def test_a_system_whose_name_misleads_vela_is_refused(small_program: bytes) -> N
     with pytest.raises(OptionError, match=r"ethos-u55-128: Vela would take Ethos_U65_Embedded for another family's"):
         compile_program(small_program, EthosUOptions(system_config="Ethos_U65_Embedded"))
     options = EthosUOptions(target="ethos-u85-256", system_config="Ethos_U55_Deep_Embedded")
-    with pytest.raises(OptionError, match=r"Ethos_U55_Deep_Embedded for another family's\n.*System_Config.Ethos_U55_"):
+    with pytest.raises(
+        OptionError, match=r"Ethos_U55_Deep_Embedded for another family's\n.*there are Ethos_U65_Emb.*U85_SYS_"
+    ):
         compile_program(small_program, options)
 
 

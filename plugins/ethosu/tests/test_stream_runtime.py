@@ -25,7 +25,7 @@ from delegatekit_ethosu import tosa
 from delegatekit_ethosu.blob import DELEGATE_ID, pack
 from delegatekit_ethosu.compiler import compile_program
 from delegatekit_ethosu.options import EthosUOptions
-from delegatekit_ethosu.runtime import EthosURuntime
+from delegatekit_ethosu.runtime import EthosURuntime, tosa_key
 from delegatekit_ethosu.stream import decompressor
 from delegatekit_ethosu.tosa import DType, Graph, reference
 from delegatekit_ethosu.tosa.reader import read
@@ -39,7 +39,8 @@ _DTYPES = {DType.INT8: "int8", DType.INT16: "int16", DType.INT32: "int32"}
 def payload(program: bytes, target: str = "ethos-u55-128", *, sidecar: bool = False) -> DelegatePayload:
     """A compiled program as a runtime receives it."""
     graph = read(program)
-    named = {"abc.tosa": memoryview(program)} if sidecar else {}
+    key = tosa_key(program)
+    named = {key: memoryview(program)} if sidecar else {}
 
     def as_program(_: object) -> bytes:
         raise AssertionError("the blob is enough")
@@ -47,7 +48,7 @@ def payload(program: bytes, target: str = "ethos-u55-128", *, sidecar: bool = Fa
     return DelegatePayload(
         DELEGATE_ID,
         memoryview(pack(compile_program(program, EthosUOptions(target=target)))),
-        (CompileSpec("target", target.encode()), *([CompileSpec("tosa", b"abc.tosa")] if sidecar else [])),
+        (CompileSpec("target", target.encode()), *([CompileSpec("tosa", key.encode())] if sidecar else [])),
         tuple(TensorSpec(_DTYPES[tensor.dtype], tensor.shape) for tensor in graph.inputs),
         tuple(TensorSpec(_DTYPES[tensor.dtype], tensor.shape) for tensor in graph.outputs),
         named,
@@ -154,7 +155,18 @@ def test_a_named_tosa_program_that_is_missing_is_an_error() -> None:
     program, _ = build("digits")
     loaded = payload(program, "ethos-u85-128", sidecar=True)
     loaded.named_data.clear()  # type: ignore[attr-defined]
-    with pytest.raises(FormatError, match=r"the TOSA program 'abc.tosa' is not in the file"):
+    with pytest.raises(FormatError, match=r"the TOSA program '[0-9a-f]{64}.tosa' is not in the file"):
+        EthosURuntime().init(loaded)
+
+
+def test_a_damaged_tosa_program_is_refused_before_the_model_sees_it() -> None:
+    program, _ = build("digits")
+    loaded = payload(program, "ethos-u85-128", sidecar=True)
+    ((key, data),) = loaded.named_data.items()
+    damaged = bytearray(data)
+    damaged[len(damaged) // 2] ^= 1
+    loaded.named_data[key] = memoryview(bytes(damaged))  # type: ignore[index]
+    with pytest.raises(FormatError, match="the TOSA program is damaged"):
         EthosURuntime().init(loaded)
 
 

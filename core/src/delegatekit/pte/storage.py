@@ -33,6 +33,14 @@ def open_view(source: Source) -> memoryview:
         raise FormatError(f"cannot be read: {error}", where=repr(str(path))) from error
 
 
+def check_place(path: Path) -> None:
+    """Raise FormatError if there cannot be a file of this name, as in a folder that does not exist."""
+    if not path.parent.is_dir():
+        raise FormatError("the folder does not exist", where=str(path), hint=f"create {path.parent} first")
+    if path.is_dir():
+        raise FormatError("is a folder, not a file", where=str(path), hint="choose another name")
+
+
 def write_files(writers: Mapping[Path, Callable[[BinaryIO], None]]) -> None:
     """Write each path with its function: every file whole, or none of them (what was there before stays).
 
@@ -40,10 +48,7 @@ def write_files(writers: Mapping[Path, Callable[[BinaryIO], None]]) -> None:
     half-way, the old files are put back.
     """
     for path in writers:
-        if not path.parent.is_dir():
-            raise FormatError("the folder does not exist", where=str(path), hint=f"create {path.parent} first")
-        if path.is_dir():
-            raise FormatError("is a folder, not a file", where=str(path), hint="choose another name")
+        check_place(path)
     temporary: dict[Path, Path] = {}
     try:
         for path, writer in writers.items():

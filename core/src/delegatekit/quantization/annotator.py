@@ -37,6 +37,7 @@ from .observers import QuickHistogramObserver
 from .patterns import Layer, find_layers
 from .products import products_to_linear
 from .report import LayerReport
+from .state import give_own_state
 
 #: A quantized tensor: a node's value, or an edge (operand, user).
 Point: TypeAlias = Node | tuple[Node, Node]
@@ -83,6 +84,7 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
         numbers_to_tensors(model, numbers)
         if self._compare:
             self.float_module = copied(model)
+            give_own_state(self.float_module)
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:

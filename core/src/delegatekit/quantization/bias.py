@@ -17,6 +17,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from .graph import attribute, constants, set_attribute, short_name
 from .patterns import ROLES, channel_dimension
+from .state import state_kept
 
 #: Inputs that are used, at most: the values of all of them are in memory at the same time.
 MOST_SAMPLES: Final = 64
@@ -31,7 +32,8 @@ def correct_biases(
     """Correct the biases of `quantized` in place.
 
     Both graphs have nodes of the same names; `layers` names them. Layers without a bias are passed over. A bias
-    that becomes integers must still be a float constant behind what quantizes it.
+    that becomes integers must still be a float constant behind what quantizes it. Each sample finds the state of the
+    model at its beginning.
     """
     names = set(layers)
     found = {node: _place(node) for node in quantized.graph.nodes if node.name in names}
@@ -39,7 +41,8 @@ def correct_biases(
     samples = [tuple(values) for values in islice(inputs, MOST_SAMPLES)]
     with torch.no_grad():
         expected = _Means(float_module, {node.name: channel_dimension(node) for node in places}).over(samples)
-        _run_and_correct(quantized, samples, places, expected)
+        with state_kept(quantized):
+            _run_and_correct(quantized, samples, places, expected)
     quantized.recompile()
 
 
@@ -63,13 +66,15 @@ class _Means(Interpreter):
 
     def __init__(self, module: GraphModule, channels: Mapping[str, int]) -> None:
         super().__init__(module)
+        self._graph = module
         self._channels = channels
         self._means: dict[str, torch.Tensor] = {}
 
     def over(self, samples: Sequence[tuple[Any, ...]]) -> dict[str, torch.Tensor]:
         """Layer -> (C,)."""
         for values in samples:
-            self.run(*values)
+            with state_kept(self._graph):
+                self.run(*values)
         return {name: total / len(samples) for name, total in self._means.items()}
 
     def run_node(self, n: Node) -> Any:

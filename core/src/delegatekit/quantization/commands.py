@@ -39,6 +39,8 @@ def _scheme(scheme: QuantizationScheme) -> dict[str, Any]:
             "output": _text(rule.output),
             "shares": rule.shares,
             "follows": rule.follows,
+            "conditions": len(rule.when),
+            "refused": _refusal(rule),
         }
         for rule in scheme.rules
     ]
@@ -50,29 +52,79 @@ def _text(given: Any) -> str | None:
 
 
 def schemes_text(found: Mapping[str, Sequence[QuantizationScheme]]) -> str:
-    """The schemes as people read them: a paragraph for each, a line for each rule."""
+    """The schemes as people read them: a paragraph for each, in which each operator stands once."""
     lines = []
     for backend, schemes in found.items():
         for scheme in schemes:
             training = ", offers training" if scheme.qat else ""
-            lines += ["", f"{backend}: {scheme.name} ({scheme.kind}{training})", f"  {scheme.summary}"]
-            lines += [f"  * {_rule(rule)}" for rule in scheme.rules] or ["  * the plugin's own quantizer"]
+            lines += ["", f"{backend}: {scheme.name} ({scheme.kind}{training})", f"  {scheme.summary}".rstrip()]
+            lines += [f"  * {line}" for line in _lines(scheme)] or ["  * the plugin's own quantizer"]
+            if any(rule.when and _refusal(rule) is None for rule in scheme.rules):
+                lines.append(
+                    "  within limits of shapes and arguments: the report of `quantize` tells what is outside them"
+                )
     return "\n".join(lines[1:])
 
 
-def _rule(rule: QuantizationRule) -> str:
-    names = [_short(name) for name in rule.operators]
+def _lines(scheme: QuantizationScheme) -> list[str]:
+    """Operators with the same rules, and what these say; at the end what is refused in any case, with its reason."""
+    rules: dict[str, list[QuantizationRule]] = {}
+    for rule in scheme.rules:
+        for name in rule.operators:
+            rules.setdefault(name, []).append(rule)
+    taken: dict[tuple[str, ...], list[str]] = {}
+    refused: dict[str, list[str]] = {}
+    for name, of_name in rules.items():
+        possible = [rule for rule in of_name if _refusal(rule) is None]
+        if possible:
+            fused = dict.fromkeys(_short(other) for rule in possible for other in rule.fused)
+            key = ", ".join(fused), *dict.fromkeys(map(_how, possible))
+            taken.setdefault(key, []).append(name)
+        else:
+            refused.setdefault(_refusal(of_name[-1]) or "", []).append(name)
+    return [
+        *(
+            f"{_operators(names)}{f' (+ {fused})' if fused else ''}: {', or '.join(how)}"
+            for (fused, *how), names in taken.items()
+        ),
+        *(f"in float: {_operators(names)}: {reason}" for reason, names in refused.items()),
+    ]
+
+
+def _operators(operators: Sequence[str]) -> str:
+    names = list(dict.fromkeys(map(_short, operators)))
     moving = [name for name in names if name in MOVING_OPERATORS]
     if len(moving) > 3:
         names = [name for name in names if name not in moving] + ["what only moves values"]
-    text = ", ".join(names)
-    if rule.fused:
-        text += f" (+ {', '.join(_short(name) for name in rule.fused)})"
+    return ", ".join(names)
+
+
+def _how(rule: QuantizationRule) -> str:
     if rule.shares:
-        return f"{text}: as its quantized input"
+        return "as its quantized input"
     parts = (("input", rule.input), ("weight", rule.weight), ("bias", rule.bias), ("output", rule.output))
-    text += ": " + "; ".join(f"{name} {given}" for name, given in parts if given is not None)
+    text = "; ".join(f"{name} {given}" for name, given in parts if given is not None)
     return text + ("; only behind what is quantized" if rule.follows else "")
+
+
+class _Unseen:
+    """In place of a node, for conditions that do not look at it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise LookupError(name)
+
+
+def _refusal(rule: QuantizationRule) -> str | None:
+    """Why the rule refuses whatever it is asked about; None for others."""
+    node: Any = _Unseen()
+    for condition in rule.when:
+        try:
+            reason = condition(node)
+        except Exception:  # it looks at the node: LookupError, or what it makes of that
+            continue
+        if reason is not None:
+            return str(reason)
+    return None
 
 
 def _short(name: str) -> str:
@@ -91,8 +143,10 @@ def quantize_model(
     import torch
 
     from ..exporting import exported_programs
+    from ..pte.storage import check_place, write_files
     from . import quantize
 
+    check_place(output)  # before the work, not behind it
     program, given, dynamic_shapes = model["model"], model.get("inputs"), model.get("dynamic_shapes")
     if isinstance(program, dict):
         raise QuantizationError(f"the model has {len(program)} methods", hint="quantize each method alone")
@@ -106,7 +160,7 @@ def quantize_model(
     if isinstance(program, torch.export.ExportedProgram):
         dynamic_shapes = _shapes(program)
     exported = exported_programs(quantized, example, None, dynamic_shapes, nullcontext())["forward"]
-    torch.export.save(exported, output)
+    write_files({output: lambda file: torch.export.save(exported, file)})
     report: QuantizationReport = quantized.quantization
     return report
 

@@ -26,6 +26,7 @@ from .products import products_to_linear
 from .report import LayerReport, QuantizationReport
 from .schemes import choose_scheme
 from .sensitivity import measure as measure_layers
+from .state import give_own_state, state_kept
 
 
 def quantize(
@@ -100,9 +101,10 @@ class _Order:
         return self.measured or self.correct_bias
 
     def module(self) -> GraphModule:
-        """The program as a module of its own to change."""
+        """The program as a module of its own to change, with the state of the model at its beginning."""
         module = self.program.module(check_guards=False)
         assert isinstance(module, GraphModule)
+        give_own_state(module)
         return module
 
 
@@ -216,7 +218,7 @@ def _static(order: _Order) -> Any:
     prepared = pt2e.prepare_pt2e(order.module(), quantizer)
     order.kept.check()
     report = make_report()
-    with torch.no_grad():
+    with torch.no_grad(), state_kept(prepared):
         for index, inputs in enumerate(order.data):
             try:
                 prepared(*inputs)
@@ -246,7 +248,10 @@ def _weights(order: _Order) -> Any:
     torchao.fold_batch_norms(captured)
     normalise(captured)
     products_to_linear(captured, order.scheme, order.kept)
-    original = copied(captured) if order.compares else captured
+    original = captured
+    if order.compares:
+        original = copied(captured)
+        give_own_state(original)
     result, layers = quantize_weights(captured, order.scheme, order.kept)
     order.kept.check()
     if order.correct_bias:

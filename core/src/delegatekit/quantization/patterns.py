@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -137,17 +138,22 @@ class _Finder:
             return "it writes into its operand"
         if any(isinstance(value, Node) for value in node.kwargs.values()):
             return "it has tensors as keyword arguments"
-        # Rules in the order of the scheme; the reason of the first is told.
-        reasons = []
+        # Rules in the order of the scheme; the reason of the one that came nearest is told, among such of the last.
+        nearest, told = math.inf, ""
         for rule in sorted(rules, key=self._scheme.rules.index):
-            found = self._match(node, rule)
-            if not isinstance(found, str):
-                return found
-            reasons.append(found)
-        return reasons[0]
+            reason, left = self._obstacle(node, rule)
+            if reason is None:
+                found = self._match(node, rule)
+                if not isinstance(found, str):
+                    return found
+                reason = found
+            if left <= nearest:
+                nearest, told = left, reason
+        return told
 
-    def _match(self, node: Node, rule: QuantizationRule) -> Layer | str:
-        for condition in rule.when:
+    def _obstacle(self, node: Node, rule: QuantizationRule) -> tuple[str | None, int]:
+        """What the first condition of the rule that does not hold says, and how many there are from it on."""
+        for index, condition in enumerate(rule.when):
             try:
                 reason = condition(node)
             except Exception as error:
@@ -156,7 +162,10 @@ class _Finder:
                     where=f"scheme {self._scheme.name}, {node.format_node()}",
                 ) from error
             if reason is not None:
-                return reason
+                return reason, len(rule.when) - index
+        return None, 0
+
+    def _match(self, node: Node, rule: QuantizationRule) -> Layer | str:
         if rule.shares:
             return self._moving(node, rule)
         roles = ROLES.get(short_name(node))

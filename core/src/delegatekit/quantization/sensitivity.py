@@ -10,8 +10,10 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils._pytree import tree_leaves
 
+from .graph import copied
 from .ratio import SignalToNoise
 from .report import QuantizationReport
+from .state import give_own_state, state_kept
 
 
 def measure(
@@ -20,19 +22,21 @@ def measure(
     """The report with its ratios in dB.
 
     Both graphs have nodes of the same names. `sqnr` compares the values of a whole run, `own_sqnr` those of a run in
-    which each layer gets the float graph's values.
+    which each layer gets the float graph's values. Each of the three runs has a state of its own, from input to input.
     """
     names = {layer.node for layer in report.layers}
     whole = {name: SignalToNoise() for name in names}
     own = {name: SignalToNoise() for name in names}
     total = SignalToNoise()
-    with torch.no_grad():
+    forced = copied(quantized)
+    give_own_state(forced)
+    with torch.no_grad(), state_kept(float_module), state_kept(quantized):
         for values in inputs:
             recorder = _Recorder(float_module, names)
             expected = recorder.run(*values)
             comparer = _Comparer(quantized, recorder.values, whole)
             actual = comparer.run(*values)
-            _Forced(quantized, recorder.values, own).run(*values)
+            _Forced(forced, recorder.values, own).run(*values)
             for first, second in zip(tree_leaves(expected), tree_leaves(actual), strict=True):
                 total.add(first, second)
     layers = tuple(

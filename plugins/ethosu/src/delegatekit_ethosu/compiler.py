@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delegatekit_api import LoweringError, OptionError
+from delegatekit_api import LoweringError
 
 from . import vela
 from .options import VELA_FLAGS, EthosUOptions
 from .performance import Performance, collect
+from .printing import quiet
+from .system import system_text
 from .targets import TARGETS, Configuration, Target, load_configuration
 
 
@@ -44,7 +46,6 @@ class Compiled:
     vela_version: str
 
 
-_NARROW_SYSTEM: Final = "Ethos_U55"
 #: The regions that ExecuTorch's Ethos-U runtime gives to a program.
 _READ_ONLY, _SCRATCH, _FAST_SCRATCH = 0, 1, 2
 #: What Vela's command line passes where nothing else is asked for.
@@ -58,7 +59,7 @@ _SETTINGS: Final = {
 def compile_program(tosa: bytes, options: EthosUOptions = EthosUOptions()) -> Compiled:  # noqa: B008
     """Compile a TOSA file; the same file, options and version of Vela give the same bytes.
 
-    Raises PluginError without Vela, OptionError for a configuration that does not exist, and LoweringError for a
+    Raises PluginError without Vela, OptionError for a configuration that does not exist or fit, and LoweringError for a
     program that Vela does not take or would leave parts of to the CPU.
     """
     target = TARGETS[options.target]
@@ -67,14 +68,11 @@ def compile_program(tosa: bytes, options: EthosUOptions = EthosUOptions()) -> Co
     memory_mode = options.memory_mode or target.memory_mode
     where = f"Vela {vela.vela_version()}, {target.name}"
     try:
-        model = vela.compiler().compile(
-            target.architecture,
-            tosa,
-            "TOSA",
-            system_text(target, system_config, memory_mode, configuration),
-            options=settings_text(target, memory_mode, configuration, options),
-            verbose=False,
-        )
+        compiler = vela.compiler()
+        system = system_text(target, system_config, memory_mode, configuration)
+        settings = settings_text(target, memory_mode, configuration, options)
+        with quiet():
+            model = compiler.compile(target.architecture, tosa, "TOSA", system, options=settings, verbose=False)
     except (RuntimeError, ValueError) as error:
         hint = "the backend should not have taken these operators: please report it, and leave them out"
         raise LoweringError(str(error).strip(), where=where, hint=hint) from error
@@ -90,20 +88,6 @@ def compile_program(tosa: bytes, options: EthosUOptions = EthosUOptions()) -> Co
         performance=performance,
         vela_version=vela.vela_version(),
     )
-
-
-def system_text(target: Target, system_config: str, memory_mode: str, configuration: Configuration) -> str:
-    """What the compiler is told about accelerator and system. Raises OptionError for names that do not exist."""
-    configuration.clock(system_config)
-    configuration.arena_limit(memory_mode)
-    # The compiler knows by the name how wide the ports are: with another, its estimates are twice as good or bad.
-    if system_config.startswith(_NARROW_SYSTEM) != (target.family == "u55"):
-        hint = f"call its section [System_Config.{_NARROW_SYSTEM}_...] for an Ethos-U55, otherwise for another family"
-        raise OptionError(f"Vela would take {system_config} for another family's", where=target.name, hint=hint)
-    return (
-        f"[architecture]\nmacs={target.macs // target.cores}\ncores={target.cores}\n"
-        f"[vela]\nsystem_config_name={system_config}\nmemory_mode_name={memory_mode}\n"
-    ) + configuration.text
 
 
 def settings_text(target: Target, memory_mode: str, configuration: Configuration, options: EthosUOptions) -> str:

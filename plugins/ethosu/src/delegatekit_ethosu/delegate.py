@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from delegatekit_api import CompileSpec, LoweringError, NamedData, PreprocessResult, ProgramView
 
 from . import tosa
@@ -11,7 +9,7 @@ from .blob import pack
 from .compiler import compile_program
 from .lowering import build_graph
 from .options import EthosUOptions
-from .runtime import TOSA_SPEC
+from .runtime import TOSA_SPEC, tosa_key
 from .targets import TARGETS
 from .verification import check_commands, check_numbers
 
@@ -48,7 +46,7 @@ def make_delegate(view: ProgramView, options: EthosUOptions) -> PreprocessResult
     ]
     sidecar: tuple[NamedData, ...] = ()
     if options.keep_tosa:
-        key = f"{hashlib.sha256(program).hexdigest()}.tosa"
+        key = tosa_key(program)
         specs.append(CompileSpec(TOSA_SPEC, key.encode()))
         sidecar = (NamedData(key, program),)
     return PreprocessResult(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from delegatekit_api import BackendOptions, option
@@ -24,6 +25,31 @@ VELA_FLAGS: dict[str, tuple[str, str, str | None]] = {
 }
 
 
+def _one_of(*choices: str) -> Callable[[str], str | None]:
+    return lambda value: None if value in choices else f"is not {' or '.join(choices)}"
+
+
+def _alignment(value: str) -> str | None:
+    size = int(value) if value.isdecimal() else 0
+    return None if size >= 16 and size & (size - 1) == 0 else "is not a power of two from 16 on"
+
+
+def _exponent_range(value: str) -> str | None:
+    try:
+        return None if 0 < float(value) < 65535 else "is not between 0 and 65535"
+    except ValueError:
+        return "is not a number"
+
+
+#: Flags with a value -> what is wrong with a value, or None. The compiler itself ignores what it does not know.
+_VALUES: dict[str, Callable[[str], str | None]] = {
+    "--tensor-allocator": _one_of("HillClimb", "LinearAlloc"),
+    "--cpu-tensor-alignment": _alignment,
+    "--cop-format": _one_of("COP1", "COP2"),
+    "--experimental-softmax-int16-neg-exp-range": _exponent_range,
+}
+
+
 def _check_flags(flags: tuple[str, ...]) -> str | None:
     for flag in flags:
         name, _, value = flag.partition("=")
@@ -32,6 +58,9 @@ def _check_flags(flags: tuple[str, ...]) -> str | None:
             return f"{name} is not among {', '.join(VELA_FLAGS)}"
         if (known[2] is None) != bool(value) or "\n" in flag:
             return f"{name} needs a value ({name}=...)" if known[2] is None else f"{name} takes no value"
+        wrong = _VALUES[name](value) if value else None
+        if wrong is not None:
+            return f"{flag} {wrong}"
     return None
 
 
@@ -71,7 +100,7 @@ class EthosUOptions(BackendOptions):
     )
     vela_flags: tuple[str, ...] = option(
         (),
-        help="Further flags of Vela's command line, such as --disable-cascading or --tensor-allocator=Greedy.",
+        help="Further flags of Vela's command line, such as --disable-cascading or --tensor-allocator=LinearAlloc.",
         check=_check_flags,
     )
     leave_out: frozenset[str] = option(

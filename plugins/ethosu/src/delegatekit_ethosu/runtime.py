@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -125,15 +126,26 @@ def _by_reference(program: bytes) -> _Run:
 
 
 def _sidecar(payload: DelegatePayload) -> bytes | None:
-    """The TOSA program that travels in the file. Raises FormatError if it is named but missing."""
+    """The TOSA program that travels in the file. Raises FormatError if it is named, but missing or damaged.
+
+    The reference model would end the process over some damaged programs.
+    """
     for spec in payload.compile_specs:
         if spec.key == TOSA_SPEC:
             key = spec.value.decode("ascii", errors="replace")
             data = payload.named_data.get(key)
             if data is None:
                 raise FormatError(f"the TOSA program {key!r} is not in the file", where=DELEGATE_ID)
-            return bytes(data)
+            program = bytes(data)
+            if tosa_key(program) != key:
+                raise FormatError("the TOSA program is damaged: its sum is not its name", where=DELEGATE_ID)
+            return program
     return None
+
+
+def tosa_key(program: bytes) -> str:
+    """The key of a TOSA program in the file: its sha256."""
+    return f"{hashlib.sha256(program).hexdigest()}.tosa"
 
 
 def _match(name: str, tensors: Sequence[torch.Tensor], specs: Sequence[TensorSpec]) -> None:

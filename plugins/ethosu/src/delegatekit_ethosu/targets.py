@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -74,8 +75,9 @@ class Configuration:
     """A file of Vela's with its system configurations and memory modes."""
 
     path: str
-    text: str
-    #: Name -> clock of the accelerator in Hz.
+    #: Section -> key in lower case -> value, with what the section inherits.
+    sections: Mapping[str, Mapping[str, str]]
+    #: Name -> clock of the accelerator in Hz; 0 where the file gives none.
     clocks: dict[str, float]
     #: Name -> limit of the arena, or of the cache in front of it, in bytes; None where the file gives none.
     arena_limits: dict[str, int | None]
@@ -110,7 +112,9 @@ def load_configuration(path: str | None = None) -> Configuration:
     return _parse(str(found), text)
 
 
-_SYSTEM, _MEMORY = "System_Config.", "Memory_Mode."
+#: What the names of sections begin with.
+SYSTEM: Final = "System_Config."
+MEMORY: Final = "Memory_Mode."
 
 
 @lru_cache(maxsize=8)
@@ -124,29 +128,41 @@ def _parse(path: str, text: str) -> Configuration:
         raise OptionError(f"is not of the form of an .ini file: {error}", where=where) from error
     clocks: dict[str, float] = {}
     limits: dict[str, int | None] = {}
+    sections: dict[str, dict[str, str]] = {}
     for section in parser.sections():
+        if not section.startswith((SYSTEM, MEMORY)):
+            continue
         try:
-            if section.startswith(_SYSTEM):
-                clocks[section.removeprefix(_SYSTEM)] = float(_value(parser, section, "core_clock") or 1)
-            elif section.startswith(_MEMORY):
-                limit = _value(parser, section, "arena_cache_size")
-                limits[section.removeprefix(_MEMORY)] = None if limit is None else int(limit)
+            values = sections[section] = _inherited(parser, section)
+            if section.startswith(SYSTEM):
+                clocks[section.removeprefix(SYSTEM)] = _number(float, values, "core_clock") or 0.0
+            else:
+                limits[section.removeprefix(MEMORY)] = _number(int, values, "arena_cache_size")
         except ValueError as error:
             raise OptionError(str(error), where=f"{where}, section {section}") from error
-    return Configuration(path, text, clocks, limits)
+    return Configuration(path, sections, clocks, limits)
 
 
-def _value(parser: configparser.ConfigParser, section: str, key: str) -> str | None:
-    """The value of a key in a section, or in those that it inherits from."""
+def _number(kind: Callable[[str], _Found], values: Mapping[str, str], key: str) -> _Found | None:
+    """The number of a key, or None without it. Raises ValueError with the key and the reason."""
+    try:
+        return kind(values[key]) if key in values else None
+    except ValueError as error:
+        raise ValueError(f"{key}={values[key]}: {error}") from error
+
+
+def _inherited(parser: configparser.ConfigParser, section: str) -> dict[str, str]:
+    """What a section says, and those that it inherits from where it says nothing. Raises ValueError with the reason."""
+    found: dict[str, str] = {}
     seen = set()
-    while section not in seen:
-        seen.add(section)
-        if not parser.has_section(section):
-            raise ValueError(f"inherits from {section}, which does not exist")
-        if parser.has_option(section, key):
-            return parser.get(section, key)
-        parent = parser.get(section, "inherit", fallback=None)
-        if parent is None:
-            return None
-        section = parent
-    raise ValueError("inherits from itself")
+    name: str | None = section
+    while name is not None:
+        if name in seen:
+            raise ValueError("inherits from itself")
+        seen.add(name)
+        if not parser.has_section(name):
+            raise ValueError(f"inherits from {name}, which does not exist")
+        values = dict(parser.items(name))
+        name = values.pop("inherit", None)
+        found = values | found
+    return found

@@ -1,0 +1,41 @@
+"""What Arm's libraries print on file descriptor 1 goes to stderr: on stdout a program may write JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+
+#: The descriptor belongs to the whole process: one call at a time.
+_LOCK = threading.Lock()
+
+
+@contextlib.contextmanager
+def quiet(*unwanted: str) -> Iterator[None]:
+    """Keeps what is printed inside out of stdout: lines go to stderr, but for those that begin with `unwanted`."""
+    with _LOCK, tempfile.TemporaryFile() as printed:
+        _flush()
+        kept = os.dup(1)
+        try:
+            os.dup2(printed.fileno(), 1)
+            yield
+        finally:
+            _flush()
+            os.dup2(kept, 1)
+            os.close(kept)
+            printed.seek(0)
+            for line in printed.read().decode(errors="replace").splitlines():
+                if not line.startswith(unwanted):
+                    print(line, file=sys.stderr)
+
+
+def _flush() -> None:
+    """Write out what Python and the C library still hold back."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).fflush(None)
