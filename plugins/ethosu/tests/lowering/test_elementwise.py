@@ -89,6 +89,40 @@ def test_constants_are_operands(agrees: Any) -> None:
     agrees(Affine(), torch.randn(X))
 
 
+CONSTANT_DIVISORS = {
+    "of one sign": [0.2, 0.2, 0.3],
+    "of both signs": [-0.5, 0.25, 2.0],
+    "far apart": [1.0, 30.0, 0.5],
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT_DIVISORS)
+def test_divisors_may_be_constants(name: str, agrees: Any) -> None:
+    class Divided(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("divisors", torch.tensor(CONSTANT_DIVISORS[name]).view(1, 3, 1, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x / self.divisors
+
+    agrees(Divided(), torch.randn(1, 3, 6, 7))
+    agrees(Divided(), torch.rand(1, 3, 6, 7))
+
+
+def test_images_are_normalized_by_constants(agrees: Any) -> None:
+    class Normalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1))
+            self.register_buffer("deviation", torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x / 255 - self.mean) / self.deviation
+
+    agrees(Normalized(), torch.rand(1, 3, 8, 8) * 255, share=0.03)
+
+
 def test_functions_in_a_row_that_nobody_quantized_are_one_table() -> None:
     import torch.ao.quantization.fx._decomposed  # registers the operators
 
