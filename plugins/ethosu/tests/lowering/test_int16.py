@@ -92,6 +92,11 @@ SMOOTH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     **{name: getattr(torch, name) for name in ("sigmoid", "tanh", "exp", "expm1", "erf", "atan", "asinh")},
     **{name: getattr(functional, name) for name in ("silu", "gelu", "mish", "softplus", "logsigmoid")},
     **{name: getattr(functional, name) for name in ("elu", "celu", "selu")},
+    "exponential of negative numbers": lambda x: torch.exp(-x.abs()),
+    "exponential of negative numbers, less 1": lambda x: torch.expm1(-3 * x.abs()),
+    "tangens of large numbers": lambda x: torch.tanh(1e3 * x),
+    "tangens of huge numbers": lambda x: torch.tanh(1e9 * x),
+    "sigmoid of nothing": lambda x: torch.sigmoid(1e-7 * x),
     "behind moves": lambda x: (x + x).flatten(2).transpose(1, 2).tanh(),
 }
 
