@@ -11,7 +11,7 @@ import torch
 from delegatekit_api import argument
 
 from ..layout import CHANNELS_LAST, ROWS_OF_CHANNELS, Value
-from ..limits import MAX_AXIS, MAX_STRIDE, trailing_pads
+from ..limits import KERNEL, MAX_AXIS, MAX_STRIDE, trailing_pads
 from ..tosa import Concat, Conv2d, DepthwiseConv2d, DType, Operator, Pad, Tensor, TransposeConv2d
 from ..tosa.types import Array
 from .context import Builder, Emitter, Lowering, Result, Scale
@@ -372,6 +372,11 @@ def _transposed(
         size - (length - 1) * step - window + pad
         for size, length, step, window, pad in zip(sizes, x.shape[1:3], stride, kernel, padding, strict=True)
     ]
+    # Vela (5.1) puts rows behind the kernel's reach in the wrong places of a larger tensor: zeros make it reach them.
+    longer = [max(0, end) if window < KERNEL[0] else 0 for end, window in zip(last, kernel, strict=True)]
+    weight = np.pad(weight, ((0, 0), (0, 0), (0, longer[0]), (0, longer[1])))
+    kernel = list(weight.shape[2:])
+    last = [end - more for end, more in zip(last, longer, strict=True)]
     start = [pad + cut for pad, cut in zip(padding, first, strict=True)]
     room = [
         size + at + max(0, 1 - window - end) for size, at, window, end in zip(sizes, start, kernel, last, strict=True)
