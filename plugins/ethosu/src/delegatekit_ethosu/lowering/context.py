@@ -226,12 +226,16 @@ class Builder:
         return self.clamped(made, result)
 
     def clamped(self, tensor: Tensor, result: Result) -> Tensor:
-        """Within the bounds of a result, where saturation does not do it."""
+        """Within the bounds of a result, where saturation does not do it.
+
+        It is done before what only moves the values: Vela (5.1) joins a clamp to the operation in front of these, in
+        the wrong shape.
+        """
         lowest, highest = INTEGER_RANGES[result.scale.dtype]
         low, high = max(result.low, lowest), min(result.high, highest)
         if (low, high) == (lowest, highest):
             return tensor
-        return self.emit(Clamp(low, high), (tensor,), tensor.shape, tensor.dtype)
+        return self.before_moves(tensor, lambda x: self.emit(Clamp(low, high), (x,), x.shape, x.dtype))
 
     def requantized(self, tensor: Tensor, before: Scale, result: Result) -> Tensor:
         """The same numbers as the integers of a result; the tensor itself if these are the same."""
