@@ -149,3 +149,23 @@ def test_tables_behind_transposes_have_a_place_on_small_accelerators(target: str
     # Vela 5.1 puts them behind the end of the internal memory: see `Builder.tabled`.
     model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.Flatten(2), nn.Tanh())
     agrees(model, torch.randn(1, 3, 6, 5), targets=[target])
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("unit", [1.0, 1 / 220])
+def test_what_saturates_before_it_is_scaled_does_so(unit: float, moved: bool, whole_program: Any) -> None:
+    import torch.ao.quantization.fx._decomposed  # registers the operators
+
+    def stored(x: torch.Tensor, scale: float) -> torch.Tensor:
+        q = torch.ops.quantized_decomposed
+        kind = (-128, 127, torch.int8) if unit == 1 else (-32768, 32767, torch.int16)
+        return q.dequantize_per_tensor(q.quantize_per_tensor(x, scale * unit, 0, *kind), scale * unit, 0, *kind)
+
+    class Sums(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sums = stored(stored(x, 0.03).sum(0), 0.03)
+            return stored(sums.T.reshape(1, 2, 3, 3) if moved else sums, 0.05)
+
+    delegated = whole_program(Sums(), torch.randn(5, 9, 2))
+    (got,), (want,) = delegated.run(), delegated.eager()
+    assert float(((got - want) / (0.05 * unit)).abs().max()) < 1.01

@@ -128,6 +128,8 @@ class Builder:
             inputs = [self._copied(item) if self._is_sliced(item) else item for item in inputs]
         elif isinstance(operator, Pad | Concat):
             inputs = [self._copied(item) if self._is_product(item) else item for item in inputs]
+        elif isinstance(operator, Rescale) and self._is_saturated(inputs[0]):
+            inputs = [self._copied(inputs[0]), *inputs[1:]]
         made = self.graph.add(operator, inputs, shape, dtype, f"{self.name}.{name}" if name else self.name)
         self._producers[made.name] = self.graph.operations[-1]
         if self.origin:
@@ -147,10 +149,21 @@ class Builder:
             made = self.producer(made.inputs[0])
         return made is not None and isinstance(made.operator, Matmul)
 
-    def _copied(self, part: Tensor) -> Tensor:
-        """A slice as a tensor of its own, by an operation that changes nothing.
+    def _is_saturated(self, tensor: Tensor) -> bool:
+        """Whether it was only cut off to fewer bits: Vela (5.1) joins what scales it then to what made it."""
+        made = self.producer(tensor)
+        while made is not None and isinstance(made.operator, Reshape | Transpose):
+            made = self.producer(made.inputs[0])
+        if made is None or not isinstance(made.operator, Rescale) or made.inputs[0].dtype <= made.output.dtype:
+            return False
+        multiplier, shift = (item.data for item in made.inputs[1:3])
+        assert multiplier is not None and shift is not None
+        return bool((multiplier == 1 << shift.astype(np.int64)).all())
 
-        Vela (5.1) reads slices where they lie; in another shape, some of them in the wrong places.
+    def _copied(self, part: Tensor) -> Tensor:
+        """A tensor of its own, made by an operation that changes nothing.
+
+        Vela (5.1) reads slices, above all, where they lie; in another shape, some of them in the wrong places.
         """
         if part.dtype in (DType.INT8, DType.INT16):
             return self.emit(Clamp(*INTEGER_RANGES[part.dtype]), (part,), part.shape, part.dtype, "part")
