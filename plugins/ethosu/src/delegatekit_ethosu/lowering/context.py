@@ -13,7 +13,7 @@ from delegatekit_api import LoweringError, ProgramView, describe_node, operator_
 from delegatekit_api.quantization import DEQUANTIZE, Quantization, quantization_of
 
 from ..layout import Value, blocks, composed, merged, moves_elements
-from ..limits import COMMON_RANK
+from ..limits import COMMON_RANK, MAX_DILATION
 from ..tosa import (
     Add,
     AvgPool2d,
@@ -371,10 +371,13 @@ class Builder:
 def _is_misread(operator: Operator, x: Tensor) -> bool:
     """Whether Vela (5.1) reads a slice, which it does not copy, in the wrong places.
 
-    It forgets the padding in front of several samples, and of transposed convolutions, which pad by themselves; and it
-    reduces and multiplies in another shape. A clamp in between that changes nothing keeps it from that.
+    It forgets the padding in front of several samples, and of transposed convolutions, which pad by themselves; it
+    reduces and multiplies in another shape; and it takes the wrong pixels where it cuts a convolution into those that
+    a larger dilation leaves side by side. A clamp in between that changes nothing keeps it from that.
     """
     if isinstance(operator, TransposeConv2d | Matmul | ReduceMax | ReduceSum):
+        return True
+    if isinstance(operator, Conv2d | DepthwiseConv2d) and max(operator.dilation) > MAX_DILATION:
         return True
     padded = isinstance(operator, Conv2d | DepthwiseConv2d | MaxPool2d | AvgPool2d) and any(operator.pad)
     return padded and x.shape[0] > 1
