@@ -123,6 +123,12 @@ def test_images_are_normalized_by_constants(agrees: Any) -> None:
     agrees(Normalized(), torch.rand(1, 3, 8, 8) * 255, share=0.03)
 
 
+@pytest.mark.parametrize("scheme", ["int8", "int16"])
+def test_bounds_the_wrong_way_round_give_the_upper_one(scheme: str, agrees: Any) -> None:
+    agrees(lambda x: x.clamp(1.0, -1.0), torch.randn(4, 5), scheme=scheme)
+    agrees(lambda x: (x + x.flip(1)).clamp(0.5, -0.5), torch.randn(4, 5), scheme=scheme)
+
+
 def test_functions_in_a_row_that_nobody_quantized_are_one_table() -> None:
     import torch.ao.quantization.fx._decomposed  # registers the operators
 

@@ -206,9 +206,12 @@ def looked_up(b: Lowering, tensor: Tensor, values: Array, name: str) -> Tensor:
 
 
 def clamp_bounds(node: Node, scale: Scale) -> tuple[int, int]:
-    """The integers that a clamp's bounds become: rounding keeps order, so that integers can be clamped instead."""
+    """The integers that a clamp's bounds become: rounding keeps order, so that integers can be clamped instead.
+
+    Where the lower bound is above the upper one, PyTorch gives the upper one.
+    """
     low, high = _bounds(node)
-    bounds = torch.tensor([low, high], dtype=torch.float32)
+    bounds = torch.tensor([min(low, high), high], dtype=torch.float32)
     rounded = torch.clamp(torch.round(bounds * (1.0 / scale.scale)) + scale.zero_point, *INTEGER_RANGES[scale.dtype])
     return int(rounded[0]), int(rounded[1])
 
