@@ -16,6 +16,7 @@ MAX_RANK: Final = 6
 #: Elements along one axis of a feature map.
 MAX_AXIS: Final = 1 << 16
 MAX_STRIDE: Final = 3
+MAX_DILATION: Final = 2
 #: Height, and elements, of a convolution's kernel and of a pooling's window.
 KERNEL: Final = (64, 4096)
 WINDOW: Final = (256, 1 << 16)

@@ -89,6 +89,46 @@ def test_constants_are_operands(agrees: Any) -> None:
     agrees(Affine(), torch.randn(X))
 
 
+CONSTANT_DIVISORS = {
+    "of one sign": [0.2, 0.2, 0.3],
+    "of both signs": [-0.5, 0.25, 2.0],
+    "far apart": [1.0, 30.0, 0.5],
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT_DIVISORS)
+def test_divisors_may_be_constants(name: str, agrees: Any) -> None:
+    class Divided(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("divisors", torch.tensor(CONSTANT_DIVISORS[name]).view(1, 3, 1, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x / self.divisors
+
+    agrees(Divided(), torch.randn(1, 3, 6, 7))
+    agrees(Divided(), torch.rand(1, 3, 6, 7))
+
+
+def test_images_are_normalized_by_constants(agrees: Any) -> None:
+    class Normalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1))
+            self.register_buffer("deviation", torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x / 255 - self.mean) / self.deviation
+
+    agrees(Normalized(), torch.rand(1, 3, 8, 8) * 255, share=0.03)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int16"])
+def test_bounds_the_wrong_way_round_give_the_upper_one(scheme: str, agrees: Any) -> None:
+    agrees(lambda x: x.clamp(1.0, -1.0), torch.randn(4, 5), scheme=scheme)
+    agrees(lambda x: (x + x.flip(1)).clamp(0.5, -0.5), torch.randn(4, 5), scheme=scheme)
+
+
 def test_functions_in_a_row_that_nobody_quantized_are_one_table() -> None:
     import torch.ao.quantization.fx._decomposed  # registers the operators
 
@@ -115,3 +155,23 @@ def test_tables_behind_transposes_have_a_place_on_small_accelerators(target: str
     # Vela 5.1 puts them behind the end of the internal memory: see `Builder.tabled`.
     model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.Flatten(2), nn.Tanh())
     agrees(model, torch.randn(1, 3, 6, 5), targets=[target])
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("unit", [1.0, 1 / 220])
+def test_what_saturates_before_it_is_scaled_does_so(unit: float, moved: bool, whole_program: Any) -> None:
+    import torch.ao.quantization.fx._decomposed  # registers the operators
+
+    def stored(x: torch.Tensor, scale: float) -> torch.Tensor:
+        q = torch.ops.quantized_decomposed
+        kind = (-128, 127, torch.int8) if unit == 1 else (-32768, 32767, torch.int16)
+        return q.dequantize_per_tensor(q.quantize_per_tensor(x, scale * unit, 0, *kind), scale * unit, 0, *kind)
+
+    class Sums(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sums = stored(stored(x, 0.03).sum(0), 0.03)
+            return stored(sums.T.reshape(1, 2, 3, 3) if moved else sums, 0.05)
+
+    delegated = whole_program(Sums(), torch.randn(5, 9, 2))
+    (got,), (want,) = delegated.run(), delegated.eager()
+    assert float(((got - want) / (0.05 * unit)).abs().max()) < 1.01

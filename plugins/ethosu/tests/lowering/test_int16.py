@@ -47,6 +47,14 @@ ROUNDED: dict[str, tuple[Callable[[], Any], tuple[tuple[int, ...], ...]]] = {
     "transposed, stride 1": (lambda: nn.ConvTranspose2d(8, 6, 3), (X,)),
     "transposed, groups": (lambda: nn.ConvTranspose2d(8, 6, 4, 2, 1, groups=2), ((2, 8, 12, 12),)),
     "transposed, 1-d": (lambda: nn.ConvTranspose1d(8, 6, 4, stride=2, padding=1), ((1, 8, 20),)),
+    "transposed, several samples, relu": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 2, 2), nn.ReLU()),
+        ((2, 3, 8, 8),),
+    ),
+    "bounds behind another shape": (
+        lambda: lambda x: relu(x.sum((3, 4), keepdim=True).sum(0, keepdim=True)),
+        ((3, 2, 1, 2, 1, 1),),
+    ),
     "average": (lambda: nn.AvgPool2d(3, 2, 1), (X,)),
     "average, the NPU's own": (lambda: nn.Sequential(nn.Conv2d(8, 4, 3), nn.AvgPool2d(2)), (X,)),
     "to one": (lambda: nn.AdaptiveAvgPool2d(1), (X,)),
@@ -92,6 +100,11 @@ SMOOTH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     **{name: getattr(torch, name) for name in ("sigmoid", "tanh", "exp", "expm1", "erf", "atan", "asinh")},
     **{name: getattr(functional, name) for name in ("silu", "gelu", "mish", "softplus", "logsigmoid")},
     **{name: getattr(functional, name) for name in ("elu", "celu", "selu")},
+    "exponential of negative numbers": lambda x: torch.exp(-x.abs()),
+    "exponential of negative numbers, less 1": lambda x: torch.expm1(-3 * x.abs()),
+    "tangens of large numbers": lambda x: torch.tanh(1e3 * x),
+    "tangens of huge numbers": lambda x: torch.tanh(1e9 * x),
+    "sigmoid of nothing": lambda x: torch.sigmoid(1e-7 * x),
     "behind moves": lambda x: (x + x).flatten(2).transpose(1, 2).tanh(),
 }
 

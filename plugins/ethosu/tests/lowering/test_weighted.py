@@ -35,6 +35,9 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "stride 4, depthwise": (lambda: nn.Conv2d(8, 8, 5, stride=4, padding=2, groups=8), (1, 8, 21, 22)),
     "patches": (lambda: nn.Conv2d(3, 24, 16, stride=16), (1, 3, 64, 64)),
     "dilated": (lambda: nn.Conv2d(8, 16, 3, padding=2, dilation=2), (1, 8, 12, 12)),
+    "dilated more": (lambda: nn.Conv2d(8, 4, (3, 2), (3, 2), (0, 2), (1, 3)), (1, 8, 16, 16)),
+    "dilated more, a row too many": (lambda: nn.Conv2d(8, 4, 3, 3, 1, (3, 1)), (1, 8, 16, 12)),
+    "dilated more, groups": (lambda: nn.Conv2d(8, 4, 2, 1, 3, 5, groups=2), (1, 8, 16, 9)),
     "depthwise": (lambda: nn.Conv2d(8, 8, 3, padding=1, groups=8), (1, 8, 12, 12)),
     "depthwise, two for each": (lambda: nn.Conv2d(8, 16, 3, 2, 1, groups=8), (1, 8, 12, 12)),
     "depthwise, two for each, and padding": (
@@ -56,6 +59,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "transposed, padded": (lambda: nn.ConvTranspose2d(8, 16, 3, 2, 1, output_padding=1), (1, 8, 12, 12)),
     "transposed, stride 1": (lambda: nn.ConvTranspose2d(8, 6, 3), (1, 8, 12, 12)),
     "transposed, groups": (lambda: nn.ConvTranspose2d(8, 6, 4, 2, 1, groups=2), (2, 8, 12, 12)),
+    "transposed, groups, longer than its kernel": (lambda: nn.ConvTranspose2d(4, 6, 2, 2, 0, 1, 2), (2, 4, 3, 5)),
     "transposed, padded more than its kernel adds": (lambda: nn.ConvTranspose2d(8, 4, 1, 2, 1), (1, 8, 5, 6)),
     "transposed, padded so along one axis": (lambda: nn.ConvTranspose2d(8, 4, (1, 3), 1, 1), (2, 8, 5, 6)),
     "transposed, 1-d": (lambda: nn.ConvTranspose1d(8, 6, 4, stride=2, padding=1), (1, 8, 20)),

@@ -13,7 +13,7 @@ from delegatekit_api import LoweringError, ProgramView, describe_node, operator_
 from delegatekit_api.quantization import DEQUANTIZE, Quantization, quantization_of
 
 from ..layout import Value, blocks, composed, merged, moves_elements
-from ..limits import COMMON_RANK
+from ..limits import COMMON_RANK, MAX_DILATION
 from ..tosa import (
     Add,
     AvgPool2d,
@@ -128,6 +128,8 @@ class Builder:
             inputs = [self._copied(item) if self._is_sliced(item) else item for item in inputs]
         elif isinstance(operator, Pad | Concat):
             inputs = [self._copied(item) if self._is_product(item) else item for item in inputs]
+        elif isinstance(operator, Rescale) and self._is_saturated(inputs[0]):
+            inputs = [self._copied(inputs[0]), *inputs[1:]]
         made = self.graph.add(operator, inputs, shape, dtype, f"{self.name}.{name}" if name else self.name)
         self._producers[made.name] = self.graph.operations[-1]
         if self.origin:
@@ -147,10 +149,21 @@ class Builder:
             made = self.producer(made.inputs[0])
         return made is not None and isinstance(made.operator, Matmul)
 
-    def _copied(self, part: Tensor) -> Tensor:
-        """A slice as a tensor of its own, by an operation that changes nothing.
+    def _is_saturated(self, tensor: Tensor) -> bool:
+        """Whether it was only cut off to fewer bits: Vela (5.1) joins what scales it then to what made it."""
+        made = self.producer(tensor)
+        while made is not None and isinstance(made.operator, Reshape | Transpose):
+            made = self.producer(made.inputs[0])
+        if made is None or not isinstance(made.operator, Rescale) or made.inputs[0].dtype <= made.output.dtype:
+            return False
+        multiplier, shift = (item.data for item in made.inputs[1:3])
+        assert multiplier is not None and shift is not None
+        return bool((multiplier == 1 << shift.astype(np.int64)).all())
 
-        Vela (5.1) reads slices where they lie; in another shape, some of them in the wrong places.
+    def _copied(self, part: Tensor) -> Tensor:
+        """A tensor of its own, made by an operation that changes nothing.
+
+        Vela (5.1) reads slices, above all, where they lie; in another shape, some of them in the wrong places.
         """
         if part.dtype in (DType.INT8, DType.INT16):
             return self.emit(Clamp(*INTEGER_RANGES[part.dtype]), (part,), part.shape, part.dtype, "part")
@@ -226,12 +239,16 @@ class Builder:
         return self.clamped(made, result)
 
     def clamped(self, tensor: Tensor, result: Result) -> Tensor:
-        """Within the bounds of a result, where saturation does not do it."""
+        """Within the bounds of a result, where saturation does not do it.
+
+        It is done before what only moves the values: Vela (5.1) joins a clamp to the operation in front of these, in
+        the wrong shape.
+        """
         lowest, highest = INTEGER_RANGES[result.scale.dtype]
         low, high = max(result.low, lowest), min(result.high, highest)
         if (low, high) == (lowest, highest):
             return tensor
-        return self.emit(Clamp(low, high), (tensor,), tensor.shape, tensor.dtype)
+        return self.before_moves(tensor, lambda x: self.emit(Clamp(low, high), (x,), x.shape, x.dtype))
 
     def requantized(self, tensor: Tensor, before: Scale, result: Result) -> Tensor:
         """The same numbers as the integers of a result; the tensor itself if these are the same."""
@@ -354,10 +371,13 @@ class Builder:
 def _is_misread(operator: Operator, x: Tensor) -> bool:
     """Whether Vela (5.1) reads a slice, which it does not copy, in the wrong places.
 
-    It forgets the padding in front of several samples, and of transposed convolutions, which pad by themselves; and it
-    reduces and multiplies in another shape. A clamp in between that changes nothing keeps it from that.
+    It forgets the padding in front of several samples, and of transposed convolutions, which pad by themselves; it
+    reduces and multiplies in another shape; and it takes the wrong pixels where it cuts a convolution into those that
+    a larger dilation leaves side by side. A clamp in between that changes nothing keeps it from that.
     """
     if isinstance(operator, TransposeConv2d | Matmul | ReduceMax | ReduceSum):
+        return True
+    if isinstance(operator, Conv2d | DepthwiseConv2d) and max(operator.dilation) > MAX_DILATION:
         return True
     padded = isinstance(operator, Conv2d | DepthwiseConv2d | MaxPool2d | AvgPool2d) and any(operator.pad)
     return padded and x.shape[0] > 1

@@ -73,7 +73,8 @@ def _quotient(b: Lowering, node: Node, result: Result) -> Value:
     (left, right), scales, order = _operands(b, node)
     before = scales[1]
     if right.data is not None and (right.data != before.zero_point).all():
-        return Value(_divided(b, left, scales[0], (right.data - before.zero_point) * before.scale, result), order)
+        divisors = (right.data.astype(np.float64) - before.zero_point) * before.scale
+        return Value(_divided(b, left, scales[0], divisors, result), order)
     points = np.arange(-128, 128) - before.zero_point
     points[points == 0] = 1
     places = np.floor(np.log2(np.abs(points)))

@@ -74,8 +74,12 @@ KNOTS: Final = np.arange(-(1 << 15), (1 << 15) + 1, 1 << 7, dtype=np.float64)
 #: The largest entry, and the steps between two integers of an entry in the result.
 _UNIT: Final = (1 << 15) - 1
 _FRACTION: Final = 1 << 7
-#: Functions that have their limits, to 16 bits, at so large arguments.
-_SATURATED: Final = {"aten.sigmoid.default": 12.0, "aten.tanh.default": 6.0, "aten.erf.default": 4.0}
+#: What counts as a change of a result, in its steps.
+_CHANGE: Final = 0.25
+#: A table is drawn together around 0 if it is as good with this part of the numbers, or less.
+_WORTH: Final = 0.75
+#: More than this RESCALE would not multiply all integers by.
+_NARROWEST: Final = 1 << 14
 
 
 def lower_function(b: Lowering, unit: Unit, after: Scale, result: Node) -> Value:
@@ -97,12 +101,20 @@ def lower_function(b: Lowering, unit: Unit, after: Scale, result: Node) -> Value
 
 
 def _smooth(b: Lowering, unit: Unit, tensor: Tensor, before: Scale, after: Scale) -> Tensor:
-    """A function of int16. Where it is constant nothing is interpolated."""
-    step = min(before.scale, _SATURATED.get(operator_name(unit.anchor), math.inf) / (1 << 15))
-    points = torch.from_numpy(KNOTS * step)
-    arguments, keywords = map_arg((unit.anchor.args, unit.anchor.kwargs), lambda node: points)
-    with torch.no_grad():
-        values = unit.anchor.target(*arguments, **keywords).numpy()  # type: ignore[operator]
+    """A function of int16. Where its result is constant nothing is interpolated."""
+
+    def values_at(step: float) -> Array:
+        points = torch.from_numpy(KNOTS * step)
+        arguments, keywords = map_arg((unit.anchor.args, unit.anchor.kwargs), lambda node: points)
+        with torch.no_grad():
+            found: Array = unit.anchor.target(*arguments, **keywords).numpy()  # type: ignore[operator]
+        return found
+
+    step, finest = before.scale, before.scale / _NARROWEST
+    while step > finest and (part := _reach(values_at(step), after)) < _WORTH:
+        step = max(finest, step * part)
+    lowest, highest = INTEGER_RANGES[after.dtype]
+    values = _held(values_at(step), lowest * after.scale, highest * after.scale)
 
     def change(x: Tensor) -> Tensor:
         narrow = x if step == before.scale else b.rescaled(x, [before.scale / step], dtype=DType.INT16, name="narrow")
@@ -110,6 +122,31 @@ def _smooth(b: Lowering, unit: Unit, tensor: Tensor, before: Scale, after: Scale
         return b.stored_as(found, [unit], Result(after))
 
     return b.before_moves(tensor, change)
+
+
+def _reach(values: Array, after: Scale) -> float:
+    """The part of the integers, around 0, outside which a result hardly changes, either way; knots are at its ends."""
+    results = np.clip(values / after.scale, *INTEGER_RANGES[after.dtype])
+    middle = len(results) // 2
+    changing = [
+        place
+        for side in (results[middle:], results[middle::-1])
+        for place in np.flatnonzero(np.abs(side - side[-1]) > _CHANGE)
+    ]
+    return (max(changing) + 1) / middle if changing else 1.0
+
+
+def _held(values: Array, low: float, high: float) -> Array:
+    """Values at `KNOTS` that go no farther out of a range than lines from inside it lead: all of it saturates there.
+
+    Else the exponential of the largest integer would decide how fine a table is, where only negative ones occur.
+    """
+    above, below = values > high, values < low
+    outside = (above[:-1] & above[1:]) | (below[:-1] & below[1:])
+    counted = ~(np.append(outside, True) & np.insert(outside, 0, True))
+    reached = np.array([low, high, *values[counted]])
+    found: Array = np.clip(values, reached.min(), reached.max())
+    return found
 
 
 def interpolated(
@@ -169,9 +206,12 @@ def looked_up(b: Lowering, tensor: Tensor, values: Array, name: str) -> Tensor:
 
 
 def clamp_bounds(node: Node, scale: Scale) -> tuple[int, int]:
-    """The integers that a clamp's bounds become: rounding keeps order, so that integers can be clamped instead."""
+    """The integers that a clamp's bounds become: rounding keeps order, so that integers can be clamped instead.
+
+    Where the lower bound is above the upper one, PyTorch gives the upper one.
+    """
     low, high = _bounds(node)
-    bounds = torch.tensor([low, high], dtype=torch.float32)
+    bounds = torch.tensor([min(low, high), high], dtype=torch.float32)
     rounded = torch.clamp(torch.round(bounds * (1.0 / scale.scale)) + scale.zero_point, *INTEGER_RANGES[scale.dtype])
     return int(rounded[0]), int(rounded[1])
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from delegatekit_api import argument, operator_name
 
 from ..layout import CHANNELS_LAST, Value
+from ..limits import MAX_RANK
 from ..tosa import Concat, Pad, Reverse, Tensor, Tile
 from ..tosa.types import INTEGER_RANGES
 from .context import Emitter, Lowering, Result, Scale
@@ -55,14 +57,25 @@ def _slice(b: Lowering, node: Node, result: Result) -> Value:
     parts = []
     if rows:
         taken = _part(b, value, place, start, rows * step).tensor
-        shape = list(tensor.shape)
-        cut = b.reshaped(taken, (*shape[:place], rows, step, *shape[place + 1 :]))
-        sizes = [*shape[:place], rows, 1, *shape[place + 1 :]]
+        shape = tensor.shape
+        outer, inner = _with_room(shape, place)
+        cut = b.reshaped(taken, (*outer, rows, step, *inner))
+        sizes = [*outer, rows, 1, *inner]
         first = b.sliced(cut, [0] * len(sizes), sizes)
         parts.append(b.reshaped(first, (*shape[:place], rows, *shape[place + 1 :])))
     if rows < count:
         parts.append(_part(b, value, place, start + rows * step, 1).tensor)
     return _moved(b, Value(_joined(b, parts, place), value.order), before, result)
+
+
+def _with_room(shape: Sequence[int], place: int) -> tuple[list[int], list[int]]:
+    """The sizes in front of an axis and behind it; two neighbours as one if there is no room for a further axis."""
+    sides = list(shape[:place]), list(shape[place + 1 :])
+    if len(shape) == MAX_RANK:
+        pairs = [(side, at) for side in sides for at in range(len(side) - 1)]
+        side, at = min(pairs, key=lambda pair: math.prod(pair[0][pair[1] : pair[1] + 2]))
+        side[at : at + 2] = [math.prod(side[at : at + 2])]
+    return sides
 
 
 def _part(b: Lowering, value: Value, place: int, start: int, count: int) -> Value:

@@ -11,7 +11,7 @@ import torch
 from delegatekit_api import argument
 
 from ..layout import CHANNELS_LAST, ROWS_OF_CHANNELS, Value
-from ..limits import MAX_AXIS, MAX_STRIDE, trailing_pads
+from ..limits import KERNEL, MAX_AXIS, MAX_STRIDE, trailing_pads
 from ..tosa import Concat, Conv2d, DepthwiseConv2d, DType, Operator, Pad, Tensor, TransposeConv2d
 from ..tosa.types import Array
 from .context import Builder, Emitter, Lowering, Result, Scale
@@ -258,8 +258,7 @@ def convolved(
     """x (N, H, W, C) with weight (O, C / groups, KH, KW); `finish` makes the result of the sums of each group."""
     one_pixel = (*weight.shape[2:], *stride, *pads) == (1, 1, 1, 1, 0, 0, 0, 0)
     if one_pixel and x.shape[0] > 1 and x.shape[0] * x.shape[1] <= MAX_AXIS:
-        # As rows of one sample: Vela (5.1) loses the padding of what reads several samples behind such a convolution.
-        joined = b.reshaped(x, (1, x.shape[0] * x.shape[1], *x.shape[2:]))
+        joined = _one_sample(b, x)
         sizes = joined.shape[1:3]
         made = convolved(b, joined, before, weight, scales, bias, stride, pads, dilation, groups, sizes, finish)
         return b.reshaped(made, (*x.shape[:3], made.shape[3]))
@@ -280,6 +279,14 @@ def convolved(
         operator = DepthwiseConv2d(**settings)  # type: ignore[arg-type]
         return finish(b.emit(operator, operands, shape, sums, "sums"), list(steps))
     return _grouped(b, x, before, weight, numbers, steps, Conv2d(**settings), groups, sizes, finish)  # type: ignore[arg-type]
+
+
+def _one_sample(b: Builder, x: Tensor) -> Tensor:
+    """(N, H, W, C) as rows of one sample, for a convolution of one pixel.
+
+    Vela (5.1) loses the padding, and moves, of what reads several samples behind such a convolution.
+    """
+    return b.reshaped(x, (1, x.shape[0] * x.shape[1], *x.shape[2:]))
 
 
 def _grouped(
@@ -372,6 +379,11 @@ def _transposed(
         size - (length - 1) * step - window + pad
         for size, length, step, window, pad in zip(sizes, x.shape[1:3], stride, kernel, padding, strict=True)
     ]
+    # Vela (5.1) puts rows behind the kernel's reach in the wrong places of a larger tensor: zeros make it reach them.
+    longer = [max(0, end) if window < KERNEL[0] else 0 for end, window in zip(last, kernel, strict=True)]
+    weight = np.pad(weight, ((0, 0), (0, 0), (0, longer[0]), (0, longer[1])))
+    kernel = list(weight.shape[2:])
+    last = [end - more for end, more in zip(last, longer, strict=True)]
     start = [pad + cut for pad, cut in zip(padding, first, strict=True)]
     room = [
         size + at + max(0, 1 - window - end) for size, at, window, end in zip(sizes, start, kernel, last, strict=True)
@@ -412,17 +424,20 @@ def _phased(
     kernels = cut.transpose(0, 4, 6, 1, 2, 3, 5).reshape(groups, phases * count, each, *reach)
     (high, wide), parts = [size + more - 1 for size, more in zip(x.shape[1:3], reach, strict=True)], []
     operator = Conv2d((reach[0] - 1,) * 2 + (reach[1] - 1,) * 2, acc_type=_SUMS[before.dtype])
+    batch, read = x.shape[0], (high, wide)
+    if reach == [1, 1] and batch * high <= MAX_AXIS:
+        x, read = _one_sample(b, x), (batch * high, wide)
     for group in range(groups):
         own = slice(group * count, (group + 1) * count)
         numbers = np.tile(bias[own], phases) if len(bias) > 1 else bias
         part = b.sliced(x, (0, 0, 0, group * each), (*x.shape[:3], each))
         made = _grouped(
-            b, part, before, kernels[group], numbers, np.tile(steps[own], phases), operator, 1, (high, wide), finish
+            b, part, before, kernels[group], numbers, np.tile(steps[own], phases), operator, 1, read, finish
         )
-        made = b.reshaped(made, (x.shape[0], high, wide, *stride, count))
+        made = b.reshaped(made, (batch, high, wide, *stride, count))
         made = b.transposed(made, (0, 1, 3, 2, 4, 5))
-        made = b.reshaped(made, (x.shape[0], high * stride[0], wide * stride[1], count))
-        parts.append(b.sliced(made, (0, *padding, 0), (x.shape[0], *sizes, count)))
+        made = b.reshaped(made, (batch, high * stride[0], wide * stride[1], count))
+        parts.append(b.sliced(made, (0, *padding, 0), (batch, *sizes, count)))
     return _side_by_side(b, parts)
 
 
