@@ -149,7 +149,8 @@ class QuantizedCase(Case):
 
     def examples(self, context: Context) -> Sequence[str]:
         """The schemes that the backend declares."""
-        schemes = discovery.get_backend(context.backend).quantization_schemes()
+        backend = discovery.get_backend(context.backend)
+        schemes = backend.quantization_schemes(backend.make_options(context.options))
         return tuple(scheme.name for scheme in schemes) or (_NO_SCHEMES,)
 
     def run(self, example: str, context: Context) -> Outcome:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from delegatekit_api import (
@@ -41,6 +42,7 @@ from .limits import (
     sum_obstacle,
     transposed_obstacle,
 )
+from .targets import TARGETS, Target
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -67,15 +69,19 @@ FUNCTIONS: Final = (
     *("sign", "floor", "ceil", "round", "trunc"),
     *("aten.pow.Tensor_Scalar", "aten.rsub.Scalar"),
 )
-#: What needs a table, or is a product of two matrices: the NPU has neither for int16.
+#: Products of two computed matrices.
+_PRODUCTS: Final = ("matmul", "bmm", "mm")
+#: What needs a table: the NPU has none for int16.
 _EIGHT_BITS: Final = frozenset(
-    {*FUNCTIONS, "glu", "aten.div.Tensor", "matmul", "bmm", "mm", "masked_fill"}
+    {*FUNCTIONS, "glu", "aten.div.Tensor"}
     - {"relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"}
     - {"abs", "neg", "leaky_relu", "hardswish", "hardsigmoid"}
     - {"sigmoid", "tanh", "silu", "gelu", "mish", "softplus", "log_sigmoid", "elu", "celu", "selu", "exp", "expm1"}
     - {"erf", "atan", "asinh"}
 )
 _SMALL_WINDOW: Final = 16
+#: What the U85 alone has, in words.
+WIDE_PRODUCTS: Final = "products of int16 matrices"
 
 
 # -- conditions ------------------------------------------------------------------------------------------------------
@@ -172,7 +178,13 @@ def _maximum(node: Node) -> str | None:
 
 
 def _eight_bits(node: Node) -> str | None:
-    return "for int16 the NPU has no products of matrices, and tables of smooth functions only"
+    return "for int16 the NPU has tables of smooth functions only"
+
+
+def _only(target: Target, what: str) -> tuple[RuleCondition, ...]:
+    """The condition of what the U85 alone can do; none for a U85."""
+    reason = target.lacks(what)
+    return () if reason is None else (lambda node: reason,)
 
 
 def _one_divisor(node: Node) -> str | None:
@@ -280,7 +292,7 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
             fused=CLAMPS,
             when=(_convolution,),
         ),
-        _rule("matmul", "bmm", "mm", fused=CLAMPS, when=(_matrices,)),
+        _rule(*_PRODUCTS, fused=CLAMPS, when=(_matrices,)),
         _rule("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", fused=CLAMPS, when=(_alpha,)),
         _rule(
             *("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", "aten.div.Tensor"),
@@ -306,15 +318,15 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
     )
 
 
-def _wide_rules(rules: Sequence[QuantizationRule]) -> Iterator[QuantizationRule]:
+def _wide_rules(rules: Sequence[QuantizationRule], target: Target) -> Iterator[QuantizationRule]:
     """The rules with activations of int16; biases stay float, and become int48 in the lowering."""
     for rule in rules:
         given = {"input": rule.input and _WIDE, "output": rule.output and _WIDE, "bias": None}
-        averages = "avg_pool2d" in rule.operators
+        averages, products = "avg_pool2d" in rule.operators, rule.operators == _PRODUCTS
         for needs_eight in (False, True):
             narrow: Collection[str] = () if rule.numbers else _EIGHT_BITS
             operators = tuple(name for name in rule.operators if (name in narrow) == needs_eight)
-            more = (*[_one_divisor] * averages, *[_eight_bits] * needs_eight)
+            more = (*[_one_divisor] * averages, *[_eight_bits] * needs_eight, *_only(target, WIDE_PRODUCTS) * products)
             if operators:
                 yield replace(rule, operators=operators, when=(*rule.when, *more), **given)  # type: ignore[arg-type]
 
@@ -322,25 +334,32 @@ def _wide_rules(rules: Sequence[QuantizationRule]) -> Iterator[QuantizationRule]
 #: Two products and a softmax.
 _APART: Final = ("scaled_dot_product_attention",)
 
-SCHEMES: Final = (
-    QuantizationScheme(
-        "int8",
-        "int8 activations and weights, a scale for each output channel",
-        rules=_rules(_WEIGHT),
-        qat=True,
-        takes_apart=_APART,
-    ),
-    QuantizationScheme(
-        "int8-per-tensor",
-        "int8 activations and weights, one scale for each weight",
-        rules=_rules(replace(_WEIGHT, granularity=PER_TENSOR)),
-        qat=True,
-        takes_apart=_APART,
-    ),
-    QuantizationScheme(
-        "int16",
-        "int16 activations and int8 weights, a scale for each output channel",
-        rules=(*_wide_rules(_rules(_WEIGHT)), _rule(*_APART, when=(_eight_bits,))),
-        qat=True,
-    ),
-)
+
+@lru_cache(maxsize=len(TARGETS))
+def schemes(target: str) -> tuple[QuantizationScheme, ...]:
+    """The schemes for an accelerator. What is quantized for an Ethos-U55 runs on all others, too."""
+    device = TARGETS[target]
+    apart = _only(device, WIDE_PRODUCTS)
+    return (
+        QuantizationScheme(
+            "int8",
+            "int8 activations and weights, a scale for each output channel",
+            rules=_rules(_WEIGHT),
+            qat=True,
+            takes_apart=_APART,
+        ),
+        QuantizationScheme(
+            "int8-per-tensor",
+            "int8 activations and weights, one scale for each weight",
+            rules=_rules(replace(_WEIGHT, granularity=PER_TENSOR)),
+            qat=True,
+            takes_apart=_APART,
+        ),
+        QuantizationScheme(
+            "int16",
+            "int16 activations and int8 weights, a scale for each output channel",
+            rules=(*_wide_rules(_rules(_WEIGHT), device), *([_rule(*_APART, when=apart)] if apart else ())),
+            qat=True,
+            takes_apart=() if apart else _APART,
+        ),
+    )

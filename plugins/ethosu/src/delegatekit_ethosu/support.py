@@ -1,12 +1,13 @@
 """What the backend takes: operator -> constraints. Each constraint says in words why it refuses a node, or None.
 
 This is the one place where operators are checked; the lowerings rely on it. Vela has no way back: what is taken must
-compile, for every accelerator of the family.
+compile, for every accelerator of the target's family. The U85 can do what the U55 and the U65 cannot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -30,6 +31,8 @@ from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 from . import limits
 from .lowering import EMITTERS, POINTWISE, WIDE_FUNCTIONS
 from .lowering.softmax import NOTHING
+from .quantization import WIDE_PRODUCTS
+from .targets import TARGETS, Target
 from .units import FUNCTION, REQUANTIZE, SOFTMAX, Unit, Units, activation_obstacle
 
 if TYPE_CHECKING:
@@ -227,13 +230,26 @@ def equal_stacks(node: Node, program: ProgramView) -> str | None:
     return limits.matrices_obstacle(left, right)
 
 
+def _is_wide(node: Node, program: ProgramView) -> bool:
+    """Whether an operand is int16."""
+    found = (quantization_of(item, program) for item in node.all_input_nodes)
+    return any(item is not None and item.dtype is torch.int16 for item in found)
+
+
 def eight_bits(node: Node, program: ProgramView) -> str | None:
     """int8, not int16."""
-    for item in node.all_input_nodes:
-        found = quantization_of(item, program)
-        if found is not None and found.dtype is torch.int16:
-            return "for int16 the NPU has no products of matrices, and tables of smooth functions only"
-    return None
+    return "for int16 the NPU has tables of smooth functions only" if _is_wide(node, program) else None
+
+
+def narrow(target: Target, what: str) -> tuple[Constraint, ...]:
+    """The constraint of what the U85 alone does with int16; none for a U85. `what` says it in words."""
+    reason = target.lacks(what)
+
+    def check(node: Node, program: ProgramView) -> str | None:
+        """int8, not int16."""
+        return reason if _is_wide(node, program) else None
+
+    return () if reason is None else (check,)
 
 
 def constant_divisor(node: Node, program: ProgramView) -> str | None:
@@ -315,13 +331,17 @@ _WHOLE: Final = frozenset(
 )
 
 
-def _table() -> SupportTable:
+@lru_cache(maxsize=len(TARGETS))
+def support_table(target: str) -> SupportTable:
+    """The operators that an accelerator takes."""
+    device = TARGETS[target]
+    products = narrow(device, WIDE_PRODUCTS)
     rows = [
         *_row("linear.default", constant_weight, keep=True),
         *_row("addmm.default", constant_weight, plain_product, keep=True),
         *_row("convolution.default", constant_weight, convolves),
-        *_row("mm.default bmm.default", equal_stacks, eight_bits),
-        *_row("matmul.default", equal_stacks, eight_bits, keep=True),
+        *_row("mm.default bmm.default", equal_stacks, *products),
+        *_row("matmul.default", equal_stacks, *products, keep=True),
         *_row("add.Tensor sub.Tensor", plain_sum),
         *_row("mul.Tensor maximum.default minimum.default"),
         *_row("div.Tensor", constant_divisor),
@@ -335,7 +355,7 @@ def _table() -> SupportTable:
         *_row("mean.dim sum.dim_IntList", few_summands),
         *_row("amax.default amin.default", small_axes),
         *_row("_softmax.default _log_softmax.default", short_rows),
-        *_row("where.self", hides_scores, eight_bits),
+        *_row("where.self", hides_scores),
         *_row("layer_norm.default rms_norm.default", constant_parameters, normalizes_rows, keep=True),
         *_row("group_norm.default", constant_parameters, normalizes_groups, keep=True),
         *_row("instance_norm.default", constant_parameters, normalizes_channels, keep=True),
@@ -352,8 +372,9 @@ def _table() -> SupportTable:
     return SupportTable(rows, common=(static_sizes, few_axes, integer_operands))
 
 
-#: The operators that every accelerator of the family takes.
-TABLE: Final = _table()
+#: The operators that every accelerator takes: those of the U55 and the U65. And those of the U85.
+TABLE: Final = support_table("ethos-u55-128")
+TABLE_U85: Final = support_table("ethos-u85-256")
 
 
 # -- the partitioner -------------------------------------------------------------------------------------------------
@@ -367,12 +388,13 @@ class EthosUPartitioner:
 
     def __init__(self, options: EthosUOptions) -> None:
         self._left_out: Final = frozenset(options.leave_out)
-        check_left_out(self._left_out, TABLE, "ethosu")
+        self._table: Final = support_table(options.target)
+        check_left_out(self._left_out, self._table, "ethosu")
         self._plans: WeakKeyDictionary[Graph, Units] = WeakKeyDictionary()
 
     def keep_operators(self) -> Collection[str]:
         """The table's rows with `keep`."""
-        return {name for name, row in TABLE.items() if row.keep}
+        return {name for name, row in self._table.items() if row.keep}
 
     def check(self, node: Node, program: ProgramView) -> Verdict:
         """Whether the node is part of a unit that the NPU takes."""
@@ -386,7 +408,7 @@ class EthosUPartitioner:
             return Verdict.no(units.reasons[node])
         if name in DEQUANTIZE:
             return Verdict.no("its numbers are for what the NPU does not take")
-        if name not in TABLE:
+        if name not in self._table:
             return Verdict.no(f"{name} is not in the backend's operator table")
         return Verdict.no(_unquantized(node))
 
@@ -395,7 +417,7 @@ class EthosUPartitioner:
         return
 
     def _is_passenger(self, unit: Unit) -> bool:
-        return unit.kind == REQUANTIZE or (unit.kind != FUNCTION and TABLE[unit.kind].passenger)
+        return unit.kind == REQUANTIZE or (unit.kind != FUNCTION and self._table[unit.kind].passenger)
 
     def _units(self, program: ProgramView) -> Units:
         found = self._plans.get(program.graph)
@@ -415,7 +437,7 @@ class EthosUPartitioner:
                     return reason
             checks: tuple[Constraint, ...] = (static_sizes, few_axes)
             if unit.kind not in (FUNCTION, REQUANTIZE):
-                checks = (*TABLE.common, *TABLE[unit.kind].constraints)
+                checks = (*self._table.common, *self._table[unit.kind].constraints)
             for check in checks:
                 reason = check(unit.anchor, program)
                 if reason is not None:
