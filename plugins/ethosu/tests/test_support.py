@@ -259,8 +259,11 @@ class Selected(nn.Module):
         (Selected(-25.0, torch.eye(4) > 0), ""),
         (Selected(-24.0, torch.eye(4) > 0), "-24.0 is not so small that a softmax leaves it out"),
         (Selected(math.nan, torch.eye(4) > 0), "nan is not so small that a softmax leaves it out"),
-        (Selected(-math.inf), "its mask, or what it hides numbers by, is computed"),
-        (Selected(-1.0, torch.eye(4) > 0, lambda x, dim: x), "the NPU selects numbers for a softmax only"),
+        (Selected(-math.inf), "the ethos-u55-128 has no softmax whose mask is computed; an Ethos-U85 has"),
+        (
+            Selected(-1.0, torch.eye(4) > 0, lambda x, dim: x),
+            "the ethos-u55-128 has no choice between two numbers, but in front of a softmax; an Ethos-U85 has",
+        ),
         (Selected(-1e9, torch.ones(2, 1, 4) > 0), "its mask makes (2, 4, 4) of scores (4, 4)"),
     ],
 )

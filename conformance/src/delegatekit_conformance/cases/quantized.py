@@ -201,6 +201,8 @@ class QuantizedCase(Case):
         text = self._pattern.snippet("", context)
         before, line, after = text.partition("module.eval()\n")
         scheme = f"backend={context.backend!r}, scheme={example!r}"
+        if context.options:
+            scheme += f", options={dict(context.options)!r}"
         return f"{before}{line}module = delegatekit.quantize(module, calls[:1], {scheme})\n{after}"
 
 

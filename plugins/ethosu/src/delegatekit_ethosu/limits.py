@@ -7,7 +7,7 @@ they allow compiles for every accelerator. Shapes are PyTorch's, (N, C, H, W).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import starmap
 from typing import Any, Final
 
@@ -176,6 +176,19 @@ def norm_obstacle(shape: Sequence[int], rows: int, *, centred: bool = True) -> s
     if not 2 <= size <= most:
         return f"a norm of {size} elements: 2 to {most} are possible"
     return None if rows <= MAX_AXIS else f"{rows} norms: {MAX_AXIS} are the most"
+
+
+def common_rank_obstacle(operands: Iterable[Sequence[int]], result: Sequence[int]) -> str | None:
+    """Operands are repeated along at most 4 axes. (Constants need not be.)"""
+    if len(result) <= COMMON_RANK or all(tuple(shape) == tuple(result) for shape in operands):
+        return None
+    return f"operands of several shapes make one of {len(result)} axes: {COMMON_RANK} are the most"
+
+
+def indices_obstacle(dtype: object) -> str:
+    """Why indices that are not int32 are refused."""
+    kind = str(dtype).removeprefix("torch.")
+    return f"its indices are {kind}, the NPU reads int32: give the program int32, or convert them (`.to(torch.int32)`)"
 
 
 def matrices_obstacle(left: Sequence[int], right: Sequence[int]) -> str | None:

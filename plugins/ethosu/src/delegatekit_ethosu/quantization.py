@@ -28,10 +28,12 @@ from .limits import (
     HIDDEN,
     adaptive_obstacle,
     average_obstacle,
+    common_rank_obstacle,
     convolution_obstacle,
     count,
     divisor_obstacle,
     extreme_obstacle,
+    indices_obstacle,
     masked_obstacle,
     matrices_obstacle,
     maximum_obstacle,
@@ -79,9 +81,14 @@ _EIGHT_BITS: Final = frozenset(
     - {"sigmoid", "tanh", "silu", "gelu", "mish", "softplus", "log_sigmoid", "elu", "celu", "selu", "exp", "expm1"}
     - {"erf", "atan", "asinh"}
 )
+_COMPARED: Final = ("eq", "ne", "gt", "ge", "lt", "le")
 _SMALL_WINDOW: Final = 16
 #: What the U85 alone has, in words.
 WIDE_PRODUCTS: Final = "products of int16 matrices"
+CHOICES: Final = "choice between two numbers, but in front of a softmax"
+COMPUTED_MASKS: Final = "softmax whose mask is computed"
+COMPARISONS: Final = "comparisons and truth values"
+LOOK_UPS: Final = "look-up of rows by indices"
 
 
 # -- conditions ------------------------------------------------------------------------------------------------------
@@ -206,18 +213,43 @@ def _softmax(node: Node) -> str | None:
     return softmax_obstacle(_shape(node.args[0]), argument(node, "dim"))
 
 
-def _hides(node: Node) -> str | None:
+def _hides(target: Target) -> RuleCondition:
     """A softmax, and nothing else, reads what is filled; the fill is nothing beside any sane score."""
-    number: Any = node.args[2]
-    if not isinstance(number, int | float) or number > -HIDDEN:
-        return f"it fills in {number}: the NPU hides numbers from a softmax only"
-    mask: Any = node.args[1]
-    if mask.op != "get_attr":
-        return "its mask is computed"
-    readers = list(node.users)
-    if len(readers) != 1 or "aten.softmax" not in str(readers[0].target):
-        return "what it fills is not for a softmax alone"
-    return masked_obstacle(_shape(node), _shape(node.args[0])) or _softmax(readers[0])
+    other, computed = target.lacks(CHOICES), target.lacks(COMPUTED_MASKS)
+
+    def check(node: Node) -> str | None:
+        number: Any = node.args[2]
+        if not isinstance(number, int | float) or number > -HIDDEN:
+            return other or "it fills in a number that hides nothing"
+        readers = list(node.users)
+        if len(readers) != 1 or "aten.softmax" not in str(readers[0].target):
+            return other or "what it fills is not for a softmax alone"
+        mask: Any = node.args[1]
+        if mask.op != "get_attr" and computed:
+            return computed
+        return masked_obstacle(_shape(node), _shape(node.args[0])) or _softmax(readers[0])
+
+    return check
+
+
+def _sane(node: Node) -> str | None:
+    """Numbers that are filled in have a place in the range of the others."""
+    numbers = [item for item in node.args if isinstance(item, int | float)]
+    wrong = next((item for item in numbers if not abs(item) < HIDDEN), None)
+    return None if wrong is None else f"{wrong} has no place in the range of the others"
+
+
+def _common_rank(node: Node) -> str | None:
+    shapes = [_shape(item) for item in node.all_input_nodes if item.op != "get_attr"]
+    return common_rank_obstacle(shapes, _shape(node))
+
+
+def _narrow_indices(node: Node) -> str | None:
+    """Indices are int32, or constant."""
+    indices: Any = node.args[1] if "embedding" in str(node.target) else node.args[2]
+    # Schemes are listed without torch.
+    dtype = str(indices.meta["val"].dtype)
+    return None if indices.op == "get_attr" or dtype == "torch.int32" else indices_obstacle(dtype)
 
 
 def _constant_parameters(node: Node) -> str | None:
@@ -281,7 +313,14 @@ _SHARING: Final = (
 )
 
 
-def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
+def _rules(weight: TensorQuantization, target: Target) -> tuple[QuantizationRule, ...]:
+    look_ups, choices, comparisons = (_only(target, what) for what in (LOOK_UPS, CHOICES, COMPARISONS))
+    fills = (
+        _rule("masked_fill", fused=("softmax",), when=(_hides(target),)),
+        _rule("where", "masked_fill", when=(*choices, _common_rank, _sane)),
+    )
+    if not choices:  # the reason of the first is told
+        fills = fills[::-1]
     return (
         _rule("linear", weight=weight, bias=_BIAS, fused=CLAMPS, when=(_matrix,)),
         _rule("addmm", weight=weight, bias=_BIAS, fused=CLAMPS, when=(_plain_product,)),
@@ -305,7 +344,14 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
         _rule("aten.div.Tensor", fused=CLAMPS),
         _rule(*FUNCTIONS, when=(_one_tensor,)),
         _rule("softmax", "log_softmax", when=(_softmax,)),
-        _rule("masked_fill", fused=("softmax",), when=(_hides,)),
+        *fills,
+        QuantizationRule(
+            _COMPARED, input=_ACTIVATION, follows=True, when=(*comparisons, _common_rank, _static, _few_axes)
+        ),
+        # Rows of the table get the scale of the result at once: they are rounded once.
+        QuantizationRule(
+            ("embedding",), weight=_WIDE, output=_ACTIVATION, when=(*look_ups, _static, _few_axes, _narrow_indices)
+        ),
         _rule("layer_norm", "rms_norm", when=(_constant_parameters, _normalized_rows)),
         _rule("group_norm", when=(_constant_parameters, _normalized_groups)),
         _rule("instance_norm", when=(_constant_parameters, _normalized_channels)),
@@ -314,6 +360,7 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
         # Nothing is quantized in front of these: they have their own scales for the program's input.
         *(_rule(*names, when=(_first, *when)) for names, when in _SHARING),
         *(_shared(*names, when=when) for names, when in _SHARING),
+        _shared("index_select", when=(*look_ups, _narrow_indices)),
         _rule("avg_pool1d", "avg_pool2d", when=(_average,)),
     )
 
@@ -344,21 +391,21 @@ def schemes(target: str) -> tuple[QuantizationScheme, ...]:
         QuantizationScheme(
             "int8",
             "int8 activations and weights, a scale for each output channel",
-            rules=_rules(_WEIGHT),
+            rules=_rules(_WEIGHT, device),
             qat=True,
             takes_apart=_APART,
         ),
         QuantizationScheme(
             "int8-per-tensor",
             "int8 activations and weights, one scale for each weight",
-            rules=_rules(replace(_WEIGHT, granularity=PER_TENSOR)),
+            rules=_rules(replace(_WEIGHT, granularity=PER_TENSOR), device),
             qat=True,
             takes_apart=_APART,
         ),
         QuantizationScheme(
             "int16",
             "int16 activations and int8 weights, a scale for each output channel",
-            rules=(*_wide_rules(_rules(_WEIGHT), device), *([_rule(*_APART, when=apart)] if apart else ())),
+            rules=(*_wide_rules(_rules(_WEIGHT, device), device), *([_rule(*_APART, when=apart)] if apart else ())),
             qat=True,
             takes_apart=() if apart else _APART,
         ),

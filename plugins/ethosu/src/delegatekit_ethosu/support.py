@@ -31,9 +31,9 @@ from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 from . import limits
 from .lowering import EMITTERS, POINTWISE, WIDE_FUNCTIONS
 from .lowering.softmax import NOTHING
-from .quantization import WIDE_PRODUCTS
+from .quantization import CHOICES, COMPARISONS, COMPUTED_MASKS, LOOK_UPS, WIDE_PRODUCTS
 from .targets import TARGETS, Target
-from .units import FUNCTION, REQUANTIZE, SOFTMAX, Unit, Units, activation_obstacle
+from .units import FUNCTION, REQUANTIZE, SELECTION, SOFTMAX, TRUTHS, Unit, Units, activation_obstacle
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -74,7 +74,9 @@ def integer_operands(node: Node, program: ProgramView) -> str | None:
     fixed = _CONSTANT_OPERANDS.get(operator_name(node), ())
     own = [argument(node, name) for name in fixed]
     for item in node.all_input_nodes:
-        if item in own:
+        if item in own or item.meta["val"].dtype is torch.bool:
+            continue
+        if operator_name(node) == SELECTION and program.is_constant(item):
             continue
         if operator_name(item) not in DEQUANTIZE:
             return f"its operand {item.name} is not quantized"
@@ -89,7 +91,8 @@ _CONSTANT_OPERANDS: Final = {
     "aten.linear.default": ("weight", "bias"),
     "aten.convolution.default": ("weight", "bias"),
     "aten.addmm.default": ("mat2", "self"),
-    "aten.where.self": ("condition", "self"),
+    "aten.embedding.default": ("weight", "indices"),
+    "aten.index_select.default": ("index",),
     "aten.layer_norm.default": ("weight", "bias"),
     "aten.rms_norm.default": ("weight",),
     "aten.group_norm.default": ("weight", "bias"),
@@ -179,20 +182,76 @@ def short_rows(node: Node, program: ProgramView) -> str | None:
     return limits.softmax_obstacle(_shape(argument(node, "self")), argument(node, "dim"))
 
 
+def chooses(target: Target) -> Constraint:
+    """Between numbers and truth values the U85 chooses; the others hide numbers from a softmax."""
+    reasons = target.lacks(CHOICES), target.lacks(COMPUTED_MASKS)
+
+    def check(node: Node, program: ProgramView) -> str | None:
+        readers = list(node.users)
+        if len(readers) == 1 and operator_name(readers[0]) == SOFTMAX:
+            fixed = program.is_constant(argument(node, "condition"))
+            return (None if fixed else reasons[1]) or hides_scores(node, program)
+        if reasons[0] is not None:
+            return reasons[0]
+        return common_rank(node, program)
+
+    softmax = "where a {}mask is set, in front of a softmax, a constant that is nothing beside the others."
+    check.__doc__ = (
+        f"In front of a softmax only: {softmax.format('constant ')}"
+        if reasons[0]
+        else f"Of several shapes with at most 4 axes; or, {softmax.format('')}"
+    )
+    return check
+
+
 def hides_scores(node: Node, program: ProgramView) -> str | None:
-    """In front of a softmax only: where a constant mask is set, a constant that is nothing beside the others."""
-    readers = list(node.users)
-    if len(readers) != 1 or operator_name(readers[0]) != SOFTMAX:
-        return "the NPU selects numbers for a softmax only"
+    """What is filled in is a constant that is nothing beside the others."""
+    (softmax,) = node.users
     fill, scores = argument(node, "self"), argument(node, "other")
     data = program.constant(fill)
-    if not program.is_constant(argument(node, "condition")) or data is None or data.numel() != 1:
-        return "its mask, or what it hides numbers by, is computed"
+    if data is None or data.numel() != 1:
+        return "what it hides numbers by is computed"
+    if operator_name(scores) not in DEQUANTIZE:
+        return "what it hides is not quantized"
     found = quantization_of(scores, program)
     if found is not None and not float(data) <= (found.minimum - found.zero_point) * found.scale - NOTHING:
         return f"{float(data)} is not so small that a softmax leaves it out"
     obstacle = limits.masked_obstacle(_shape(node), _shape(scores))
-    return obstacle or limits.softmax_obstacle(_shape(node), argument(readers[0], "dim"))
+    return obstacle or limits.softmax_obstacle(_shape(node), argument(softmax, "dim"))
+
+
+def needs(target: Target, what: str) -> tuple[Constraint, ...]:
+    """The constraint of what the U85 alone does; none for a U85. `what` says it in words."""
+    reason = target.lacks(what)
+
+    def check(node: Node, program: ProgramView) -> str | None:
+        """Not on the Ethos-U55 and U65."""
+        return reason
+
+    return () if reason is None else (check,)
+
+
+def common_rank(node: Node, program: ProgramView) -> str | None:
+    """At most 4 axes if operands have several shapes."""
+    shapes = [_shape(item) for item in node.all_input_nodes if not program.is_constant(item)]
+    return limits.common_rank_obstacle(shapes, _shape(node))
+
+
+def narrow_indices(node: Node, program: ProgramView) -> str | None:
+    """Indices are int32, or constant."""
+    indices = argument(node, _CONSTANT_OPERANDS[operator_name(node)][-1])
+    if program.is_constant(indices) or indices.meta["val"].dtype is torch.int32:
+        return None
+    return limits.indices_obstacle(indices.meta["val"].dtype)
+
+
+def constant_table(node: Node, program: ProgramView) -> str | None:
+    """The table is constant, int8 or int16 with one scale."""
+    weight = argument(node, "weight")
+    if operator_name(weight) not in DEQUANTIZE or not program.is_constant(weight.args[0]):
+        return f"its table {weight.name} is not constant integers"
+    reason = activation_obstacle(quantization_of(weight, program))
+    return None if reason is None else f"its table {weight.name} is {reason}"
 
 
 def constant_parameters(node: Node, program: ProgramView) -> str | None:
@@ -355,7 +414,12 @@ def support_table(target: str) -> SupportTable:
         *_row("mean.dim sum.dim_IntList", few_summands),
         *_row("amax.default amin.default", small_axes),
         *_row("_softmax.default _log_softmax.default", short_rows),
-        *_row("where.self", hides_scores),
+        *_row("where.self", chooses(device)),
+        *_row(
+            " ".join(sorted(name.removeprefix("aten.") for name in TRUTHS)), *needs(device, COMPARISONS), common_rank
+        ),
+        *_row("embedding.default", *needs(device, LOOK_UPS), constant_table, narrow_indices),
+        *_row("index_select.default", *needs(device, LOOK_UPS), narrow_indices),
         *_row("layer_norm.default rms_norm.default", constant_parameters, normalizes_rows, keep=True),
         *_row("group_norm.default", constant_parameters, normalizes_groups, keep=True),
         *_row("instance_norm.default", constant_parameters, normalizes_channels, keep=True),
@@ -391,6 +455,8 @@ class EthosUPartitioner:
         self._table: Final = support_table(options.target)
         check_left_out(self._left_out, self._table, "ethosu")
         self._plans: WeakKeyDictionary[Graph, Units] = WeakKeyDictionary()
+        #: Why an operator of a method was refused, by its debug handle: nobody asks about its pieces for themselves.
+        self._reasons: dict[tuple[str, Any], str] = {}
 
     def keep_operators(self) -> Collection[str]:
         """The table's rows with `keep`."""
@@ -408,6 +474,9 @@ class EthosUPartitioner:
             return Verdict.no(units.reasons[node])
         if name in DEQUANTIZE:
             return Verdict.no("its numbers are for what the NPU does not take")
+        whole = self._reasons.get((program.method, node.meta.get("debug_handle")))
+        if whole is not None and node.meta.get("source_operator") != name:
+            return Verdict.no(whole)
         if name not in self._table:
             return Verdict.no(f"{name} is not in the backend's operator table")
         return Verdict.no(_unquantized(node))
@@ -424,6 +493,8 @@ class EthosUPartitioner:
         if found is None:
             found = self._plans[program.graph] = Units(program, EMITTERS.keys(), POINTWISE)
             found.settle(self._obstacle(program))
+            for node, reason in found.reasons.items():
+                self._reasons.setdefault((program.method, node.meta.get("debug_handle")), reason)
         return found
 
     def _obstacle(self, program: ProgramView) -> Callable[[Unit], str | None]:
@@ -454,7 +525,7 @@ def _mixed(unit: Unit) -> str | None:
     fixed = [argument(unit.anchor, name) for name in _CONSTANT_OPERANDS.get(unit.kind, ())]
     found = {argument(item, "dtype") for item in unit.results}
     found |= {item.args[0].meta["val"].dtype for item in unit.operands if item not in fixed}  # type: ignore[union-attr]
-    if len(found) == 1:
+    if len(found) < 2:
         return None
     kinds = sorted(str(dtype).removeprefix("torch.") for dtype in found)
     return f"operands and result are {' and '.join(kinds)}: the NPU wants one type"

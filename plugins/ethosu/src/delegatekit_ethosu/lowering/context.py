@@ -22,6 +22,7 @@ from ..tosa import (
     Conv2d,
     DepthwiseConv2d,
     DType,
+    Gather,
     Graph,
     Matmul,
     MaxPool2d,
@@ -44,8 +45,13 @@ from ..tosa.types import INTEGER_RANGES, Array
 if TYPE_CHECKING:
     from torch.fx import Node
 
-#: Torch's integers, as TOSA has them.
-INTEGERS: Final = {torch.int8: DType.INT8, torch.int16: DType.INT16, torch.int32: DType.INT32}
+#: Torch's integers and truth values, as TOSA has them.
+INTEGERS: Final = {
+    torch.int8: DType.INT8,
+    torch.int16: DType.INT16,
+    torch.int32: DType.INT32,
+    torch.bool: DType.BOOL,
+}
 
 
 @dataclass(frozen=True)
@@ -357,7 +363,7 @@ def _is_misread(operator: Operator, x: Tensor) -> bool:
     It forgets the padding in front of several samples, and of transposed convolutions, which pad by themselves; and it
     reduces and multiplies in another shape. A clamp in between that changes nothing keeps it from that.
     """
-    if isinstance(operator, TransposeConv2d | Matmul | ReduceMax | ReduceSum):
+    if isinstance(operator, TransposeConv2d | Matmul | ReduceMax | ReduceSum | Gather):
         return True
     padded = isinstance(operator, Conv2d | DepthwiseConv2d | MaxPool2d | AvgPool2d) and any(operator.pad)
     return padded and x.shape[0] > 1
