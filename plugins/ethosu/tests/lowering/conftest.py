@@ -179,6 +179,12 @@ def whole_program() -> Callable[..., Delegated]:
 
 
 @pytest.fixture
+def decibels() -> Callable[[torch.Tensor, torch.Tensor], float]:
+    """decibels(got, want): signal to noise."""
+    return ratio
+
+
+@pytest.fixture
 def module_of() -> Callable[[Any], torch.nn.Module]:
     """module_of(function): it as a module."""
     return as_module
