@@ -89,6 +89,10 @@ CHOICES: Final = "choice between two numbers, but in front of a softmax"
 COMPUTED_MASKS: Final = "softmax whose mask is computed"
 COMPARISONS: Final = "comparisons and truth values"
 LOOK_UPS: Final = "look-up of rows by indices"
+RESIZES: Final = {
+    "nearest": "nearest resizing but by whole factors",
+    "bilinear": "bilinear resizing but by 2, 4 or 8 between centres",
+}
 
 
 # -- conditions ------------------------------------------------------------------------------------------------------
@@ -202,11 +206,15 @@ def _adaptive(node: Node) -> str | None:
     return adaptive_obstacle(_shape(node.args[0]), _shape(node), 1 if "1d" in str(node.target) else 2)
 
 
-def _resize(node: Node) -> str | None:
-    mode = "bilinear" if "bilinear" in str(node.target) else "nearest"
-    corners = mode == "bilinear" and bool(argument(node, "align_corners"))
-    factors = argument(node, "scale_factors") if str(node.target).endswith(".vec") else None
-    return resize_obstacle(_shape(node.args[0]), _shape(node), mode, corners, factors)
+def _resize(target: Target) -> RuleCondition:
+    def check(node: Node) -> str | None:
+        mode = "bilinear" if "bilinear" in str(node.target) else "nearest"
+        corners = mode == "bilinear" and bool(argument(node, "align_corners"))
+        factors = argument(node, "scale_factors") if str(node.target).endswith(".vec") else None
+        lacks = target.lacks(RESIZES[mode])
+        return resize_obstacle(_shape(node.args[0]), _shape(node), mode, corners, factors, lacks)
+
+    return check
 
 
 def _softmax(node: Node) -> str | None:
@@ -304,13 +312,14 @@ def _shared(*operators: str, when: tuple[RuleCondition, ...] = ()) -> Quantizati
 
 
 #: Operators whose inputs and result have one scale; what moves values is among them.
-_SHARING: Final = (
-    (("amax", "amin"), (_small_axes,)),
-    (("max_pool1d", "max_pool2d"), (_maximum,)),
-    (("avg_pool1d", "avg_pool2d"), (_average, _small_window)),
-    (("aten.upsample_nearest2d.vec", "aten.upsample_bilinear2d.vec"), (_resize,)),
-    (("cat", "stack", *MOVING_OPERATORS), (_constant_mode,)),
-)
+def _sharing(target: Target) -> tuple[tuple[tuple[str, ...], tuple[RuleCondition, ...]], ...]:
+    return (
+        (("amax", "amin"), (_small_axes,)),
+        (("max_pool1d", "max_pool2d"), (_maximum,)),
+        (("avg_pool1d", "avg_pool2d"), (_average, _small_window)),
+        (("aten.upsample_nearest2d.vec", "aten.upsample_bilinear2d.vec"), (_resize(target),)),
+        (("cat", "stack", *MOVING_OPERATORS), (_constant_mode,)),
+    )
 
 
 def _rules(weight: TensorQuantization, target: Target) -> tuple[QuantizationRule, ...]:
@@ -358,8 +367,8 @@ def _rules(weight: TensorQuantization, target: Target) -> tuple[QuantizationRule
         _rule("mean", "sum", when=(_few_summands,)),
         _rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", when=(_adaptive,)),
         # Nothing is quantized in front of these: they have their own scales for the program's input.
-        *(_rule(*names, when=(_first, *when)) for names, when in _SHARING),
-        *(_shared(*names, when=when) for names, when in _SHARING),
+        *(_rule(*names, when=(*when, _first)) for names, when in _sharing(target)),
+        *(_shared(*names, when=when) for names, when in _sharing(target)),
         _shared("index_select", when=(*look_ups, _narrow_indices)),
         _rule("avg_pool1d", "avg_pool2d", when=(_average,)),
     )

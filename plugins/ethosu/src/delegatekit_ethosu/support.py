@@ -31,7 +31,7 @@ from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 from . import limits
 from .lowering import EMITTERS, POINTWISE, WIDE_FUNCTIONS
 from .lowering.softmax import NOTHING
-from .quantization import CHOICES, COMPARISONS, COMPUTED_MASKS, LOOK_UPS, WIDE_PRODUCTS
+from .quantization import CHOICES, COMPARISONS, COMPUTED_MASKS, LOOK_UPS, RESIZES, WIDE_PRODUCTS
 from .targets import TARGETS, Target
 from .units import FUNCTION, REQUANTIZE, SELECTION, SOFTMAX, TRUTHS, Unit, Units, activation_obstacle
 
@@ -137,7 +137,7 @@ def plain_product(node: Node, program: ProgramView) -> str | None:
 
 
 def convolves(node: Node, program: ProgramView) -> str | None:
-    """1-d or 2-d; kernels to 64 high and of 4096 elements; transposed: strides 1 or 2, no dilation."""
+    """1-d or 2-d; kernels to 64 high and of 4096 elements; transposed: no dilation."""
     shapes = [_shape(item) for item in (argument(node, "input"), argument(node, "weight"), node)]
     stride, dilation = argument(node, "stride"), argument(node, "dilation")
     if argument(node, "transposed"):
@@ -165,15 +165,17 @@ def even_windows(node: Node, program: ProgramView) -> str | None:
     return limits.adaptive_obstacle(_shape(argument(node, "self")), _shape(node), axes)
 
 
-def doubles(mode: str) -> Constraint:
+def resizes(mode: str, target: Target) -> Constraint:
     """Constraint of resizing."""
 
     def check(node: Node, program: ProgramView) -> str | None:
         corners = mode == "bilinear" and bool(argument(node, "align_corners"))
         source = _shape(argument(node, "input"))
-        return limits.resize_obstacle(source, _shape(node), mode, corners, argument(node, "scale_factors"))
+        factors, lacks = argument(node, "scale_factors"), target.lacks(RESIZES[mode])
+        return limits.resize_obstacle(source, _shape(node), mode, corners, factors, lacks)
 
-    check.__doc__ = "2, 4 or 8 times as large along both axes; corners are not aligned."
+    narrow = {"nearest": "Larger by whole factors.", "bilinear": "2, 4 or 8 times as large; corners are not aligned."}
+    check.__doc__ = narrow[mode] if target.lacks("") else "To a 16th at least; steps of at least a 1024th of a pixel."
     return check
 
 
@@ -423,8 +425,8 @@ def support_table(target: str) -> SupportTable:
         *_row("layer_norm.default rms_norm.default", constant_parameters, normalizes_rows, keep=True),
         *_row("group_norm.default", constant_parameters, normalizes_groups, keep=True),
         *_row("instance_norm.default", constant_parameters, normalizes_channels, keep=True),
-        *_row("upsample_nearest2d.vec", doubles("nearest"), keep=True),
-        *_row("upsample_bilinear2d.vec", doubles("bilinear"), keep=True),
+        *_row("upsample_nearest2d.vec", resizes("nearest", device), keep=True),
+        *_row("upsample_bilinear2d.vec", resizes("bilinear", device), keep=True),
         *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", passenger=True),
         *_row("permute_copy.default expand_copy.default repeat.default flip.default", passenger=True),
         *_row("slice_copy.Tensor select_copy.int cat.default constant_pad_nd.default", passenger=True),

@@ -189,6 +189,50 @@ def test_every_large_one_takes_them(target: str, whole_program: Any) -> None:
         assert {"GATHER", "MATMUL", "SELECT", "GREATER_EQUAL"} <= {*operators}
 
 
+RESIZES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "half as large again": (nn.Upsample(scale_factor=1.5), (2, 4, 6, 8)),
+    "nearest, other sizes": (nn.Upsample((13, 5)), (1, 4, 7, 9)),
+    "smaller": (nn.Upsample((3, 2)), (1, 4, 7, 9)),
+    "from one": (nn.Upsample((7, 5), mode="bilinear"), (1, 4, 1, 1)),
+    "bilinear": (nn.Upsample((13, 5), mode="bilinear"), (2, 4, 7, 9)),
+    "bilinear, three times": (nn.Upsample(scale_factor=3, mode="bilinear"), (1, 4, 5, 6)),
+    "bilinear, smaller": (nn.Upsample((3, 2), mode="bilinear"), (1, 4, 7, 9)),
+    "corners": (nn.Upsample((13, 18), mode="bilinear", align_corners=True), (2, 4, 7, 9)),
+    "corners, twice": (nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True), (1, 4, 5, 6)),
+    "many steps": (nn.Upsample((513, 4), mode="bilinear"), (1, 1, 512, 3)),
+}
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int16"])
+@pytest.mark.parametrize("name", RESIZES)
+def test_a_large_one_makes_images_of_any_size(name: str, scheme: str, agrees: Any) -> None:
+    module, shape = RESIZES[name]
+    share = 0.01 if module.mode == "nearest" else 0.4 if scheme == "int16" else 0.1
+    for model in (module, nn.Sequential(nn.Conv2d(shape[1], 4, 1), module)):
+        allowed = share if model is module else max(share, 0.2)
+        agrees(model, some(*shape), scheme=scheme, targets=[U85], share=allowed)
+
+
+def test_resized_numbers_may_get_another_scale(whole_program: Any) -> None:
+    import torch.ao.quantization.fx._decomposed
+
+    q, fine, coarse = torch.ops.quantized_decomposed, (0.02, 9, -128, 127), (0.031, -7, -128, 127)
+
+    class Resized(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for settings in (fine, coarse):
+                x = q.quantize_per_tensor(x, *settings, torch.int8)
+                x = q.dequantize_per_tensor(x, *settings, torch.int8)
+                if settings is fine:
+                    x = functional.interpolate(x, (7, 9), mode="bilinear")
+            return x
+
+    module, x = Resized().eval(), some(1, 3, 4, 5)
+    delegated = whole_program(module, x, target=U85)
+    away = (delegated.run()[0] - module(x)).abs() / coarse[0]
+    assert float(away.max()) < 1.01 and float((away > 0.5).float().mean()) < 0.01
+
+
 #: What is quantized for the U85 -> what the others say, in `quantize` and in `lower`.
 LACKS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], str, str]] = {
     "matmul": (
@@ -206,6 +250,18 @@ LACKS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], str, str]] 
     ),
     "masked_fill": (lambda s, a, m: hidden(a, m), (some(*X), some(8) > 0), "int8", "softmax whose mask is computed"),
     "gt": (lambda s, a: (a * 2 > 0.3, a * 2), (some(*X),), "int8", "comparisons and truth values"),
+    "upsample_nearest2d": (
+        lambda s, a: functional.interpolate(a * 2, (5, 7)),
+        (some(1, 2, 4, 5),),
+        "int8",
+        "nearest resizing but by whole factors (from (4, 5) to (5, 7))",
+    ),
+    "upsample_bilinear2d": (
+        lambda s, a: functional.interpolate(a * 2, (8, 10), mode="bilinear", align_corners=True),
+        (some(1, 2, 4, 5),),
+        "int8",
+        "bilinear resizing but by 2, 4 or 8 between centres (from (4, 5) to (8, 10), corners aligned)",
+    ),
     "embedding": (lambda s, i: s.table(i) * 2, (indices(2, 3),), "int8", "look-up of rows by indices"),
 }
 
@@ -214,7 +270,9 @@ LACKS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], str, str]] 
 @pytest.mark.parametrize("name", LACKS)
 def test_the_others_say_what_they_lack(name: str, target: str) -> None:
     function, inputs, scheme, what = LACKS[name]
-    layer, reason = Table(function).eval(), f"the {target} has no {what}; an Ethos-U85 has"
+    layer = Table(function).eval()
+    lacked, bracket, sizes = what.partition(" (")
+    reason = f"the {target} has no {lacked}; an Ethos-U85 has{bracket}{sizes}"
 
     def quantize(chosen: str) -> Any:
         # Something else is quantized in any case.
