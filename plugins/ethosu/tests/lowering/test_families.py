@@ -296,3 +296,19 @@ def test_the_others_say_what_they_lack(name: str, target: str) -> None:
         strict=True,
     ):
         torch.testing.assert_close(got, want, rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_whole_factors_and_longer_strides_are_for_all(target: str, whole_program: Any) -> None:
+    layer = nn.Sequential(
+        nn.ConvTranspose2d(8, 6, 4, 3),
+        nn.Upsample(scale_factor=3),
+        nn.Conv2d(6, 4, 1),
+        nn.Upsample(scale_factor=(2, 1)),
+    )
+    x, results = some(1, 8, 3, 4), []
+    for scheme in ("int8", "int16"):
+        module: Any = delegatekit.quantize(layer.eval(), [x], backend="ethosu", scheme=scheme)
+        assert not module.quantization.kept
+        results.append(whole_program(module, x, target=target).operators)
+    assert all("TILE" in operators or target.startswith("ethos-u85") for operators in results)
