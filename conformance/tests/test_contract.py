@@ -92,6 +92,12 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "uses targets, which came with API 1.3",
     ),
     (
+        "api-version",
+        "class Partitioner:",
+        "@hookimpl\ndef quantization_schemes(options):\n    return []\n\n\nclass Partitioner:",
+        "uses the argument options of quantization_schemes, which came with API 1.4",
+    ),
+    (
         "description-twice",
         '        delegate_id="SeededBackend",',
         '        delegate_id="S" + os.urandom(4).hex(),',

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from delegatekit.discovery import LoadedBackend
 from delegatekit.quantization.ratio import sqnr_db
 from delegatekit_conformance.cases import models as room
 from delegatekit_conformance.cases.base import Case
@@ -167,6 +168,21 @@ def test_backends_without_schemes_are_not_asked() -> None:
     outcome = case.run(example, context)
     assert outcome.verdict is Verdict.NOT_APPLICABLE
     assert outcome.detail == "the backend declares no quantization schemes"
+
+
+def test_schemes_are_those_with_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def schemes(backend: LoadedBackend, options: Any = None) -> tuple[()]:
+        asked.append(options)
+        return ()
+
+    monkeypatch.setattr(LoadedBackend, "quantization_schemes", schemes)
+    context = replace(CONTEXT, backend="xnnpack", options={"block_bytes": "4096"})
+    case = next(iter(quantized_cases()))
+    assert case.examples(context) == ("the backend declares no quantization schemes",)
+    assert [options.block_bytes for options in asked] == [4096]
+    assert "options={'block_bytes': '4096'})" in case.snippet("int8", context)
 
 
 @pytest.mark.parametrize("pattern", ["conv-relu6", "linear-relu-chain"])

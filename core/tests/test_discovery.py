@@ -89,7 +89,7 @@ def test_an_installed_plugin_is_ready_and_says_who_it_is(install_plugin: Any) ->
     assert (info.distribution, info.version, info.api_version, info.delegate_id, info.summary) == (
         "delegatekit-good",
         "1.2",
-        "1.3",
+        "1.4",
         "goodBackend",
         "a test backend",
     )

@@ -48,7 +48,7 @@ SCHEMES = (
 
 @pytest.fixture(autouse=True)
 def _schemes(monkeypatch):
-    monkeypatch.setattr(LoadedBackend, "quantization_schemes", lambda self: SCHEMES)
+    monkeypatch.setattr(LoadedBackend, "quantization_schemes", lambda self, options=None: SCHEMES)
     torch.manual_seed(0)
 
 

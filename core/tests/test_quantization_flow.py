@@ -58,7 +58,7 @@ BACKEND = "reference"
 
 @pytest.fixture(autouse=True)
 def _schemes(monkeypatch):
-    monkeypatch.setattr(LoadedBackend, "quantization_schemes", lambda self: SCHEMES)
+    monkeypatch.setattr(LoadedBackend, "quantization_schemes", lambda self, options=None: SCHEMES)
 
 
 class Small(nn.Module):
@@ -400,14 +400,14 @@ def test_wrong_input_gives_one_clear_error(model, data, change, error, message):
 def test_a_condition_of_a_plugin_that_fails_is_named(model, data, monkeypatch):
     rule = QuantizationRule(("conv2d",), INT8, WEIGHT, None, INT8, when=(lambda node: node.nothing,))
     monkeypatch.setattr(
-        LoadedBackend, "quantization_schemes", lambda self: [QuantizationScheme("a", "", rules=(rule,))]
+        LoadedBackend, "quantization_schemes", lambda self, options=None: [QuantizationScheme("a", "", rules=(rule,))]
     )
     with pytest.raises(PluginError, match=r"scheme a, .*conv2d.*AttributeError"):
         quantize(model, data)
 
 
 def test_a_backend_without_schemes_says_so(model, data, monkeypatch):
-    monkeypatch.setattr(LoadedBackend, "quantization_schemes", lambda self: ())
+    monkeypatch.setattr(LoadedBackend, "quantization_schemes", lambda self, options=None: ())
     with pytest.raises(PluginError, match="declares no quantization schemes"):
         quantize(model, data)
 

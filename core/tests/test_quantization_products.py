@@ -30,7 +30,7 @@ SCHEMES = (
 
 @pytest.fixture(autouse=True)
 def _schemes(monkeypatch):
-    monkeypatch.setattr(LoadedBackend, "quantization_schemes", lambda self: SCHEMES)
+    monkeypatch.setattr(LoadedBackend, "quantization_schemes", lambda self, options=None: SCHEMES)
 
 
 class Product(nn.Module):

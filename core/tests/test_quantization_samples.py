@@ -35,7 +35,7 @@ SCHEMES = (
 
 @pytest.fixture(autouse=True)
 def _schemes(monkeypatch):
-    monkeypatch.setattr(LoadedBackend, "quantization_schemes", lambda self: SCHEMES)
+    monkeypatch.setattr(LoadedBackend, "quantization_schemes", lambda self, options=None: SCHEMES)
 
 
 def quantize(model, *inputs, scheme="samples", **settings):

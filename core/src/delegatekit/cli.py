@@ -248,12 +248,13 @@ def targets(
 @app.command()
 def schemes(
     backend: Annotated[str | None, typer.Argument(help="A backend; without it, all.")] = None,
+    option: SettingOption = [],  # noqa: B006
     as_json: JsonOption = False,
 ) -> None:
     """List the quantization schemes of the backends: operators, and how their operands and results are quantized."""
     from .quantization.commands import schemes_as_json, schemes_by_backend, schemes_text
 
-    found = schemes_by_backend(backend)
+    found = schemes_by_backend(backend, _settings(option, [backend] if backend else []))
     if as_json:
         print(json.dumps(schemes_as_json(found), indent=1))
     elif not any(found.values()):

@@ -99,6 +99,11 @@ class LoadedBackend:
         """Whether the plugin implements a hook."""
         return bool(getattr(self._manager.hook, hook).get_hookimpls())
 
+    def takes(self, hook: str, argument: str) -> bool:
+        """Whether the plugin's implementation of a hook has an argument of this name."""
+        found = getattr(self._manager.hook, hook).get_hookimpls()
+        return any(argument in implementation.argnames for implementation in found)
+
     def describe(self) -> BackendDescription:
         """Ask the plugin again who it is; `description` is what it said when it was loaded."""
         return self._call("describe_backend")  # type: ignore[no-any-return]
@@ -121,11 +126,15 @@ class LoadedBackend:
         """Compile the partitions of all methods in one call. Raises what the plugin raises."""
         return self._ask("preprocess_methods", methods=methods, options=options)  # type: ignore[no-any-return]
 
-    def quantization_schemes(self) -> Sequence[QuantizationScheme]:
-        """The schemes that the backend's compiler understands; none if the plugin does not quantize."""
+    def quantization_schemes(self, options: BackendOptions | None = None) -> Sequence[QuantizationScheme]:
+        """The schemes that the backend's compiler understands, with these options (None: the default ones).
+
+        None if the plugin does not quantize.
+        """
         if not self.has("quantization_schemes"):
             return ()
-        schemes = self._call("quantization_schemes")
+        chosen = self.make_options({}) if options is None else options
+        schemes = self._call("quantization_schemes", options=chosen)
         if not isinstance(schemes, Sequence) or not all(isinstance(scheme, QuantizationScheme) for scheme in schemes):
             raise PluginError("quantization_schemes did not return a list of QuantizationScheme", where=self._where)
         return tuple(schemes)

@@ -50,8 +50,11 @@ class BackendSpec:
         """
 
     @_hookspec(firstresult=True)
-    def quantization_schemes(self) -> Sequence[QuantizationScheme]:  # type: ignore[empty-body]
-        """The schemes that the backend's compiler understands."""
+    def quantization_schemes(self, options: BackendOptions) -> Sequence[QuantizationScheme]:  # type: ignore[empty-body]
+        """The schemes that the backend's compiler understands, with these options: devices differ in what they can do.
+        With the default options it should be what all devices can, under the same names. `options` since API 1.4; an
+        implementation may leave them out.
+        """
 
     @_hookspec(firstresult=True)
     def create_quantizer(self, scheme: str, options: BackendOptions) -> Any:

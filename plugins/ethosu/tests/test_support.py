@@ -203,11 +203,13 @@ REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
     "kernel": (nn.Conv2d(1, 1, (65, 1)), (1, 1, 80, 4), "65x1"),
     "dilated kernel": (nn.Conv2d(1, 1, (33, 1), dilation=(2, 1)), (1, 1, 80, 4), "65x1"),
     "uneven padding": (nn.Conv2d(1, 1, 4, padding="same"), (1, 1, 8, 8), "uneven"),
-    "transposed, stride": (nn.ConvTranspose2d(1, 1, 3, 3), (1, 1, 8, 8), r"stride \(3, 3\)"),
-    "transposed, strides": (nn.ConvTranspose2d(1, 1, 3, (1, 2)), (1, 1, 8, 8), r"stride \(1, 2\)"),
+    "transposed, stride": (nn.ConvTranspose2d(1, 1, 3, (1, 17)), (1, 1, 8, 8), r"stride \(1, 17\): 16 is the most"),
     "transposed, dilation": (nn.ConvTranspose2d(1, 1, 3, dilation=2), (1, 1, 8, 8), "dilation"),
     "dilated maximum": (nn.MaxPool2d(2, dilation=2), (1, 1, 8, 8), "dilation"),
-    "three times as large": (nn.Upsample(scale_factor=3), (1, 1, 8, 8), "2, 4 and 8"),
+    "half as large again": (nn.Upsample(scale_factor=1.5), (1, 1, 8, 8), "nearest resizing but by whole factors"),
+    "three times as large": (nn.Upsample(scale_factor=3, mode="bilinear"), (1, 1, 8, 8), "but by 2, 4 or 8"),
+    "scaled unevenly": (nn.Upsample(scale_factor=1.3), (1, 1, 8, 8), "are not the ratio of the sizes"),
+    "rounded sizes": (nn.Upsample((82, 8)), (1, 1, 2, 8), "PyTorch's rounding finds other pixels"),
     "uneven windows": (nn.AdaptiveAvgPool2d(3), (1, 1, 8, 8), "not a multiple"),
     "many axes": (nn.ReLU(), (1, 1, 1, 1, 1, 1, 2), "7 axes"),
     "one element": (nn.Softmax(-1), (3, 1), "constant"),
@@ -230,9 +232,14 @@ def test_limits_are_inclusive() -> None:
     assert "3 axes" in str(convolution_obstacle((1, 1, 3, 3, 3), (1, 1, 3, 3, 3), (1, 1, *three), three, three, three))
     behind = convolution_obstacle((1, 1, 1, 4), (1, 1, 1, 1), (1, 1, 4, 4), (2, 1), one, (3, 0))
     assert "nothing but padding" in str(behind)
-    assert transposed_obstacle((1, 1, 3), (2,), (1,)) is None
+    assert transposed_obstacle((1, 1, 3), (16,), (1,)) is None
     assert resize_obstacle((1, 1, 4, 4), (1, 1, 32, 32), "bilinear", False, None) is None
     assert "corners" in str(resize_obstacle((1, 1, 4, 4), (1, 1, 8, 8), "bilinear", True, None))
+    most, mode = (1, 1, 1021, 16), "bilinear"
+    assert resize_obstacle(most, (1, 1, 1024, 2), mode, False, None, None) is None
+    assert "1024th" in str(resize_obstacle(most, (1, 1, 1025, 2), mode, False, None, None))
+    assert "16th" in str(resize_obstacle(most, (1, 1, 1024, 1), mode, False, None, None))
+    assert "corners" in str(resize_obstacle((1, 1, 4, 1), (1, 1, 8, 8), mode, True, None, None))
 
 
 class Selected(nn.Module):
@@ -259,8 +266,11 @@ class Selected(nn.Module):
         (Selected(-25.0, torch.eye(4) > 0), ""),
         (Selected(-24.0, torch.eye(4) > 0), "-24.0 is not so small that a softmax leaves it out"),
         (Selected(math.nan, torch.eye(4) > 0), "nan is not so small that a softmax leaves it out"),
-        (Selected(-math.inf), "its mask, or what it hides numbers by, is computed"),
-        (Selected(-1.0, torch.eye(4) > 0, lambda x, dim: x), "the NPU selects numbers for a softmax only"),
+        (Selected(-math.inf), "the ethos-u55-128 has no softmax whose mask is computed; an Ethos-U85 has"),
+        (
+            Selected(-1.0, torch.eye(4) > 0, lambda x, dim: x),
+            "the ethos-u55-128 has no choice between two numbers, but in front of a softmax; an Ethos-U85 has",
+        ),
         (Selected(-1e9, torch.ones(2, 1, 4) > 0), "its mask makes (2, 4, 4) of scores (4, 4)"),
     ],
 )

@@ -160,7 +160,8 @@ class QuantizedCase(Case):
 
     def examples(self, context: Context) -> Sequence[str]:
         """The schemes that the backend declares."""
-        schemes = discovery.get_backend(context.backend).quantization_schemes()
+        backend = discovery.get_backend(context.backend)
+        schemes = backend.quantization_schemes(backend.make_options(context.options))
         return tuple(scheme.name for scheme in schemes) or (_NO_SCHEMES,)
 
     def run(self, example: str, context: Context) -> Outcome:
@@ -211,6 +212,8 @@ class QuantizedCase(Case):
         text = self._pattern.snippet("", context)
         before, line, after = text.partition("module.eval()\n")
         scheme = f"backend={context.backend!r}, scheme={example!r}"
+        if context.options:
+            scheme += f", options={dict(context.options)!r}"
         return f"{before}{line}module = delegatekit.quantize(module, calls[:1], {scheme})\n{after}"
 
 

@@ -15,12 +15,18 @@ if TYPE_CHECKING:
     from .report import QuantizationReport
 
 
-def schemes_by_backend(backend: str | None) -> dict[str, Sequence[QuantizationScheme]]:
-    """The schemes of one backend, or of all that can be used. Raises PluginError for a backend that cannot."""
+def schemes_by_backend(
+    backend: str | None, options: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Sequence[QuantizationScheme]]:
+    """The schemes of one backend, or of all that can be used; `options` for each backend.
+
+    Raises PluginError for a backend that cannot be used, OptionError for wrong options.
+    """
     from ..discovery import backends, get_backend
 
     names = [backend] if backend is not None else [name for name, info in backends().items() if info.usable]
-    return {name: get_backend(name).quantization_schemes() for name in names}
+    loaded, given = [get_backend(name) for name in names], options or {}
+    return {item.name: item.quantization_schemes(item.make_options(given.get(item.name, {}))) for item in loaded}
 
 
 def schemes_as_json(found: Mapping[str, Sequence[QuantizationScheme]]) -> dict[str, list[dict[str, Any]]]:

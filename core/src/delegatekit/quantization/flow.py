@@ -55,15 +55,15 @@ def quantize(
     more: those with the least signal to noise ratio of their own. `measure` fills the ratios into the report.
     `correct_bias` takes the mean errors of convolutions and linear layers, over the calibration inputs, out of their
     biases. `group_size` replaces the size of the weights' groups, where the scheme has groups. `options` are the
-    backend's.
+    backend's, as `lower` will get them: a target may quantize more than another.
 
     Returns a module that computes the quantized model's numbers in eager mode, and that `lower` and torch.export take.
     Its attribute `quantization` is a QuantizationReport. `progress` shows a bar on stderr (None: on a terminal).
 
-    Raises PluginError for an unknown backend, OptionError for an unknown scheme, LoweringError where torch.export
-    refuses the model, and QuantizationError for other wrong input, or if the scheme quantizes nothing of the model.
+    Raises PluginError for an unknown backend, OptionError for an unknown scheme or option, LoweringError where
+    torch.export refuses the model, and QuantizationError for other wrong input, or if the scheme quantizes nothing.
     """
-    loaded, chosen = choose_scheme(backend, scheme, group_size)
+    loaded, chosen = choose_scheme(backend, scheme, options, group_size)
     if keep_worst_float < 0:
         raise QuantizationError(f"keep_worst_float={keep_worst_float} is negative")
     _check_model(model)
@@ -123,9 +123,10 @@ def prepare_qat(
     `model` is a module in training mode, `example` its inputs. The result has parameters of its own. Call `train()` and
     `eval()` on it as usual. Raises as `quantize` does, and OptionError if the scheme does not offer training.
     """
-    loaded, chosen = choose_scheme(backend, scheme)
+    loaded, chosen = choose_scheme(backend, scheme, options)
     if not chosen.qat:
-        offered = [found.name for found in loaded.quantization_schemes() if found.qat]
+        checked = loaded.make_options(options or {})
+        offered = [found.name for found in loaded.quantization_schemes(checked) if found.qat]
         raise OptionError(
             f"scheme {chosen.name} does not offer training",
             where=f"backend {backend}",

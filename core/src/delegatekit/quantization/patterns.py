@@ -117,7 +117,7 @@ class _Finder:
         for node in module.graph.nodes:
             if node.op != "call_function" or node in taken or node in self._constants:
                 continue
-            if not any(is_float(result) for result in results(node)) or node.target.__name__ == "getitem":
+            if not self._computes(node) or node.target.__name__ == "getitem":
                 continue
             found = self._layer(node)
             if isinstance(found, str):
@@ -125,6 +125,13 @@ class _Finder:
             else:
                 self.layers.append(found)
                 taken.update(found.nodes)
+
+    def _computes(self, node: Node) -> bool:
+        """Whether a node gives numbers in float, or truths about numbers for which there is a rule."""
+        if any(is_float(result) for result in results(node)):
+            return True
+        about = any(map(is_float, node.all_input_nodes)) and any(name in self._rules for name in names(node))
+        return about and _is_mask(node)
 
     def _layer(self, node: Node) -> Layer | str:
         """The layer that begins with the node, or why there is none."""
@@ -187,10 +194,10 @@ class _Finder:
         return Layer(rule, (node,), tuple(inputs), outputs)
 
     def _plain(self, node: Node, rule: QuantizationRule) -> Layer | str:
-        if not is_float(node):
-            return "it has several results"
+        if not is_float(node) and not (_is_mask(node) and rule.output is None):
+            return "it has several results" if isinstance(node.meta.get("val"), list | tuple) else "it gives no numbers"
         tensors = [operand for operand in node.all_input_nodes if isinstance(operand.meta.get("val"), _tensor())]
-        tensors = [operand for operand in tensors if not (operand in self._constants and _is_mask(operand))]
+        tensors = [operand for operand in tensors if not _is_mask(operand)]
         if not tensors:
             return "it has no tensor operand"
         if short_name(node) in NORMS:
@@ -258,7 +265,7 @@ def _tensor() -> type:
 def _is_mask(node: Node) -> bool:
     import torch
 
-    return bool(node.meta["val"].dtype == torch.bool)
+    return getattr(node.meta.get("val"), "dtype", None) == torch.bool
 
 
 def _hides(node: Node) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from delegatekit_api import OptionError, PluginError, QuantizationError, QuantizationScheme, per_group
 
@@ -10,14 +12,15 @@ from ..discovery import LoadedBackend, get_backend
 
 
 def choose_scheme(
-    backend: str, scheme: str | None, group_size: int | None = None
+    backend: str, scheme: str | None, options: Mapping[str, Any] | None = None, group_size: int | None = None
 ) -> tuple[LoadedBackend, QuantizationScheme]:
-    """The backend and its scheme of this name (the first, without one). `group_size` replaces that of its weights.
+    """The backend and, with these options, its scheme of this name (the first, without one).
 
-    Raises PluginError for an unknown backend, OptionError for an unknown scheme.
+    `group_size` replaces that of its weights. Raises PluginError for an unknown backend, OptionError for an unknown
+    scheme and for wrong options.
     """
     loaded = get_backend(backend)
-    schemes = {found.name: found for found in loaded.quantization_schemes()}
+    schemes = {found.name: found for found in loaded.quantization_schemes(loaded.make_options(options or {}))}
     if not schemes:
         raise PluginError("declares no quantization schemes", where=f"backend {backend}", hint="`delegatekit schemes`")
     if scheme is None:

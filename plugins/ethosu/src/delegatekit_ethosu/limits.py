@@ -7,9 +7,11 @@ they allow compiles for every accelerator. Shapes are PyTorch's, (N, C, H, W).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import starmap
 from typing import Any, Final
+
+import numpy as np
 
 #: Axes of a tensor.
 MAX_RANK: Final = 6
@@ -17,9 +19,14 @@ MAX_RANK: Final = 6
 MAX_AXIS: Final = 1 << 16
 MAX_STRIDE: Final = 3
 MAX_DILATION: Final = 2
+#: Of transposed convolutions: more rows and columns than any network makes of one.
+MAX_TRANSPOSED_STRIDE: Final = 16
 #: Height, and elements, of a convolution's kernel and of a pooling's window.
 KERNEL: Final = (64, 4096)
 WINDOW: Final = (256, 1 << 16)
+#: Steps from one pixel to the next, and how much smaller images are made.
+MAX_RESIZE_STEPS: Final = 1 << 11
+MAX_SHRINKING: Final = 16
 #: Windows of averages that leave out the padding.
 PADDED_WINDOW: Final = 8
 #: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
@@ -82,14 +89,14 @@ def _reads(size: int, count: int, window: int, step: int, gap: int, pad: int) ->
 
 
 def transposed_obstacle(weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str | None:
-    """1-d or 2-d; stride 1 or 2, the same along both axes; no dilation; kernels to 64 high and of 4096 elements."""
+    """1-d or 2-d; any stride; no dilation; kernels to 64 high and of 4096 elements."""
     axes = len(weight) - 2
     if axes not in (1, 2):
         return f"a convolution over {axes} axes: the NPU has one and two"
     if max(dilation) > 1:
         return f"a transposed convolution with dilation {tuple(dilation)}"
-    if len(set(stride)) > 1 or max(stride) > 2:
-        return f"a transposed convolution with stride {tuple(stride)}: 1 and 2 are possible"
+    if max(stride) > MAX_TRANSPOSED_STRIDE:
+        return f"a transposed convolution with stride {tuple(stride)}: {MAX_TRANSPOSED_STRIDE} is the most"
     return _size_obstacle(weight[2:], KERNEL, "kernel")
 
 
@@ -142,17 +149,62 @@ def trailing_pads(
 
 
 def resize_obstacle(
-    before: Sequence[int], after: Sequence[int], mode: str, corners: bool, factors: Sequence[float] | None
+    before: Sequence[int],
+    after: Sequence[int],
+    mode: str,
+    corners: bool,
+    factors: Sequence[float] | None,
+    lacks: str | None = "nothing else is possible",
 ) -> str | None:
-    """(N, C, H, W), twice, four or eight times as large; bilinear between the centres of pixels or the corners."""
+    """(N, C, H, W), made larger by whole factors; bilinear by 2, 4 or 8, the same along both axes.
+
+    With `lacks`, the reason of what only the U85 does, None: of any sizes, with corners aligned or not.
+    """
     if len(before) != 4:
         return f"an input of {len(before)} axes"
-    ratios = {new / old for old, new in zip(before[2:], after[2:], strict=True)}
-    if len(ratios) != 1 or not ratios <= {2, 4, 8}:
-        return f"from {tuple(before[2:])} to {tuple(after[2:])}: only 2, 4 and 8 times as large is possible"
-    if factors and set(factors) != ratios:
+    sizes = list(zip(before[2:], after[2:], strict=True))
+    if mode == "nearest" and not all(starmap(_finds_pixels, sizes)):
+        return f"from {tuple(before[2:])} to {tuple(after[2:])} PyTorch's rounding finds other pixels"
+    ratios = [new / old for old, new in sizes]
+    if factors and list(factors) != ratios:
         return f"scale_factors {tuple(factors)} are not the ratio of the sizes"
-    return "corners are aligned" if corners else None
+    if mode == "nearest" and all(ratio.is_integer() for ratio in ratios):
+        return None
+    if mode == "bilinear" and not corners and len(set(ratios)) == 1 and ratios[0] in (2, 4, 8):
+        return None
+    if lacks is not None:
+        return f"{lacks} (from {tuple(before[2:])} to {tuple(after[2:])}{', corners aligned' if corners else ''})"
+    return next((reason for old, new in sizes if (reason := _step_obstacle(old, new, mode, corners))), None)
+
+
+def resize_steps(old: int, new: int, mode: str, corners: bool) -> tuple[int, int, int, int]:
+    """How TOSA's RESIZE makes an axis of `new` pixels of `old`: numerator, denominator, offset and border."""
+    if corners:
+        up, down = new - 1, old - 1
+        shared = math.gcd(up, down)
+        up, down, offset = 2 * up // shared, 2 * down // shared, 0
+    else:
+        shared = math.gcd(new, old)
+        up, down = 2 * new // shared, 2 * old // shared
+        # Rounded to the nearest, half a pixel less gives the one before; between centres all lies half a pixel off.
+        offset = -up // 2 if mode == "nearest" else (down - up) // 2
+    return up, down, offset, (new - 1) * down - (old - 1) * up + offset
+
+
+def _step_obstacle(old: int, new: int, mode: str, corners: bool) -> str | None:
+    if corners and 1 in (old, new):
+        return f"from {old} to {new}: one pixel has no two corners"
+    up, down, _, _ = resize_steps(old, new, mode, corners)
+    if up > MAX_RESIZE_STEPS or down >= MAX_SHRINKING * up:
+        least = f"steps of a {MAX_RESIZE_STEPS // 2}th, and a {MAX_SHRINKING}th of the size, are the least"
+        return f"from {old} to {new}: {least}"
+    return None
+
+
+def _finds_pixels(old: int, new: int) -> bool:
+    """Whether PyTorch, which multiplies in single precision, finds the nearest pixels."""
+    found = np.floor(np.arange(new, dtype=np.float32) * np.float32(old / new)).clip(max=old - 1)
+    return bool((found == np.arange(new) * old // new).all())
 
 
 def softmax_obstacle(shape: Sequence[int], dim: int) -> str | None:
@@ -177,6 +229,19 @@ def norm_obstacle(shape: Sequence[int], rows: int, *, centred: bool = True) -> s
     if not 2 <= size <= most:
         return f"a norm of {size} elements: 2 to {most} are possible"
     return None if rows <= MAX_AXIS else f"{rows} norms: {MAX_AXIS} are the most"
+
+
+def common_rank_obstacle(operands: Iterable[Sequence[int]], result: Sequence[int]) -> str | None:
+    """Operands are repeated along at most 4 axes. (Constants need not be.)"""
+    if len(result) <= COMMON_RANK or all(tuple(shape) == tuple(result) for shape in operands):
+        return None
+    return f"operands of several shapes make one of {len(result)} axes: {COMMON_RANK} are the most"
+
+
+def indices_obstacle(dtype: object) -> str:
+    """Why indices that are not int32 are refused."""
+    kind = str(dtype).removeprefix("torch.")
+    return f"its indices are {kind}, the NPU reads int32: give the program int32, or convert them (`.to(torch.int32)`)"
 
 
 def matrices_obstacle(left: Sequence[int], right: Sequence[int]) -> str | None:

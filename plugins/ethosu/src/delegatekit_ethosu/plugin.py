@@ -35,7 +35,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="Arm Ethos-U55, U65 and U85 NPUs (int8, int16)",
-        api_version=ApiVersion(1, 3),
+        api_version=ApiVersion(1, 4),
         options=EthosUOptions,
     )
 
@@ -57,11 +57,11 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
 
 
 @hookimpl
-def quantization_schemes() -> Sequence[QuantizationScheme]:
-    """Static int8, and int16 with weights of int8."""
-    from .quantization import SCHEMES
+def quantization_schemes(options: BackendOptions) -> Sequence[QuantizationScheme]:
+    """Static int8, and int16 with weights of int8, as the target's family can compute them."""
+    from .quantization import schemes
 
-    return SCHEMES
+    return schemes(cast(EthosUOptions, options).target)
 
 
 @hookimpl

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from delegatekit_api import (
@@ -27,10 +28,12 @@ from .limits import (
     HIDDEN,
     adaptive_obstacle,
     average_obstacle,
+    common_rank_obstacle,
     convolution_obstacle,
     count,
     divisor_obstacle,
     extreme_obstacle,
+    indices_obstacle,
     masked_obstacle,
     matrices_obstacle,
     maximum_obstacle,
@@ -41,6 +44,7 @@ from .limits import (
     sum_obstacle,
     transposed_obstacle,
 )
+from .targets import TARGETS, Target
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -67,15 +71,28 @@ FUNCTIONS: Final = (
     *("sign", "floor", "ceil", "round", "trunc"),
     *("aten.pow.Tensor_Scalar", "aten.rsub.Scalar"),
 )
-#: What needs a table, or is a product of two matrices: the NPU has neither for int16.
+#: Products of two computed matrices.
+_PRODUCTS: Final = ("matmul", "bmm", "mm")
+#: What needs a table: the NPU has none for int16.
 _EIGHT_BITS: Final = frozenset(
-    {*FUNCTIONS, "glu", "aten.div.Tensor", "matmul", "bmm", "mm", "masked_fill"}
+    {*FUNCTIONS, "glu", "aten.div.Tensor"}
     - {"relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"}
     - {"abs", "neg", "leaky_relu", "hardswish", "hardsigmoid"}
     - {"sigmoid", "tanh", "silu", "gelu", "mish", "softplus", "log_sigmoid", "elu", "celu", "selu", "exp", "expm1"}
     - {"erf", "atan", "asinh"}
 )
+_COMPARED: Final = ("eq", "ne", "gt", "ge", "lt", "le")
 _SMALL_WINDOW: Final = 16
+#: What the U85 alone has, in words.
+WIDE_PRODUCTS: Final = "products of int16 matrices"
+CHOICES: Final = "choice between two numbers, but in front of a softmax"
+COMPUTED_MASKS: Final = "softmax whose mask is computed"
+COMPARISONS: Final = "comparisons and truth values"
+LOOK_UPS: Final = "look-up of rows by indices"
+RESIZES: Final = {
+    "nearest": "nearest resizing but by whole factors",
+    "bilinear": "bilinear resizing but by 2, 4 or 8 between centres",
+}
 
 
 # -- conditions ------------------------------------------------------------------------------------------------------
@@ -172,7 +189,13 @@ def _maximum(node: Node) -> str | None:
 
 
 def _eight_bits(node: Node) -> str | None:
-    return "for int16 the NPU has no products of matrices, and tables of smooth functions only"
+    return "for int16 the NPU has tables of smooth functions only"
+
+
+def _only(target: Target, what: str) -> tuple[RuleCondition, ...]:
+    """The condition of what the U85 alone can do; none for a U85."""
+    reason = target.lacks(what)
+    return () if reason is None else (lambda node: reason,)
 
 
 def _one_divisor(node: Node) -> str | None:
@@ -183,29 +206,58 @@ def _adaptive(node: Node) -> str | None:
     return adaptive_obstacle(_shape(node.args[0]), _shape(node), 1 if "1d" in str(node.target) else 2)
 
 
-def _resize(node: Node) -> str | None:
-    mode = "bilinear" if "bilinear" in str(node.target) else "nearest"
-    corners = mode == "bilinear" and bool(argument(node, "align_corners"))
-    factors = argument(node, "scale_factors") if str(node.target).endswith(".vec") else None
-    return resize_obstacle(_shape(node.args[0]), _shape(node), mode, corners, factors)
+def _resize(target: Target) -> RuleCondition:
+    def check(node: Node) -> str | None:
+        mode = "bilinear" if "bilinear" in str(node.target) else "nearest"
+        corners = mode == "bilinear" and bool(argument(node, "align_corners"))
+        factors = argument(node, "scale_factors") if str(node.target).endswith(".vec") else None
+        lacks = target.lacks(RESIZES[mode])
+        return resize_obstacle(_shape(node.args[0]), _shape(node), mode, corners, factors, lacks)
+
+    return check
 
 
 def _softmax(node: Node) -> str | None:
     return softmax_obstacle(_shape(node.args[0]), argument(node, "dim"))
 
 
-def _hides(node: Node) -> str | None:
+def _hides(target: Target) -> RuleCondition:
     """A softmax, and nothing else, reads what is filled; the fill is nothing beside any sane score."""
-    number: Any = node.args[2]
-    if not isinstance(number, int | float) or number > -HIDDEN:
-        return f"it fills in {number}: the NPU hides numbers from a softmax only"
-    mask: Any = node.args[1]
-    if mask.op != "get_attr":
-        return "its mask is computed"
-    readers = list(node.users)
-    if len(readers) != 1 or "aten.softmax" not in str(readers[0].target):
-        return "what it fills is not for a softmax alone"
-    return masked_obstacle(_shape(node), _shape(node.args[0])) or _softmax(readers[0])
+    other, computed = target.lacks(CHOICES), target.lacks(COMPUTED_MASKS)
+
+    def check(node: Node) -> str | None:
+        number: Any = node.args[2]
+        if not isinstance(number, int | float) or number > -HIDDEN:
+            return other or "it fills in a number that hides nothing"
+        readers = list(node.users)
+        if len(readers) != 1 or "aten.softmax" not in str(readers[0].target):
+            return other or "what it fills is not for a softmax alone"
+        mask: Any = node.args[1]
+        if mask.op != "get_attr" and computed:
+            return computed
+        return masked_obstacle(_shape(node), _shape(node.args[0])) or _softmax(readers[0])
+
+    return check
+
+
+def _sane(node: Node) -> str | None:
+    """Numbers that are filled in have a place in the range of the others."""
+    numbers = [item for item in node.args if isinstance(item, int | float)]
+    wrong = next((item for item in numbers if not abs(item) < HIDDEN), None)
+    return None if wrong is None else f"{wrong} has no place in the range of the others"
+
+
+def _common_rank(node: Node) -> str | None:
+    shapes = [_shape(item) for item in node.all_input_nodes if item.op != "get_attr"]
+    return common_rank_obstacle(shapes, _shape(node))
+
+
+def _narrow_indices(node: Node) -> str | None:
+    """Indices are int32, or constant."""
+    indices: Any = node.args[1] if "embedding" in str(node.target) else node.args[2]
+    # Schemes are listed without torch.
+    dtype = str(indices.meta["val"].dtype)
+    return None if indices.op == "get_attr" or dtype == "torch.int32" else indices_obstacle(dtype)
 
 
 def _constant_parameters(node: Node) -> str | None:
@@ -260,16 +312,24 @@ def _shared(*operators: str, when: tuple[RuleCondition, ...] = ()) -> Quantizati
 
 
 #: Operators whose inputs and result have one scale; what moves values is among them.
-_SHARING: Final = (
-    (("amax", "amin"), (_small_axes,)),
-    (("max_pool1d", "max_pool2d"), (_maximum,)),
-    (("avg_pool1d", "avg_pool2d"), (_average, _small_window)),
-    (("aten.upsample_nearest2d.vec", "aten.upsample_bilinear2d.vec"), (_resize,)),
-    (("cat", "stack", *MOVING_OPERATORS), (_constant_mode,)),
-)
+def _sharing(target: Target) -> tuple[tuple[tuple[str, ...], tuple[RuleCondition, ...]], ...]:
+    return (
+        (("amax", "amin"), (_small_axes,)),
+        (("max_pool1d", "max_pool2d"), (_maximum,)),
+        (("avg_pool1d", "avg_pool2d"), (_average, _small_window)),
+        (("aten.upsample_nearest2d.vec", "aten.upsample_bilinear2d.vec"), (_resize(target),)),
+        (("cat", "stack", *MOVING_OPERATORS), (_constant_mode,)),
+    )
 
 
-def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
+def _rules(weight: TensorQuantization, target: Target) -> tuple[QuantizationRule, ...]:
+    look_ups, choices, comparisons = (_only(target, what) for what in (LOOK_UPS, CHOICES, COMPARISONS))
+    fills = (
+        _rule("masked_fill", fused=("softmax",), when=(_hides(target),)),
+        _rule("where", "masked_fill", when=(*choices, _common_rank, _sane)),
+    )
+    if not choices:  # the reason of the first is told
+        fills = fills[::-1]
     return (
         _rule("linear", weight=weight, bias=_BIAS, fused=CLAMPS, when=(_matrix,)),
         _rule("addmm", weight=weight, bias=_BIAS, fused=CLAMPS, when=(_plain_product,)),
@@ -280,7 +340,7 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
             fused=CLAMPS,
             when=(_convolution,),
         ),
-        _rule("matmul", "bmm", "mm", fused=CLAMPS, when=(_matrices,)),
+        _rule(*_PRODUCTS, fused=CLAMPS, when=(_matrices,)),
         _rule("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", fused=CLAMPS, when=(_alpha,)),
         _rule(
             *("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", "aten.div.Tensor"),
@@ -293,28 +353,36 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
         _rule("aten.div.Tensor", fused=CLAMPS),
         _rule(*FUNCTIONS, when=(_one_tensor,)),
         _rule("softmax", "log_softmax", when=(_softmax,)),
-        _rule("masked_fill", fused=("softmax",), when=(_hides,)),
+        *fills,
+        QuantizationRule(
+            _COMPARED, input=_ACTIVATION, follows=True, when=(*comparisons, _common_rank, _static, _few_axes)
+        ),
+        # Rows of the table get the scale of the result at once: they are rounded once.
+        QuantizationRule(
+            ("embedding",), weight=_WIDE, output=_ACTIVATION, when=(*look_ups, _static, _few_axes, _narrow_indices)
+        ),
         _rule("layer_norm", "rms_norm", when=(_constant_parameters, _normalized_rows)),
         _rule("group_norm", when=(_constant_parameters, _normalized_groups)),
         _rule("instance_norm", when=(_constant_parameters, _normalized_channels)),
         _rule("mean", "sum", when=(_few_summands,)),
         _rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", when=(_adaptive,)),
         # Nothing is quantized in front of these: they have their own scales for the program's input.
-        *(_rule(*names, when=(_first, *when)) for names, when in _SHARING),
-        *(_shared(*names, when=when) for names, when in _SHARING),
+        *(_rule(*names, when=(*when, _first)) for names, when in _sharing(target)),
+        *(_shared(*names, when=when) for names, when in _sharing(target)),
+        _shared("index_select", when=(*look_ups, _narrow_indices)),
         _rule("avg_pool1d", "avg_pool2d", when=(_average,)),
     )
 
 
-def _wide_rules(rules: Sequence[QuantizationRule]) -> Iterator[QuantizationRule]:
+def _wide_rules(rules: Sequence[QuantizationRule], target: Target) -> Iterator[QuantizationRule]:
     """The rules with activations of int16; biases stay float, and become int48 in the lowering."""
     for rule in rules:
         given = {"input": rule.input and _WIDE, "output": rule.output and _WIDE, "bias": None}
-        averages = "avg_pool2d" in rule.operators
+        averages, products = "avg_pool2d" in rule.operators, rule.operators == _PRODUCTS
         for needs_eight in (False, True):
             narrow: Collection[str] = () if rule.numbers else _EIGHT_BITS
             operators = tuple(name for name in rule.operators if (name in narrow) == needs_eight)
-            more = (*[_one_divisor] * averages, *[_eight_bits] * needs_eight)
+            more = (*[_one_divisor] * averages, *[_eight_bits] * needs_eight, *_only(target, WIDE_PRODUCTS) * products)
             if operators:
                 yield replace(rule, operators=operators, when=(*rule.when, *more), **given)  # type: ignore[arg-type]
 
@@ -322,25 +390,32 @@ def _wide_rules(rules: Sequence[QuantizationRule]) -> Iterator[QuantizationRule]
 #: Two products and a softmax.
 _APART: Final = ("scaled_dot_product_attention",)
 
-SCHEMES: Final = (
-    QuantizationScheme(
-        "int8",
-        "int8 activations and weights, a scale for each output channel",
-        rules=_rules(_WEIGHT),
-        qat=True,
-        takes_apart=_APART,
-    ),
-    QuantizationScheme(
-        "int8-per-tensor",
-        "int8 activations and weights, one scale for each weight",
-        rules=_rules(replace(_WEIGHT, granularity=PER_TENSOR)),
-        qat=True,
-        takes_apart=_APART,
-    ),
-    QuantizationScheme(
-        "int16",
-        "int16 activations and int8 weights, a scale for each output channel",
-        rules=(*_wide_rules(_rules(_WEIGHT)), _rule(*_APART, when=(_eight_bits,))),
-        qat=True,
-    ),
-)
+
+@lru_cache(maxsize=len(TARGETS))
+def schemes(target: str) -> tuple[QuantizationScheme, ...]:
+    """The schemes for an accelerator. What is quantized for an Ethos-U55 runs on all others, too."""
+    device = TARGETS[target]
+    apart = _only(device, WIDE_PRODUCTS)
+    return (
+        QuantizationScheme(
+            "int8",
+            "int8 activations and weights, a scale for each output channel",
+            rules=_rules(_WEIGHT, device),
+            qat=True,
+            takes_apart=_APART,
+        ),
+        QuantizationScheme(
+            "int8-per-tensor",
+            "int8 activations and weights, one scale for each weight",
+            rules=_rules(replace(_WEIGHT, granularity=PER_TENSOR), device),
+            qat=True,
+            takes_apart=_APART,
+        ),
+        QuantizationScheme(
+            "int16",
+            "int16 activations and int8 weights, a scale for each output channel",
+            rules=(*_wide_rules(_rules(_WEIGHT, device), device), *([_rule(*_APART, when=apart)] if apart else ())),
+            qat=True,
+            takes_apart=() if apart else _APART,
+        ),
+    )

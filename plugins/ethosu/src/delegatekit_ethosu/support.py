@@ -1,12 +1,13 @@
 """What the backend takes: operator -> constraints. Each constraint says in words why it refuses a node, or None.
 
 This is the one place where operators are checked; the lowerings rely on it. Vela has no way back: what is taken must
-compile, for every accelerator of the family.
+compile, for every accelerator of the target's family. The U85 can do what the U55 and the U65 cannot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -30,7 +31,9 @@ from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 from . import limits
 from .lowering import EMITTERS, POINTWISE, WIDE_FUNCTIONS
 from .lowering.softmax import NOTHING
-from .units import FUNCTION, REQUANTIZE, SOFTMAX, Unit, Units, activation_obstacle
+from .quantization import CHOICES, COMPARISONS, COMPUTED_MASKS, LOOK_UPS, RESIZES, WIDE_PRODUCTS
+from .targets import TARGETS, Target
+from .units import FUNCTION, REQUANTIZE, SELECTION, SOFTMAX, TRUTHS, Unit, Units, activation_obstacle
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -71,7 +74,9 @@ def integer_operands(node: Node, program: ProgramView) -> str | None:
     fixed = _CONSTANT_OPERANDS.get(operator_name(node), ())
     own = [argument(node, name) for name in fixed]
     for item in node.all_input_nodes:
-        if item in own:
+        if item in own or item.meta["val"].dtype is torch.bool:
+            continue
+        if operator_name(node) == SELECTION and program.is_constant(item):
             continue
         if operator_name(item) not in DEQUANTIZE:
             return f"its operand {item.name} is not quantized"
@@ -86,7 +91,8 @@ _CONSTANT_OPERANDS: Final = {
     "aten.linear.default": ("weight", "bias"),
     "aten.convolution.default": ("weight", "bias"),
     "aten.addmm.default": ("mat2", "self"),
-    "aten.where.self": ("condition", "self"),
+    "aten.embedding.default": ("weight", "indices"),
+    "aten.index_select.default": ("index",),
     "aten.layer_norm.default": ("weight", "bias"),
     "aten.rms_norm.default": ("weight",),
     "aten.group_norm.default": ("weight", "bias"),
@@ -131,7 +137,7 @@ def plain_product(node: Node, program: ProgramView) -> str | None:
 
 
 def convolves(node: Node, program: ProgramView) -> str | None:
-    """1-d or 2-d; kernels to 64 high and of 4096 elements; transposed: strides 1 or 2, no dilation."""
+    """1-d or 2-d; kernels to 64 high and of 4096 elements; transposed: no dilation."""
     shapes = [_shape(item) for item in (argument(node, "input"), argument(node, "weight"), node)]
     stride, dilation = argument(node, "stride"), argument(node, "dilation")
     if argument(node, "transposed"):
@@ -159,15 +165,17 @@ def even_windows(node: Node, program: ProgramView) -> str | None:
     return limits.adaptive_obstacle(_shape(argument(node, "self")), _shape(node), axes)
 
 
-def doubles(mode: str) -> Constraint:
+def resizes(mode: str, target: Target) -> Constraint:
     """Constraint of resizing."""
 
     def check(node: Node, program: ProgramView) -> str | None:
         corners = mode == "bilinear" and bool(argument(node, "align_corners"))
         source = _shape(argument(node, "input"))
-        return limits.resize_obstacle(source, _shape(node), mode, corners, argument(node, "scale_factors"))
+        factors, lacks = argument(node, "scale_factors"), target.lacks(RESIZES[mode])
+        return limits.resize_obstacle(source, _shape(node), mode, corners, factors, lacks)
 
-    check.__doc__ = "2, 4 or 8 times as large along both axes; corners are not aligned."
+    narrow = {"nearest": "Larger by whole factors.", "bilinear": "2, 4 or 8 times as large; corners are not aligned."}
+    check.__doc__ = narrow[mode] if target.lacks("") else "To a 16th at least; steps of at least a 1024th of a pixel."
     return check
 
 
@@ -176,20 +184,76 @@ def short_rows(node: Node, program: ProgramView) -> str | None:
     return limits.softmax_obstacle(_shape(argument(node, "self")), argument(node, "dim"))
 
 
+def chooses(target: Target) -> Constraint:
+    """Between numbers and truth values the U85 chooses; the others hide numbers from a softmax."""
+    reasons = target.lacks(CHOICES), target.lacks(COMPUTED_MASKS)
+
+    def check(node: Node, program: ProgramView) -> str | None:
+        readers = list(node.users)
+        if len(readers) == 1 and operator_name(readers[0]) == SOFTMAX:
+            fixed = program.is_constant(argument(node, "condition"))
+            return (None if fixed else reasons[1]) or hides_scores(node, program)
+        if reasons[0] is not None:
+            return reasons[0]
+        return common_rank(node, program)
+
+    softmax = "where a {}mask is set, in front of a softmax, a constant that is nothing beside the others."
+    check.__doc__ = (
+        f"In front of a softmax only: {softmax.format('constant ')}"
+        if reasons[0]
+        else f"Of several shapes with at most 4 axes; or, {softmax.format('')}"
+    )
+    return check
+
+
 def hides_scores(node: Node, program: ProgramView) -> str | None:
-    """In front of a softmax only: where a constant mask is set, a constant that is nothing beside the others."""
-    readers = list(node.users)
-    if len(readers) != 1 or operator_name(readers[0]) != SOFTMAX:
-        return "the NPU selects numbers for a softmax only"
+    """What is filled in is a constant that is nothing beside the others."""
+    (softmax,) = node.users
     fill, scores = argument(node, "self"), argument(node, "other")
     data = program.constant(fill)
-    if not program.is_constant(argument(node, "condition")) or data is None or data.numel() != 1:
-        return "its mask, or what it hides numbers by, is computed"
+    if data is None or data.numel() != 1:
+        return "what it hides numbers by is computed"
+    if operator_name(scores) not in DEQUANTIZE:
+        return "what it hides is not quantized"
     found = quantization_of(scores, program)
     if found is not None and not float(data) <= (found.minimum - found.zero_point) * found.scale - NOTHING:
         return f"{float(data)} is not so small that a softmax leaves it out"
     obstacle = limits.masked_obstacle(_shape(node), _shape(scores))
-    return obstacle or limits.softmax_obstacle(_shape(node), argument(readers[0], "dim"))
+    return obstacle or limits.softmax_obstacle(_shape(node), argument(softmax, "dim"))
+
+
+def needs(target: Target, what: str) -> tuple[Constraint, ...]:
+    """The constraint of what the U85 alone does; none for a U85. `what` says it in words."""
+    reason = target.lacks(what)
+
+    def check(node: Node, program: ProgramView) -> str | None:
+        """Not on the Ethos-U55 and U65."""
+        return reason
+
+    return () if reason is None else (check,)
+
+
+def common_rank(node: Node, program: ProgramView) -> str | None:
+    """At most 4 axes if operands have several shapes."""
+    shapes = [_shape(item) for item in node.all_input_nodes if not program.is_constant(item)]
+    return limits.common_rank_obstacle(shapes, _shape(node))
+
+
+def narrow_indices(node: Node, program: ProgramView) -> str | None:
+    """Indices are int32, or constant."""
+    indices = argument(node, _CONSTANT_OPERANDS[operator_name(node)][-1])
+    if program.is_constant(indices) or indices.meta["val"].dtype is torch.int32:
+        return None
+    return limits.indices_obstacle(indices.meta["val"].dtype)
+
+
+def constant_table(node: Node, program: ProgramView) -> str | None:
+    """The table is constant, int8 or int16 with one scale."""
+    weight = argument(node, "weight")
+    if operator_name(weight) not in DEQUANTIZE or not program.is_constant(weight.args[0]):
+        return f"its table {weight.name} is not constant integers"
+    reason = activation_obstacle(quantization_of(weight, program))
+    return None if reason is None else f"its table {weight.name} is {reason}"
 
 
 def constant_parameters(node: Node, program: ProgramView) -> str | None:
@@ -227,13 +291,26 @@ def equal_stacks(node: Node, program: ProgramView) -> str | None:
     return limits.matrices_obstacle(left, right)
 
 
+def _is_wide(node: Node, program: ProgramView) -> bool:
+    """Whether an operand is int16."""
+    found = (quantization_of(item, program) for item in node.all_input_nodes)
+    return any(item is not None and item.dtype is torch.int16 for item in found)
+
+
 def eight_bits(node: Node, program: ProgramView) -> str | None:
     """int8, not int16."""
-    for item in node.all_input_nodes:
-        found = quantization_of(item, program)
-        if found is not None and found.dtype is torch.int16:
-            return "for int16 the NPU has no products of matrices, and tables of smooth functions only"
-    return None
+    return "for int16 the NPU has tables of smooth functions only" if _is_wide(node, program) else None
+
+
+def narrow(target: Target, what: str) -> tuple[Constraint, ...]:
+    """The constraint of what the U85 alone does with int16; none for a U85. `what` says it in words."""
+    reason = target.lacks(what)
+
+    def check(node: Node, program: ProgramView) -> str | None:
+        """int8, not int16."""
+        return reason if _is_wide(node, program) else None
+
+    return () if reason is None else (check,)
 
 
 def constant_divisor(node: Node, program: ProgramView) -> str | None:
@@ -315,13 +392,17 @@ _WHOLE: Final = frozenset(
 )
 
 
-def _table() -> SupportTable:
+@lru_cache(maxsize=len(TARGETS))
+def support_table(target: str) -> SupportTable:
+    """The operators that an accelerator takes."""
+    device = TARGETS[target]
+    products = narrow(device, WIDE_PRODUCTS)
     rows = [
         *_row("linear.default", constant_weight, keep=True),
         *_row("addmm.default", constant_weight, plain_product, keep=True),
         *_row("convolution.default", constant_weight, convolves),
-        *_row("mm.default bmm.default", equal_stacks, eight_bits),
-        *_row("matmul.default", equal_stacks, eight_bits, keep=True),
+        *_row("mm.default bmm.default", equal_stacks, *products),
+        *_row("matmul.default", equal_stacks, *products, keep=True),
         *_row("add.Tensor sub.Tensor", plain_sum),
         *_row("mul.Tensor maximum.default minimum.default"),
         *_row("div.Tensor", constant_divisor),
@@ -335,12 +416,17 @@ def _table() -> SupportTable:
         *_row("mean.dim sum.dim_IntList", few_summands),
         *_row("amax.default amin.default", small_axes),
         *_row("_softmax.default _log_softmax.default", short_rows),
-        *_row("where.self", hides_scores, eight_bits),
+        *_row("where.self", chooses(device)),
+        *_row(
+            " ".join(sorted(name.removeprefix("aten.") for name in TRUTHS)), *needs(device, COMPARISONS), common_rank
+        ),
+        *_row("embedding.default", *needs(device, LOOK_UPS), constant_table, narrow_indices),
+        *_row("index_select.default", *needs(device, LOOK_UPS), narrow_indices),
         *_row("layer_norm.default rms_norm.default", constant_parameters, normalizes_rows, keep=True),
         *_row("group_norm.default", constant_parameters, normalizes_groups, keep=True),
         *_row("instance_norm.default", constant_parameters, normalizes_channels, keep=True),
-        *_row("upsample_nearest2d.vec", doubles("nearest"), keep=True),
-        *_row("upsample_bilinear2d.vec", doubles("bilinear"), keep=True),
+        *_row("upsample_nearest2d.vec", resizes("nearest", device), keep=True),
+        *_row("upsample_bilinear2d.vec", resizes("bilinear", device), keep=True),
         *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", passenger=True),
         *_row("permute_copy.default expand_copy.default repeat.default flip.default", passenger=True),
         *_row("slice_copy.Tensor select_copy.int cat.default constant_pad_nd.default", passenger=True),
@@ -352,8 +438,9 @@ def _table() -> SupportTable:
     return SupportTable(rows, common=(static_sizes, few_axes, integer_operands))
 
 
-#: The operators that every accelerator of the family takes.
-TABLE: Final = _table()
+#: The operators that every accelerator takes: those of the U55 and the U65. And those of the U85.
+TABLE: Final = support_table("ethos-u55-128")
+TABLE_U85: Final = support_table("ethos-u85-256")
 
 
 # -- the partitioner -------------------------------------------------------------------------------------------------
@@ -367,12 +454,15 @@ class EthosUPartitioner:
 
     def __init__(self, options: EthosUOptions) -> None:
         self._left_out: Final = frozenset(options.leave_out)
-        check_left_out(self._left_out, TABLE, "ethosu")
+        self._table: Final = support_table(options.target)
+        check_left_out(self._left_out, self._table, "ethosu")
         self._plans: WeakKeyDictionary[Graph, Units] = WeakKeyDictionary()
+        #: Why an operator of a method was refused, by its debug handle: nobody asks about its pieces for themselves.
+        self._reasons: dict[tuple[str, Any], str] = {}
 
     def keep_operators(self) -> Collection[str]:
         """The table's rows with `keep`."""
-        return {name for name, row in TABLE.items() if row.keep}
+        return {name for name, row in self._table.items() if row.keep}
 
     def check(self, node: Node, program: ProgramView) -> Verdict:
         """Whether the node is part of a unit that the NPU takes."""
@@ -386,7 +476,10 @@ class EthosUPartitioner:
             return Verdict.no(units.reasons[node])
         if name in DEQUANTIZE:
             return Verdict.no("its numbers are for what the NPU does not take")
-        if name not in TABLE:
+        whole = self._reasons.get((program.method, node.meta.get("debug_handle")))
+        if whole is not None and node.meta.get("source_operator") != name:
+            return Verdict.no(whole)
+        if name not in self._table:
             return Verdict.no(f"{name} is not in the backend's operator table")
         return Verdict.no(_unquantized(node))
 
@@ -395,13 +488,15 @@ class EthosUPartitioner:
         return
 
     def _is_passenger(self, unit: Unit) -> bool:
-        return unit.kind == REQUANTIZE or (unit.kind != FUNCTION and TABLE[unit.kind].passenger)
+        return unit.kind == REQUANTIZE or (unit.kind != FUNCTION and self._table[unit.kind].passenger)
 
     def _units(self, program: ProgramView) -> Units:
         found = self._plans.get(program.graph)
         if found is None:
             found = self._plans[program.graph] = Units(program, EMITTERS.keys(), POINTWISE)
             found.settle(self._obstacle(program))
+            for node, reason in found.reasons.items():
+                self._reasons.setdefault((program.method, node.meta.get("debug_handle")), reason)
         return found
 
     def _obstacle(self, program: ProgramView) -> Callable[[Unit], str | None]:
@@ -415,7 +510,7 @@ class EthosUPartitioner:
                     return reason
             checks: tuple[Constraint, ...] = (static_sizes, few_axes)
             if unit.kind not in (FUNCTION, REQUANTIZE):
-                checks = (*TABLE.common, *TABLE[unit.kind].constraints)
+                checks = (*self._table.common, *self._table[unit.kind].constraints)
             for check in checks:
                 reason = check(unit.anchor, program)
                 if reason is not None:
@@ -432,7 +527,7 @@ def _mixed(unit: Unit) -> str | None:
     fixed = [argument(unit.anchor, name) for name in _CONSTANT_OPERANDS.get(unit.kind, ())]
     found = {argument(item, "dtype") for item in unit.results}
     found |= {item.args[0].meta["val"].dtype for item in unit.operands if item not in fixed}  # type: ignore[union-attr]
-    if len(found) == 1:
+    if len(found) < 2:
         return None
     kinds = sorted(str(dtype).removeprefix("torch.") for dtype in found)
     return f"operands and result are {' and '.join(kinds)}: the NPU wants one type"

@@ -34,6 +34,10 @@ class Target:
         """The compiler's name of the family: "EthosU55"."""
         return "Ethos" + self.family.upper()
 
+    def lacks(self, what: str) -> str | None:
+        """Why it cannot do what only the Ethos-U85 can; None if it is one."""
+        return None if self.family == "u85" else f"the {self.name} has no {what}; an Ethos-U85 has"
+
     @property
     def address_space(self) -> int:
         """Bytes that the accelerator can address: the limit of the arena where nothing else says one."""

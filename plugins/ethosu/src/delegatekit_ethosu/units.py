@@ -1,9 +1,9 @@
 """Cuts a quantized program into units: what lies between dequantizes and a quantize becomes operations on integers.
 
 A unit is an operator with the dequantizes of its operands, perhaps a clamp behind it, and the quantizes of its result;
-or a softmax with the selection that hides some of its numbers; or a function of single values, that is any number of
-pointwise operators whose only input is one quantized tensor; or a quantize right behind a dequantize. What lies in no
-unit computes on numbers in float, and stays outside.
+or an operator that gives truth values, with its dequantizes; or a softmax with the selection that hides some of its
+numbers; or a function of single values, that is any number of pointwise operators whose only input is one quantized
+tensor; or a quantize right behind a dequantize. What lies in no unit computes on numbers in float, and stays outside.
 """
 
 from __future__ import annotations
@@ -37,6 +37,14 @@ SMOOTH: Final = frozenset(
     )
 )
 
+#: Operators that give truth values.
+TRUTHS: Final = frozenset(
+    {f"aten.{name}.{kind}" for name in ("eq", "ne", "gt", "ge", "lt", "le") for kind in ("Tensor", "Scalar")}
+    | {f"aten.logical_{name}.default" for name in ("and", "or", "xor", "not")}
+    | {f"aten.bitwise_{name}.Tensor" for name in ("and", "or", "xor")}
+    | {"aten.bitwise_not.default"}
+)
+
 #: The kinds of units that are no operator's.
 FUNCTION: Final = "function of single values"
 REQUANTIZE: Final = "quantize of a dequantize"
@@ -52,7 +60,7 @@ class Unit:
 
     `anchor` computes; `kind` is its operator's name, or FUNCTION or REQUANTIZE, whose anchor is the last operator (or
     the dequantize); that of a masked softmax is the selection. `operands` are the dequantizes that it reads, constants'
-    included; `inner` are all operators, the clamp included; `results` the quantizes.
+    included; `inner` are all operators, the clamp included; `results` the quantizes, none of truth values.
     """
 
     kind: str
@@ -64,7 +72,8 @@ class Unit:
     @property
     def clamp(self) -> Node | None:
         """The clamp behind the operator."""
-        return self.inner[-1] if self.kind not in (FUNCTION, REQUANTIZE, SELECTION) and len(self.inner) > 1 else None
+        last = self.inner[-1] if self.kind not in (FUNCTION, REQUANTIZE) and len(self.inner) > 1 else None
+        return None if last is None or operator_name(last) == SOFTMAX else last
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -119,6 +128,8 @@ class Units:
                     )
                 else:
                     self.units.append(found)
+            elif operator_name(node) in TRUTHS and node.meta["val"].dtype is torch.bool:
+                self.units.append(Unit(operator_name(node), node, _dequantizes(node), (node,), ()))
         self._index()
 
     def of(self, node: Node) -> list[Unit]:
@@ -187,8 +198,7 @@ class Units:
         name = operator_name(anchor)
         if name not in self._takes:
             return self._refuse(anchor, f"{name} has no lowering for the NPU")
-        operands = tuple(dict.fromkeys(item for item in anchor.all_input_nodes if operator_name(item) in DEQUANTIZE))
-        return Unit(name, anchor, operands, inner, results)
+        return Unit(name, anchor, _dequantizes(anchor), inner, results)
 
     def _refuse(self, node: Node, reason: str) -> str:
         self.reasons.setdefault(node, reason)
@@ -244,6 +254,11 @@ class Units:
         if data is None or data.numel() != 1 or found is None or found.axis is not None:
             return None
         return float((data.item() - found.zero_point) * found.scale)
+
+
+def _dequantizes(node: Node) -> tuple[Node, ...]:
+    """The dequantizes among a node's operands."""
+    return tuple(dict.fromkeys(item for item in node.all_input_nodes if operator_name(item) in DEQUANTIZE))
 
 
 def _is_one_with(before: Node, last: Node) -> bool:

@@ -39,12 +39,20 @@ def as_module(model: Any) -> torch.nn.Module:
     return (model if isinstance(model, torch.nn.Module) else Apply(model)).eval()
 
 
-def quantized(model: Any, *inputs: torch.Tensor, scheme: str = "int8", samples: int = 4) -> Any:
+def quantized(
+    model: Any, *inputs: torch.Tensor, scheme: str = "int8", samples: int = 4, target: str = TARGETS[0]
+) -> Any:
     """The module quantized with random inputs like the given; nothing of it stays in float, or the test fails."""
-    data = [inputs, *(tuple(map(torch.randn_like, inputs)) for _ in range(samples))]
-    found = delegatekit.quantize(as_module(model), data, backend="ethosu", scheme=scheme)
+    data = [inputs, *(tuple(map(_like, inputs)) for _ in range(samples))]
+    options = {"target": target}
+    found = delegatekit.quantize(as_module(model), data, backend="ethosu", scheme=scheme, options=options)
     assert not found.quantization.kept, str(found.quantization)
     return found
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    """Other numbers; indices and truth values stay."""
+    return torch.randn_like(tensor) if tensor.is_floating_point() else tensor
 
 
 @dataclass(frozen=True)
@@ -68,9 +76,10 @@ class Delegated:
         return pytree.tree_leaves(self.module(*self.inputs))
 
     def steps(self) -> list[float]:
-        """The scale of each output."""
+        """The scale of each output; 1 for truth values."""
         (output,) = (node for node in self.module.graph.nodes if node.op == "output")
-        return [_scale(node) for node in pytree.tree_leaves(output.args[0])]
+        found = zip(pytree.tree_leaves(output.args[0]), self.eager(), strict=True)
+        return [1.0 if value.dtype is torch.bool else _scale(node) for node, value in found]
 
 
 def _scale(node: Node) -> float:
@@ -105,7 +114,7 @@ def agrees() -> Callable[..., dict[str, Delegated]]:
     """agrees(model, *inputs, scheme="int8", steps=1): quantized, one delegate; as in eager, but for a thousandth.
 
     `steps` is how far any result may be away, and `share` which part of them: sums that end between two integers are
-    rounded up, and by PyTorch to the even one.
+    rounded up, and by PyTorch to the even one. It is quantized for the first of the targets.
     """
 
     def check(
@@ -117,7 +126,7 @@ def agrees() -> Callable[..., dict[str, Delegated]]:
         targets: Sequence[str] = TARGETS,
         **options: Any,
     ) -> dict[str, Delegated]:
-        module, found = quantized(model, *inputs, scheme=scheme), {}
+        module, found = quantized(model, *inputs, scheme=scheme, target=targets[0]), {}
         for target in targets:
             delegated = found[target] = lowered(module, *inputs, target=target, **options)
             if not target.startswith("ethos-u55") and not availability().available:
@@ -125,7 +134,7 @@ def agrees() -> Callable[..., dict[str, Delegated]]:
             results = delegated.run()
             for got, want, step in zip(results, delegated.eager(), delegated.steps(), strict=True):
                 assert got.shape == want.shape
-                away = ((got - want) / step).abs()
+                away = ((got.float() - want.float()) / step).abs()
                 assert float(away.max()) < steps + 0.01, f"{target}: {float(away.max())} steps"
                 wrong = float((away > 0.5).float().mean())
                 assert wrong <= max(share, 1.5 / got.numel()), f"{target}: {wrong:.2%} differ"
@@ -167,6 +176,12 @@ def whole() -> Callable[..., Any]:
 def whole_program() -> Callable[..., Delegated]:
     """whole_program(module, *inputs, target): a program that is quantized already, lowered whole."""
     return lowered
+
+
+@pytest.fixture
+def decibels() -> Callable[[torch.Tensor, torch.Tensor], float]:
+    """decibels(got, want): signal to noise."""
+    return ratio
 
 
 @pytest.fixture

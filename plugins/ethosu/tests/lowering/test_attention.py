@@ -129,7 +129,7 @@ def test_int16_says_why_attention_stays_in_float() -> None:
     module = delegatekit.quantize(Projected().eval(), [x], backend="ethosu", scheme="int16")
     (kept,) = module.quantization.kept
     assert kept.operator == "scaled_dot_product_attention"
-    assert kept.reason == "for int16 the NPU has no products of matrices, and tables of smooth functions only"
+    assert kept.reason == "the ethos-u55-128 has no products of int16 matrices; an Ethos-U85 has"
 
 
 def vision() -> tuple[nn.Module, torch.Tensor]:
@@ -263,10 +263,14 @@ class Twice(Filled):
         return x.softmax(-1) + x.clamp_min(0)
 
 
+NO_CHOICE = "the ethos-u55-128 has no choice between two numbers, but in front of a softmax; an Ethos-U85 has"
 REASONS: dict[str, tuple[Any, str]] = {
-    "-5.0": (Filled(scattered(4, 4), -5.0), "it fills in -5.0: the NPU hides numbers from a softmax only"),
-    "computed": (lambda x: x.masked_fill(x > 0.5, -math.inf).softmax(-1), "its mask is computed"),
-    "read twice": (Twice(scattered(4, 4)), "what it fills is not for a softmax alone"),
+    "-5.0": (Filled(scattered(4, 4), -5.0), NO_CHOICE),
+    "computed": (
+        lambda x: x.masked_fill(x > 0.5, -math.inf).softmax(-1),
+        "the ethos-u55-128 has no softmax whose mask is computed; an Ethos-U85 has",
+    ),
+    "read twice": (Twice(scattered(4, 4)), NO_CHOICE),
     "five axes": (Filled(scattered(1, 1, 1, 4, 4)), "a mask over 5 axes: 4 are the most"),
 }
 

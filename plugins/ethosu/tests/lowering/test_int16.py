@@ -46,6 +46,8 @@ ROUNDED: dict[str, tuple[Callable[[], Any], tuple[tuple[int, ...], ...]]] = {
     "transposed, longer than its kernel": (lambda: nn.ConvTranspose2d(8, 6, 2, 2, output_padding=1), ((2, 8, 5, 4),)),
     "transposed, stride 1": (lambda: nn.ConvTranspose2d(8, 6, 3), (X,)),
     "transposed, groups": (lambda: nn.ConvTranspose2d(8, 6, 4, 2, 1, groups=2), ((2, 8, 12, 12),)),
+    "transposed, stride 3": (lambda: nn.ConvTranspose2d(8, 6, 3, 3), ((2, 8, 5, 6),)),
+    "transposed, strides": (lambda: nn.ConvTranspose2d(8, 6, (4, 3), (1, 4), (2, 0), (0, 1)), ((1, 8, 5, 6),)),
     "transposed, 1-d": (lambda: nn.ConvTranspose1d(8, 6, 4, stride=2, padding=1), ((1, 8, 20),)),
     "transposed, several samples, relu": (
         lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 2, 2), nn.ReLU()),
@@ -94,6 +96,7 @@ EXACT: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "expanded": (lambda x: relu(x).expand(2, 8, 12, 12) + 1, ((1, 8, 1, 12),)),
     "turned": (lambda x: relu(x).flip(2, 3), (X,)),
     "pixels shuffled": (lambda x: functional.pixel_shuffle(relu(x), 2), (X,)),
+    "nearest, other factors": (lambda x: functional.interpolate(relu(x), (9, 30)), ((2, 4, 3, 5),)),
     "nearest": (lambda x: functional.interpolate(relu(x), scale_factor=4), ((2, 4, 3, 5),)),
 }
 SMOOTH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -151,7 +154,7 @@ def test_softmax_is_as_in_eager(name: str, whole: Any) -> None:
 NARROW: dict[str, tuple[Any, tuple[tuple[int, ...], ...], str]] = {
     "steep function": (torch.reciprocal, (X,), "smooth functions only"),
     "steps": (torch.floor, (X,), "smooth functions only"),
-    "product of matrices": (torch.mm, ((7, 16), (16, 9)), "no products of matrices"),
+    "product of matrices": (torch.mm, ((7, 16), (16, 9)), "no products of int16 matrices; an Ethos-U85 has"),
     "padding left out": (nn.AvgPool2d(3, 2, 1, count_include_pad=False), (X,), "leave out the padding"),
     "sizes rounded up": (nn.AvgPool2d(3, 2, ceil_mode=True), (X,), "rounded up"),
 }

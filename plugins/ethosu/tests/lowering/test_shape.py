@@ -99,6 +99,17 @@ def test_images_are_made_larger_as_in_eager(mode: str, factor: int, shape: tuple
     agrees(shared, torch.randn(shape), share=0.003 if mode == "nearest" else 0.2)
 
 
+@pytest.mark.parametrize("factors", [(3, 3), (1, 2), (2, 1), (2, 4), (6, 4), (5, 1), (16, 16)])
+@pytest.mark.parametrize("samples", [1, 2])
+def test_pixels_are_repeated_by_whole_factors(factors: tuple[int, int], samples: int, agrees: Any) -> None:
+    upsample = nn.Upsample((5 * factors[0], 4 * factors[1]))
+    agrees(upsample, torch.randn(samples, 6, 5, 4))
+    # Between convolutions, joined with others, and of a slice.
+    agrees(nn.Sequential(nn.Conv2d(6, 4, 1), upsample, nn.Conv2d(4, 3, 3, padding=1)), torch.randn(samples, 6, 5, 4))
+    x, y = torch.randn(samples, 6, 5, 4), torch.randn(samples, 2, 5 * factors[0], 4 * factors[1])
+    agrees(lambda x, y: torch.cat([upsample(relu(x)[:, 1:4]), y.tanh()], 1), x, y)
+
+
 def shuffled(x: torch.Tensor) -> torch.Tensor:
     return x.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
 

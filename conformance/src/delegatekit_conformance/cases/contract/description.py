@@ -72,6 +72,9 @@ def api_version(context: Context) -> str:
             *(["owns_state"] if backend.description.owns_state else []),
         ],
         ApiVersion(1, 3): [hook for hook in ("targets",) if backend.has(hook)],
+        ApiVersion(1, 4): [
+            f"the argument options of {hook}" for hook in ("quantization_schemes",) if backend.takes(hook, "options")
+        ],
     }
     for came, names in used.items():
         if names and told < came:

@@ -12,10 +12,23 @@ from typing import TYPE_CHECKING
 from delegatekit_api import LoweringError, ProgramView, describe_node
 
 from ..layout import Value
-from ..tosa import Graph
+from ..tosa import DType, Graph
 from ..units import FUNCTION, REQUANTIZE, Unit, Units
-from . import elementwise, normalization, pooling, products, reduction, resize, shape, softmax, weighted, wide
-from .context import INTEGERS, Emitter, Estimate, Lowering, Result
+from . import (
+    elementwise,
+    lookup,
+    masks,
+    normalization,
+    pooling,
+    products,
+    reduction,
+    resize,
+    shape,
+    softmax,
+    weighted,
+    wide,
+)
+from .context import INTEGERS, Emitter, Estimate, Lowering, Result, Scale
 from .functions import POINTWISE, clamp_bounds, lower_function
 from .wide import EMITTERS as WIDE_FUNCTIONS
 
@@ -24,9 +37,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EMITTERS", "POINTWISE", "WIDE_FUNCTIONS", "Lowered", "build_graph"]
 
-#: Operator name -> the function that lowers it, with quantized operands and a quantized result.
+#: Operator name -> the function that lowers it, with quantized operands and a quantized result, or truth values.
 EMITTERS: dict[str, Emitter] = {
     **elementwise.EMITTERS,
+    **lookup.EMITTERS,
+    **masks.EMITTERS,
     **normalization.EMITTERS,
     **pooling.EMITTERS,
     **products.EMITTERS,
@@ -37,6 +52,10 @@ EMITTERS: dict[str, Emitter] = {
     **weighted.EMITTERS,
     **wide.EMITTERS,
 }
+
+
+#: How truth values are stored.
+_TRUTH = Result(Scale(1.0, 0, DType.BOOL))
 
 
 @dataclass(frozen=True)
@@ -58,10 +77,12 @@ def build_graph(view: ProgramView, family: str, estimate: Estimate | None = None
     for node in view.inputs:
         value = node.meta["val"]
         if value.dtype not in INTEGERS:
-            raise LoweringError(f"is {value.dtype}: a delegate exchanges integers", where=describe_node(node))
+            raise LoweringError(
+                f"is {value.dtype}: a delegate exchanges integers and truth values", where=describe_node(node)
+            )
         b.define(node, Value.dense(b.graph.input(node.name, tuple(value.shape), INTEGERS[value.dtype])))
     units = Units(view, EMITTERS.keys(), POINTWISE)
-    ends = {result: unit for unit in units.units for result in unit.results}
+    ends = {result: unit for unit in units.units for result in unit.results or (unit.anchor,)}
     for node in view.graph.nodes:
         unit = ends.get(node)
         if unit is not None:
@@ -77,6 +98,8 @@ def build_graph(view: ProgramView, family: str, estimate: Estimate | None = None
 
 
 def _lowered(b: Lowering, unit: Unit, result: Node) -> Value:
+    if not unit.results:
+        return EMITTERS[unit.kind](b, unit.anchor, _TRUTH)
     after = b.scale(result)
     if unit.kind == FUNCTION:
         return lower_function(b, unit, after, result)

@@ -22,6 +22,7 @@ from ..tosa import (
     Conv2d,
     DepthwiseConv2d,
     DType,
+    Gather,
     Graph,
     Matmul,
     MaxPool2d,
@@ -44,8 +45,13 @@ from ..tosa.types import INTEGER_RANGES, Array
 if TYPE_CHECKING:
     from torch.fx import Node
 
-#: Torch's integers, as TOSA has them.
-INTEGERS: Final = {torch.int8: DType.INT8, torch.int16: DType.INT16, torch.int32: DType.INT32}
+#: Torch's integers and truth values, as TOSA has them.
+INTEGERS: Final = {
+    torch.int8: DType.INT8,
+    torch.int16: DType.INT16,
+    torch.int32: DType.INT32,
+    torch.bool: DType.BOOL,
+}
 
 
 @dataclass(frozen=True)
@@ -375,7 +381,7 @@ def _is_misread(operator: Operator, x: Tensor) -> bool:
     reduces and multiplies in another shape; and it takes the wrong pixels where it cuts a convolution into those that
     a larger dilation leaves side by side. A clamp in between that changes nothing keeps it from that.
     """
-    if isinstance(operator, TransposeConv2d | Matmul | ReduceMax | ReduceSum):
+    if isinstance(operator, TransposeConv2d | Matmul | ReduceMax | ReduceSum | Gather):
         return True
     if isinstance(operator, Conv2d | DepthwiseConv2d) and max(operator.dilation) > MAX_DILATION:
         return True

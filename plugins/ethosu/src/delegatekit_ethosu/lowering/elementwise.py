@@ -139,11 +139,24 @@ def sloped(b: Lowering, tensor: Tensor, scale: Scale, slopes: Array, result: Res
     return b.stored_as(sums, [scale.scale * largest / _UNIT], result)
 
 
+def comparable(b: Lowering, node: Node) -> tuple[tuple[Tensor, Tensor], tuple[int, ...]]:
+    """Both operands in int32, in steps of one size, and the order in which their axes lie."""
+    (left, right), scales, order = _operands(b, node)
+    if scales[0] == scales[1]:
+        return (b.rescaled(left, [1.0], name="operand"), b.rescaled(right, [1.0], name="operand")), order
+    step = 2 * max(scale.scale for scale in scales) / _HEADROOM[left.dtype]
+    first, second = (
+        b.rescaled(tensor, [scale.scale / step], zero_point=scale.zero_point, name="operand")
+        for tensor, scale in zip((left, right), scales, strict=True)
+    )
+    return (first, second), order
+
+
 def _operands(b: Lowering, node: Node) -> tuple[tuple[Tensor, Tensor], tuple[Scale, Scale], tuple[int, ...]]:
     """Both operands, of equal rank and stored in one order, what they stand for, and the order."""
     nodes = argument(node, "self"), argument(node, "other")
     rank = len(node.meta["val"].shape)
-    values = [_ranked(b, b.integers(item), rank) for item in nodes]
+    values = [ranked(b, b.integers(item), rank) for item in nodes]
     # The order of the one that has more to move.
     leader = max(values, key=lambda value: (value.tensor.data is None, value.tensor.size))
     left, right = (b.stored(value, leader.order) for value in values)
@@ -159,7 +172,7 @@ def _repeated(b: Lowering, number: Tensor, shape: Sequence[int]) -> Tensor:
     return b.emit(Tile(), (number, b.sizes(shape)), shape, number.dtype, "repeated")
 
 
-def _ranked(b: Lowering, value: Value, rank: int) -> Value:
+def ranked(b: Lowering, value: Value, rank: int) -> Value:
     """The value with further axes of size 1 in front."""
     missing = rank - len(value.order)
     if not missing:

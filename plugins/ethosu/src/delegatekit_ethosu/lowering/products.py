@@ -25,7 +25,8 @@ def _matmul(b: Lowering, node: Node, result: Result) -> Value:
     )
     zeros = [b.number(scale.zero_point, scale.dtype) for scale in scales]
     shape = (left.shape[0], left.shape[1], right.shape[2])
-    sums = b.emit(Matmul(), (left, right, *zeros), shape, DType.INT32, "sums")
+    kind = DType.INT32 if scales[0].dtype == DType.INT8 else DType.INT48
+    sums = b.emit(Matmul(), (left, right, *zeros), shape, kind, "sums")
     made = b.stored_as(sums, [scales[0].scale * scales[1].scale], result)
     return Value.dense(b.reshaped(made, (*stack, *shape[1:])))
 

@@ -22,17 +22,22 @@ from ..tosa import (
     ArithmeticRightShift,
     Clz,
     DType,
+    LogicalAnd,
     LogicalLeftShift,
+    LogicalNot,
     MaxPool2d,
     Minimum,
     Mul,
+    ReduceAll,
     ReduceMax,
     ReduceSum,
+    Select,
     Sub,
     Tensor,
 )
 from ..tosa.types import INTEGER_RANGES, Array
 from .context import Builder, Emitter, Lowering, Result
+from .elementwise import ranked
 from .functions import KNOTS, interpolated, looked_up
 from .reduction import rows_of
 
@@ -55,15 +60,16 @@ def _softmax(b: Lowering, node: Node, result: Result) -> Value:
     return _weights(b, argument(node, "self"), argument(node, "dim"), None, result)
 
 
-def _masked_softmax(b: Lowering, node: Node, result: Result) -> Value:
+def masked_softmax(b: Lowering, node: Node, result: Result) -> Value:
     """Of a selection: where the condition holds, scores are hidden from the softmax that reads it."""
     (softmax,) = node.users
-    hidden = b.view_of_program.constant(argument(node, "condition"))
-    assert hidden is not None
-    return _weights(b, argument(node, "other"), argument(softmax, "dim"), hidden.numpy(), result)
+    condition = argument(node, "condition")
+    known = b.view_of_program.constant(condition)
+    hidden = b.integers(condition) if known is None else known.numpy()
+    return _weights(b, argument(node, "other"), argument(softmax, "dim"), hidden, result)
 
 
-def _weights(b: Lowering, operand: Node, dim: int, hidden: Array | None, result: Result) -> Value:
+def _weights(b: Lowering, operand: Node, dim: int, hidden: Array | Value | None, result: Result) -> Value:
     powers, _, total, order, value = _exponentials(b, operand, dim, hidden)
     places, mantissa = _normalised(b, total)
     reciprocal = _function(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m), "reciprocal")
@@ -93,7 +99,7 @@ def _log_softmax(b: Lowering, node: Node, result: Result) -> Value:
 
 
 def _exponentials(
-    b: Lowering, operand: Node, dim: int, hidden: Array | None = None
+    b: Lowering, operand: Node, dim: int, hidden: Array | Value | None = None
 ) -> tuple[Tensor, Tensor, Tensor, tuple[int, ...], Value]:
     """exp(x - largest) of each row in int32 and their sum; x - largest in int32; and the rows' order.
 
@@ -102,9 +108,14 @@ def _exponentials(
     value, scale = b.integers(operand), b.scale(operand).scale
     rows, order = rows_of(b, value, dim)
     shape = [value.shape[axis] for axis in order]
-    if hidden is not None:
-        hidden = hidden.reshape([1] * (len(order) - hidden.ndim) + list(hidden.shape)).transpose(order)
-        bounds = np.where(hidden, *INTEGER_RANGES[rows.dtype])
+    if isinstance(hidden, Value):
+        hides = b.stored(ranked(b, hidden, len(order)), order)
+        lowest = b.graph.constant(np.full([1] * len(order), INTEGER_RANGES[rows.dtype][0]), rows.dtype)
+        visible = b.emit(Select(), (hides, lowest, b.reshaped(rows, shape)), shape, rows.dtype, "visible")
+        rows = b.reshaped(visible, rows.shape)
+    elif hidden is not None:
+        mask: Array = hidden.reshape([1] * (len(order) - hidden.ndim) + list(hidden.shape)).transpose(order)
+        bounds = np.where(mask, *INTEGER_RANGES[rows.dtype])
         rows = b.reshaped(_lowest(b, b.reshaped(rows, shape), bounds), rows.shape)
     ways = [_by_pools, _by_reduction] if _parts_of(rows.shape[1]) and rows.shape[0] <= MAX_AXIS else [_by_reduction]
     largest = b.cheapest(rows, ways, "largest of rows")
@@ -118,8 +129,12 @@ def _exponentials(
     below = b.rescaled(raised, [1.0], dtype=rows.dtype, name="below")
     unit, span = (1 << _BITS) - 1, _SPANS[rows.dtype]
     powers = _function(b, below, lambda m: np.exp((m * span - top) * step) * unit, "power")
-    if hidden is not None:
-        seen = b.graph.constant(~hidden | hidden.all(order.index(dim % len(order)), keepdims=True), DType.INT32)
+    if isinstance(hidden, Value):
+        none = b.graph.constant(np.zeros([1] * len(order)), DType.INT32)
+        operands = (_among_others(b, hides), none, b.reshaped(powers, shape))
+        powers = b.reshaped(b.emit(Select(), operands, shape, DType.INT32, "seen"), rows.shape)
+    elif hidden is not None:
+        seen = b.graph.constant(~mask | mask.all(order.index(dim % len(order)), keepdims=True), DType.INT32)
         powers = _binary(b, Mul(), b.reshaped(powers, shape), seen, "seen", b.number(0))
         powers = b.reshaped(powers, rows.shape)
     total = b.emit(ReduceSum(1), (powers,), (rows.shape[0], 1), DType.INT32, "total")
@@ -148,6 +163,14 @@ def _parts_of(size: int) -> list[int]:
         return [size]
     height = next((part for part in range(WINDOW[0], 1, -1) if size % part == 0), 1)
     return [height, size // height] if size // height <= WINDOW[0] else []
+
+
+def _among_others(b: Lowering, hides: Tensor) -> Tensor:
+    """What is hidden, but for rows in which all is."""
+    one = (*hides.shape[:-1], 1)
+    whole = b.emit(ReduceAll(len(one) - 1), (hides,), one, DType.BOOL, "whole")
+    others = b.emit(LogicalNot(), (whole,), one, DType.BOOL, "others")
+    return b.emit(LogicalAnd(), (hides, others), hides.shape, DType.BOOL, "hidden")
 
 
 def _lowest(b: Lowering, x: Tensor, bounds: Array) -> Tensor:
@@ -186,6 +209,5 @@ def _binary(b: Lowering, operator: object, left: Tensor, right: Tensor, name: st
 
 EMITTERS: dict[str, Emitter] = {
     "aten._softmax.default": _softmax,
-    "aten.where.self": _masked_softmax,
     "aten._log_softmax.default": _log_softmax,
 }

@@ -371,7 +371,8 @@ def _transposed(
     each = inputs // groups
     weight = weight.reshape(groups, each, count, *kernel).swapaxes(1, 2).reshape(groups * count, each, *kernel)
     numbers, steps, weight = _bias(bias, scales * before.scale, weight, before.dtype)
-    if before.dtype == DType.INT16 and b.family != "u85":
+    own = (1, 2) if x.shape[1] == 1 else (2, 2)
+    if b.family != "u85" and (before.dtype == DType.INT16 or stride not in ((1, 1), own)):
         return _phased(b, x, before, weight, numbers, steps, stride, padding, groups, sizes, finish)
     # What PyTorch pads, TOSA cuts off the result: less than the kernel adds. Of the rest the result is a block.
     first = [-min(pad, window - 1) for pad, window in zip(padding, kernel, strict=True)]
