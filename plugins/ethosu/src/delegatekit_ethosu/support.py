@@ -430,7 +430,7 @@ def support_table(target: str) -> SupportTable:
         *_row("view_copy.default unsqueeze_copy.default squeeze_copy.dims", passenger=True),
         *_row("permute_copy.default expand_copy.default repeat.default flip.default", passenger=True),
         *_row("slice_copy.Tensor select_copy.int cat.default constant_pad_nd.default", passenger=True),
-        *_row("pixel_shuffle.default pixel_unshuffle.default", keep=True, passenger=True),
+        *_row("pixel_shuffle.default pixel_unshuffle.default stack.default roll.default", keep=True, passenger=True),
     ]
     named = {row.operator for row in rows}
     rows += [OperatorSupport(name, (single_values,), keep=name in _WHOLE) for name in sorted(POINTWISE - named)]

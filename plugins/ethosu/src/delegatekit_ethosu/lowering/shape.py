@@ -104,7 +104,17 @@ def _select(b: Lowering, node: Node, result: Result) -> Value:
 
 def _cat(b: Lowering, node: Node, result: Result) -> Value:
     nodes = [item for item in argument(node, "tensors") if item.meta["val"].numel()]
-    values = [b.integers(item) for item in nodes]
+    return _side_by_side(b, node, nodes, [b.integers(item) for item in nodes], result)
+
+
+def _stack(b: Lowering, node: Node, result: Result) -> Value:
+    nodes, shape = argument(node, "tensors"), list(node.meta["val"].shape)
+    shape[_axis(argument(node, "dim"), len(shape))] = 1
+    return _side_by_side(b, node, nodes, [b.view(b.integers(item), shape) for item in nodes], result)
+
+
+def _side_by_side(b: Lowering, node: Node, nodes: Sequence[Node], values: Sequence[Value], result: Result) -> Value:
+    """Values along the axis `dim`, in the order of the one that has most to move, as integers of the result."""
     axis = _axis(argument(node, "dim"), len(node.meta["val"].shape))
     leader = max(values, key=lambda value: (value.tensor.data is None, value.tensor.size))
     plain = Result(result.scale)
@@ -114,6 +124,21 @@ def _cat(b: Lowering, node: Node, result: Result) -> Value:
     ]
     made = _joined(b, parts, leader.stored_axis(axis))
     return Value(b.clamped(made, result), leader.order)
+
+
+def _roll(b: Lowering, node: Node, result: Result) -> Value:
+    value, before = _source(b, node)
+    shape, shifts, dims = value.shape, argument(node, "shifts"), argument(node, "dims")
+    if not dims:  # Of all elements, one behind the other.
+        value, dims = b.view(value, (math.prod(shape),)), [0]
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = _axis(dim, len(value.order))
+        place, size = value.stored_axis(axis), value.shape[axis]
+        last = shift % size
+        if last:
+            parts = [_part(b, value, place, size - last, last).tensor, _part(b, value, place, 0, size - last).tensor]
+            value = Value(_joined(b, parts, place), value.order)
+    return _moved(b, b.view(value, shape), before, result)
 
 
 def _pad(b: Lowering, node: Node, result: Result) -> Value:
@@ -230,6 +255,8 @@ EMITTERS: dict[str, Emitter] = {
     "aten.slice_copy.Tensor": _slice,
     "aten.select_copy.int": _select,
     "aten.cat.default": _cat,
+    "aten.stack.default": _stack,
+    "aten.roll.default": _roll,
     "aten.constant_pad_nd.default": _pad,
     "aten.expand_copy.default": _expand,
     "aten.repeat.default": _repeat,
