@@ -418,7 +418,7 @@ def support_table(target: str) -> SupportTable:
         *_row("_softmax.default _log_softmax.default", short_rows),
         *_row("where.self", chooses(device)),
         *_row(" ".join(name.removeprefix("aten.") for name in sorted(TRUTHS)), *comparisons),
-        *_row("embedding.default", *(needs(device, LOOK_UPS) or (constant_table, narrow_indices))),
+        *_row("embedding.default", *(needs(device, LOOK_UPS) or (narrow_indices, constant_table))),
         *_row("index_select.default", *(needs(device, LOOK_UPS) or (narrow_indices,))),
         *_row("layer_norm.default rms_norm.default", constant_parameters, normalizes_rows, keep=True),
         *_row("group_norm.default", constant_parameters, normalizes_groups, keep=True),
