@@ -16,8 +16,11 @@ from delegatekit.discovery import get_backend
 from delegatekit_api import BackendOptions, Constraint, OperatorSupport, SupportTable
 
 DOCS: Final = Path(__file__).parent
-#: Backend -> module and name of its support table.
-TABLES: Final = {name: (f"delegatekit_{name}.support", "TABLE") for name in ("ethosu", "xnnpack")}
+#: Backend -> module of its support tables, and for each column of conditions the name of a table.
+TABLES: Final = {
+    "ethosu": ("delegatekit_ethosu.support", {"Ethos-U55 and U65": "TABLE", "Ethos-U85": "TABLE_U85"}),
+    "xnnpack": ("delegatekit_xnnpack.support", {"conditions": "TABLE"}),
+}
 
 
 def main() -> int:
@@ -46,8 +49,11 @@ def pages() -> dict[Path, str]:
 def page(name: str) -> str:
     """The page of one backend: its operators and its options, as Markdown."""
     backend = get_backend(name)
-    module, attribute = TABLES[name]
-    table: SupportTable = getattr(import_module(module), attribute)
+    module, columns = TABLES[name]
+    tables: list[SupportTable] = [getattr(import_module(module), attribute) for attribute in columns.values()]
+    table, *others = tables
+    if any(other.keys() != table.keys() for other in others):
+        raise ValueError(f"the support tables of {name} have different operators")
     lines = [
         f"# Operators and options of the {name} backend",
         "",
@@ -71,18 +77,24 @@ def page(name: str) -> str:
     if table.common:
         lines += ["", "Conditions for every operator:", ""]
         lines += [f"* {describe(constraint)}" for constraint in table.common]
-    lines += ["", "| operator | whole | passenger | conditions |", "|---|---|---|---|"]
-    lines += [operator_row(table[operator]) for operator in sorted(table, key=str.lower)]
+    lines += ["", f"| operator | whole | passenger | {' | '.join(columns)} |", "|---" * (3 + len(columns)) + "|"]
+    lines += [operator_row(*(item[operator] for item in tables)) for operator in sorted(table, key=str.lower)]
     lines += ["", "## Options", "", *option_table(backend.description.options), ""]
     return "\n".join(lines)
 
 
-def operator_row(row: OperatorSupport) -> str:
-    """One row of the table of operators."""
-    conditions = " ".join(describe(constraint) for constraint in row.constraints)
-    if row.static_only:
-        conditions = f"No size changes from call to call. {conditions}".strip()
-    return f"| `{row.operator}` | {_mark(row.keep)} | {_mark(row.passenger)} | {_cell(conditions)} |"
+def operator_row(row: OperatorSupport, *others: OperatorSupport) -> str:
+    """One row of the table of operators; in `others` the same operator has other conditions."""
+    first = conditions(row)
+    cells = [first, *("the same" if first and conditions(other) == first else conditions(other) for other in others)]
+    texts = " | ".join(map(_cell, cells))
+    return f"| `{row.operator}` | {_mark(row.keep)} | {_mark(row.passenger)} | {texts} |"
+
+
+def conditions(row: OperatorSupport) -> str:
+    """The conditions of an operator, a sentence each."""
+    text = " ".join(describe(constraint) for constraint in row.constraints)
+    return f"No size changes from call to call. {text}".strip() if row.static_only else text
 
 
 def describe(constraint: Constraint) -> str:

@@ -1,7 +1,7 @@
 """What the NPU can do, in numbers: for shapes and settings it says why an operator is refused, or None.
 
-The limits are those that Vela's compiler states for TOSA on the Ethos-U55 and U65, the narrowest of the family: what
-they allow compiles for every accelerator. Shapes are PyTorch's, (N, C, H, W).
+The limits are those that Vela's compiler states for TOSA on the Ethos-U55 and U65, the narrowest: what they allow
+compiles for every accelerator. Where the U85 can do more, a function is told. Shapes are PyTorch's, (N, C, H, W).
 """
 
 from __future__ import annotations

@@ -197,11 +197,11 @@ def chooses(target: Target) -> Constraint:
             return reasons[0]
         return common_rank(node, program)
 
-    softmax = "where a {}mask is set, in front of a softmax, a constant that is nothing beside the others."
+    softmax = "front of a softmax{}: where a {}mask is set, a constant that is nothing beside the others."
     check.__doc__ = (
-        f"In front of a softmax only: {softmax.format('constant ')}"
+        f"In {softmax.format(' only', 'constant ')}"
         if reasons[0]
-        else f"Of several shapes with at most 4 axes; or, {softmax.format('')}"
+        else f"Numbers, of at most 4 axes if operands have several shapes; in {softmax.format('', '')}"
     )
     return check
 
@@ -227,14 +227,14 @@ def needs(target: Target, what: str) -> tuple[Constraint, ...]:
     reason = target.lacks(what)
 
     def check(node: Node, program: ProgramView) -> str | None:
-        """Not on the Ethos-U55 and U65."""
+        """Not at all."""
         return reason
 
     return () if reason is None else (check,)
 
 
 def common_rank(node: Node, program: ProgramView) -> str | None:
-    """At most 4 axes if operands have several shapes."""
+    """Quantized numbers, or truth values; at most 4 axes if operands have several shapes."""
     shapes = [_shape(item) for item in node.all_input_nodes if not program.is_constant(item)]
     return limits.common_rank_obstacle(shapes, _shape(node))
 
@@ -396,7 +396,7 @@ _WHOLE: Final = frozenset(
 def support_table(target: str) -> SupportTable:
     """The operators that an accelerator takes."""
     device = TARGETS[target]
-    products = narrow(device, WIDE_PRODUCTS)
+    products, comparisons = narrow(device, WIDE_PRODUCTS), needs(device, COMPARISONS) or (common_rank,)
     rows = [
         *_row("linear.default", constant_weight, keep=True),
         *_row("addmm.default", constant_weight, plain_product, keep=True),
@@ -417,11 +417,9 @@ def support_table(target: str) -> SupportTable:
         *_row("amax.default amin.default", small_axes),
         *_row("_softmax.default _log_softmax.default", short_rows),
         *_row("where.self", chooses(device)),
-        *_row(
-            " ".join(sorted(name.removeprefix("aten.") for name in TRUTHS)), *needs(device, COMPARISONS), common_rank
-        ),
-        *_row("embedding.default", *needs(device, LOOK_UPS), constant_table, narrow_indices),
-        *_row("index_select.default", *needs(device, LOOK_UPS), narrow_indices),
+        *_row(" ".join(name.removeprefix("aten.") for name in sorted(TRUTHS)), *comparisons),
+        *_row("embedding.default", *(needs(device, LOOK_UPS) or (narrow_indices, constant_table))),
+        *_row("index_select.default", *(needs(device, LOOK_UPS) or (narrow_indices,))),
         *_row("layer_norm.default rms_norm.default", constant_parameters, normalizes_rows, keep=True),
         *_row("group_norm.default", constant_parameters, normalizes_groups, keep=True),
         *_row("instance_norm.default", constant_parameters, normalizes_channels, keep=True),
