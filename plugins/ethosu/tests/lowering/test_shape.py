@@ -48,7 +48,7 @@ MOVES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "pixels of many images shuffled back": (lambda x: functional.pixel_unshuffle(relu(x), 2), ((2, 1, 3, 4, 6),)),
     "pixels of one image shuffled": (lambda x: functional.pixel_shuffle(relu(x), 3), ((9, 4, 5),)),
     "channels shuffled": (nn.Sequential(nn.Conv2d(8, 16, 3), nn.ChannelShuffle(4)), (X,)),
-    "stacked": (lambda x: torch.stack([x, relu(x), x.tanh()], 2).flatten(0, 1).sigmoid(), ((2, 3, 5),)),
+    "stacked and joined": (lambda x: torch.stack([x, relu(x), x.tanh()], 2).flatten(0, 1).sigmoid(), ((2, 3, 5),)),
     "stacked behind": (lambda x, y: torch.stack([relu(x), y], -1), (X, X)),
     "rolled": (lambda x: relu(x).roll((1, -2), (2, 3)), (X,)),
     "rolled as a whole": (lambda x: relu(x).roll(-5).sigmoid(), ((2, 3, 5),)),
