@@ -431,6 +431,18 @@ def test_of_several_rules_the_reason_of_the_nearest_is_told():
         assert reasons(quantizer) == {"tanh": told}
 
 
+def test_what_moves_values_is_in_the_report_where_it_parts_what_is_quantized():
+    def forward(self, x):
+        y = F.pad(x.flatten(1), (1, 1), value=1.0).unflatten(1, (3, 2)).flatten(1)  # in float before and behind
+        return F.pad(self.a(y).unsqueeze(1), (1, 1), value=1.0)
+
+    moving = QuantizationRule(("flatten", "unflatten", "unsqueeze", "pad"), shares=True)
+    scheme = QuantizationScheme("test", "", rules=(RULES[0], moving))
+    _, quantizer = quantized(Fn(forward, a=nn.Linear(6, 4)), torch.randn(2, 2, 2), scheme=scheme)
+    told = [(layer.operator, layer.reason) for layer in quantizer.describe()]
+    assert told == [("linear", ""), ("pad", "it pads with another value than 0")]
+
+
 def test_an_activation_that_is_kept_is_not_fused():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     module, _ = quantized(model, torch.randn(2, 4), keep=["relu"])

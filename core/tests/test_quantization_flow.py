@@ -448,3 +448,19 @@ def test_state_is_neither_changed_in_the_model_nor_where_the_result_begins(schem
     assert torch.equal(quantized.h, first) and not torch.equal(model.h, first)
     assert quantized.seen[0].tolist() == [1.0, 1.0] and not model.seen.any()
     assert (first - model(*data[0])).abs().max() < 0.1
+
+
+def test_a_batch_norm_that_stays_costs_no_search_for_what_training_makes(monkeypatch):
+    from torchao.quantization.pt2e import qat_utils
+
+    def called(*arguments, **settings):
+        raise AssertionError("torchao traces its patterns of training")
+
+    monkeypatch.setattr(qat_utils, "_fold_conv_bn_qat_helper", called)
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1)).eval()
+    data = [(torch.randn(1, 2, 8, 8),) for _ in range(3)]
+    quantized = delegatekit.quantize(model, data, backend=BACKEND)
+    targets = [str(node.target) for node in quantized.graph.nodes if node.op == "call_function"]
+    assert targets.count("aten.batch_norm.default") == 1
+    assert [layer.reason for layer in quantized.quantization.kept] == ["scheme static has no rule for batch_norm"]
+    assert (quantized(*data[0]) - model(*data[0])).abs().max() < 0.1

@@ -9,6 +9,7 @@ pytest.importorskip("torchao")
 
 from torchao.quantization.pt2e.observer import HistogramObserver
 
+from delegatekit.quantization import observers
 from delegatekit.quantization.observers import QuickHistogramObserver
 
 
@@ -43,5 +44,20 @@ def test_ranges_are_those_of_torchao(kind, scheme):
         theirs(part)
         ours(part)
     assert torch.equal(ours.histogram, theirs.histogram)
+    error = observers._Error(ours)
+    for first, last in ((0, 2047), (0, 2000), (17, 2047), (300, 301), (1000, 1300), (5, 5), (2047, 2047)):
+        assert error(first, last) == theirs._compute_quantization_error(first, last)
     for found, wanted in zip(ours.calculate_qparams(), theirs.calculate_qparams(), strict=True):
         assert torch.equal(found, wanted)
+
+
+def test_what_was_found_is_kept_until_more_is_seen(monkeypatch):
+    observer = QuickHistogramObserver(dtype=torch.int8, qscheme=torch.per_tensor_affine)
+    searches = []
+    search = QuickHistogramObserver._search
+    monkeypatch.setattr(QuickHistogramObserver, "_search", lambda self: searches.append(1) or search(self))
+    observer(PARTS[0])
+    first = observer.calculate_qparams()
+    assert observer.calculate_qparams() == first and len(searches) == 1
+    observer(10 * PARTS[1])
+    assert observer.calculate_qparams() != first and len(searches) == 2

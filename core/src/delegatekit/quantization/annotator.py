@@ -32,7 +32,7 @@ from torchao.quantization.pt2e.quantizer import (
 from delegatekit_api import MOVING_OPERATORS, QuantizationScheme, TensorQuantization
 
 from .apart import take_apart
-from .graph import copied, normalise, numbers_to_tensors, short_name
+from .graph import copied, names, normalise, numbers_to_tensors, short_name
 from .observers import QuickHistogramObserver
 from .patterns import Layer, find_layers
 from .products import products_to_linear
@@ -71,6 +71,8 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
         self._compare = compare
         self._order: list[Node] = []
         self._whole: dict[Node, str] = {}
+        #: What moves values and is refused by its rule, behind what is quantized.
+        self._barred: set[Node] = set()
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Called when batch norms are folded: in-place operators are renamed, numbers become tensors where wanted.
@@ -98,17 +100,31 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
                 self.layers.append(layer)
             else:
                 self.reasons.update(dict.fromkeys(layer.nodes, reason))
+        ruled = {name for rule in self.scheme.rules for name in rule.operators}
+        anchors = {layer.anchor for layer in candidates}
+        self._barred = {
+            node
+            for node in self.reasons
+            if node not in anchors
+            and self._kept(node) is None
+            and not ruled.isdisjoint(names(node))
+            and any(map(points.has, node.all_input_nodes))
+        }
         points.annotate(model, self._qat)
         self._order = list(model.graph.nodes)
         return model
 
     def describe(self) -> tuple[LayerReport, ...]:
-        """The layers in the order of the graph, quantized or not; what only moves values is left out."""
+        """The layers in the order of the graph, quantized or not; of what only moves values, what stands in the way."""
         reports = {layer.anchor: described(layer.nodes, "") for layer in self.layers}
         reports |= {node: described((node,), reason) for node, reason in self.reasons.items()}
-        return tuple(
-            reports[node] for node in self._order if node in reports and short_name(node) not in MOVING_OPERATORS
-        )
+        return tuple(reports[node] for node in self._order if node in reports and self._is_told(node))
+
+    def _is_told(self, node: Node) -> bool:
+        """What only moves values is told where the rule for it refuses it in the midst of what is quantized."""
+        if short_name(node) not in MOVING_OPERATORS:
+            return True
+        return node in self._barred
 
     def validate(self, model: GraphModule) -> None:
         """Nothing is left to check: declarations are checked when they are made."""
@@ -169,6 +185,10 @@ class _Points:
             self._new(value, quantization)
             self._join(leader, value)
         return None
+
+    def has(self, point: Point) -> bool:
+        """Whether a point is quantized."""
+        return point in self._parent
 
     def of(self, point: Point) -> TensorQuantization:
         """How a point is quantized."""

@@ -155,7 +155,7 @@ def convert_qat(prepared: GraphModule) -> torch.nn.Module:
         warnings.simplefilter("ignore", FutureWarning)  # of PyTorch's about its own tree specs
         prepared = copy.deepcopy(prepared)
     torchao.load("quantization.pt2e").move_exported_model_to_eval(prepared)
-    converted: GraphModule = _converted(prepared, report)
+    converted: GraphModule = _converted(prepared, report, trained=True)
     remove_dropout(converted)
     return converted
 
@@ -278,10 +278,11 @@ def _converted(
     report: QuantizationReport,
     original: GraphModule | None = None,
     data: Iterable[Sequence[Any]] = (),
+    *,
+    trained: bool = False,
 ) -> Any:
     """Quantize for good; with the float module `original`, correct the biases first."""
-    pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
-    converted = pt2e.convert_pt2e(prepared, fold_quantize=False)
+    converted = torchao.convert(prepared, trained=trained)
     if original is not None:
         correct_biases(original, converted, data, [layer.anchor for layer in report.quantized])
     fold_weights(converted)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delegatekit_api import QuantizationError
 
@@ -19,7 +19,7 @@ def load(name: str) -> ModuleType:
     """A module of torchao by name ("quantization.pt2e.quantize_pt2e"). Raises QuantizationError if it is missing."""
     try:
         with _quiet():
-            return importlib.import_module(f"torchao.{name}")
+            return import_module(f"torchao.{name}")
     except ImportError as error:
         raise QuantizationError(
             f"quantization needs torchao 0.18: {error}", hint="pip install 'torchao>=0.18,<0.19'"
@@ -31,6 +31,31 @@ def fold_batch_norms(module: GraphModule) -> None:
     utils = load("quantization.pt2e.utils")
     utils._fuse_conv_bn_(module)
     utils._fuse_linear_bn_(module)
+
+
+def convert(prepared: GraphModule, *, trained: bool) -> GraphModule:
+    """Quantize for good what torchao prepared and what was calibrated or `trained`; constants stay in float."""
+    pt2e = load("quantization.pt2e.quantize_pt2e")
+    # Where there is a batch norm, torchao looks for what it makes of them for training only: for many seconds.
+    operator = import_module("torch").ops.aten.batch_norm.default
+    if not trained:
+        _replace(prepared, operator, _batch_norm)
+    converted: GraphModule = pt2e.convert_pt2e(prepared, fold_quantize=False)
+    _replace(converted, _batch_norm, operator)
+    return converted
+
+
+def _replace(module: GraphModule, old: Any, new: Any) -> None:
+    found = [node for node in module.graph.nodes if node.target is old]
+    for node in found:
+        node.target = new
+    if found:
+        module.recompile()
+
+
+def _batch_norm(*arguments: Any) -> Any:
+    """In place of the operator; nobody calls it."""
+    raise NotImplementedError
 
 
 @contextmanager
