@@ -13,7 +13,7 @@ from delegatekit_api import LoweringError, ProgramView, describe_node, operator_
 from delegatekit_api.quantization import DEQUANTIZE, Quantization, quantization_of
 
 from ..layout import Value, blocks, composed, merged, moves_elements
-from ..limits import COMMON_RANK, MAX_DILATION
+from ..limits import COMMON_RANK, MAX_AXIS, MAX_DILATION, count
 from ..tosa import (
     Add,
     AvgPool2d,
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 #: Torch's integers, as TOSA has them.
 INTEGERS: Final = {torch.int8: DType.INT8, torch.int16: DType.INT16, torch.int32: DType.INT32}
+
+
+#: In so many parts a tensor is moved at most.
+_MOST_PARTS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -95,27 +99,34 @@ class Builder:
         self._producers: dict[str, Operation] = {}
         self._choices: dict[tuple[Hashable, DType, tuple[int, ...]], int] = {}
 
-    def cheapest(self, x: Tensor, ways: Sequence[Way], key: Hashable) -> Tensor:
+    def cheapest(self, x: Tensor, ways: Sequence[Way], key: Hashable, otherwise: Sequence[Way] = ()) -> Tensor:
         """What one of several ways makes of a tensor: the one that takes the fewest cycles.
 
-        `key` tells apart what the ways do for tensors of one shape and type. Raises LoweringError if none can be run.
+        The ways of `otherwise` are tried if the others cannot be run. `key` tells apart what the ways do for tensors of
+        one shape and type. Raises LoweringError if none can be run.
         """
-        if self.estimate is None or len(ways) == 1:
+        if self.estimate is None or len(ways) + len(otherwise) == 1:
             return ways[0](self, x)
         known = self._choices.get((key, x.dtype, x.shape))
         if known is None:
-            costs = [self._cost(x, way) for way in ways]
-            found = [cost for cost in costs if cost is not None]
-            if not found:
-                raise LoweringError(f"the accelerator has no way to do it for a tensor of {x.shape}", where=self.name)
-            known = self._choices[(key, x.dtype, x.shape)] = costs.index(min(found))
-        return ways[known](self, x)
+            known = self._choices[(key, x.dtype, x.shape)] = self._cheapest(x, ways, otherwise)
+        return (*ways, *otherwise)[known](self, x)
+
+    def _cheapest(self, x: Tensor, ways: Sequence[Way], otherwise: Sequence[Way]) -> int:
+        for first, tried in ((0, ways), (len(ways), otherwise)):
+            costs = {place: cost for place, way in enumerate(tried, first) if (cost := self._cost(x, way)) is not None}
+            if costs:
+                return min(costs, key=costs.__getitem__)
+        raise LoweringError(f"the accelerator has no way to do it for a tensor of {x.shape}", where=self.name)
 
     def _cost(self, x: Tensor, way: Way) -> int | None:
         assert self.estimate is not None
         trial = Builder("trial", self.family, self.estimate)
         trial._choices = self._choices
-        trial.graph.output(way(trial, trial.graph.input("x", x.shape, x.dtype)))
+        try:
+            trial.graph.output(way(trial, trial.graph.input("x", x.shape, x.dtype)))
+        except LoweringError:
+            return None
         return self.estimate(trial.graph)
 
     # -- operators ---------------------------------------------------------------------------------------------------
@@ -269,6 +280,8 @@ class Builder:
         made = self.producer(tensor)
         if made is not None and isinstance(made.operator, Slice):
             tensor = self._copied(tensor)
+        elif made is not None and isinstance(made.operator, Reshape):
+            return self.reshaped(made.inputs[0], shape)
         return self.emit(Reshape(), (tensor, self.sizes(shape)), shape, tensor.dtype, "view")
 
     def transposed(self, tensor: Tensor, perms: Sequence[int]) -> Tensor:
@@ -301,6 +314,8 @@ class Builder:
         if tensor.data is not None:
             return self.graph.constant(tensor.data.transpose(perms), tensor.dtype, tensor.name)
         sizes, axes = merged(tensor.shape, perms)
+        # Vela (5.1) looks at the shape that a tensor had before, too.
+        source = self.reshaped(tensor, sizes) if max(sizes) <= MAX_AXIS else tensor
 
         def joined(b: Builder, x: Tensor) -> Tensor:
             """Axes that stay neighbours as one: fewer steps for Vela, in most cases."""
@@ -310,10 +325,25 @@ class Builder:
             return b.reshaped(moved, shape)
 
         def plain(b: Builder, x: Tensor) -> Tensor:
-            return b.emit(Transpose(perms), (x,), shape, x.dtype, "transpose")
+            return b.emit(Transpose(perms), (b.reshaped(x, tensor.shape),), shape, x.dtype, "transpose")
+
+        def in_parts(axis: int) -> Way:
+            def way(b: Builder, x: Tensor) -> Tensor:
+                """One after the other along an axis: Vela refuses moves over more than 65536 elements."""
+                size, outer, inner = tensor.shape[axis], count(tensor.shape[:axis]), count(tensor.shape[axis + 1 :])
+                whole, parts = b.reshaped(x, (outer, size, inner)), []
+                for place in range(size):
+                    part = b.sliced(whole, (0, place, 0), (outer, 1, inner))
+                    part = b.reshaped(part, (*tensor.shape[:axis], 1, *tensor.shape[axis + 1 :]))
+                    parts.append(b.transposed(part, perms))
+                return b.emit(Concat(perms.index(axis)), parts, shape, x.dtype, "transpose")
+
+            return way
 
         ways = [plain] if sizes == tensor.shape else [joined, plain]
-        return self.cheapest(tensor, ways, ("transpose", perms))
+        cuts = sorted((size, axis) for axis, size in enumerate(tensor.shape) if 1 < size <= _MOST_PARTS)
+        spare = [in_parts(axis) for _, axis in cuts] if tensor.size > MAX_AXIS else []
+        return self.cheapest(source, ways, ("transpose", tensor.shape, perms), spare)
 
     def tabled(self, tensor: Tensor, entries: Sequence[int] | Array, name: str = "", table: str = "table") -> Tensor:
         """Each int8 value replaced by one of 256 entries.
