@@ -102,8 +102,8 @@ class Builder:
     def cheapest(self, x: Tensor, ways: Sequence[Way], key: Hashable, otherwise: Sequence[Way] = ()) -> Tensor:
         """What one of several ways makes of a tensor: the one that takes the fewest cycles.
 
-        The ways of `otherwise` are tried if the others cannot be run. `key` tells apart what the ways do for tensors of
-        one shape and type. Raises LoweringError if none can be run.
+        If none of them can be run, it is the first of `otherwise` that can. `key` tells apart what the ways do for
+        tensors of one shape and type. Raises LoweringError if there is no way.
         """
         if self.estimate is None or len(ways) + len(otherwise) == 1:
             return ways[0](self, x)
@@ -113,10 +113,12 @@ class Builder:
         return (*ways, *otherwise)[known](self, x)
 
     def _cheapest(self, x: Tensor, ways: Sequence[Way], otherwise: Sequence[Way]) -> int:
-        for first, tried in ((0, ways), (len(ways), otherwise)):
-            costs = {place: cost for place, way in enumerate(tried, first) if (cost := self._cost(x, way)) is not None}
-            if costs:
-                return min(costs, key=costs.__getitem__)
+        costs = {place: cost for place, way in enumerate(ways) if (cost := self._cost(x, way)) is not None}
+        if costs:
+            return min(costs, key=costs.__getitem__)
+        for place, way in enumerate(otherwise, len(ways)):
+            if self._cost(x, way) is not None:
+                return place
         raise LoweringError(f"the accelerator has no way to do it for a tensor of {x.shape}", where=self.name)
 
     def _cost(self, x: Tensor, way: Way) -> int | None:
