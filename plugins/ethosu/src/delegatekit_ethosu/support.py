@@ -176,6 +176,16 @@ def short_rows(node: Node, program: ProgramView) -> str | None:
     return limits.softmax_obstacle(_shape(argument(node, "self")), argument(node, "dim"))
 
 
+def near_scores(node: Node, program: ProgramView) -> str | None:
+    """Scores of a range of at most 8192."""
+    found = quantization_of(argument(node, "self"), program)
+    if found is None or isinstance(found.scale, torch.Tensor):
+        return None
+    span = (found.maximum - found.minimum) * found.scale
+    most = limits.MAX_SCORES
+    return None if span <= most else f"a log_softmax of scores over a range of {span:.4g}: {most} is the most"
+
+
 def hides_scores(node: Node, program: ProgramView) -> str | None:
     """In front of a softmax only: where a constant mask is set, a constant that is nothing beside the others."""
     readers = list(node.users)
@@ -334,7 +344,8 @@ def _table() -> SupportTable:
         *_row("_adaptive_avg_pool2d.default", even_windows),
         *_row("mean.dim sum.dim_IntList", few_summands),
         *_row("amax.default amin.default", small_axes),
-        *_row("_softmax.default _log_softmax.default", short_rows),
+        *_row("_softmax.default", short_rows),
+        *_row("_log_softmax.default", short_rows, near_scores),
         *_row("where.self", hides_scores, eight_bits),
         *_row("layer_norm.default rms_norm.default", constant_parameters, normalizes_rows, keep=True),
         *_row("group_norm.default", constant_parameters, normalizes_groups, keep=True),

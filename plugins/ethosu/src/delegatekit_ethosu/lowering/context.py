@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,9 @@ from ..tosa import (
     DType,
     Graph,
     Matmul,
+    Maximum,
     MaxPool2d,
+    Minimum,
     Operation,
     Operator,
     Pad,
@@ -48,6 +51,10 @@ if TYPE_CHECKING:
 INTEGERS: Final = {torch.int8: DType.INT8, torch.int16: DType.INT16, torch.int32: DType.INT32}
 
 
+#: How many integers there are.
+_SPANS: Final = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
+#: TOSA says what RESCALE does if the result is not larger, before it is saturated.
+_RESCALED: Final = 1 << 29
 #: In so many parts a tensor is moved at most.
 _MOST_PARTS: Final = 64
 
@@ -97,6 +104,7 @@ class Builder:
         self.origin: tuple[int, ...] = ()
         self._moved: dict[tuple[int, tuple[int, ...]], Tensor] = {}
         self._producers: dict[str, Operation] = {}
+        self._largest: dict[str, float | Array] = {}
         self._choices: dict[tuple[Hashable, DType, tuple[int, ...]], int] = {}
 
     def cheapest(self, x: Tensor, ways: Sequence[Way], key: Hashable, otherwise: Sequence[Way] = ()) -> Tensor:
@@ -228,6 +236,8 @@ class Builder:
         """
         if len(set(scales)) == 1:
             scales = scales[:1]
+        if tensor.dtype in _SPANS and dtype in _SPANS and scales[0] * _SPANS[tensor.dtype] >= _RESCALED:
+            tensor, scales = self._near_zero(tensor, scales[0], zero_point, dtype)
         wide = tensor.dtype == DType.INT48
         multipliers, shifts = multipliers_and_shifts(scales, bits=16 if wide else 32)
         if tensor.data is not None:
@@ -244,10 +254,34 @@ class Builder:
         operator = Rescale(scale32=not wide, per_channel=len(scales) > 1)
         return self.emit(operator, (tensor, *operands), tensor.shape, dtype, name)
 
+    def _near_zero(self, tensor: Tensor, scale: float, zero: int, dtype: DType) -> tuple[Tensor, list[float]]:
+        """For a scale that is too large for TOSA: what does not saturate by it, and a scale that is as good."""
+        scale = min(scale, float(2 * _SPANS[dtype]))
+        reach = math.ceil(2 * _SPANS[dtype] / scale)
+        lowest, highest = INTEGER_RANGES[tensor.dtype]
+        bounds = Clamp(max(lowest, zero - reach), min(highest, zero + reach))
+        return self.emit(bounds, (tensor,), tensor.shape, tensor.dtype, "near"), [scale]
+
+    def bound(self, sums: Tensor, largest: float | Array) -> Tensor:
+        """Note how large the numbers of a tensor of int32 can be, in each channel or in all."""
+        self._largest[sums.name] = largest
+        return sums
+
     def stored_as(self, sums: Tensor, scales: Sequence[float], result: Result) -> Tensor:
-        """int32 or int48 sums, in steps of `scales`, as the integers of a result."""
-        target = result.scale
+        """int32 or int48 sums, in steps of `scales`, as the integers of a result.
+
+        Where sums of int32 can leave the range that TOSA's RESCALE is defined for, what saturates in any case is
+        brought nearer.
+        """
+        target, largest = result.scale, self._largest.get(sums.name)
         steps = [scale / target.scale for scale in scales]
+        if largest is not None and sums.dtype == DType.INT32 and (np.array(steps) * largest >= _RESCALED).any():
+            span = 2 * _SPANS[target.dtype]
+            steps = [min(step, float(span)) for step in steps]
+            limits = np.ceil(span / np.array(steps)).reshape(*[1] * (len(sums.shape) - 1), -1)
+            for operator, bounds in ((Maximum(), -limits), (Minimum(), limits)):
+                operands = sums, self.graph.constant(np.minimum(np.maximum(bounds, -_RESCALED), _RESCALED), DType.INT32)
+                sums = self.emit(operator, operands, sums.shape, DType.INT32, "near")
         made = self.rescaled(sums, steps, output_zero=target.zero_point, dtype=target.dtype)
         return self.clamped(made, result)
 
