@@ -276,3 +276,12 @@ class Selected(nn.Module):
 )
 def test_numbers_are_selected_for_a_softmax_only(module: nn.Module, reason: str) -> None:
     assert verdicts(module, torch.randn(4, 4))["aten.where.self"] == reason
+
+
+def test_a_log_softmax_of_scores_too_far_apart_stays_outside() -> None:
+    class Far(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (1e4 * x).log_softmax(-1)
+
+    x = torch.randn(4, 6)
+    assert "8192 is the most" in verdicts(quantized(Far(), x), x)["aten._log_softmax.default"]

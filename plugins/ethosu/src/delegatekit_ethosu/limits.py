@@ -31,6 +31,8 @@ MAX_SHRINKING: Final = 16
 PADDED_WINDOW: Final = 8
 #: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
 MAX_SOFTMAX: Final = 1 << 15
+#: From the smallest to the largest score of a log_softmax, whose steps are 2^-16 in 29 bits.
+MAX_SCORES: Final = 1 << 13
 #: Sums of squares in a norm of int8 and int16, of differences from the mean and from the zero point, fit 29 bits.
 MAX_NORM: Final = 1 << 14
 MAX_ROOT_MEAN_SQUARE: Final = 1 << 12

@@ -206,6 +206,16 @@ def chooses(target: Target) -> Constraint:
     return check
 
 
+def near_scores(node: Node, program: ProgramView) -> str | None:
+    """Scores of a range of at most 8192."""
+    found = quantization_of(argument(node, "self"), program)
+    if found is None or isinstance(found.scale, torch.Tensor):
+        return None
+    span = (found.maximum - found.minimum) * found.scale
+    most = limits.MAX_SCORES
+    return None if span <= most else f"a log_softmax of scores over a range of {span:.4g}: {most} is the most"
+
+
 def hides_scores(node: Node, program: ProgramView) -> str | None:
     """What is filled in is a constant that is nothing beside the others."""
     (softmax,) = node.users
@@ -415,7 +425,8 @@ def support_table(target: str) -> SupportTable:
         *_row("_adaptive_avg_pool2d.default", even_windows),
         *_row("mean.dim sum.dim_IntList", few_summands),
         *_row("amax.default amin.default", small_axes),
-        *_row("_softmax.default _log_softmax.default", short_rows),
+        *_row("_softmax.default", short_rows),
+        *_row("_log_softmax.default", short_rows, near_scores),
         *_row("where.self", chooses(device)),
         *_row(" ".join(name.removeprefix("aten.") for name in sorted(TRUTHS)), *comparisons),
         *_row("embedding.default", *(needs(device, LOOK_UPS) or (narrow_indices, constant_table))),

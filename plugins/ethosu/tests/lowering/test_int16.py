@@ -151,6 +151,15 @@ def test_softmax_is_as_in_eager(name: str, whole: Any) -> None:
         assert ratio(lower(module, x, target=target).run()[0], module(x)) > 60
 
 
+@pytest.mark.parametrize("hidden", [-1e6, -1e9, torch.finfo(torch.float32).min])
+def test_softmax_of_scores_far_apart_is_as_in_eager(hidden: float, whole: Any) -> None:
+    x = torch.randn(3, 9)
+    x[1, 2:5] = hidden
+    module, lower, ratio = whole(lambda x: x.clamp_max(3.0).softmax(-1), x, scheme="int16")
+    for target in ("ethos-u55-32", *["ethos-u85-256"] * availability().available):
+        assert ratio(lower(module, x, target=target).run()[0], module(x)) > 60
+
+
 NARROW: dict[str, tuple[Any, tuple[tuple[int, ...], ...], str]] = {
     "steep function": (torch.reciprocal, (X,), "smooth functions only"),
     "steps": (torch.floor, (X,), "smooth functions only"),

@@ -34,6 +34,8 @@ POOLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "mean of axes of one": (lambda: lambda x: x.mean((0, 2)), (1, 5, 1)),
     "sum": (lambda: lambda x: x.sum(-1, keepdim=True), (2, 5, 20)),
     "sum of channels": (lambda: lambda x: x.sum(1), (1, 8, 12, 12)),
+    "mean of channels, large": (lambda: lambda x: x.mean(1, keepdim=True), (1, 3, 320, 320)),
+    "sum of axes, large": (lambda: lambda x: x.sum((1, 2)), (1, 2, 3, 260, 260)),
     "largest": (lambda: lambda x: x.amax((2, 3)), (1, 8, 12, 12)),
     "largest of rows": (lambda: lambda x: x.tanh().amax(2).sigmoid(), (2, 2, 3, 3)),
     "smallest of rows": (lambda: lambda x: x.tanh().amin(2).sigmoid(), (2, 2, 5, 5)),

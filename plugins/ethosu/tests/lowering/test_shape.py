@@ -118,6 +118,19 @@ def shuffled(x: torch.Tensor) -> torch.Tensor:
     return x.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
 
 
+LARGE: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "middle axes": (lambda x: x.transpose(1, 2) + 1, (2, 257, 3, 257)),
+    "images of several samples": (nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()), (2, 3, 260, 260)),
+    "pixels shuffled": (lambda x: functional.pixel_shuffle(relu(x), 4), (1, 48, 80, 80)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_more_than_65536_elements_are_moved(name: str, agrees: Any) -> None:
+    model, shape = LARGE[name]
+    agrees(model, torch.randn(shape), targets=["ethos-u55-128"])
+
+
 def test_moves_that_are_undone_are_none(agrees: Any) -> None:
     """Vela (5.1) takes such moves out, too, and then adds in the wrong shape."""
     x = torch.randn(1, 4, 8, 8)

@@ -151,3 +151,18 @@ def test_a_bias_that_is_too_large_for_its_steps_makes_them_coarser(agrees: Any) 
         layer.weight[0] = 0.0  # the scale of its weights is the smallest there is
         layer.bias[0] = 3.0
     agrees(layer, randn(5, 8) * 1e-3)
+
+
+def test_what_saturates_in_any_case_stays_within_the_range_of_tosa(agrees: Any) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
+    with torch.no_grad():
+        model[0].bias.fill_(-100.0)  # type: ignore[union-attr, operator]
+    agrees(model, randn(1, 3, 8, 8))
+    agrees(nn.Sequential(nn.Conv2d(4, 4, 3, groups=4, bias=False), Shifted()), randn(1, 4, 8, 8), scheme="int16")
+
+
+class Shifted(nn.Module):
+    """Numbers of which nothing is left in the next scale."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ((1e4 * x).flip(0) - 1e7).relu().flip(1)

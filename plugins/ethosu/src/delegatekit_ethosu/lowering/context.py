@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ from delegatekit_api import LoweringError, ProgramView, describe_node, operator_
 from delegatekit_api.quantization import DEQUANTIZE, Quantization, quantization_of
 
 from ..layout import Value, blocks, composed, merged, moves_elements
-from ..limits import COMMON_RANK, MAX_DILATION
+from ..limits import COMMON_RANK, MAX_AXIS, MAX_DILATION, count
 from ..tosa import (
     Add,
     AvgPool2d,
@@ -25,7 +26,9 @@ from ..tosa import (
     Gather,
     Graph,
     Matmul,
+    Maximum,
     MaxPool2d,
+    Minimum,
     Operation,
     Operator,
     Pad,
@@ -52,6 +55,14 @@ INTEGERS: Final = {
     torch.int32: DType.INT32,
     torch.bool: DType.BOOL,
 }
+
+
+#: How many integers there are.
+_SPANS: Final = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
+#: TOSA says what RESCALE does if the result is not larger, before it is saturated.
+_RESCALED: Final = 1 << 29
+#: In so many parts a tensor is moved at most.
+_MOST_PARTS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -99,29 +110,39 @@ class Builder:
         self.origin: tuple[int, ...] = ()
         self._moved: dict[tuple[int, tuple[int, ...]], Tensor] = {}
         self._producers: dict[str, Operation] = {}
+        self._largest: dict[str, float | Array] = {}
         self._choices: dict[tuple[Hashable, DType, tuple[int, ...]], int] = {}
 
-    def cheapest(self, x: Tensor, ways: Sequence[Way], key: Hashable) -> Tensor:
+    def cheapest(self, x: Tensor, ways: Sequence[Way], key: Hashable, otherwise: Sequence[Way] = ()) -> Tensor:
         """What one of several ways makes of a tensor: the one that takes the fewest cycles.
 
-        `key` tells apart what the ways do for tensors of one shape and type. Raises LoweringError if none can be run.
+        If none of them can be run, it is the first of `otherwise` that can. `key` tells apart what the ways do for
+        tensors of one shape and type. Raises LoweringError if there is no way.
         """
-        if self.estimate is None or len(ways) == 1:
+        if self.estimate is None or len(ways) + len(otherwise) == 1:
             return ways[0](self, x)
         known = self._choices.get((key, x.dtype, x.shape))
         if known is None:
-            costs = [self._cost(x, way) for way in ways]
-            found = [cost for cost in costs if cost is not None]
-            if not found:
-                raise LoweringError(f"the accelerator has no way to do it for a tensor of {x.shape}", where=self.name)
-            known = self._choices[(key, x.dtype, x.shape)] = costs.index(min(found))
-        return ways[known](self, x)
+            known = self._choices[(key, x.dtype, x.shape)] = self._cheapest(x, ways, otherwise)
+        return (*ways, *otherwise)[known](self, x)
+
+    def _cheapest(self, x: Tensor, ways: Sequence[Way], otherwise: Sequence[Way]) -> int:
+        costs = {place: cost for place, way in enumerate(ways) if (cost := self._cost(x, way)) is not None}
+        if costs:
+            return min(costs, key=costs.__getitem__)
+        for place, way in enumerate(otherwise, len(ways)):
+            if self._cost(x, way) is not None:
+                return place
+        raise LoweringError(f"the accelerator has no way to do it for a tensor of {x.shape}", where=self.name)
 
     def _cost(self, x: Tensor, way: Way) -> int | None:
         assert self.estimate is not None
         trial = Builder("trial", self.family, self.estimate)
         trial._choices = self._choices
-        trial.graph.output(way(trial, trial.graph.input("x", x.shape, x.dtype)))
+        try:
+            trial.graph.output(way(trial, trial.graph.input("x", x.shape, x.dtype)))
+        except LoweringError:
+            return None
         return self.estimate(trial.graph)
 
     # -- operators ---------------------------------------------------------------------------------------------------
@@ -221,6 +242,8 @@ class Builder:
         """
         if len(set(scales)) == 1:
             scales = scales[:1]
+        if tensor.dtype in _SPANS and dtype in _SPANS and scales[0] * _SPANS[tensor.dtype] >= _RESCALED:
+            tensor, scales = self._near_zero(tensor, scales[0], zero_point, dtype)
         wide = tensor.dtype == DType.INT48
         multipliers, shifts = multipliers_and_shifts(scales, bits=16 if wide else 32)
         if tensor.data is not None:
@@ -237,10 +260,34 @@ class Builder:
         operator = Rescale(scale32=not wide, per_channel=len(scales) > 1)
         return self.emit(operator, (tensor, *operands), tensor.shape, dtype, name)
 
+    def _near_zero(self, tensor: Tensor, scale: float, zero: int, dtype: DType) -> tuple[Tensor, list[float]]:
+        """For a scale that is too large for TOSA: what does not saturate by it, and a scale that is as good."""
+        scale = min(scale, float(2 * _SPANS[dtype]))
+        reach = math.ceil(2 * _SPANS[dtype] / scale)
+        lowest, highest = INTEGER_RANGES[tensor.dtype]
+        bounds = Clamp(max(lowest, zero - reach), min(highest, zero + reach))
+        return self.emit(bounds, (tensor,), tensor.shape, tensor.dtype, "near"), [scale]
+
+    def bound(self, sums: Tensor, largest: float | Array) -> Tensor:
+        """Note how large the numbers of a tensor of int32 can be, in each channel or in all."""
+        self._largest[sums.name] = largest
+        return sums
+
     def stored_as(self, sums: Tensor, scales: Sequence[float], result: Result) -> Tensor:
-        """int32 or int48 sums, in steps of `scales`, as the integers of a result."""
-        target = result.scale
+        """int32 or int48 sums, in steps of `scales`, as the integers of a result.
+
+        Where sums of int32 can leave the range that TOSA's RESCALE is defined for, what saturates in any case is
+        brought nearer.
+        """
+        target, largest = result.scale, self._largest.get(sums.name)
         steps = [scale / target.scale for scale in scales]
+        if largest is not None and sums.dtype == DType.INT32 and (np.array(steps) * largest >= _RESCALED).any():
+            span = 2 * _SPANS[target.dtype]
+            steps = [min(step, float(span)) for step in steps]
+            limits = np.ceil(span / np.array(steps)).reshape(*[1] * (len(sums.shape) - 1), -1)
+            for operator, bounds in ((Maximum(), -limits), (Minimum(), limits)):
+                operands = sums, self.graph.constant(np.minimum(np.maximum(bounds, -_RESCALED), _RESCALED), DType.INT32)
+                sums = self.emit(operator, operands, sums.shape, DType.INT32, "near")
         made = self.rescaled(sums, steps, output_zero=target.zero_point, dtype=target.dtype)
         return self.clamped(made, result)
 
@@ -275,6 +322,8 @@ class Builder:
         made = self.producer(tensor)
         if made is not None and isinstance(made.operator, Slice):
             tensor = self._copied(tensor)
+        elif made is not None and isinstance(made.operator, Reshape):
+            return self.reshaped(made.inputs[0], shape)
         return self.emit(Reshape(), (tensor, self.sizes(shape)), shape, tensor.dtype, "view")
 
     def transposed(self, tensor: Tensor, perms: Sequence[int]) -> Tensor:
@@ -307,6 +356,8 @@ class Builder:
         if tensor.data is not None:
             return self.graph.constant(tensor.data.transpose(perms), tensor.dtype, tensor.name)
         sizes, axes = merged(tensor.shape, perms)
+        # Vela (5.1) looks at the shape that a tensor had before, too.
+        source = self.reshaped(tensor, sizes) if max(sizes) <= MAX_AXIS else tensor
 
         def joined(b: Builder, x: Tensor) -> Tensor:
             """Axes that stay neighbours as one: fewer steps for Vela, in most cases."""
@@ -316,10 +367,25 @@ class Builder:
             return b.reshaped(moved, shape)
 
         def plain(b: Builder, x: Tensor) -> Tensor:
-            return b.emit(Transpose(perms), (x,), shape, x.dtype, "transpose")
+            return b.emit(Transpose(perms), (b.reshaped(x, tensor.shape),), shape, x.dtype, "transpose")
+
+        def in_parts(axis: int) -> Way:
+            def way(b: Builder, x: Tensor) -> Tensor:
+                """One after the other along an axis: Vela refuses moves over more than 65536 elements."""
+                size, outer, inner = tensor.shape[axis], count(tensor.shape[:axis]), count(tensor.shape[axis + 1 :])
+                whole, parts = b.reshaped(x, (outer, size, inner)), []
+                for place in range(size):
+                    part = b.sliced(whole, (0, place, 0), (outer, 1, inner))
+                    part = b.reshaped(part, (*tensor.shape[:axis], 1, *tensor.shape[axis + 1 :]))
+                    parts.append(b.transposed(part, perms))
+                return b.emit(Concat(perms.index(axis)), parts, shape, x.dtype, "transpose")
+
+            return way
 
         ways = [plain] if sizes == tensor.shape else [joined, plain]
-        return self.cheapest(tensor, ways, ("transpose", perms))
+        cuts = sorted((size, axis) for axis, size in enumerate(tensor.shape) if 1 < size <= _MOST_PARTS)
+        spare = [in_parts(axis) for _, axis in cuts] if tensor.size > MAX_AXIS else []
+        return self.cheapest(source, ways, ("transpose", tensor.shape, perms), spare)
 
     def tabled(self, tensor: Tensor, entries: Sequence[int] | Array, name: str = "", table: str = "table") -> Tensor:
         """Each int8 value replaced by one of 256 entries.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 #: Sums of two int8 (int16) are in steps of so small a part of the larger operand's: they fit into 30 bits.
 _HEADROOM = {DType.INT8: 1 << 20, DType.INT16: 1 << 15}
+_LARGEST = 1 << 30
 #: 1, for factors of 16 bits with a sign.
 _UNIT = (1 << 15) - 1
 #: What is halved up to seven times loses nothing, and a product with a factor of 16 bits fits into 31.
@@ -36,7 +37,7 @@ def _sum(operator: Operator) -> Emitter:
             b.rescaled(tensor, [scale.scale / step], zero_point=scale.zero_point, name="operand")
             for tensor, scale in zip((left, right), scales, strict=True)
         ]
-        sums = b.emit(operator, sides, _broadcast(left, right), DType.INT32, "sum")
+        sums = b.bound(b.emit(operator, sides, _broadcast(left, right), DType.INT32, "sum"), _LARGEST)
         return Value(b.stored_as(sums, [step], result), order)
 
     return lower
@@ -49,6 +50,7 @@ def _product(b: Lowering, node: Node, result: Result) -> Value:
         for tensor, scale in zip((left, right), scales, strict=True)
     ]
     products = b.emit(Mul(), (*sides, b.number(0)), _broadcast(left, right), DType.INT32, "product")
+    b.bound(products, _LARGEST if left.dtype == DType.INT16 else 1 << 16)
     return Value(b.stored_as(products, [scales[0].scale * scales[1].scale], result), order)
 
 
@@ -62,7 +64,7 @@ def _extreme(operator: Operator) -> Emitter:
             b.rescaled(tensor, [scale.scale / step], zero_point=scale.zero_point, name="operand")
             for tensor, scale in zip((left, right), scales, strict=True)
         ]
-        chosen = b.emit(operator, sides, shape, DType.INT32, "chosen")
+        chosen = b.bound(b.emit(operator, sides, shape, DType.INT32, "chosen"), _LARGEST)
         return Value(b.stored_as(chosen, [step], result), order)
 
     return lower

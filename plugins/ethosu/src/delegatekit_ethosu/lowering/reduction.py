@@ -10,7 +10,7 @@ import numpy as np
 from delegatekit_api import argument, axes_of
 
 from ..layout import Value
-from ..limits import KERNEL, count
+from ..limits import KERNEL, MAX_AXIS, count
 from ..tosa import DType, MaxPool2d, Sub, Tensor
 from .context import Builder, Emitter, Lowering, Result, Scale
 from .weighted import convolved, pointwise
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Bytes of an input that are worth a copy of it: what is summed up lies together there.
 _MOVED = 1 << 16
+#: Channels that are read together.
+_CHANNELS = 16
 #: Up to so many samples a pool goes through one by one rather than that the input is moved.
 _FEW_SAMPLES = 4
 
@@ -52,12 +54,13 @@ def _sums(b: Lowering, value: Value, before: Scale, axes: Sequence[int], step: f
     sizes = [1 if place in places else length for place, length in enumerate(shape)]
 
     def by_windows(b: Builder, x: Tensor) -> Tensor:
-        """A depthwise convolution with ones over all rows."""
-        height = _height(shape[places[0]], size)
-        image = b.reshaped(x, (count(shape[: places[0]]), height, size // height, behind))
-        ones = np.ones((behind, 1, height, size // height), np.int8)
-        unit, nothing = np.ones(behind), (0, 0, 0, 0)
-        settings = ((1, 1), nothing, (1, 1), behind, (1, 1))
+        """A depthwise convolution with ones over all rows; of more channels than there may be some are columns."""
+        height = _height(shape[places[0]], size) if channels == behind else size
+        wide = size // height
+        image = b.reshaped(x, (count(shape[: places[0]]), height, wide * behind // channels, channels))
+        ones = np.ones((channels, 1, height, wide), np.int8)
+        unit, nothing = np.ones(channels), (0, 0, 0, 0)
+        settings = ((1, 1), nothing, (1, 1), channels, (1, behind // channels))
 
         def finish(sums: Tensor, scales: Sequence[float]) -> Tensor:
             return b.stored_as(sums, [step], result)
@@ -72,10 +75,20 @@ def _sums(b: Lowering, value: Value, before: Scale, axes: Sequence[int], step: f
         return b.reshaped(b.stored_as(sums, [step], result), sizes)
 
     together = places == list(range(places[0], places[-1] + 1))
-    windows = together and behind > 1 and size <= KERNEL[1]
+    channels = _channels(behind)
+    windows = together and behind > 1 and size <= KERNEL[1 if channels == behind else 0] and channels > 0
     # A large input is not copied.
-    ways = [by_windows] if windows and value.tensor.size > _MOVED else [by_channels, *[by_windows] * windows]
-    return b.cheapest(value.tensor, ways, ("sum", *places))
+    if windows and value.tensor.size > _MOVED:
+        return b.cheapest(value.tensor, [by_windows], ("sum", *places), [by_channels])
+    return b.cheapest(value.tensor, [by_channels, *[by_windows] * windows], ("sum", *places))
+
+
+def _channels(behind: int) -> int:
+    """How many of the elements behind an axis are channels: all, or so many that there are few enough columns; or 0."""
+    if behind <= MAX_AXIS:
+        return behind
+    fitting = range(_CHANNELS, MAX_AXIS + 1)
+    return next((some for some in fitting if behind % some == 0 and behind // some <= MAX_AXIS), 0)
 
 
 def _height(first: int, size: int) -> int:

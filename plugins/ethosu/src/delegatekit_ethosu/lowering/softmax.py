@@ -8,6 +8,7 @@ length.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from ..tosa import (
     LogicalAnd,
     LogicalLeftShift,
     LogicalNot,
+    Maximum,
     MaxPool2d,
     Minimum,
     Mul,
@@ -52,6 +54,8 @@ _SUM_BITS = 30
 _SPANS = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
 #: The exponential of -12 is nothing in so many bits.
 NOTHING = 12.0
+#: By so much RESCALE multiplies all differences.
+_SMALL = 1 << 12
 #: Logarithms have so many bits behind the point.
 _LOG_BITS = 16
 
@@ -124,7 +128,13 @@ def _exponentials(
     # From -255 to 0 (-65535): these are 256 numbers. Of int16 those are left that make a difference.
     step = scale if rows.dtype == DType.INT8 else min(scale, NOTHING / _SPANS[rows.dtype])
     top = INTEGER_RANGES[rows.dtype][1]
-    narrow = difference if step == scale else b.rescaled(difference, [scale / step], name="narrow")
+    narrow = difference
+    if step != scale:
+        # Beyond the smallest of 16 bits nothing makes a difference: so far from 0 RESCALE would not be defined.
+        factor = min(scale / step, 4.0 * _SPANS[rows.dtype])
+        lowest = b.single(-math.ceil(4 * _SPANS[rows.dtype] / factor), (1, 1))
+        near = difference if factor < _SMALL else _binary(b, Maximum(), difference, lowest, "near")
+        narrow = b.rescaled(near, [factor], name="narrow")
     raised = _binary(b, Add(), narrow, b.single(top, (1, 1)), "raised")
     below = b.rescaled(raised, [1.0], dtype=rows.dtype, name="below")
     unit, span = (1 << _BITS) - 1, _SPANS[rows.dtype]

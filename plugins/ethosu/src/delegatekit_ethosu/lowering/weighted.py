@@ -85,7 +85,13 @@ def pointwise(
     shape = (*x.shape[:3], weight.shape[0])
     operands = (x, filters, *_rest(b, numbers, before))
     sums = _SUMS[before.dtype]
-    return b.emit(Conv2d(acc_type=sums), operands, shape, sums, "sums"), [float(step) for step in steps]
+    made = b.emit(Conv2d(acc_type=sums), operands, shape, sums, "sums")
+    return b.bound(made, _largest(weight, numbers)), [float(step) for step in steps]
+
+
+def _largest(weight: Array, bias: Array) -> Array:
+    """How large sums of int8 with weight (O, ...) can be in each channel."""
+    return 255.0 * np.abs(weight.reshape(len(weight), -1).astype(np.float64)).sum(1) + np.abs(bias)
 
 
 def _rest(b: Builder, bias: Array, before: Scale) -> tuple[Tensor, ...]:
@@ -277,7 +283,8 @@ def convolved(
         operands = (x, filters, *_rest(b, numbers, before))
         shape = (x.shape[0], *sizes, weight.shape[0])
         operator = DepthwiseConv2d(**settings)  # type: ignore[arg-type]
-        return finish(b.emit(operator, operands, shape, sums, "sums"), list(steps))
+        made = b.emit(operator, operands, shape, sums, "sums")
+        return finish(b.bound(made, _largest(weight, numbers)), list(steps))
     return _grouped(b, x, before, weight, numbers, steps, Conv2d(**settings), groups, sizes, finish)  # type: ignore[arg-type]
 
 
@@ -308,9 +315,10 @@ def _grouped(
         own = slice(group * count, (group + 1) * count)
         filters = b.graph.constant(weight[own].transpose(0, 2, 3, 1), DType.INT8, f"{b.name}.weight")
         part = b.sliced(x, (0, 0, 0, group * each), (*x.shape[:3], each))
-        operands = (part, filters, *_rest(b, bias[own] if len(bias) > 1 else bias, before))
+        numbers = bias[own] if len(bias) > 1 else bias
+        operands = (part, filters, *_rest(b, numbers, before))
         sums = b.emit(operator, operands, (x.shape[0], *sizes, count), _SUMS[before.dtype], "sums")
-        parts.append(finish(sums, list(steps[own])))
+        parts.append(finish(b.bound(sums, _largest(weight[own], numbers)), list(steps[own])))
     return _side_by_side(b, parts)
 
 
