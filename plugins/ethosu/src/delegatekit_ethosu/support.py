@@ -28,6 +28,7 @@ from delegatekit_api import (
 from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 
 from . import limits
+from .border import border_reason
 from .lowering import EMITTERS, POINTWISE, WIDE_FUNCTIONS
 from .lowering.softmax import NOTHING
 from .units import FUNCTION, REQUANTIZE, SOFTMAX, Unit, Units, activation_obstacle
@@ -386,6 +387,9 @@ class EthosUPartitioner:
             return Verdict.no(units.reasons[node])
         if name in DEQUANTIZE:
             return Verdict.no("its numbers are for what the NPU does not take")
+        at_border = border_reason(node)
+        if at_border is not None:
+            return Verdict.no(at_border)
         if name not in TABLE:
             return Verdict.no(f"{name} is not in the backend's operator table")
         return Verdict.no(_unquantized(node))
