@@ -23,6 +23,7 @@ PACKAGES = {
     "delegatekit": ROOT / "core",
     "delegatekit_conformance": ROOT / "conformance",
     "delegatekit_xnnpack": ROOT / "plugins" / "xnnpack",
+    "delegatekit_ethosu": ROOT / "plugins" / "ethosu",
 }
 OURS = ("delegatekit", "_editable", "__editable__")
 
@@ -97,6 +98,16 @@ LOWER = (
 )
 
 
+QUANTIZE = (
+    "import json, torch, delegatekit\n"
+    "module, x = torch.nn.Linear(4, 3).eval(), torch.ones(2, 4)\n"
+    "quantized = delegatekit.quantize(module, [x], backend='ethosu')\n"
+    "program = delegatekit.lower(quantized, (x,), backends=['ethosu'])\n"
+    "result = delegatekit.load(program.buffer)['forward'](x)\n"
+    "print(json.dumps([len(program.report().methods[0].delegates), bool(torch.equal(result, quantized(x)))]))"
+)
+
+
 def make_wheel(folder: Path, name: str, source: str) -> Path:
     """A wheel of a one-module plugin whose backend is called `name`."""
     module = f"plugin_{name}"
@@ -150,6 +161,18 @@ def test_backends_come_and_go_with_their_wheels(wheels: dict[str, Path], librari
     environment.uninstall("delegatekit-xnnpack")
     environment.uninstall("delegatekit-broken")
     assert set(environment.backends()) == {"toonew"}
+
+
+def test_a_quantized_program_is_lowered_by_the_ethosu_wheel(
+    wheels: dict[str, Path], libraries: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("torchao")
+    pytest.importorskip("ethosu.regor", reason="Vela is not installed")
+    environment = Environment(tmp_path / "venv", libraries)
+    for name in ("delegatekit_api", "delegatekit", "delegatekit_ethosu"):
+        environment.install(wheels[name])
+    assert environment.backends() == {"ethosu": ["ready", ""]}
+    assert environment.run(QUANTIZE) == [1, True]
 
 
 def test_the_conformance_suite_runs_from_wheels(wheels: dict[str, Path], libraries: Path, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import numpy
 import pytest
 import torch
 
+import delegatekit
 from delegatekit import cli as command_line
+from delegatekit_api import QuantizationError
 
 pytest.importorskip("torchao")
 
@@ -164,6 +166,17 @@ def test_a_program_with_other_operators_is_read_in_a_new_process(cli, tmp_path):
     code = "from pathlib import Path; from delegatekit.cli import _load_exported; print(_load_exported(Path('q.pt2')))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "torchao.dequantize_affine" in done.stdout
+
+
+def test_a_program_is_read_in_python_in_a_new_process(cli, tmp_path):
+    quantize(cli, "small", "--random", "1")
+    code = (
+        "import torch, delegatekit; m = delegatekit.load_quantized('q.pt2').module(); print(m(torch.ones(2, 8)).shape)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "torch.Size([2, 4])" in done.stdout, done.stderr
+    with pytest.raises(QuantizationError, match=r"models\.py: is not a \.pt2 file"):
+        delegatekit.load_quantized(tmp_path / "models.py")
 
 
 def test_an_exported_program_keeps_its_changing_sizes(cli, tmp_path):

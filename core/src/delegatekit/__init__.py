@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .inspection import DataInspection, Inspection, inspect, inspect_data
     from .lowered_module import LoweredModule, to_backend
     from .pipeline import LoweredProgram, explain, lower
-    from .quantization import QuantizationReport, convert_qat, prepare_qat, quantize
+    from .quantization import QuantizationReport, convert_qat, load_quantized, prepare_qat, quantize
     from .report import Report
 
 _HOMES = {
@@ -43,6 +43,7 @@ _HOMES = {
     "inspect": "inspection",
     "inspect_data": "inspection",
     "load": "engine",
+    "load_quantized": "quantization",
     "lower": "pipeline",
     "prepare_qat": "quantization",
     "quantize": "quantization",
@@ -68,6 +69,7 @@ __all__ = [
     "inspect",
     "inspect_data",
     "load",
+    "load_quantized",
     "lower",
     "prepare_qat",
     "quantize",

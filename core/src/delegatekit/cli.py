@@ -12,7 +12,6 @@ import os
 import re
 import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from fnmatch import fnmatchcase
@@ -451,21 +450,12 @@ def _model(text: str) -> dict[str, Any]:
 
 
 def _load_exported(path: Path) -> Any:
-    import torch
-
     from . import precompiled  # noqa: F401  (programs may call its operator)
-    from .quantization.commands import register_operators
+    from .quantization.commands import load_quantized
 
     if not path.is_file():
         _usage(f"{path} does not exist")
-    hint = "torch.export.save makes one"
-    if not zipfile.is_zipfile(path):  # torch would log a traceback before it raises
-        raise DelegateKitError("is not a .pt2 file", where=str(path), hint=hint)
-    register_operators(path)
-    try:
-        return torch.export.load(path)
-    except Exception as error:
-        raise DelegateKitError(f"is not a .pt2 file: {error}", where=str(path), hint=hint) from error
+    return load_quantized(path)
 
 
 def _selectors(texts: Sequence[str], backends: Sequence[str]) -> list[str] | dict[str, list[str]] | None:

@@ -285,3 +285,30 @@ def test_a_log_softmax_of_scores_too_far_apart_stays_outside() -> None:
 
     x = torch.randn(4, 6)
     assert "8192 is the most" in verdicts(quantized(Far(), x), x)["aten._log_softmax.default"]
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int16"])
+def test_what_stays_of_a_quantized_model_is_its_border(scheme: str) -> None:
+    module = quantized(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), torch.randn(1, 3, 8, 8), scheme=scheme)
+    explained = delegatekit.explain(module, (torch.randn(1, 3, 8, 8),), backends=["ethosu"])
+    found = [(row.operator.split(".")[1], row.reasons["ethosu"]) for row in explained.rows if row.backend is None]
+    into, out = "the program's numbers become integers outside", "integers become the program's numbers outside"
+    assert [reason for _, reason in found] == sorted((reason for _, reason in found), key=[into, out].index)
+    assert [name for name, reason in found if reason == into][:2] == ["mul", "round"]
+    assert [name for name, reason in found if reason == out][-1] == "mul"
+    assert "_to_copy" in {name for name, reason in found if reason == out}
+
+
+def test_arithmetic_at_the_border_that_is_the_users_is_told_to_be_quantized() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x * 0.5).mul(3.0).round()
+
+    module = quantized(Scaled(), torch.randn(2, 4), keep_float=["mul", "round"])
+    explained = delegatekit.explain(module, (torch.randn(2, 4),), backends=["ethosu"])
+    reasons = [row.reasons["ethosu"] for row in explained.rows if row.backend is None]
+    assert sum("quantize the model" in reason for reason in reasons) == 3

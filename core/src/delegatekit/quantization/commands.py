@@ -257,6 +257,24 @@ def read_calibration(path: Path, example: Sequence[Any]) -> list[tuple[Any, ...]
     ]
 
 
+def load_quantized(path: str | Path) -> ExportedProgram:
+    """Read a .pt2 file as torch.export.load does, with the operators of quantized programs registered.
+
+    Raises QuantizationError if it is no such file.
+    """
+    import torch
+
+    path = Path(path)
+    hint = "torch.export.save makes one"
+    if not zipfile.is_zipfile(path):  # torch would log a traceback before it raises
+        raise QuantizationError("is not a .pt2 file", where=str(path), hint=hint)
+    register_operators(path)
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        raise QuantizationError(f"is not a .pt2 file: {error}", where=str(path), hint=hint) from error
+
+
 def register_operators(path: Path) -> None:
     """Register the operators that a quantized .pt2 file calls, so that torch can load it."""
     try:

@@ -29,6 +29,7 @@ from delegatekit_api import (
 from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 
 from . import limits
+from .border import border_reason
 from .lowering import EMITTERS, POINTWISE, WIDE_FUNCTIONS
 from .lowering.softmax import NOTHING
 from .quantization import CHOICES, COMPARISONS, COMPUTED_MASKS, LOOK_UPS, RESIZES, WIDE_PRODUCTS
@@ -488,6 +489,9 @@ class EthosUPartitioner:
         whole = self._reasons.get((program.method, node.meta.get("debug_handle")))
         if whole is not None and node.meta.get("source_operator") != name:
             return Verdict.no(whole)
+        at_border = border_reason(node)
+        if at_border is not None:
+            return Verdict.no(at_border)
         if name not in self._table:
             return Verdict.no(f"{name} is not in the backend's operator table")
         return Verdict.no(_unquantized(node))

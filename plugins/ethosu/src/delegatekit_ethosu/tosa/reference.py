@@ -13,7 +13,8 @@ from .graph import Graph
 from .reader import read
 from .types import NUMPY_TYPES, Array
 
-_HINT = 'pip install "delegatekit-ethosu[reference]"'
+#: Without its pins, which are older than numpy and flatbuffers as they are installed elsewhere.
+_HINT = "pip install --no-deps tosa-tools ml_dtypes"
 #: What the model prints in each call.
 _VERSION_WARNINGS = ("WARNING: Different TOSA spec", "WARNING: TOSA file created with version")
 
