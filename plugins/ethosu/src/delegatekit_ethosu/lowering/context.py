@@ -305,10 +305,12 @@ class Builder:
         if before == result.scale:
             return self.clamped(tensor, result)
         step, after = before.scale / result.scale.scale, result.scale
-        zeros = {"zero_point": before.zero_point, "output_zero": after.zero_point}
 
         def change(x: Tensor) -> Tensor:
-            return self.clamped(self.rescaled(x, [step], **zeros, dtype=after.dtype), result)
+            made = self.rescaled(
+                x, [step], zero_point=before.zero_point, output_zero=after.zero_point, dtype=after.dtype
+            )
+            return self.clamped(made, result)
 
         return self.before_moves(tensor, change)
 
