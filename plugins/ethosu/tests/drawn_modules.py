@@ -12,7 +12,7 @@ from torch import nn
 Named = tuple[str, Callable[[torch.Tensor], torch.Tensor]]
 
 SHAPES = ((1, 4, 8, 8), (2, 3, 7, 9), (1, 8, 5, 12), (3, 4, 6, 6), (2, 8, 10, 9), (2, 6, 10), (1, 16, 9), (4, 12))
-SHAPES_OF_FIVE = ((1, 2, 3, 4, 5),)
+SHAPES_OF_MORE = ((1, 2, 3, 4, 5), (2, 1, 3, 2, 2, 4))
 #: Larger ones take long to execute.
 _MOST = 20_000
 
@@ -35,7 +35,7 @@ def draw(seed: int) -> tuple[nn.Sequential, torch.Tensor]:
     """A module and its input; the same for each seed."""
     chance = random.Random(seed)
     torch.manual_seed(seed)
-    x = torch.randn(chance.choice((*SHAPES, *SHAPES_OF_FIVE)))
+    x = torch.randn(chance.choice((*SHAPES, *SHAPES_OF_MORE)))
     layers: list[nn.Module] = []
     result, wanted = x, chance.randint(2, 6)
     for _ in range(60):
@@ -46,7 +46,7 @@ def draw(seed: int) -> tuple[nn.Sequential, torch.Tensor]:
             made = layer(result)
         except RuntimeError:  # Windows that do not fit, for instance.
             continue
-        if 0 < made.dim() <= 5 and 0 < made.numel() <= _MOST:
+        if 0 < made.dim() <= 6 and 0 < made.numel() <= _MOST:
             layers.append(layer)
             result = made
     return nn.Sequential(*layers).eval(), x
@@ -69,11 +69,13 @@ def _of_images(chance: random.Random, shape: tuple[int, ...]) -> Iterator[nn.Mod
     channels = shape[1]
     for groups in (1, 1, channels, 2 - channels % 2):
         kernel, stride = chance.choice((1, 1, 2, 3, (1, 3), 5)), chance.choice((1, 1, 1, 2, 3, (2, 1)))
-        padding, dilation = chance.choice((0, 0, 1, 1, 2)), chance.choice((1, 1, 1, 2))
+        padding, dilation = chance.choice((0, 0, 1, 1, 2)), chance.choice((1, 1, 1, 2, 3))
         count = groups * chance.choice((1, 2, 4))
         yield nn.Conv2d(channels, count, kernel, stride, padding, dilation, groups)
     window, step, pad = chance.choice((2, 3)), chance.choice((1, 2, 3)), chance.choice((0, 1))
-    yield nn.ConvTranspose2d(channels, chance.choice((1, 3, 8)), chance.choice((1, 2, 3, 4)), min(step, 2), pad)
+    stride, groups = min(step, 2), 2 - channels % 2
+    settings = stride, pad, chance.randrange(stride), chance.choice((1, groups))
+    yield nn.ConvTranspose2d(channels, groups * chance.choice((1, 3, 4)), chance.choice((1, 2, 3, 4)), *settings)
     yield nn.MaxPool2d(window, step, pad, ceil_mode=chance.random() < 0.3)
     yield nn.AvgPool2d(window, step, pad, chance.random() < 0.3, chance.random() < 0.5)
     yield nn.AdaptiveAvgPool2d(1)
@@ -109,6 +111,10 @@ def _of_axes(chance: random.Random, shape: tuple[int, ...]) -> Iterator[Named]:
         yield f"amin {axis} {keep}", lambda x, keep=keep: x.amin(axis, keep)  # type: ignore[misc]
         yield f"mean {axis} {keep}", lambda x, keep=keep: x.mean(axis, keep)  # type: ignore[misc]
         yield f"sum {axis} {keep}", lambda x, keep=keep: x.sum(axis, keep)  # type: ignore[misc]
+    mask = torch.rand(shape[-1]) < 0.3
+    yield "masked", lambda x: x.masked_fill(mask, -1e9).softmax(-1)
+    yield f"every second {axis}", lambda x: x[(*[slice(None)] * axis, slice(None, None, 2))]
+    yield f"divided {axis}", lambda x: x / (torch.arange(x.shape[axis]) + 1.5).view(-1, *[1] * (rank - 1 - axis))
     yield f"add amax {axis}", lambda x: x + x.amax(axis, True)
     yield f"mul mean {axis}", lambda x: x * x.mean(axis, True)
     yield f"div {axis}", lambda x: x / (x.abs().amax(axis, True) + 1)
@@ -126,4 +132,7 @@ def _of_values() -> Iterator[Named]:
     yield "abs", torch.abs
     yield "affine", lambda x: x * 0.7 + 0.2
     yield "residual", lambda x: x + x.sigmoid()
+    yield "decay", lambda x: torch.exp(-x.abs())
+    yield "less 1", lambda x: torch.expm1(-x.relu())
+    yield "bounds", lambda x: x.clamp(-0.5, 0.4)
     yield "maximum", lambda x: torch.maximum(x, x * 0.3)

@@ -133,9 +133,6 @@ class _Forced(InDouble):
 
 
 def _arrangements(value: Array, shape: Sequence[int]) -> Iterator[Array]:
-    """The value as it is, and with its axes in each order that gives the shape."""
-    yield value.reshape(shape)
-    if value.ndim == len(shape):
-        for order in permutations(range(value.ndim)):
-            if tuple(value.shape[axis] for axis in order) == tuple(shape):
-                yield value.transpose(order)
+    """The value as numbers of the shape whose axes lie in any order."""
+    for order in permutations(range(len(shape))):
+        yield value.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))

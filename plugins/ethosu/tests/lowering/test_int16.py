@@ -160,6 +160,25 @@ def test_softmax_of_scores_far_apart_is_as_in_eager(hidden: float, whole: Any) -
         assert ratio(lower(module, x, target=target).run()[0], module(x)) > 60
 
 
+def test_another_scale_behind_another_shape_is_the_pools_own(whole_program: Any) -> None:
+    """Vela (5.1) joins it to the pool in the wrong shape."""
+    import torch.ao.quantization.fx._decomposed  # registers the operators
+
+    def stored(x: torch.Tensor, scale: float) -> torch.Tensor:
+        q, kind = torch.ops.quantized_decomposed, (-32768, 32767, torch.int16)
+        return q.dequantize_per_tensor(q.quantize_per_tensor(x, scale, 0, *kind), scale, 0, *kind)
+
+    class Largest(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = stored(stored(x, 1e-4).reshape(3, 2, 7, 9), 1e-4)
+            x = stored(stored(x.amax(2, True), 1e-4).unsqueeze(3), 1e-4)
+            return stored(functional.relu6(x), 0.96e-4)
+
+    options = {"target": "ethos-u55-32", "verify": availability().available}
+    delegated = whole_program(Largest(), torch.randn(2, 3, 7, 9), **options)
+    assert float((delegated.run()[0] - delegated.eager()[0]).abs().max()) < 1e-4
+
+
 NARROW: dict[str, tuple[Any, tuple[tuple[int, ...], ...], str]] = {
     "steep function": (torch.reciprocal, (X,), "smooth functions only"),
     "steps": (torch.floor, (X,), "smooth functions only"),

@@ -304,14 +304,21 @@ class Builder:
         return self.before_moves(tensor, lambda x: self.emit(Clamp(low, high), (x,), x.shape, x.dtype))
 
     def requantized(self, tensor: Tensor, before: Scale, result: Result) -> Tensor:
-        """The same numbers as the integers of a result; the tensor itself if these are the same."""
+        """The same numbers as the integers of a result; the tensor itself if these are the same.
+
+        Like bounds it is done before what only moves the values.
+        """
         if before == result.scale:
             return self.clamped(tensor, result)
         step, after = before.scale / result.scale.scale, result.scale
-        made = self.rescaled(
-            tensor, [step], zero_point=before.zero_point, output_zero=after.zero_point, dtype=after.dtype
-        )
-        return self.clamped(made, result)
+
+        def change(x: Tensor) -> Tensor:
+            made = self.rescaled(
+                x, [step], zero_point=before.zero_point, output_zero=after.zero_point, dtype=after.dtype
+            )
+            return self.clamped(made, result)
+
+        return self.before_moves(tensor, change)
 
     def reshaped(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         """The same elements, in the same order, in another shape."""

@@ -91,8 +91,9 @@ def pointwise(
 
 def _largest(weight: Array, bias: Array) -> Array:
     """How large sums of int8 with weight (O, ...) can be in each channel."""
-    largest: Array = 255.0 * np.abs(weight.reshape(len(weight), -1).astype(np.float64)).sum(1) + np.abs(bias)
-    return largest
+    products: Array = np.abs(weight.reshape(len(weight), -1).astype(np.float64)).sum(1)
+    found: Array = 255 * products + np.abs(bias)
+    return found
 
 
 def _rest(b: Builder, bias: Array, before: Scale) -> tuple[Tensor, ...]:
