@@ -94,4 +94,6 @@ def test_the_cheapest_way_is_taken_and_what_cannot_run_is_not() -> None:
     b = Builder("test", "u55", estimate)
     x = b.graph.input("x", (2, 3, 4), DType.INT8)
     assert b.transposed(x, (2, 0, 1)).shape == (4, 2, 3)
-    assert [type(operation.operator) for operation in b.graph.operations] == [Transpose]
+    assert [operation.operator for operation in b.graph.operations if not isinstance(operation.operator, Reshape)] == [
+        Transpose((2, 0, 1))
+    ]
