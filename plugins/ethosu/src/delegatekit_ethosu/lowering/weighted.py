@@ -382,7 +382,9 @@ def _transposed(
     weight = weight.reshape(groups, each, count, *kernel).swapaxes(1, 2).reshape(groups * count, each, *kernel)
     numbers, steps, weight = _bias(bias, scales * before.scale, weight, before.dtype)
     own = (1, 2) if x.shape[1] == 1 else (2, 2)
-    if b.family != "u85" and (before.dtype == DType.INT16 or stride not in ((1, 1), own)):
+    # (Vela refuses a stride that makes one column.)
+    strange = stride not in ((1, 1), own) or (stride[1] > 1 and sizes[1] == 1)
+    if b.family != "u85" and (before.dtype == DType.INT16 or strange):
         return _phased(b, x, before, weight, numbers, steps, stride, padding, groups, sizes, finish)
     # What PyTorch pads, TOSA cuts off the result: less than the kernel adds. Of the rest the result is a block.
     first = [-min(pad, window - 1) for pad, window in zip(padding, kernel, strict=True)]
