@@ -21,6 +21,14 @@ TABLES: Final = {
     "ethosu": ("delegatekit_ethosu.support", {"Ethos-U55 and U65": "TABLE", "Ethos-U85": "TABLE_U85"}),
     "xnnpack": ("delegatekit_xnnpack.support", {"conditions": "TABLE"}),
 }
+#: Backend -> what its page has at the end: heading, introduction, and the function that writes a table.
+MORE: Final = {
+    "ethosu": (
+        "Commands of the Ethos-U55 that the host executes",
+        "Everything else in a command stream is refused, with its place and value.",
+        ("delegatekit_ethosu.stream", "listing"),
+    ),
+}
 
 
 def main() -> int:
@@ -80,6 +88,9 @@ def page(name: str) -> str:
     lines += ["", f"| operator | whole | passenger | {' | '.join(columns)} |", "|---" * (3 + len(columns)) + "|"]
     lines += [operator_row(*(item[operator] for item in tables)) for operator in sorted(table, key=str.lower)]
     lines += ["", "## Options", "", *option_table(backend.description.options), ""]
+    if name in MORE:
+        heading, introduction, (module, function) = MORE[name]
+        lines += [f"## {heading}", "", introduction, "", getattr(import_module(module), function)().rstrip(), ""]
     return "\n".join(lines)
 
 
