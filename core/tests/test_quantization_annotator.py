@@ -424,7 +424,7 @@ def test_of_several_rules_the_reason_of_the_nearest_is_told():
     for rules, told in (
         ((rule(yes, far, near), rule(yes, near)), "it is too large"),
         ((rule(yes, near), rule(far, yes, yes)), "it is too large"),
-        ((rule(yes, near), rule(last)), "it is odd"),
+        ((rule(yes, near), rule(yes, last)), "it is odd"),
     ):
         scheme = QuantizationScheme("test", "", rules=(RULES[0], *rules))
         _, quantizer = quantized(model, x, scheme=scheme)

@@ -145,21 +145,22 @@ class _Finder:
             return "it writes into its operand"
         if any(isinstance(value, Node) for value in node.kwargs.values()):
             return "it has tensors as keyword arguments"
-        # Rules in the order of the scheme; the reason of the one that came nearest is told, among such of the last.
-        nearest, told = math.inf, ""
+        # Rules in the order of the scheme; told is the reason of the one with the most conditions that hold before one
+        # that does not, among such of the last.
+        nearest, told = 0.0, ""
         for rule in sorted(rules, key=self._scheme.rules.index):
-            reason, left = self._obstacle(node, rule)
+            reason, held = self._obstacle(node, rule)
             if reason is None:
                 found = self._match(node, rule)
                 if not isinstance(found, str):
                     return found
                 reason = found
-            if left <= nearest:
-                nearest, told = left, reason
+            if held >= nearest:
+                nearest, told = held, reason
         return told
 
-    def _obstacle(self, node: Node, rule: QuantizationRule) -> tuple[str | None, int]:
-        """What the first condition of the rule that does not hold says, and how many there are from it on."""
+    def _obstacle(self, node: Node, rule: QuantizationRule) -> tuple[str | None, float]:
+        """What the first condition of the rule that does not hold says, and how many hold before it: infinity if all."""
         for index, condition in enumerate(rule.when):
             try:
                 reason = condition(node)
@@ -169,8 +170,8 @@ class _Finder:
                     where=f"scheme {self._scheme.name}, {node.format_node()}",
                 ) from error
             if reason is not None:
-                return reason, len(rule.when) - index
-        return None, 0
+                return reason, index
+        return None, math.inf
 
     def _match(self, node: Node, rule: QuantizationRule) -> Layer | str:
         if rule.shares:

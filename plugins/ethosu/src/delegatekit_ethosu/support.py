@@ -467,8 +467,9 @@ class EthosUPartitioner:
         self._table: Final = support_table(options.target)
         check_left_out(self._left_out, self._table, "ethosu")
         self._plans: WeakKeyDictionary[Graph, Units] = WeakKeyDictionary()
-        #: Why an operator of a method was refused, by its debug handle: nobody asks about its pieces for themselves.
-        self._reasons: dict[tuple[str, Any], str] = {}
+        #: Why an operator was refused when it was first seen, by method, debug handle and name: when others have been
+        #: taken apart, it looks another. Without the name it is for pieces of an operator that was kept whole.
+        self._reasons: dict[tuple[str, Any, str], str] = {}
 
     def keep_operators(self) -> Collection[str]:
         """The table's rows with `keep`."""
@@ -482,16 +483,17 @@ class EthosUPartitioner:
             members = dict.fromkeys(item for unit in found for item in unit.nodes)
             return Verdict.yes(passenger=all(map(self._is_passenger, found)), group=members)
         name = operator_name(node)
+        method, handle = program.method, node.meta.get("debug_handle")
         if node in units.reasons:
-            return Verdict.no(units.reasons[node])
+            return Verdict.no(self._reasons[method, handle, name])
         if name in DEQUANTIZE:
             return Verdict.no("its numbers are for what the NPU does not take")
-        whole = self._reasons.get((program.method, node.meta.get("debug_handle")))
-        if whole is not None and node.meta.get("source_operator") != name:
-            return Verdict.no(whole)
         at_border = border_reason(node)
         if at_border is not None:
             return Verdict.no(at_border)
+        whole = self._reasons.get((method, handle, name)) or self._reasons.get((method, handle, ""))
+        if whole is not None:
+            return Verdict.no(whole)
         if name not in self._table:
             return Verdict.no(f"{name} is not in the backend's operator table")
         return Verdict.no(_unquantized(node))
@@ -509,7 +511,8 @@ class EthosUPartitioner:
             found = self._plans[program.graph] = Units(program, EMITTERS.keys(), POINTWISE)
             found.settle(self._obstacle(program))
             for node, reason in found.reasons.items():
-                self._reasons.setdefault((program.method, node.meta.get("debug_handle")), reason)
+                for name in (operator_name(node), ""):
+                    self._reasons.setdefault((program.method, node.meta.get("debug_handle"), name), reason)
         return found
 
     def _obstacle(self, program: ProgramView) -> Callable[[Unit], str | None]:

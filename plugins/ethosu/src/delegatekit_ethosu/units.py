@@ -197,7 +197,9 @@ class Units:
             anchor, inner = before, (before, last)
         name = operator_name(anchor)
         if name not in self._takes:
-            return self._refuse(anchor, f"{name} has no lowering for the NPU")
+            reason = f"{name} has no lowering for the NPU"
+            # What could be one: its operand is not quantized, which is said of the operator itself.
+            return reason if name in self._pointwise else self._refuse(anchor, reason)
         return Unit(name, anchor, _dequantizes(anchor), inner, results)
 
     def _refuse(self, node: Node, reason: str) -> str:

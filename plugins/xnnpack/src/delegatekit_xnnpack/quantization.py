@@ -224,10 +224,10 @@ def _dynamic_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
 
 def _dynamic_convolution_rules() -> tuple[QuantizationRule, ...]:
     return (
+        QuantizationRule(("conv1d", "conv2d"), input=_TOKENS, weight=_DYNAMIC_WEIGHT, when=(_pointwise, _batched)),
         QuantizationRule(
-            ("conv1d", "conv2d"), input=_SAMPLES, weight=_DYNAMIC_WEIGHT, when=(_batched, _dense, _evenly_padded, _wide)
+            ("conv1d", "conv2d"), input=_SAMPLES, weight=_DYNAMIC_WEIGHT, when=(_wide, _batched, _dense, _evenly_padded)
         ),
-        QuantizationRule(("conv1d", "conv2d"), input=_TOKENS, weight=_DYNAMIC_WEIGHT, when=(_batched, _pointwise)),
         QuantizationRule(
             ("conv_transpose1d", "conv_transpose2d"), input=_SAMPLES, weight=_DYNAMIC_WEIGHT, when=(_batched,)
         ),
