@@ -160,7 +160,7 @@ class _Finder:
         return told
 
     def _obstacle(self, node: Node, rule: QuantizationRule) -> tuple[str | None, float]:
-        """What the first condition of the rule that does not hold says, and how many hold before it: infinity if all."""
+        """What the first condition of the rule that does not hold says, and how many hold before; inf if all do."""
         for index, condition in enumerate(rule.when):
             try:
                 reason = condition(node)

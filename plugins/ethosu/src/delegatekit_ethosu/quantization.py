@@ -326,7 +326,7 @@ def _rules(weight: TensorQuantization, target: Target) -> tuple[QuantizationRule
     look_ups, choices, comparisons = (_only(target, what) for what in (LOOK_UPS, CHOICES, COMPARISONS))
     fills = (
         _rule("masked_fill", fused=("softmax",), when=(_hides(target),)),
-        _rule("where", "masked_fill", when=(*choices, _common_rank, _sane)),
+        _rule("where", *["masked_fill"] * (not choices), when=(*choices, _common_rank, _sane)),
     )
     if not choices:  # the reason of the first is told
         fills = fills[::-1]
