@@ -328,7 +328,7 @@ def _rules(weight: TensorQuantization, target: Target) -> tuple[QuantizationRule
         _rule("masked_fill", fused=("softmax",), when=(_hides(target),)),
         _rule("where", *["masked_fill"] * (not choices), when=(*choices, _common_rank, _sane)),
     )
-    if not choices:  # the reason of the first is told
+    if not choices:  # told is the reason of the last
         fills = fills[::-1]
     return (
         _rule("linear", weight=weight, bias=_BIAS, fused=CLAMPS, when=(_matrix,)),
