@@ -151,17 +151,19 @@ def test_without_the_weight_decoder_nothing_runs_but_the_tosa_program(monkeypatc
     assert not available.available and "pip install ethos-u-vela" in available.reason
 
 
-def test_a_named_tosa_program_that_is_missing_is_an_error() -> None:
+@pytest.mark.parametrize("target", ["ethos-u55-128", "ethos-u85-128"])
+def test_a_named_tosa_program_that_is_missing_is_an_error(target: str) -> None:
     program, _ = build("digits")
-    loaded = payload(program, "ethos-u85-128", sidecar=True)
+    loaded = payload(program, target, sidecar=True)
     loaded.named_data.clear()  # type: ignore[attr-defined]
     with pytest.raises(FormatError, match=r"the TOSA program '[0-9a-f]{64}.tosa' is not in the file"):
         EthosURuntime().init(loaded)
 
 
-def test_a_damaged_tosa_program_is_refused_before_the_model_sees_it() -> None:
+@pytest.mark.parametrize("target", ["ethos-u55-128", "ethos-u85-128"])
+def test_a_damaged_tosa_program_is_refused_before_the_model_sees_it(target: str) -> None:
     program, _ = build("digits")
-    loaded = payload(program, "ethos-u85-128", sidecar=True)
+    loaded = payload(program, target, sidecar=True)
     ((key, data),) = loaded.named_data.items()
     damaged = bytearray(data)
     damaged[len(damaged) // 2] ^= 1

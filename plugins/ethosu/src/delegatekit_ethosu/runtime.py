@@ -91,6 +91,8 @@ class EthosURuntime:
 
 def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
     """How the blob can be run. Raises RuntimeUnavailableError with the reasons if it cannot."""
+    # Looked at where it is not needed, too: a file is refused for its damage, not for its target.
+    program = _sidecar(payload)
     try:
         machine = Machine(blob)
     except NotExecutableError as error:
@@ -100,7 +102,6 @@ def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
         if decoder.available:
             return machine.run, "command stream"
         reason = decoder.reason
-    program = _sidecar(payload)
     if program is None:
         raise RuntimeUnavailableError(
             f"cannot be run here: {reason}",
