@@ -87,6 +87,8 @@ EXACT: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "maximum": (nn.MaxPool2d(3, 2, 1), (X,)),
     "largest": (lambda x: x.amax((2, 3)), (X,)),
     "smallest": (lambda x: x.amin(1), (X,)),
+    "smallest of repeated pixels": (lambda x: functional.interpolate(x, scale_factor=2).amin(3), (X,)),
+    "negative of repeated pixels": (lambda x: -functional.interpolate(x, scale_factor=2), ((2, 3, 4, 5),)),
     "smallest of rows": (lambda x: (3 * x).amin(2).abs(), ((2, 2, 5, 5),)),
     "largest of columns": (lambda x: (3 * x).amax(-1).abs(), ((8, 2, 8, 2),)),
     "joined": (lambda a, b: torch.cat([relu(a), relu(b)], 1), (X, (1, 3, 12, 12))),

@@ -36,6 +36,7 @@ from ..tosa import (
     ReduceSum,
     Rescale,
     Reshape,
+    Resize,
     Slice,
     Table,
     Tensor,
@@ -155,7 +156,7 @@ class Builder:
             inputs = [self._copied(item) if self._is_sliced(item) else item for item in inputs]
         elif isinstance(operator, Pad | Concat):
             inputs = [self._copied(item) if self._is_product(item) else item for item in inputs]
-        elif isinstance(operator, Rescale) and self._is_saturated(inputs[0]):
+        elif isinstance(operator, Rescale) and (self._is_saturated(inputs[0]) or self._is_repeated(inputs[0])):
             inputs = [self._copied(inputs[0]), *inputs[1:]]
         made = self.graph.add(operator, inputs, shape, dtype, f"{self.name}.{name}" if name else self.name)
         self._producers[made.name] = self.graph.operations[-1]
@@ -186,6 +187,13 @@ class Builder:
         multiplier, shift = (item.data for item in made.inputs[1:3])
         assert multiplier is not None and shift is not None
         return bool((multiplier == 1 << shift.astype(np.int64)).all())
+
+    def _is_repeated(self, tensor: Tensor) -> bool:
+        """Whether it is int16 made larger: what scales it then Vela (5.1) joins to that, and gets other numbers."""
+        made = self.producer(tensor)
+        while made is not None and isinstance(made.operator, Reshape | Transpose):
+            made = self.producer(made.inputs[0])
+        return made is not None and isinstance(made.operator, Resize) and made.output.dtype == DType.INT16
 
     def _copied(self, part: Tensor) -> Tensor:
         """A tensor of its own, made by an operation that changes nothing.
