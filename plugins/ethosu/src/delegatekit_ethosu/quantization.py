@@ -318,7 +318,7 @@ def _sharing(target: Target) -> tuple[tuple[tuple[str, ...], tuple[RuleCondition
         (("max_pool1d", "max_pool2d"), (_maximum,)),
         (("avg_pool1d", "avg_pool2d"), (_average, _small_window)),
         (("aten.upsample_nearest2d.vec", "aten.upsample_bilinear2d.vec"), (_resize(target),)),
-        (("cat", "stack", "roll", *MOVING_OPERATORS), (_constant_mode,)),
+        (("cat", "stack", "roll", "mT", *MOVING_OPERATORS), (_constant_mode,)),
     )
 
 
