@@ -165,23 +165,17 @@ class Builder:
         return made
 
     def _is_sliced(self, tensor: Tensor) -> bool:
-        made = self.producer(tensor)
-        while made is not None and isinstance(made.operator, Reshape):
-            made = self.producer(made.inputs[0])
+        made = self._producer_behind(tensor, Reshape)
         return made is not None and isinstance(made.operator, Slice)
 
     def _is_product(self, tensor: Tensor) -> bool:
         """Of two matrices: into a larger tensor, and in another shape, Vela (5.1) writes it in the wrong places."""
-        made = self.producer(tensor)
-        while made is not None and isinstance(made.operator, Reshape | Rescale | Clamp):
-            made = self.producer(made.inputs[0])
+        made = self._producer_behind(tensor, Reshape, Rescale, Clamp)
         return made is not None and isinstance(made.operator, Matmul)
 
     def _is_saturated(self, tensor: Tensor) -> bool:
         """Whether it was only cut off to fewer bits: Vela (5.1) joins what scales it then to what made it."""
-        made = self.producer(tensor)
-        while made is not None and isinstance(made.operator, Reshape | Transpose):
-            made = self.producer(made.inputs[0])
+        made = self._producer_behind(tensor, Reshape, Transpose)
         if made is None or not isinstance(made.operator, Rescale) or made.inputs[0].dtype <= made.output.dtype:
             return False
         multiplier, shift = (item.data for item in made.inputs[1:3])
@@ -190,9 +184,7 @@ class Builder:
 
     def _is_repeated(self, tensor: Tensor) -> bool:
         """Whether it is int16 made larger: what scales it then Vela (5.1) joins to that, and gets other numbers."""
-        made = self.producer(tensor)
-        while made is not None and isinstance(made.operator, Reshape | Transpose):
-            made = self.producer(made.inputs[0])
+        made = self._producer_behind(tensor, Reshape, Transpose)
         return made is not None and isinstance(made.operator, Resize) and made.output.dtype == DType.INT16
 
     def _copied(self, part: Tensor) -> Tensor:
@@ -207,6 +199,13 @@ class Builder:
     def producer(self, tensor: Tensor) -> Operation | None:
         """The operation that made a tensor; None for inputs and constants."""
         return self._producers.get(tensor.name)
+
+    def _producer_behind(self, tensor: Tensor, *passed: type[Operator]) -> Operation | None:
+        """The operation that made a tensor, or what operators of these kinds, one behind the other, made it of."""
+        made = self.producer(tensor)
+        while made is not None and isinstance(made.operator, passed):
+            made = self.producer(made.inputs[0])
+        return made
 
     def finish(self) -> Graph:
         """The graph without operations whose results nobody reads."""
@@ -353,10 +352,7 @@ class Builder:
 
     def _moved_once(self, tensor: Tensor, perms: Sequence[int]) -> Tensor | None:
         """A permutation of what was permuted already, from what it was before; None where that is no easier."""
-        source, made = tensor, self.producer(tensor)
-        while made is not None and isinstance(made.operator, Reshape):
-            source = made.inputs[0]
-            made = self.producer(source)
+        made = self._producer_behind(tensor, Reshape)
         if made is None or not isinstance(made.operator, Transpose):
             return None
         source = made.inputs[0]
@@ -393,7 +389,7 @@ class Builder:
                     part = b.sliced(whole, (0, place, 0), (outer, 1, inner))
                     part = b.reshaped(part, (*tensor.shape[:axis], 1, *tensor.shape[axis + 1 :]))
                     parts.append(b.transposed(part, perms))
-                return b.emit(Concat(perms.index(axis)), parts, shape, x.dtype, "transpose")
+                return b.joined(parts, perms.index(axis), "transpose")
 
             return way
 
@@ -433,6 +429,14 @@ class Builder:
         if tuple(size) == tensor.shape:
             return tensor
         return self.emit(Slice(), (tensor, self.sizes(start), self.sizes(size)), size, tensor.dtype, "slice")
+
+    def joined(self, parts: Sequence[Tensor], axis: int, name: str) -> Tensor:
+        """Tensors one behind the other along an axis; a single one is itself."""
+        if len(parts) == 1:
+            return parts[0]
+        shape = list(parts[0].shape)
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        return self.emit(Concat(axis), parts, shape, parts[0].dtype, name)
 
     # -- values ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from delegatekit_api import argument
 
 from ..layout import CHANNELS_LAST, Value
 from ..limits import count, resize_steps
-from ..tosa import Concat, DType, Resize, ResizeMode, Sub, Tensor, Tile
+from ..tosa import DType, Resize, ResizeMode, Sub, Tensor, Tile
 from .context import Emitter, Lowering, Result, Scale
 from .weighted import convolved
 
@@ -90,9 +90,7 @@ def _doubled(b: Lowering, x: Tensor, times: int) -> Tensor:
         for _ in range(times):
             part = _resized(b, part, 2, ResizeMode.NEAREST, x.dtype, "repeated")
         parts.append(part)
-    if len(parts) == 1:
-        return parts[0]
-    return b.emit(Concat(0), parts, (len(parts), *parts[0].shape[1:]), x.dtype, "samples")
+    return b.joined(parts, 0, "samples")
 
 
 def _bilinear(b: Lowering, node: Node, result: Result) -> Value:
@@ -145,9 +143,7 @@ def _bordered(b: Lowering, x: Tensor, axis: int) -> Tensor:
     edge[axis] = 1
     first = b.sliced(x, (0, 0, 0, 0), edge)
     last = b.sliced(x, [x.shape[axis] - 1 if place == axis else 0 for place in range(4)], edge)
-    shape = [*x.shape]
-    shape[axis] += 2
-    return b.emit(Concat(axis), (first, x, last), shape, x.dtype, "bordered")
+    return b.joined((first, x, last), axis, "bordered")
 
 
 EMITTERS: dict[str, Emitter] = {

@@ -10,7 +10,7 @@ from delegatekit_api import argument, operator_name
 
 from ..layout import CHANNELS_LAST, Value
 from ..limits import MAX_RANK
-from ..tosa import Concat, Pad, Reverse, Tensor, Tile
+from ..tosa import Pad, Reverse, Tile
 from ..tosa.types import INTEGER_RANGES
 from .context import Emitter, Lowering, Result, Scale
 
@@ -65,7 +65,7 @@ def _slice(b: Lowering, node: Node, result: Result) -> Value:
         parts.append(b.reshaped(first, (*shape[:place], rows, *shape[place + 1 :])))
     if rows < count:
         parts.append(_part(b, value, place, start + rows * step, 1).tensor)
-    return _moved(b, Value(_joined(b, parts, place), value.order), before, result)
+    return _moved(b, Value(b.joined(parts, place, "joined"), value.order), before, result)
 
 
 def _with_room(shape: Sequence[int], place: int) -> tuple[list[int], list[int]]:
@@ -83,14 +83,6 @@ def _part(b: Lowering, value: Value, place: int, start: int, count: int) -> Valu
     starts, sizes = [0] * len(value.order), list(value.tensor.shape)
     starts[place], sizes[place] = start, count
     return Value(b.sliced(value.tensor, starts, sizes), value.order)
-
-
-def _joined(b: Lowering, parts: list[Tensor], place: int) -> Tensor:
-    if len(parts) == 1:
-        return parts[0]
-    shape = list(parts[0].shape)
-    shape[place] = sum(part.shape[place] for part in parts)
-    return b.emit(Concat(place), parts, shape, parts[0].dtype, "joined")
 
 
 def _select(b: Lowering, node: Node, result: Result) -> Value:
@@ -122,7 +114,7 @@ def _side_by_side(b: Lowering, node: Node, nodes: Sequence[Node], values: Sequen
         b.requantized(b.stored(value, leader.order), b.scale(item), plain)
         for value, item in zip(values, nodes, strict=True)
     ]
-    made = _joined(b, parts, leader.stored_axis(axis))
+    made = b.joined(parts, leader.stored_axis(axis), "joined")
     return Value(b.clamped(made, result), leader.order)
 
 
@@ -137,7 +129,7 @@ def _roll(b: Lowering, node: Node, result: Result) -> Value:
         last = shift % size
         if last:
             parts = [_part(b, value, place, size - last, last).tensor, _part(b, value, place, 0, size - last).tensor]
-            value = Value(_joined(b, parts, place), value.order)
+            value = Value(b.joined(parts, place, "joined"), value.order)
     return _moved(b, b.view(value, shape), before, result)
 
 

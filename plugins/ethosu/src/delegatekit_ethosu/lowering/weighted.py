@@ -12,7 +12,7 @@ from delegatekit_api import argument
 
 from ..layout import CHANNELS_LAST, ROWS_OF_CHANNELS, Value
 from ..limits import KERNEL, MAX_AXIS, MAX_STRIDE, trailing_pads
-from ..tosa import Concat, Conv2d, DepthwiseConv2d, DType, Operator, Pad, Tensor, TransposeConv2d
+from ..tosa import Conv2d, DepthwiseConv2d, DType, Operator, Pad, Tensor, TransposeConv2d
 from ..tosa.types import Array
 from .context import Builder, Emitter, Lowering, Result, Scale
 
@@ -203,7 +203,7 @@ def thinned(b: Lowering, x: Tensor, steps: tuple[int, int]) -> Tensor:
         first = b.reshaped(b.sliced(cut, [0] * 5, (*before, rows, 1, *behind)), (*before, rows, *behind))
         start = [rows * step if place == axis else 0 for place in range(4)]
         last = b.sliced(x, start, (*before, 1, *behind))
-        x = b.emit(Concat(axis), (first, last), (*before, rows + 1, *behind), x.dtype, "thinned")
+        x = b.joined((first, last), axis, "thinned")
     return x
 
 
@@ -321,15 +321,7 @@ def _grouped(
         operands = (part, filters, *_rest(b, numbers, before))
         sums = b.emit(operator, operands, (x.shape[0], *sizes, count), _SUMS[before.dtype], "sums")
         parts.append(finish(b.bound(sums, _largest(weight[own], numbers)), list(steps[own])))
-    return _side_by_side(b, parts)
-
-
-def _side_by_side(b: Builder, parts: Sequence[Tensor]) -> Tensor:
-    """(N, H, W, C) with the channels of each group behind those of the group before."""
-    if len(parts) == 1:
-        return parts[0]
-    shape = (*parts[0].shape[:3], sum(part.shape[3] for part in parts))
-    return b.emit(Concat(3), parts, shape, parts[0].dtype, "groups")
+    return b.joined(parts, 3, "groups")
 
 
 def _strided(
@@ -451,7 +443,7 @@ def _phased(
         made = b.transposed(made, (0, 1, 3, 2, 4, 5))
         made = b.reshaped(made, (batch, high * stride[0], wide * stride[1], count))
         parts.append(b.sliced(made, (0, *padding, 0), (batch, *sizes, count)))
-    return _side_by_side(b, parts)
+    return b.joined(parts, 3, "groups")
 
 
 EMITTERS: dict[str, Emitter] = {
