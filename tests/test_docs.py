@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    tomllib = pytest.importorskip("tomli")
+from packages import Package, examples, packages, requirement_name
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = (
-    "plugin_api",
-    "core",
-    "plugins/xnnpack",
-    "plugins/reference",
-    "plugins/ethosu",
-    "conformance",
-    "examples/minimal_backend",
-)
+PACKAGES = [*packages(), *examples()]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
-    *(ROOT / package / "README.md" for package in PACKAGES),
+    *(package.folder / "README.md" for package in PACKAGES),
 ]
 
 
@@ -40,11 +27,6 @@ def generator() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def project(package: str) -> dict[str, Any]:
-    table: dict[str, Any] = tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"]
-    return table
 
 
 def test_generated_pages_are_up_to_date() -> None:
@@ -108,20 +90,17 @@ def test_make_targets_and_commands_in_the_docs_exist(page: Path) -> None:
     assert set(used) <= commands
 
 
-@pytest.mark.parametrize("package", PACKAGES[:-1])
-def test_every_dependency_is_documented(package: str) -> None:
+@pytest.mark.parametrize("package", packages(), ids=str)
+def test_every_dependency_is_documented(package: Package) -> None:
     text = (ROOT / "docs" / "dependencies.md").read_text()
-    table = project(package)
-    section = text.split(f"## {table['name']}\n", 1)[1].split("\n## ", 1)[0]
-    wanted = [*table["dependencies"], *(r for extra in table.get("optional-dependencies", {}).values() for r in extra)]
-    names = {re.split(r"[<>=~!\[; ]", requirement)[0] for requirement in wanted}
-    assert set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)) == names
+    section = text.split(f"## {package.distribution}\n", 1)[1].split("\n## ", 1)[0]
+    assert set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)) == package.requirements
 
 
 def test_development_dependencies_are_documented() -> None:
     text = (ROOT / "docs" / "dependencies.md").read_text()
     wanted = [
-        re.split(r"[<>=~!\[; ]", line)[0]
+        requirement_name(line)
         for name in ("requirements-dev.txt", "requirements-models.txt", "requirements-vendors.txt")
         for line in (ROOT / name).read_text().splitlines()
         if line and not line.startswith("#")
@@ -132,7 +111,7 @@ def test_development_dependencies_are_documented() -> None:
 def test_the_changelog_has_the_version_of_every_package() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     for package in PACKAGES:
-        assert f"## {project(package)['version']}" in text
+        assert f"## {package.project['version']}" in text
 
 
 def test_the_conformance_page_explains_every_verdict() -> None:
