@@ -53,8 +53,9 @@ class Partitioner:
     def keep_operators(self):
         return {"aten.linear.default"}
 
-    def check(self, node, program):
-        name = operator_name(node)
+    def check(self, call):
+        node = call.node
+        name = call.operator
         if name not in TAKEN:
             return Verdict.no(f"{name} is not in the table")
         if str(node.meta["val"].dtype) != "torch.float32" or node.meta["val"].numel() == 0:
