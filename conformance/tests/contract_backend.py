@@ -6,7 +6,6 @@ import zlib
 from dataclasses import dataclass, field
 
 from delegatekit_api import (
-    Call,
     ApiVersion,
     Availability,
     BackendDescription,

@@ -1,8 +1,8 @@
 """Support tables as the plain data that a backend's page of the documentation is made of.
 
-    @hookimpl
-    def documentation() -> BackendDocumentation:
-        return BackendDocumentation(operator_table({"conditions": TABLE}))
+@hookimpl
+def documentation() -> BackendDocumentation:
+    return BackendDocumentation(operator_table({"conditions": TABLE}))
 """
 
 from __future__ import annotations
