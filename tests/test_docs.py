@@ -10,7 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from packages import Package, examples, packages, requirement_name
+from delegatekit.plugins import get_backend
+from packages import Package, examples, packages, plugins, requirement_name
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = [*packages(), *examples()]
@@ -34,22 +35,12 @@ def test_generated_pages_are_up_to_date() -> None:
         assert path.read_text(encoding="utf-8") == text, f"run python docs/generate.py: {path.name} is stale"
 
 
-def test_every_operator_of_the_table_has_a_row() -> None:
-    from delegatekit_xnnpack.support import TABLE
-
-    rows = re.findall(
-        r"^\| `((?:aten|quantized_decomposed|torchao)\.[^`]+)` \|",
-        (ROOT / "docs" / "operators-xnnpack.md").read_text(),
-        re.MULTILINE,
-    )
-    assert sorted(rows) == sorted(TABLE)
-
-
-def test_a_constraint_without_docstring_is_named() -> None:
-    def silent(node: Any, program: Any) -> None: ...
-
-    with pytest.raises(ValueError, match="silent"):
-        generator().describe(silent)
+@pytest.mark.parametrize("name", [name for plugin in plugins() for name in plugin.backends])
+def test_every_operator_that_a_backend_takes_has_a_row(name: str) -> None:
+    partitioner = get_backend(name).create_partitioner(get_backend(name).make_options({}))
+    page = (ROOT / "docs" / f"operators-{name}.md").read_text()
+    rows = re.findall(r"^\| `((?:aten|quantized_decomposed|torchao)\.[^`]+)` \|", page, re.MULTILINE)
+    assert sorted(rows) == sorted(partitioner.table)
 
 
 def test_the_guide_quotes_the_example_verbatim() -> None:
