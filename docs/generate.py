@@ -17,7 +17,7 @@ from delegatekit_api import BackendOptions, OperatorEntry, OperatorTable
 DOCS: Final = Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
-from packages import plugins
+from packages import plugins  # noqa: E402
 
 
 def main() -> int:
@@ -69,8 +69,8 @@ def operator_section(table: OperatorTable, *, dynamic: bool) -> list[str]:
         "## Operators",
         "",
         f"{len(table.entries)} operators of the edge dialect ([architecture.md](architecture.md#the-edge-dialect)). "
-        "Operators that are not in the table may still be taken after decomposition: `delegatekit explain` shows it for "
-        "a model.",
+        "Operators that are not in the table may still be taken after decomposition: `delegatekit explain` shows it "
+        "for a model.",
         "",
         "* *whole*: the backend asks the core to keep the operator; the others have no smaller pieces to fall into, or "
         "are what PyTorch decomposes to.",

@@ -6,12 +6,9 @@ import doctest
 from importlib import import_module
 
 import pytest
-
 from packages import packages
 
-MODULES = [
-    module for package in packages() for module, path in package.modules() if ">>> " in path.read_text("utf-8")
-]
+MODULES = [module for package in packages() for module, path in package.modules() if ">>> " in path.read_text("utf-8")]
 
 
 @pytest.mark.parametrize("module", MODULES)
