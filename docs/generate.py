@@ -1,6 +1,6 @@
-"""Writes the operator pages of the docs from what the backends say in their hooks.
+"""Writes the pages of the docs that follow from the code: the backends' operators and options, and the API reference.
 
-python docs/generate.py            # write docs/operators-NAME.md
+python docs/generate.py            # write docs/operators-NAME.md and docs/api/
 python docs/generate.py --check    # exit 1, and name the pages, if they are not up to date
 """
 
@@ -18,6 +18,7 @@ DOCS: Final = Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
 from packages import plugins  # noqa: E402
+from reference import reference  # noqa: E402
 
 
 def main() -> int:
@@ -25,22 +26,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if a page is not up to date")
     check = parser.parse_args().check
-    stale = []
-    for path, text in pages().items():
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        if check:
-            stale.append(path.name)
+    stale = stale_pages()
+    for path, text in stale.items() if not check else ():
+        if text is None:
+            path.unlink()
         else:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    if stale:
-        print(f"not up to date: {', '.join(stale)}; run python docs/generate.py", file=sys.stderr)
-    return bool(stale)
+    if check and stale:
+        names = ", ".join(path.relative_to(DOCS).as_posix() for path in stale)
+        print(f"not up to date: {names}; run python docs/generate.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+def stale_pages() -> dict[Path, str | None]:
+    """The generated pages that are not up to date, with their text; None for those that should not be there."""
+    wanted = pages()
+    there = {path for pattern in ("operators-*.md", "api/*.md") for path in DOCS.glob(pattern)}
+    gone: dict[Path, str | None] = dict.fromkeys(sorted(there - wanted.keys()))
+    return gone | {path: text for path, text in wanted.items() if path not in there or path.read_text("utf-8") != text}
 
 
 def pages() -> dict[Path, str]:
     """The text of every generated page, by its path."""
-    return {DOCS / f"operators-{name}.md": page(name) for plugin in plugins() for name in plugin.backends}
+    operators = {DOCS / f"operators-{name}.md": page(name) for plugin in plugins() for name in plugin.backends}
+    return operators | reference(DOCS / "api")
 
 
 def page(name: str) -> str:
