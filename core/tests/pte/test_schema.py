@@ -12,7 +12,7 @@ import pytest
 
 from delegatekit.fallback import runtime_operators
 from delegatekit.pte import schema
-from delegatekit_api import flatbuffer as fb
+from delegatekit_toolkit import flatbuffer as fb
 
 
 def stock_schema() -> str:
