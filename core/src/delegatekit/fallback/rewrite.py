@@ -15,8 +15,9 @@ from delegatekit_api import MutableState
 from ..edge.arguments import nodes_in, substitute
 from ..edge.builder import Builder, drop_dead, resolve
 from ..edge.decompose import Decomposer
+from ..edge.draft import Draft
 from ..edge.program import EdgeMethod
-from ..edge.rules import CHECKS, RULES
+from ..edge.rules import RULES
 from ..edge.sizes import is_size, is_size_node, no_guards
 from .substitutes import SUBSTITUTES
 
@@ -41,7 +42,7 @@ class _Rewrite:
         self.decomposed = False
         self.decomposer = Decomposer()
         first = [node.meta.get("val") for node in method.graph.nodes if node.op != "output"]
-        self.builder = Builder(detect_fake_mode(first), RULES, CHECKS, self.decomposer, resolve(keep))
+        self.builder = Builder(detect_fake_mode(first), RULES, self.decomposer, resolve(keep))
         self.values: dict[Node, Any] = {}
 
     def translate(self, node: Node) -> None:
@@ -79,9 +80,9 @@ class _Rewrite:
 
     def _decompose(self, node: Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
-        substitute_for = SUBSTITUTES.get(target)
+        substitute_for = SUBSTITUTES.rule(target)
         if substitute_for is not None:
-            result = substitute_for(self.builder, args, kwargs, node.meta["val"])
+            result = substitute_for(self.builder, Draft(target, args, kwargs, node.meta["val"]))
             if result is not NotImplemented:
                 self.decomposed = True
                 return result
