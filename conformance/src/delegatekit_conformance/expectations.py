@@ -28,8 +28,8 @@ from typing import Any
 
 from delegatekit.discovery import BACKEND_GROUP
 
+from .errors import InputError
 from .outcome import CaseResult, Outcome, Verdict
-from .runner.plan import InputError
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .plan import InputError, Limits, select, shard
+from .plan import Limits, Source, select, shard
 from .pool import Pool
 
-__all__ = ["InputError", "Limits", "Pool", "select", "shard"]
+__all__ = ["Limits", "Pool", "Source", "select", "shard"]

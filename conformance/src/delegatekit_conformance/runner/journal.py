@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..context import Context
+from ..errors import InputError
 from ..outcome import CaseResult, Outcome
 from ..run import versions
-from .plan import InputError
 
 #: Version of the layout of the file of finished cases.
 FORMAT = 1

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from delegatekit_api import OptionError
-
 from ..cases import Case
 from ..context import Context
 
@@ -21,10 +19,6 @@ _COST_FACTOR = 4.0
 
 #: Gives the cases for a context.
 Source = Callable[[Context], Mapping[str, Case]]
-
-
-class InputError(OptionError):
-    """A file or setting that somebody gave to the suite is wrong. Commands end with exit code 2."""
 
 
 @dataclass(frozen=True)
