@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-PACKAGES := plugin_api core plugins/xnnpack plugins/reference plugins/ethosu conformance
+PACKAGES := plugin_api toolkit core plugins/xnnpack plugins/reference plugins/ethosu conformance
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 # One thread: torch's own threads spin, and the tests run in two processes.

@@ -298,8 +298,8 @@ events = []
 
 class Takes:
     def keep_operators(self): return ()
-    def check(self, node, program):
-        return Verdict.yes() if operator_name(node) == "aten.sin.default" else Verdict.no("not a sine")
+    def check(self, call):
+        return Verdict.yes() if call.operator == "aten.sin.default" else Verdict.no("not a sine")
     def propose(self, program): return None
 
 class Runtime:

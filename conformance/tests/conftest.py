@@ -21,7 +21,8 @@ def describe_backend():
 class Partitioner:
     def keep_operators(self):
         return ()
-    def check(self, node, program):
+    def check(self, call):
+        node = call.node
         return Verdict.yes() if str(node.target) == "aten.mul.Tensor" else Verdict.no("only multiplies")
     def propose(self, program):
         return None

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import dataclass, field
 
 from delegatekit_api import (
+    Call,
     ApiVersion,
     Availability,
     BackendDescription,
@@ -53,8 +54,9 @@ class Partitioner:
     def keep_operators(self):
         return {"aten.linear.default"}
 
-    def check(self, node, program):
-        name = operator_name(node)
+    def check(self, call):
+        node, program = call.node, call.program
+        name = call.operator
         if name not in TAKEN:
             return Verdict.no(f"{name} is not in the table")
         if str(node.meta["val"].dtype) != "torch.float32" or node.meta["val"].numel() == 0:
@@ -151,7 +153,8 @@ class Runtime:
                 raise ExecutionError("a tensor has another shape or dtype", where="seeded")
         handle.ran = True
         values = dict(handle.constants)
-        values.update(zip(handle.plan["inputs"], inputs, strict=True))
+        # Some processors' kernels round differently where a tensor is not aligned: copies are.
+        values.update(zip(handle.plan["inputs"], [item.clone() for item in inputs], strict=True))
         for name, operator, arguments in handle.plan["steps"]:
             _, packet, overload = operator.split(".")
             function = getattr(getattr(torch.ops.aten, packet), overload)

@@ -73,7 +73,7 @@ EXECUTE = "        values = dict(handle.constants)\n"
 WRITE = "            output.resize_(values[name].shape).copy_(values[name])\n"
 INIT = "        return handle\n"
 DESTROY = "        handle.plan = None\n"
-CHECK = "        name = operator_name(node)\n"
+CHECK = "        name = call.operator\n"
 
 #: Rule -> the faults that it must find: what is replaced by what, and a word of the verdict's detail.
 FAULTS: list[tuple[str, str, str, str]] = [
@@ -175,7 +175,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "proposals",
         "        return None\n",
         "        nodes = [node for node in program.graph.nodes if node.op == 'call_function']\n"
-        "        return [[node] for node in nodes if self.check(node, program).supported] * 2\n",
+        "        return [[node] for node in nodes if self.check(Call(node, program)).supported] * 2\n",
         "twice",
     ),
     (

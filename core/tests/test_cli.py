@@ -58,7 +58,7 @@ from dataclasses import dataclass
 
 class Nothing:
     def keep_operators(self): return ()
-    def check(self, node, program): return Verdict.no("it takes nothing")
+    def check(self, call): return Verdict.no("it takes nothing")
     def propose(self, program): return None
 
 @dataclass(frozen=True)

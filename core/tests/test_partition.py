@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 from delegatekit.edge import EdgeMethod
 from delegatekit.lowering import partition_program
 from delegatekit.partition import Partition, PartitionPlan, partition
-from delegatekit_api import PluginError, ProgramView, Verdict
+from delegatekit_api import Call, PluginError, ProgramView, Verdict
 
 
 class Rule:
@@ -29,7 +29,8 @@ class Rule:
     def keep_operators(self) -> Collection[str]:
         return ()
 
-    def check(self, node: Node, program: ProgramView) -> Verdict:
+    def check(self, call: Call) -> Verdict:
+        node = call.node
         if not self.takes(node):
             return Verdict.no("not picked")
         return Verdict.yes(passenger=self.passenger(node))
@@ -149,8 +150,9 @@ def test_nodes_between_those_of_a_group_keep_their_place() -> None:
     nodes = {node.name: node for node in method.graph.nodes}
 
     class Grouping(Rule):
-        def check(self, node: Node, program: ProgramView) -> Verdict:
-            return Verdict.yes(group=(nodes["a"], nodes["c"])) if node.name in "ac" else super().check(node, program)
+        def check(self, call: Call) -> Verdict:
+            node = call.node
+            return Verdict.yes(group=(nodes["a"], nodes["c"])) if node.name in "ac" else super().check(call)
 
     plan = partition(method, {"one": Grouping(lambda node: True)})
     (only,) = plan.partitions
@@ -191,7 +193,7 @@ def test_a_partitioner_that_cannot_propose_is_named() -> None:
 
 def test_an_answer_that_is_no_verdict_is_refused() -> None:
     rule = Rule(lambda node: True)
-    rule.check = lambda node, program: True  # type: ignore[assignment, method-assign, return-value]
+    rule.check = lambda call: True  # type: ignore[assignment, method-assign, return-value]
     with pytest.raises(PluginError, match="not a Verdict"):
         partition(method_of({"a": ["x"]}, ["a"]), {"one": rule})
 

@@ -49,8 +49,8 @@ class Takes:
             def keep_operators(self) -> Collection[str]:
                 return plugin.keep
 
-            def check(self, node: Any, program: Any) -> Verdict:
-                name = operator_name(node)
+            def check(self, call: Any) -> Verdict:
+                name = call.operator
                 return Verdict.yes() if name in plugin.operators else Verdict.no(f"{name} is not for {plugin.name}")
 
             def propose(self, program: Any) -> None:

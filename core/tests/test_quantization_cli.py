@@ -46,7 +46,7 @@ FOUR = TensorQuantization("int4", symmetric=True, granularity=per_group(4))
 
 class Nothing:
     def keep_operators(self): return ()
-    def check(self, node, program): return Verdict.no("it takes nothing")
+    def check(self, call): return Verdict.no("it takes nothing")
     def propose(self, program): return None
 
 @hookimpl

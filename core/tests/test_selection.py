@@ -21,8 +21,9 @@ from delegatekit_api import *
 
 class Takes:
     def keep_operators(self): return ["aten.hardswish.default"]
-    def check(self, node, program):
-        name = operator_name(node)
+    def check(self, call):
+        node = call.node
+        name = call.operator
         if name in {operators}:
             group = node.users if name == "aten.tan.default" else ()
             return Verdict.yes(passenger=name == "aten.view_copy.default", group=group)

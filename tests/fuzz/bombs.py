@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 
 from delegatekit.pte import PteImage, schema, to_bytes, writer
-from delegatekit_api import flatbuffer
+from delegatekit_toolkit import flatbuffer
 
 Value = schema.EValue
 

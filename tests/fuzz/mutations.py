@@ -16,7 +16,7 @@ from delegatekit.pte import ptd_schema, read, read_ptd, schema
 from delegatekit.pte.ptd_writer import PTD_HEADER, PTD_HEADER_SPACE
 from delegatekit.pte.writer import HEADER
 from delegatekit_api import DelegateKitError
-from delegatekit_api.flatbuffer import Table, serialize
+from delegatekit_toolkit.flatbuffer import Table, serialize
 
 #: A mutation: data, other files of the kind, and the source of randomness.
 Mutation: TypeAlias = Callable[[bytes, Sequence[bytes], random.Random], bytes]

@@ -22,6 +22,7 @@ from torch.fx import Node
 
 from delegatekit_api import (
     BackendDescription,
+    Call,
     LoweringError,
     Partitioner,
     PluginError,
@@ -164,7 +165,7 @@ def ask_backends(
         able = backend in descriptions and descriptions[backend].supports_dynamic_shapes
         refusal = None if changing is None else _dynamic_refusal(node, method, changing, able)
         with _blaming(backend, "checking a node", node):
-            answer = partitioner.check(node, method.view) if refusal is None else Verdict.no(refusal)
+            answer = partitioner.check(Call(node, method.view)) if refusal is None else Verdict.no(refusal)
         if not isinstance(answer, Verdict) or not (answer.supported or answer.reason):
             raise PluginError(
                 f"backend {backend} answered {answer!r}, not a Verdict with a reason", where=describe_node(node)

@@ -17,6 +17,7 @@ from torch.fx import Node
 
 from delegatekit_api import (
     BackendDescription,
+    Call,
     LoweringError,
     Partitioner,
     ProgramView,
@@ -225,11 +226,12 @@ class _Pinned:
     def keep_operators(self) -> Collection[str]:
         return self._inner.keep_operators()
 
-    def check(self, node: Node, program: ProgramView) -> Verdict:
+    def check(self, call: Call) -> Verdict:
+        node = call.node
         refusal = self._refusal(node)
         if refusal is not None:
             return Verdict.no(refusal)
-        answer = self._inner.check(node, program)
+        answer = self._inner.check(call)
         for other in answer.group if isinstance(answer, Verdict) else ():
             refusal = self._refusal(other)
             if refusal is not None:
@@ -391,8 +393,9 @@ class _Assigned:
     def keep_operators(self) -> Collection[str]:
         return self._inner.keep_operators()
 
-    def check(self, node: Node, program: ProgramView) -> Verdict:
-        answer = self._inner.check(node, program)
+    def check(self, call: Call) -> Verdict:
+        node = call.node
+        answer = self._inner.check(call)
         if node in self._nodes:
             # The user wants it there, alone or not; that groups are whole was checked.
             return replace(answer, passenger=False, group=())

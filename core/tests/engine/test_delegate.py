@@ -27,7 +27,7 @@ from delegatekit_api import (
     RuntimeUnavailableError,
     TensorSpec,
 )
-from delegatekit_api.flatbuffer import serialize
+from delegatekit_toolkit.flatbuffer import serialize
 
 X = torch.arange(5.0)
 MANIFEST = {

@@ -19,7 +19,7 @@ from delegatekit.pte.ptd_reader import read_data_files
 from delegatekit.pte.ptd_schema import FlatTensor, TensorLayout
 from delegatekit.pte.segments import Data
 from delegatekit_api import FormatError, LoweringError
-from delegatekit_api import flatbuffer as fb
+from delegatekit_toolkit import flatbuffer as fb
 
 FLOAT = 6
 

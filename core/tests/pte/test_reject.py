@@ -278,7 +278,7 @@ def test_two_thousand_random_mutations_give_an_error_or_a_valid_file(program: st
 
 
 def test_shared_tables_that_unfold_without_end_are_refused() -> None:
-    from delegatekit_api import flatbuffer as fb
+    from delegatekit_toolkit import flatbuffer as fb
 
     class Node(fb.Table):
         children: list[Any] | None = fb.tables(lambda: Node)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from delegatekit.pte import runtime_operators, schema
-from delegatekit_api import flatbuffer as fb
+from delegatekit_toolkit import flatbuffer as fb
 
 
 def stock_schema() -> str:

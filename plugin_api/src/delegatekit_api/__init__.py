@@ -20,11 +20,7 @@ from ._errors import (
 )
 from ._estimate import Estimate, LayerEstimate, TargetInfo
 from ._hooks import PROJECT, BackendSpec, ObserverSpec, StageEvent, hookimpl
-from ._options import BackendOptions, option
-from ._partition import CompileSpec, NamedData, PartitionProgram, PreprocessResult
-from ._program import (
-    MutableState,
-    ProgramView,
+from ._nodes import (
     SourceFrame,
     argument,
     axes_of,
@@ -36,6 +32,10 @@ from ._program import (
     source_frames,
     source_line,
 )
+from ._options import BackendOptions, option
+from ._partition import CompileSpec, NamedData, PartitionProgram, PreprocessResult
+from ._program import Call, MutableState, Operand, ProgramView
+from ._quantization import DEQUANTIZE, DYNAMIC, QUANTIZE, Quantization
 from ._quantizer import (
     INTEGER_RANGES,
     MOVING_OPERATORS,
@@ -65,6 +65,8 @@ from ._version import API_VERSION, ApiVersion, incompatibility
 
 __all__ = [
     "API_VERSION",
+    "DEQUANTIZE",
+    "DYNAMIC",
     "INTEGER_RANGES",
     "MOVING_OPERATORS",
     "PER_CHANNEL",
@@ -72,11 +74,13 @@ __all__ = [
     "PER_TENSOR",
     "PER_TOKEN",
     "PROJECT",
+    "QUANTIZE",
     "ApiVersion",
     "Availability",
     "BackendDescription",
     "BackendOptions",
     "BackendSpec",
+    "Call",
     "CompileSpec",
     "Constraint",
     "DelegateKitError",
@@ -91,6 +95,7 @@ __all__ = [
     "MutableState",
     "NamedData",
     "ObserverSpec",
+    "Operand",
     "OperatorSupport",
     "OptionError",
     "PartitionProgram",
@@ -98,6 +103,7 @@ __all__ = [
     "PluginError",
     "PreprocessResult",
     "ProgramView",
+    "Quantization",
     "QuantizationError",
     "QuantizationRule",
     "QuantizationScheme",

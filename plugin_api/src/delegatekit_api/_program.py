@@ -1,72 +1,21 @@
-"""A read-only view of a program's graph: what backends ask while they check and lower nodes."""
+"""What backends read while they check and lower: a program's graph, its operator calls, and their operands.
+
+The same view serves the graph of an exported program and the edge dialect. Everything here is read-only.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
+
+from ._nodes import argument_names, describe_node, is_dynamic, operator_name, read_argument, source_line
+from ._quantization import DEQUANTIZE, QUANTIZE, Quantization, read_quantization
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
     from torch.fx import Graph, Node
-
-
-def operator_name(node: Node) -> str:
-    """The name of a call_function node's operator: "aten.add.Tensor", "getitem"; for other nodes the node kind."""
-    if node.op != "call_function":
-        return node.op
-    target: Any = node.target
-    # An OpOverload's str is its qualified name; a Python function has only __name__.
-    return str(target) if hasattr(target, "_schema") else str(getattr(target, "__name__", target))
-
-
-_MISSING: Final = object()
-
-
-def argument(node: Node, name: str) -> Any:
-    """The value of an operator's argument, by its name in the schema: positional, by keyword, or the default.
-
-    Raises KeyError if the operator has no argument of that name.
-    """
-    position, default = _parameters(node.target)[name]
-    if position is not None and position < len(node.args):
-        return node.args[position]
-    value = node.kwargs.get(name, default)
-    if value is _MISSING:
-        raise KeyError(f"{node.target} needs {name}")
-    return value
-
-
-def axes_of(dims: Any, rank: int) -> tuple[int, ...]:
-    """Dimensions counted from the front, ascending; None, an empty list, and a single number are understood."""
-    if isinstance(dims, int):
-        dims = [dims]
-    if rank == 0:  # PyTorch lets it have an axis 0
-        return ()
-    return tuple(sorted({dim % rank for dim in dims})) if dims else tuple(range(rank))
-
-
-def per_axis(setting: Any, axes: int, default: int | None = None) -> tuple[int, ...]:
-    """A window setting for each spatial axis: PyTorch allows one number for all, and nothing for the default."""
-    values = [setting] if isinstance(setting, int) else list(setting or ())
-    if not values and default is not None:
-        values = [default]
-    return tuple(values * axes if len(values) == 1 else values)
-
-
-@cache
-def _parameters(target: Any) -> dict[str, tuple[int | None, Any]]:
-    """Argument name -> position (None for keyword-only) and default."""
-    return {
-        parameter.name: (
-            None if parameter.kwarg_only else position,
-            parameter.default_value if parameter.has_default_value() else _MISSING,
-        )
-        for position, parameter in enumerate(target._schema.arguments)
-    }
 
 
 @dataclass(frozen=True)
@@ -86,8 +35,10 @@ class ProgramView:
     number, or a tuple of these) of which only sizes and dtype count: every value is dense and contiguous.
 
     A size that changes from call to call is a torch.SymInt in a value's shape; where an operator gets such a size as
-    an argument, the argument is a node (`aten.sym_size.int`, or arithmetic on these) whose value is the SymInt. Do not
-    compare SymInts with Python's operators, which would fix them to the example's size: see `is_dynamic`.
+    an argument, the argument is a node (`aten.sym_size.int`, or arithmetic on these) whose value is the SymInt: `Call`
+    gives the SymInt. Do not compare SymInts with Python's operators, which would fix them to the example's size.
+
+    `for call in view.calls():` walks over the operators; `Call(node, view)` reads one.
     """
 
     graph: Graph
@@ -95,7 +46,8 @@ class ProgramView:
     constants: Mapping[Node, torch.Tensor]
     #: Placeholders that the caller fills, in calling order.
     inputs: tuple[Node, ...]
-    #: The nodes returned, in order; None for an output that is not a node.
+    #: The nodes returned, in order; None for an output that is not a node. In a partition they are distinct nodes that
+    #: it computes: never an input, a constant, or the same node twice.
     outputs: tuple[Node | None, ...]
     #: Name of the method that the graph belongs to.
     method: str = "forward"
@@ -132,63 +84,250 @@ class ProgramView:
         """Whether the node is a placeholder with a value known at lowering time."""
         return node in self.constants
 
+    def calls(self) -> Iterator[Call]:
+        """The operator calls in execution order.
 
-def is_dynamic(value: Any) -> bool:
-    """Whether a value (a fake tensor, a number or a tuple of these) has a size that changes from call to call."""
-    if isinstance(value, tuple | list):
-        return any(map(is_dynamic, value))
-    if hasattr(value, "shape"):
-        return not all(isinstance(size, int) for size in value.shape)
-    return not isinstance(value, bool | int | float | str | None)
+        Nodes that only compute sizes, and `getitem` (which picks one of `Call.results`), are left out.
+        """
+        for node in self.graph.nodes:
+            if node.op == "call_function" and not _is_number(node) and operator_name(node) != "getitem":
+                yield Call(node, self)
 
-
-def dynamic_operand(node: Node) -> str | None:
-    """The first operand or result of `node` with a size that changes from call to call, in words; None if all stay."""
-    for operand in (*node.all_input_nodes, node):
-        value: Any = operand.meta.get("val")
-        if is_dynamic(value):
-            sizes = f" {tuple(value.shape)}" if hasattr(value, "shape") else ""
-            return f"{operand.name}{sizes}"
-    return None
+    def operand(self, node: Node) -> Operand:
+        """What is known of a node's tensor: of an input, a constant, or a result."""
+        return Operand(node, self)
 
 
-def describe_node(node: Node) -> str:
-    """ "aten.add.Tensor (add_3) in layers.0.mlp at model.py:12: `x = a + b`", as far as the export recorded it."""
-    text = f"{operator_name(node)} ({node.name})"
-    stack = node.meta.get("nn_module_stack")
-    if stack:
-        path = str(next(reversed(stack.values()))[0])
-        text += f" in {path or 'the top module'}"
-    location = source_line(node)
-    return text if location is None else f"{text} at {location}"
+@final
+class Operand:
+    """A tensor that a call reads or makes, as far as it is known at lowering time.
 
-
-def source_line(node: Node) -> str | None:
-    """The user's innermost source line, "file.py:12: `code`", from the trace that torch.export recorded.
-
-    Frames inside torch itself (nn.Linear.forward) and in generated code are passed over if there is any other.
+    Two operands are equal if they are the same value of the same graph: they may be keys of a dict.
     """
-    frames = source_frames(node)
-    if not frames:
-        return None
-    users = [frame for frame in frames if "/torch/" not in frame.path and not frame.path.startswith("<")]
-    frame = (users or frames)[-1]
-    return f"{frame.path}:{frame.line}" + (f": `{frame.code}`" if frame.code else "")
+
+    __slots__ = ("index", "node", "program")
+
+    def __init__(self, node: Node, program: ProgramView, index: int | None = None) -> None:
+        #: The node that has the value.
+        self.node: Final = node
+        self.program: Final = program
+        #: Which of the node's results it is, where the node has several; else None.
+        self.index: Final = index
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operand) and self.node is other.node and self.index == other.index
+
+    def __hash__(self) -> int:
+        return hash((self.node, self.index))
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+    @property
+    def name(self) -> str:
+        """The node's name in the graph, for messages."""
+        return self.node.name
+
+    @property
+    def value(self) -> Any:
+        """The FakeTensor: its shape and dtype count, and nothing else."""
+        found = self.node.meta["val"]
+        return found if self.index is None else found[self.index]
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Sizes: an int each, or a torch.SymInt where it changes from call to call."""
+        return tuple(self.value.shape)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.value.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the elements."""
+        found: torch.dtype = self.value.dtype
+        return found
+
+    @property
+    def dtype_name(self) -> str:
+        """torch's name of the dtype: "float32"."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether a size changes from call to call."""
+        return is_dynamic(self.value)
+
+    @property
+    def constant(self) -> torch.Tensor | None:
+        """The elements, where they are known at lowering time (their own storage, not a copy); else None."""
+        return self.program.constant(self.node)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the elements are known at lowering time."""
+        return self.program.is_constant(self.node)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is a constant, or constant integers that a dequantize makes numbers of."""
+        integers = self.integers
+        return self.is_constant or (integers is not None and integers.is_constant and self.quantization is not None)
+
+    @property
+    def producer(self) -> Call | None:
+        """The call that makes it; None for an input or a constant."""
+        return Call(self.node, self.program) if self.node.op == "call_function" else None
+
+    @property
+    def users(self) -> tuple[Call, ...]:
+        """The calls that read it, in graph order; being returned by the program is no call."""
+        return tuple(Call(user, self.program) for user in self.node.users if user.op == "call_function")
+
+    @property
+    def integers(self) -> Operand | None:
+        """The integers that a static dequantize makes this operand of; None if no dequantize makes it."""
+        if operator_name(self.node) not in DEQUANTIZE:
+            return None
+        found = Call(self.node, self.program)["input"]
+        return found if isinstance(found, Operand) else None
+
+    @property
+    def quantization(self) -> Quantization | None:
+        """How integers stand for its numbers.
+
+        That of the dequantize that makes it, or of the quantize calls that read it, if nothing else does and they
+        agree. None where it is not quantized or where the parameters are computed while the program runs.
+        """
+        if operator_name(self.node) in DEQUANTIZE:
+            return read_quantization(Call(self.node, self.program))
+        users = tuple(self.node.users)
+        if not users or any(operator_name(user) not in QUANTIZE for user in users):
+            return None
+        first = read_quantization(Call(users[0], self.program))
+        same = all(read_quantization(Call(user, self.program)) == first for user in users[1:])
+        return first if same else None
 
 
-@dataclass(frozen=True)
-class SourceFrame:
-    """A place in the user's program: file, line (counted from 1), function and the line's text, as far as known."""
+@final
+class Call:
+    """One operator call, read-only: `call["dilation"]` is an argument by its name in the schema.
 
-    path: str
-    line: int
-    function: str
-    code: str
+    Arguments have their defaults filled in. A tensor is an `Operand`, a list of tensors a tuple of `Operand` (or None
+    where an index is left out); a size that the program computes is a torch.SymInt; everything else is as it was
+    written. Works alike on an exported graph and on the edge program, and costs nothing until it is asked.
+    """
+
+    __slots__ = ("node", "program")
+
+    def __init__(self, node: Node, program: ProgramView) -> None:
+        #: The call_function node.
+        self.node: Final = node
+        self.program: Final = program
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Call) and self.node is other.node
+
+    def __hash__(self) -> int:
+        return hash(self.node)
+
+    def __repr__(self) -> str:
+        return self.description
+
+    @property
+    def operator(self) -> str:
+        """The operator's name: "aten.add.Tensor"; "getitem" or "mul" for a Python function."""
+        return operator_name(self.node)
+
+    def __getitem__(self, name: str) -> Any:
+        """The argument called `name` in the operator's schema. Raises KeyError if the operator has none."""
+        return self._resolved(read_argument(self.node, name))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The argument called `name`, or `default` if the operator has none of that name."""
+        return self[name] if self.has(name) else default
+
+    def has(self, name: str) -> bool:
+        """Whether the operator has an argument called `name`."""
+        return name in argument_names(self.node)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """All arguments by their names in the schema, in its order; empty for functions without a schema."""
+        return {name: self[name] for name in argument_names(self.node)}
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The tensors that it reads, each once, in order of first use."""
+        return tuple(Operand(node, self.program) for node in self.node.all_input_nodes if not _is_number(node))
+
+    @property
+    def sizes(self) -> tuple[Node, ...]:
+        """The nodes among its arguments that compute numbers from sizes, each once."""
+        return tuple(node for node in self.node.all_input_nodes if _is_number(node))
+
+    @property
+    def results(self) -> tuple[Operand, ...]:
+        """The tensors that it makes: one, or one for each result of an operator with several."""
+        value = self.node.meta.get("val")
+        if isinstance(value, tuple | list):
+            return tuple(
+                Operand(self.node, self.program, index) for index, item in enumerate(value) if hasattr(item, "dtype")
+            )
+        return (Operand(self.node, self.program),) if hasattr(value, "dtype") else ()
+
+    @property
+    def result(self) -> Operand:
+        """The one tensor that it makes. Raises ValueError if it makes several, or none."""
+        (found,) = self.results
+        return found
+
+    @property
+    def tensors(self) -> tuple[Operand, ...]:
+        """All operands, followed by all results."""
+        return (*self.operands, *self.results)
+
+    @property
+    def users(self) -> tuple[Call, ...]:
+        """The calls that read a result, in graph order; `getitem` counts as one."""
+        return tuple(Call(user, self.program) for user in self.node.users if user.op == "call_function")
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether an operand or a result has a size that changes from call to call."""
+        return any(operand.is_dynamic for operand in self.tensors) or bool(self.sizes)
+
+    @property
+    def quantization(self) -> Quantization | None:
+        """What a static quantize or dequantize says; None for other calls and for parameters that are computed."""
+        return read_quantization(self)
+
+    @property
+    def debug_handle(self) -> int | None:
+        """Position of the exported node that it comes from, counted from 1; None where it was not recorded."""
+        return self.node.meta.get("debug_handle")
+
+    @property
+    def description(self) -> str:
+        """ "aten.add.Tensor (add_3) in layers.0.mlp at model.py:12: `x = a + b`", as far as the export recorded it."""
+        return describe_node(self.node)
+
+    @property
+    def source_line(self) -> str | None:
+        """The user's innermost source line, "model.py:12: `x = a + b`"; None where it was not recorded."""
+        return source_line(self.node)
+
+    def _resolved(self, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return tuple(self._resolved(item) for item in value)
+        if not hasattr(value, "op"):
+            return value
+        return value.meta["val"] if _is_number(value) else Operand(value, self.program)
 
 
-def source_frames(node: Node) -> tuple[SourceFrame, ...]:
-    """The calls that led to the node, outermost first, from the trace that torch.export recorded."""
-    trace = str(node.meta.get("stack_trace") or node.stack_trace or "")
-    # A frame whose source is unknown has no second line.
-    found = re.findall(r'^ *File "(.*?)", line (\d+)(?:, in (\S+))?.*\n?((?! *File ").*)$', trace, re.MULTILINE)
-    return tuple(SourceFrame(path, int(line), function, code.strip()) for path, line, function, code in found)
+def _is_number(node: Node) -> bool:
+    """Whether a node's value is a number: a size, or arithmetic on sizes."""
+    value = node.meta.get("val")
+    return value is not None and not hasattr(value, "dtype") and not isinstance(value, tuple | list)

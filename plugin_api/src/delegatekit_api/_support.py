@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from ._errors import OptionError
-from ._program import ProgramView, dynamic_operand, operator_name
+from ._nodes import dynamic_operand, operator_name
+from ._program import Call, ProgramView
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -107,8 +108,8 @@ class Partitioner(Protocol):
         """Names of operators ("aten.gelu.default") that core should not decompose."""
         ...
 
-    def check(self, node: Node, program: ProgramView) -> Verdict:
-        """Whether the backend takes `node`, a call_function node of the edge program. Must not change anything."""
+    def check(self, call: Call) -> Verdict:
+        """Whether the backend takes a call of the edge program. Must not change anything."""
         ...
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
@@ -145,11 +146,11 @@ class TablePartitioner:
         """The table's rows with `keep`, less those left out."""
         return {name for name, row in self._table.items() if row.keep and not self._is_left_out(name)}
 
-    def check(self, node: Node, program: ProgramView) -> Verdict:
+    def check(self, call: Call) -> Verdict:
         """The table's verdict."""
-        if self._is_left_out(operator_name(node)):
+        if self._is_left_out(call.operator):
             return Verdict.no("left out by the option leave_out")
-        return self._table.check(node, program)
+        return self._table.check(call.node, call.program)
 
     def propose(self, program: ProgramView) -> None:
         """Core groups."""

@@ -12,7 +12,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit.edge import build_edge
-from delegatekit_api import OptionError, QuantizationError, operator_name
+from delegatekit_api import Call, OptionError, QuantizationError, operator_name
 from delegatekit_ethosu.limits import convolution_obstacle, resize_obstacle, transposed_obstacle
 from delegatekit_ethosu.lowering import EMITTERS, POINTWISE
 from delegatekit_ethosu.options import EthosUOptions
@@ -26,7 +26,7 @@ def verdicts(module: Any, *inputs: torch.Tensor, **options: Any) -> dict[str, st
     found: dict[str, str] = {}
     for node in edge.graph.nodes:
         if node.op == "call_function":
-            found.setdefault(operator_name(node), partitioner.check(node, edge.view).reason)
+            found.setdefault(operator_name(node), partitioner.check(Call(node, edge.view)).reason)
     return found
 
 

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 import delegatekit
 from delegatekit import pte
 from delegatekit.edge import build_edge
-from delegatekit_api import DelegatePayload, TensorSpec
+from delegatekit_api import Call, DelegatePayload, TensorSpec
 from delegatekit_reference import plugin
 from delegatekit_reference.blob import read_blob, write_blob
 from delegatekit_reference.graph import Graph, Range, Tensor
@@ -115,7 +115,7 @@ def refusals() -> Callable[..., list[str]]:
         exported = torch.export.export(as_module(model), inputs, strict=False)
         view = build_edge(exported, keep={*partitioner.keep_operators(), *keep}).view
         nodes = [node for node in view.graph.nodes if node.op == "call_function" and "getitem" not in node.name]
-        return [verdict.reason for node in nodes if not (verdict := partitioner.check(node, view)).supported]
+        return [verdict.reason for node in nodes if not (verdict := partitioner.check(Call(node, view))).supported]
 
     return check
 

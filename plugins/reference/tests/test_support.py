@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import delegatekit
-from delegatekit_api import BackendOptions, OptionError
+from delegatekit_api import BackendOptions, Call, OptionError
 from delegatekit_reference import plugin
 from delegatekit_reference.operators import OPERATORS, PLAIN, VIEWS, WHOLE
 from delegatekit_reference.options import ReferenceOptions
@@ -114,7 +114,7 @@ def test_training_and_dropout_are_refused(refusals):
         exported = torch.export.export(Recurrent(), (torch.rand(3, 1, 4), train), strict=False)
         view = delegatekit.edge.build_edge(exported, keep=partitioner.keep_operators()).view
         (node,) = (node for node in view.graph.nodes if "lstm" in str(node.target))
-        assert partitioner.check(node, view).supported is taken
+        assert partitioner.check(Call(node, view)).supported is taken
 
 
 def test_views_alone_are_passengers(lower):

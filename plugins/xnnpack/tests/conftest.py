@@ -19,11 +19,11 @@ from torch.utils import _pytree as pytree
 import delegatekit
 from delegatekit import pte
 from delegatekit.edge import build_edge
-from delegatekit_api import DelegatePayload, TensorSpec
+from delegatekit_api import Call, DelegatePayload, TensorSpec
+from delegatekit_toolkit.sizes import dynamic_count, largest
 from delegatekit_xnnpack import blob, plugin, schema
 from delegatekit_xnnpack.graph import Graph, Shape
 from delegatekit_xnnpack.options import XnnpackOptions
-from delegatekit_xnnpack.sizes import dynamic_count, largest
 
 
 class Apply(torch.nn.Module):
@@ -156,7 +156,7 @@ def refusals() -> Callable[..., list[str]]:
             for node in view.graph.nodes
             if node.op == "call_function" and isinstance(node.meta["val"], torch.Tensor)
         ]
-        return [verdict.reason for node in nodes if not (verdict := partitioner.check(node, view)).supported]
+        return [verdict.reason for node in nodes if not (verdict := partitioner.check(Call(node, view))).supported]
 
     return check
 

@@ -171,7 +171,7 @@ def test_a_wrong_number_of_arguments_is_refused(serialised, named):
 
 
 def _rewritten(serialised, change):
-    from delegatekit_api import flatbuffer
+    from delegatekit_toolkit import flatbuffer
 
     graph = parse(serialised.blob)
     change(graph)

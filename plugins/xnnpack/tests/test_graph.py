@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_xnnpack import operators as ops
 from delegatekit_xnnpack.graph import Bounds, DataType, Graph, Node, Value, constant_bytes
-from delegatekit_xnnpack.sizes import Dynamic
 
 
 def _graph(operator, *shapes, output, clamp=None, constants=()):

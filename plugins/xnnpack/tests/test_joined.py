@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_xnnpack.graph import Value
 from delegatekit_xnnpack.joined import Joined, is_reshaped, joined_shape, parts_of, plain, viewed, with_last_joined
 from delegatekit_xnnpack.layout import Tensor
-from delegatekit_xnnpack.sizes import Dynamic
 
 B, T = Dynamic((4, 1, 2)), Dynamic((7, 1, 5))
 

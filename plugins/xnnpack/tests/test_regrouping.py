@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_xnnpack.builder import Builder, regrouping_obstacle
 from delegatekit_xnnpack.layout import regroupings
 from delegatekit_xnnpack.operators import UnaryKind
 from delegatekit_xnnpack.passes import optimise
 from delegatekit_xnnpack.runtime import XnnpackRuntime
-from delegatekit_xnnpack.sizes import Dynamic
 
 #: Largest, smallest, and some that grow and shrink.
 B, T = Dynamic((4, 1, 2, 4, 3, 1)), Dynamic((7, 1, 7, 2, 6, 5))

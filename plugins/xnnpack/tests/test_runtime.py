@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from delegatekit_api import ExecutionError, FormatError, RuntimeUnavailableError
+from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_xnnpack import operators as ops
 from delegatekit_xnnpack import runtime as runtime_module
 from delegatekit_xnnpack.builder import Builder
 from delegatekit_xnnpack.runtime import XnnpackRuntime
-from delegatekit_xnnpack.sizes import Dynamic
 
 
 def _graph():

@@ -10,7 +10,7 @@ from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, constrain_range
 
 from delegatekit_api import LoweringError
-from delegatekit_xnnpack.sizes import (
+from delegatekit_toolkit.sizes import (
     Dynamic,
     at_most,
     dynamic_count,
@@ -124,7 +124,7 @@ def test_calls_are_the_same_in_every_process():
     import sys
 
     code = (
-        "from delegatekit_xnnpack.sizes import _sampled; import sympy\n"
+        "from delegatekit_toolkit.sizes import _sampled; import sympy\n"
         f"s = sympy.Symbol({name!r}); print(_sampled(s, ((s, sympy.Integer(1), sympy.Integer(1000)),)).calls)"
     )
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

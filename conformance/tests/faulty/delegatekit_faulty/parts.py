@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from delegatekit_api import Verdict, operator_name
+from delegatekit_api import Call, Verdict, operator_name
 
 from .fault import Wrapped, fault
 
@@ -18,9 +18,9 @@ def _refuses_without_a_reason(sound: Any) -> Any:
     """Operators are refused with a blank for a reason."""
 
     class Partitioner(Wrapped):
-        def check(self, node: Any, program: Any) -> Verdict:
-            answer = self._sound.check(node, program)
-            return Verdict(False, " ") if operator_name(node) == "aten.cumsum.default" else answer
+        def check(self, call: Any) -> Verdict:
+            answer = self._sound.check(call)
+            return Verdict(False, " ") if call.operator == "aten.cumsum.default" else answer
 
     return Partitioner(sound)
 
@@ -30,9 +30,10 @@ def _changes_the_program_while_checking(sound: Any) -> Any:
     """Asking about a node leaves a mark in its metadata."""
 
     class Partitioner(Wrapped):
-        def check(self, node: Any, program: Any) -> Verdict:
+        def check(self, call: Any) -> Verdict:
+            node = call.node
             node.meta["seen_by"] = "faulty"
-            return self._sound.check(node, program)  # type: ignore[no-any-return]
+            return self._sound.check(call)  # type: ignore[no-any-return]
 
     return Partitioner(sound)
 
@@ -44,11 +45,12 @@ def _answers_change(sound: Any) -> Any:
     class Partitioner(Wrapped):
         asked: ClassVar[set[str]] = set()
 
-        def check(self, node: Any, program: Any) -> Verdict:
+        def check(self, call: Any) -> Verdict:
+            node = call.node
             if node.name in self.asked:
                 return Verdict.no("asked before")
             self.asked.add(node.name)
-            return self._sound.check(node, program)  # type: ignore[no-any-return]
+            return self._sound.check(call)  # type: ignore[no-any-return]
 
     return Partitioner(sound)
 
@@ -60,7 +62,7 @@ def _claims_and_leaves(sound: Any) -> Any:
     class Partitioner(Wrapped):
         def propose(self, program: Any) -> Any:
             taken = [node for node in program.graph.nodes if node.op == "call_function"]
-            return [taken[:1]] if taken and self._sound.check(taken[0], program).supported else []
+            return [taken[:1]] if taken and self._sound.check(Call(taken[0], program)).supported else []
 
     return Partitioner(sound)
 
@@ -357,7 +359,7 @@ def _xnnpack_claims_everything(sound: Any) -> Any:
     """Every operator is claimed, also those that the compiler does not know."""
 
     class Partitioner(Wrapped):
-        def check(self, node: Any, program: Any) -> Verdict:
+        def check(self, call: Any) -> Verdict:
             return Verdict.yes()
 
     return Partitioner(sound)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from delegatekit_api import FormatError
-from delegatekit_api.flatbuffer import parse
+from delegatekit_toolkit.flatbuffer import parse
 
 from . import ptd_schema
 from .ptd_writer import PTD_HEADER, PTD_HEADER_MAGIC

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from delegatekit_api.flatbuffer import Table, i8, ref, string, tables, u32, u64, vector
+from delegatekit_toolkit.flatbuffer import Table, i8, ref, string, tables, u32, u64, vector
 
 from .schema import ELEMENT_SIZE, ScalarType
 

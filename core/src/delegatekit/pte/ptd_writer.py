@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from delegatekit_api import LoweringError
-from delegatekit_api.flatbuffer import serialize
+from delegatekit_toolkit.flatbuffer import serialize
 
 from . import ptd_schema
 from .image import Datum, PtdImage

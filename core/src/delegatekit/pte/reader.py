@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from delegatekit_api import FormatError
-from delegatekit_api.flatbuffer import parse
+from delegatekit_toolkit.flatbuffer import parse
 
 from . import schema
 from .ptd_reader import StoredData, read_data_files

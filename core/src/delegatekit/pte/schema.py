@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 
-from delegatekit_api.flatbuffer import (
+from delegatekit_toolkit.flatbuffer import (
     Table,
     bool_,
     f64,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from delegatekit_api.flatbuffer import Table
+from delegatekit_toolkit.flatbuffer import Table
 
 from . import schema
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from delegatekit_api import LoweringError, NamedData
-from delegatekit_api.flatbuffer import serialize
+from delegatekit_toolkit.flatbuffer import serialize
 
 from . import schema
 from .image import PteImage

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.capture import quiet
 
 from . import vela
 from .options import VELA_FLAGS, EthosUOptions
 from .performance import Performance, collect
-from .printing import quiet
 from .system import system_text
 from .targets import TARGETS, Configuration, Target, load_configuration
 

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from delegatekit_api import (
+    Call,
     Constraint,
     OperatorSupport,
     ProgramView,
@@ -475,14 +476,15 @@ class EthosUPartitioner:
         """The table's rows with `keep`."""
         return {name for name, row in self._table.items() if row.keep}
 
-    def check(self, node: Node, program: ProgramView) -> Verdict:
+    def check(self, call: Call) -> Verdict:
         """Whether the node is part of a unit that the NPU takes."""
+        node, program = call.node, call.program
         units = self._units(program)
         found = units.of(node)
         if found:
             members = dict.fromkeys(item for unit in found for item in unit.nodes)
             return Verdict.yes(passenger=all(map(self._is_passenger, found)), group=members)
-        name = operator_name(node)
+        name = call.operator
         method, handle = program.method, node.meta.get("debug_handle")
         if node in units.reasons:
             return Verdict.no(self._reasons[method, handle, name])

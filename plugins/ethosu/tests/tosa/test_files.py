@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from delegatekit_api import FormatError
-from delegatekit_api import flatbuffer as fb
 from delegatekit_ethosu import tosa
 from delegatekit_ethosu.tosa import OPERATORS, DType, Operator, schema
 from delegatekit_ethosu.tosa.reader import read, result_names
 from delegatekit_ethosu.tosa.types import pack
+from delegatekit_toolkit import flatbuffer as fb
 
 
 def example(operator: type[Operator]) -> Operator:

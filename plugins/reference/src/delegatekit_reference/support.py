@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from delegatekit_api import OperatorSupport, ProgramView, SupportTable, TablePartitioner, Verdict, operator_name
+from delegatekit_api import Call, OperatorSupport, ProgramView, SupportTable, TablePartitioner, Verdict, operator_name
 
 from .graph import DTYPES
 from .operators import PLAIN, UNDEFINED, VIEWS, WHOLE
@@ -138,11 +138,12 @@ class ReferencePartitioner(TablePartitioner):
         """The operators that PyTorch computes in one piece; none if the user wants pieces."""
         return frozenset() if self._decompose else super().keep_operators()
 
-    def check(self, node: Node, program: ProgramView) -> Verdict:
+    def check(self, call: Call) -> Verdict:
         """Whether the backend takes the node."""
-        if operator_name(node) not in TABLE:
+        node, program = call.node, call.program
+        if call.operator not in TABLE:
             return Verdict.no(usual_tensors(node, program) or _why_not(node))
-        return super().check(node, program)
+        return super().check(call)
 
 
 def _why_not(node: Node) -> str:

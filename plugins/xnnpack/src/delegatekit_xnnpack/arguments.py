@@ -8,8 +8,7 @@ import torch
 from torch.fx import Node
 
 from delegatekit_api import argument, axes_of, per_axis
-
-from .sizes import Size, size_of
+from delegatekit_toolkit.sizes import Size, size_of
 
 __all__ = [
     "argument",

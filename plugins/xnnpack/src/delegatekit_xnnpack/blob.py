@@ -16,7 +16,8 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import FormatError, NamedData
-from delegatekit_api import flatbuffer as fb
+from delegatekit_toolkit import flatbuffer as fb
+from delegatekit_toolkit.sizes import largest
 
 from . import operators as ops
 from . import schema
@@ -34,7 +35,6 @@ from .graph import (
     Value,
     constant_bytes,
 )
-from .sizes import largest
 
 MAGIC: Final = b"XH00"
 IDENTIFIERS: Final = (b"XN00", b"XN01")

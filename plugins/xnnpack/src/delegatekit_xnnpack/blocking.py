@@ -19,9 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from delegatekit_toolkit.sizes import Dynamic, dynamic_count, largest
+
 from . import operators as ops
 from .graph import DataType, Graph, Node, Shape, Value, static
-from .sizes import Dynamic, dynamic_count, largest
 
 if TYPE_CHECKING:
     import torch

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest
 
 from . import operators as ops
 from .formats import numbers
@@ -27,7 +28,6 @@ from .graph import (
 )
 from .layout import Order, Tensor, channels_last, inverse, moves_elements, regroupings, reshape_through
 from .precision import TORCH_FLOATS
-from .sizes import Dynamic, Size, dynamic_count, largest
 
 
 class Builder:

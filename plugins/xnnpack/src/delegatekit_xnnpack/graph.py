@@ -9,8 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from delegatekit_api import LoweringError
-
-from .sizes import Size, dynamic_count, smallest
+from delegatekit_toolkit.sizes import Size, dynamic_count, smallest
 
 if TYPE_CHECKING:
     import torch

@@ -19,12 +19,12 @@ from itertools import chain
 from torch.fx import Node
 
 from delegatekit_api import operator_name
+from delegatekit_toolkit.sizes import Size, dynamic_count
 
 from .arguments import argument, axis_of, rank_of, shape_of
 from .builder import regrouping_obstacle
 from .graph import Shape
 from .layout import Tensor
-from .sizes import Size, dynamic_count
 
 Axes = tuple[Shape, ...]
 

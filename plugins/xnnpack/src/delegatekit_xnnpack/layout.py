@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from delegatekit_toolkit.sizes import largest
+
 from .graph import Shape, Value
-from .sizes import largest
 
 #: Logical axis -> stored axis.
 Order = tuple[int, ...]

@@ -12,9 +12,9 @@ from enum import Enum
 from typing import ClassVar
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.sizes import Dynamic, Size, at_most, minimum
 
 from .graph import HALF_TYPES, DataType, Format, Shape
-from .sizes import Dynamic, Size, at_most, minimum
 
 
 class UnaryKind(str, Enum):

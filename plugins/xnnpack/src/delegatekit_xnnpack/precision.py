@@ -35,9 +35,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from delegatekit_toolkit.sizes import dynamic_count, largest
+
 from .arguments import argument, rank_of, shape_of, tensor_operands
 from .graph import DataType
-from .sizes import dynamic_count, largest
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delegatekit_api import flatbuffer as fb
+from delegatekit_toolkit import flatbuffer as fb
 
 #: An absent value: no bias, an unused input of a concatenation, an external id of an internal value.
 NONE: Final = 0xFFFFFFFF

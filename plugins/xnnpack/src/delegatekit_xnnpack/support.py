@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from delegatekit_api import (
+    Call,
     Constraint,
     OperatorSupport,
     ProgramView,
@@ -237,9 +238,10 @@ class XnnpackPartitioner(TablePartitioner):
         self._options = options
         self._chains: dict[Node, DynamicQuantization] = {}
 
-    def check(self, node: Node, program: ProgramView) -> Verdict:
+    def check(self, call: Call) -> Verdict:
         """The table's verdict."""
-        verdict = super().check(node, program)
+        node, program = call.node, call.program
+        verdict = super().check(call)
         if verdict.supported and _is_selection(node):
             verdict = Verdict.yes(passenger=True)
         reason = _special_value(node) if self._options.exact_special_values else None
@@ -256,7 +258,7 @@ class XnnpackPartitioner(TablePartitioner):
             # A conversion of activations is worth a delegate: without one, it is four or five operators.
             return Verdict.yes(passenger=is_dequantized(node, program))
         members = sorted(company(node), key=lambda member: member.name)
-        refused = [member for member in members if not TablePartitioner.check(self, member, program).supported]
+        refused = [member for member in members if not TablePartitioner.check(self, Call(member, program)).supported]
         if not refused:
             return Verdict.yes(passenger=verdict.passenger, group=members)
         if needs_company(node):
@@ -273,7 +275,7 @@ class XnnpackPartitioner(TablePartitioner):
     def _with_readers(self, chain: DynamicQuantization, program: ProgramView) -> Verdict:
         """The whole chain and those that multiply what it gives, or nothing of it."""
         readers = tuple(chain.nodes[-1].users)
-        refused = [reader for reader in readers if not TablePartitioner.check(self, reader, program).supported]
+        refused = [reader for reader in readers if not TablePartitioner.check(self, Call(reader, program)).supported]
         if refused:
             return Verdict.no(f"{refused[0].name}, which multiplies what is quantized in each call, is not taken")
         return Verdict.yes(passenger=True, group=(*chain.nodes, *readers))
@@ -282,5 +284,7 @@ class XnnpackPartitioner(TablePartitioner):
         """One partition for each operator that is not a passenger, if the user asked for that."""
         if not self._options.per_operator_partitions:
             return None
-        verdicts = ((node, self.check(node, program)) for node in program.graph.nodes if node.op == "call_function")
+        verdicts = (
+            (node, self.check(Call(node, program))) for node in program.graph.nodes if node.op == "call_function"
+        )
         return [(node,) for node, verdict in verdicts if verdict.supported and not verdict.passenger]

@@ -13,6 +13,7 @@ from torch.fx import Graph, Node
 from delegatekit.edge import EdgeMethod
 from delegatekit.edge.sizes import is_size_node
 from delegatekit_api import (
+    Call,
     Partitioner,
     ProgramView,
     Verdict,
@@ -50,7 +51,7 @@ def _asked(edge: EdgeMethod, context: Context) -> list[Node]:
 
 def _answer(partitioner: Partitioner, node: Node, view: ProgramView, name: str) -> Verdict:
     try:
-        answer: Any = partitioner.check(node, view)
+        answer: Any = partitioner.check(Call(node, view))
     except Exception as error:
         raise Broken(f"{name}: check of {operator_name(node)} raises {type(error).__name__}: {error}") from error
     if not isinstance(answer, Verdict):

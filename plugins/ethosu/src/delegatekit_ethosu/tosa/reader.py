@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, Final, get_type_hints
 
 from delegatekit_api import FormatError, LoweringError
-from delegatekit_api import flatbuffer as fb
+from delegatekit_toolkit import flatbuffer as fb
 
 from . import schema
 from .graph import Graph, Operation, Tensor

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegatekit_api import Availability, ExecutionError, RuntimeUnavailableError
+from delegatekit_toolkit.capture import quiet
 
-from ..printing import quiet
 from .graph import Graph
 from .reader import read
 from .types import NUMPY_TYPES, Array

@@ -9,7 +9,7 @@ from dataclasses import fields
 from enum import IntEnum
 from typing import Any, Final, get_type_hints
 
-from delegatekit_api import flatbuffer as fb
+from delegatekit_toolkit import flatbuffer as fb
 
 from .operators import OPERATORS, Operator
 

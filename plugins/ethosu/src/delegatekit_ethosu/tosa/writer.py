@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from delegatekit_api import flatbuffer as fb
+from delegatekit_toolkit import flatbuffer as fb
 
 from . import schema
 from .graph import Graph, Operation, Tensor

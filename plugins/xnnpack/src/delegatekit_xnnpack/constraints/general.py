@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from delegatekit_api import Constraint, ProgramView
+from delegatekit_toolkit.sizes import Dynamic, is_bounded, largest, smallest
 
 from ..arguments import argument, rank_of, shape_of, tensor_operands
 from ..graph import MAX_RANK
 from ..precision import FLOATS
 from ..quantized import QUANTIZATION, is_dequantized
-from ..sizes import Dynamic, is_bounded, largest, smallest
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -6,12 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 from delegatekit_api import Constraint, ProgramView
+from delegatekit_toolkit.sizes import Dynamic, dynamic_count
 
 from ..arguments import argument, shape_of
 from ..graph import MAX_RANK, Shape
 from ..joined import reshape_obstacle
 from ..lowering import reduction
-from ..sizes import Dynamic, dynamic_count
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from delegatekit_api import ProgramView
+from delegatekit_toolkit.sizes import Dynamic, dynamic_count, largest, minimum, smallest
 
 from ..arguments import argument, axis_of, rank_of, shape_of
 from ..graph import MAX_RANK
 from ..joined import reshape_obstacle, view_obstacle
 from ..lowering import elementwise
 from ..lowering.shape import flipped_axes, index_runs, indices_of_axes, pad_amounts, selected_indices, slice_bounds
-from ..sizes import Dynamic, dynamic_count, largest, minimum, smallest
 from .general import RUN_LIMIT
 
 if TYPE_CHECKING:

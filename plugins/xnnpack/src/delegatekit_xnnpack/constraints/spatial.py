@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from delegatekit_api import Constraint, ProgramView
+from delegatekit_toolkit.sizes import dynamic_count, largest
 
 from ..arguments import argument, per_axis, rank_of, shape_of
 from ..lowering import spatial
 from ..lowering.shape import index_runs
-from ..sizes import dynamic_count, largest
 from .general import RUN_LIMIT
 
 if TYPE_CHECKING:

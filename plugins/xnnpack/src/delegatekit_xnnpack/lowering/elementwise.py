@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from delegatekit_api import ProgramView
+from delegatekit_toolkit.sizes import Size, dynamic_count
 
 from .. import operators as ops
 from ..arguments import argument, shape_of
 from ..graph import Shape
 from ..layout import Tensor
 from ..operators import BinaryKind, UnaryKind
-from ..sizes import Size, dynamic_count
 from .context import Lowering, ProgramBuilder
 
 if TYPE_CHECKING:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest
+
 from .. import operators as ops
 from ..arguments import argument, axes_of, axis_of, rank_of, shape_of
 from ..graph import Shape, Value
 from ..layout import Tensor, inverse
 from ..operators import BinaryKind, Padding, PoolKind, UnaryKind
-from ..sizes import Dynamic, Size, dynamic_count, largest
 from .context import Lowering, ProgramBuilder
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ import torch
 from torch.fx import Node
 
 from delegatekit_api import ProgramView
+from delegatekit_toolkit.sizes import Dynamic, Size, largest, minimum
 
 from ..arguments import argument, axis_of, rank_of, shape_of, size_argument
 from ..joined import Joined, parts_of, viewed
 from ..layout import Tensor
-from ..sizes import Dynamic, Size, largest, minimum
 from .context import Lowering, ProgramBuilder
 from .elementwise import expand
 

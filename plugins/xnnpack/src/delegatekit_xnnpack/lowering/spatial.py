@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from delegatekit_toolkit.sizes import dynamic_count, largest
+
 from .. import operators as ops
 from ..arguments import argument, per_axis, rank_of, shape_of
 from ..formats import numbers
 from ..graph import DataType, Format, PerChannelQuantization, PerRowQuantization, Value, static
 from ..layout import Tensor
 from ..operators import ConvolutionKind, Padding, PoolKind
-from ..sizes import dynamic_count, largest
 from .context import Lowering, ProgramBuilder
 from .elementwise import expand
 from .shape import chosen

@@ -6,16 +6,8 @@ import pytest
 import torch
 from torch.fx import Graph, Node
 
-from delegatekit_api import (
-    OperatorSupport,
-    OptionError,
-    ProgramView,
-    SupportTable,
-    TablePartitioner,
-    Verdict,
-    check_left_out,
-    leavable_names,
-)
+from delegatekit_api import Call, OptionError, ProgramView, Verdict
+from delegatekit_toolkit.support import SupportTable, TablePartitioner, check_left_out, leavable_names, row
 
 aten = torch.ops.aten
 
@@ -35,52 +27,57 @@ GRAPH, NODES = graph()
 VIEW = ProgramView(GRAPH, {}, (NODES["x"],), (NODES["gelu"],))
 
 
-def no_relu(node: Node, program: ProgramView) -> str | None:
+def no_relu(call: Call) -> str | None:
     """Refuses operators called relu."""
-    return "it is a relu" if "relu" in node.name else None
+    return "it is a relu" if "relu" in call.node.name else None
 
 
-def never(node: Node, program: ProgramView) -> str | None:
+def never(call: Call) -> str | None:
     """Refuses all."""
-    return f"never: {program.method}"
+    return f"never: {call.program.method}"
+
+
+def lower(call: Call) -> str:
+    """A lowering that names its operator."""
+    return call.operator
 
 
 ROWS = (
-    OperatorSupport("aten.add.Tensor", passenger=True),
-    OperatorSupport("aten.relu.default", (never,)),
-    OperatorSupport("aten.gelu.default", keep=True),
-    OperatorSupport("aten.hardswish.default", keep=True),
+    row("add.Tensor", lower, passenger=True),
+    row("relu.default", lower, never),
+    row("gelu.default hardswish.default", lower, keep=True),
 )
 
 
 def test_a_row_without_constraints_takes_its_operator() -> None:
     table = SupportTable(ROWS)
-    assert table.check(NODES["gelu"], VIEW) == Verdict.yes()
-    assert table.check(NODES["add"], VIEW) == Verdict.yes(passenger=True)
+    assert table.check(Call(NODES["gelu"], VIEW)) == Verdict.yes()
+    assert table.check(Call(NODES["add"], VIEW)) == Verdict.yes(passenger=True)
 
 
 def test_an_operator_without_a_row_is_refused_by_name() -> None:
-    verdict = SupportTable(ROWS[:1]).check(NODES["gelu"], VIEW)
+    verdict = SupportTable(ROWS[:1]).check(Call(NODES["gelu"], VIEW))
     assert verdict == Verdict.no("aten.gelu.default is not in the backend's operator table")
 
 
 def test_the_first_refusal_counts_and_common_constraints_come_first() -> None:
-    assert SupportTable(ROWS).check(NODES["relu"], VIEW).reason == "never: forward"
-    assert SupportTable(ROWS, common=(no_relu,)).check(NODES["relu"], VIEW).reason == "it is a relu"
-    assert SupportTable(ROWS, common=(no_relu,)).check(NODES["add"], VIEW).supported
+    assert SupportTable(ROWS).check(Call(NODES["relu"], VIEW)).reason == "never: forward"
+    assert SupportTable(ROWS, common=(no_relu,)).check(Call(NODES["relu"], VIEW)).reason == "it is a relu"
+    assert SupportTable(ROWS, common=(no_relu,)).check(Call(NODES["add"], VIEW)).supported
 
 
 def test_a_table_is_a_mapping_of_its_rows() -> None:
     table = SupportTable(ROWS)
-    assert list(table) == [row.operator for row in ROWS]
+    assert list(table) == [operator for entry in ROWS for operator in entry.operators]
     assert len(table) == 4
+    assert table["aten.hardswish.default"].lower(Call(NODES["gelu"], VIEW)) == "aten.gelu.default"
     assert table["aten.add.Tensor"] is ROWS[0]
     assert "aten.mul.Tensor" not in table
 
 
 def test_two_rows_for_one_operator_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"aten\.add\.Tensor stands twice"):
-        SupportTable([*ROWS, OperatorSupport("aten.add.Tensor")])
+    with pytest.raises(ValueError, match=r"aten\.add\.Tensor is in two rows"):
+        SupportTable([*ROWS, row("mul.Tensor add.Tensor", lower)])
 
 
 def test_a_refusal_without_a_reason_is_refused() -> None:
@@ -96,13 +93,26 @@ def test_a_verdict_keeps_the_nodes_of_its_group() -> None:
 @pytest.mark.parametrize("name", ["aten.add.Tensor", "aten.add", "add"])
 def test_an_operator_is_left_out_by_full_name_by_packet_or_by_its_bare_name(name: str) -> None:
     partitioner = TablePartitioner(SupportTable(ROWS), leave_out={name})
-    assert partitioner.check(NODES["add"], VIEW) == Verdict.no("left out by the option leave_out")
-    assert partitioner.check(NODES["gelu"], VIEW).supported
+    assert partitioner.check(Call(NODES["add"], VIEW)) == Verdict.no("left out by the option leave_out")
+    assert partitioner.check(Call(NODES["gelu"], VIEW)).supported
 
 
 @pytest.mark.parametrize("name", ["aten", "Tensor", "add.Tensor", "ad", "aten.add.Scalar", "", "aten.add."])
-def test_a_name_that_is_only_similar_leaves_nothing_out(name: str) -> None:
-    assert TablePartitioner(SupportTable(ROWS), leave_out={name}).check(NODES["add"], VIEW).supported
+def test_a_name_that_is_only_similar_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match="no operator that the backend takes"):
+        TablePartitioner(SupportTable(ROWS), leave_out={name})
+
+
+def test_rows_may_decide_for_each_call() -> None:
+    entry = row("add.Tensor", lower, passenger=lambda call: call["alpha"] == 1, special_values=lambda call: "NaN")
+    call = Call(NODES["add"], VIEW)
+    assert SupportTable([entry]).check(call) == Verdict.yes(passenger=True)
+    assert entry.special_value(call) == "NaN"
+    assert row("add.Tensor", lower).special_value(call) == ""
+
+
+def test_facts_of_a_row_are_passed_on() -> None:
+    assert row("add.Tensor", lower, computes_in="float32").facts == {"computes_in": "float32"}
 
 
 def test_operators_left_out_are_not_kept_whole() -> None:
@@ -111,7 +121,7 @@ def test_operators_left_out_are_not_kept_whole() -> None:
 
 
 def test_a_table_leaves_the_grouping_to_core() -> None:
-    assert TablePartitioner(SupportTable(ROWS)).propose(VIEW) is None  # type: ignore[func-returns-value]
+    assert TablePartitioner(SupportTable(ROWS)).propose(VIEW) is None
 
 
 def test_names_that_leave_nothing_out_are_refused() -> None:

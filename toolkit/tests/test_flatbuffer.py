@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delegatekit_api import FormatError
-from delegatekit_api import flatbuffer as fb
+from delegatekit_toolkit import flatbuffer as fb
 
 ID = b"TEST"
 

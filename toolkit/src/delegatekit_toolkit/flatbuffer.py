@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import flatbuffers
 
-from ._errors import FormatError
+from delegatekit_api import FormatError
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform

@@ -1,0 +1,39 @@
+"""Arguments that PyTorch lets be written in several ways: axes, and settings of windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def axis_of(dim: int, rank: int) -> int:
+    """A dimension counted from the front.
+
+    >>> axis_of(-1, 4)
+    3
+    """
+    return dim + rank if dim < 0 else dim
+
+
+def axes_of(dims: Any, rank: int) -> tuple[int, ...]:
+    """Dimensions counted from the front, ascending; None, an empty list, and a single number are understood.
+
+    >>> axes_of([-1, 1], 4), axes_of(None, 2)
+    ((1, 3), (0, 1))
+    """
+    if isinstance(dims, int):
+        dims = [dims]
+    if rank == 0:  # PyTorch lets it have an axis 0
+        return ()
+    return tuple(sorted({dim % rank for dim in dims})) if dims else tuple(range(rank))
+
+
+def per_axis(setting: Any, axes: int, default: int | None = None) -> tuple[int, ...]:
+    """A window setting for each spatial axis: PyTorch allows one number for all, and nothing for the default.
+
+    >>> per_axis(2, 2), per_axis([], 2, default=1)
+    ((2, 2), (1, 1))
+    """
+    values = [setting] if isinstance(setting, int) else list(setting or ())
+    if not values and default is not None:
+        values = [default]
+    return tuple(values * axes if len(values) == 1 else values)

@@ -1,0 +1,78 @@
+"""Quantization whose scales are found in each call, as plain data (static parameters: `Call.quantization`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from delegatekit_api import Call, Operand
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import Node
+
+
+@dataclass(frozen=True)
+class DynamicQuantization:
+    """Numbers rounded to integers whose scales and zero points are found anew in every call."""
+
+    #: The numbers.
+    source: Operand
+    dtype: torch.dtype
+    minimum: int
+    maximum: int
+    #: The dimensions along which all elements share a scale and zero point; those of size 1 are left out. Rows have the
+    #: last dimension, samples all but the first, pixels of (N, C, H, W) dimension 1.
+    axes: tuple[int, ...]
+    #: All nodes from the search for the parameters to the dequantize: they stand or fall together.
+    nodes: tuple[Node, ...]
+
+
+def dynamic_quantization_of(call: Call) -> DynamicQuantization | None:
+    """The chain that ends in this dequantize, from the search for parameters in every call.
+
+    None for other calls, and for chains that mean something else than numbers rounded and read back.
+    """
+    if call.operator != "torchao.dequantize_affine.default":
+        return None
+    quantize = call["input"].producer
+    if quantize is None or quantize.operator != "torchao.quantize_affine.default":
+        return None
+    parameters = (quantize["scale"], quantize["zero_point"])
+    if (call["scale"], call["zero_point"]) != parameters or None in parameters:
+        return None
+    sources = {item.node.args[0] for item in parameters if item.producer and item.producer.operator == "getitem"}
+    if len(sources) != 1:
+        return None
+    choose = Call(sources.pop(), call.program)
+    if choose.operator != "torchao.choose_qparams_affine.default":
+        return None
+    source: Operand = quantize["input"]
+    axes = [_shared_axes(part["block_size"], source.shape) for part in (choose, quantize, call)]
+    if choose["input"] != source or axes[0] is None or axes != [axes[0]] * 3:
+        return None
+    bounds = [_bounds(quantize, "output_dtype"), _bounds(call, "input_dtype")]
+    bounds.append((bounds[0][0], choose["quant_min"], choose["quant_max"]))
+    if choose["mapping_type"] != "ASYMMETRIC" or len(set(bounds)) != 1:
+        return None
+    nodes = (choose.node, *(item.node for item in parameters), quantize.node, call.node)
+    return DynamicQuantization(source, *bounds[0], axes[0], nodes)
+
+
+def _bounds(call: Call, dtype: str) -> tuple[torch.dtype, Any, Any]:
+    """The integers' type and the range that they are kept in; `dtype` is the name of its argument."""
+    return call[dtype], call["quant_min"], call["quant_max"]
+
+
+def _shared_axes(block: Sequence[Any], shape: Sequence[Any]) -> tuple[int, ...] | None:
+    """The dimensions, but for those of size 1, that blocks cover as a whole; None if they cover a part of one."""
+    found = []
+    for axis, (size, full) in enumerate(zip(block, shape, strict=True)):
+        if isinstance(size, int) and size == 1:
+            continue
+        both_known = isinstance(size, int) and isinstance(full, int)
+        if not (size == full if both_known else str(size) == str(full)):  # == would fix a size that changes
+            return None
+        found.append(axis)
+    return tuple(found)

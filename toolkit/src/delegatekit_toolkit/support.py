@@ -1,0 +1,173 @@
+"""Declared operator support: rows of operators, their constraints and their lowering, and the table made of them.
+
+A row stands beside its lowering function, in one file for each family of operators. The table lists the families:
+
+    # operators/elementwise.py
+    def _abs(builder: Builder, call: Call) -> Tensor:
+        return builder.unary("abs", builder.tensor(call["self"]))
+
+    ROWS = (row("abs.default", _abs),)
+
+    # support.py
+    TABLE = SupportTable([*elementwise.ROWS, *linear.ROWS], common=(float32_tensors,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+
+from delegatekit_api import Call, OptionError, ProgramView, Verdict
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+#: Says why a call is refused, or None. The first line of its docstring documents it in the tables.
+Constraint: TypeAlias = Callable[[Call], "str | None"]
+
+#: What lowers a call: a function of the backend's own signature.
+LoweringT = TypeVar("LoweringT")
+
+
+@dataclass(frozen=True)
+class Row(Generic[LoweringT]):
+    """What a backend says of some operators that it treats alike."""
+
+    #: Full names of overloads: "aten.add.Tensor".
+    operators: tuple[str, ...]
+    #: What lowers a call of one of them.
+    lower: LoweringT
+    #: Asked in order, after those that hold for all rows; the first refusal counts.
+    constraints: tuple[Constraint, ...] = ()
+    #: Ask the core not to decompose the operators.
+    keep: bool = False
+    #: Take a call only in a partition with one that is no passenger; a function decides it for each call.
+    passenger: bool | Callable[[Call], bool] = False
+    #: Refuse calls with sizes that change from call to call (for backends that take such sizes in other operators).
+    static_only: bool = False
+    #: For which inputs the results are not PyTorch's (NaN, infinity, very large numbers), in words: "" if for none. A
+    #: function decides it for each call.
+    special_values: str | Callable[[Call], str] = ""
+    #: What else the backend wants to know of the operators, by name; the table passes it on unread.
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def is_passenger(self, call: Call) -> bool:
+        """Whether this call is one."""
+        return self.passenger if isinstance(self.passenger, bool) else self.passenger(call)
+
+    def special_value(self, call: Call) -> str:
+        """For which inputs the results of this call are not PyTorch's; "" if for none."""
+        return self.special_values if isinstance(self.special_values, str) else self.special_values(call)
+
+
+def row(
+    operators: str,
+    lower: LoweringT,
+    *constraints: Constraint,
+    keep: bool = False,
+    passenger: bool | Callable[[Call], bool] = False,
+    static_only: bool = False,
+    special_values: str | Callable[[Call], str] = "",
+    **facts: Any,
+) -> Row[LoweringT]:
+    """A row, written short: `operators` are names with spaces between them; "abs.default" means "aten.abs.default".
+
+    >>> row("mm.default bmm.default", print).operators
+    ('aten.mm.default', 'aten.bmm.default')
+    """
+    names = tuple(name if name.count(".") > 1 else f"aten.{name}" for name in operators.split())
+    return Row(names, lower, constraints, keep, passenger, static_only, special_values, facts)
+
+
+class SupportTable(Mapping[str, Row[LoweringT]]):
+    """Operator name -> row, with constraints that hold for all of them.
+
+    Raises ValueError if two rows name the same operator.
+    """
+
+    def __init__(self, rows: Iterable[Row[LoweringT]], *, common: Sequence[Constraint] = ()) -> None:
+        self._rows: Final[dict[str, Row[LoweringT]]] = {}
+        self.common: Final = tuple(common)
+        for entry in rows:
+            for operator in entry.operators:
+                if operator in self._rows:
+                    raise ValueError(f"{operator} is in two rows of the support table")
+                self._rows[operator] = entry
+
+    def __getitem__(self, operator: str) -> Row[LoweringT]:
+        return self._rows[operator]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def check(self, call: Call) -> Verdict:
+        """The verdict of the call's row and of the common constraints; the first refusal counts."""
+        entry = self._rows.get(call.operator)
+        if entry is None:
+            return Verdict.no(f"{call.operator} is not in the backend's operator table")
+        if entry.static_only and (operand := next((item for item in call.tensors if item.is_dynamic), None)):
+            return Verdict.no(
+                f"{operand.name} {operand.shape} has sizes that change from call to call: "
+                f"{call.operator} is taken with static ones only"
+            )
+        for constraint in (*self.common, *entry.constraints):
+            reason = constraint(call)
+            if reason:
+                return Verdict.no(reason)
+        return Verdict.yes(passenger=entry.is_passenger(call))
+
+
+class TablePartitioner:
+    """A `Partitioner` that is nothing but a support table, less the operators that the user leaves out.
+
+    Raises OptionError for a name in `leave_out` that is none of the table's operators.
+    """
+
+    def __init__(self, table: SupportTable[Any], *, leave_out: Collection[str] = (), backend: str = "") -> None:
+        check_left_out(leave_out, table, backend)
+        self.table: Final = table
+        self._left_out: Final = frozenset(leave_out)
+
+    def keep_operators(self) -> Collection[str]:
+        """The operators of rows with `keep`, less those left out."""
+        return {name for name, entry in self.table.items() if entry.keep and not self.is_left_out(name)}
+
+    def check(self, call: Call) -> Verdict:
+        """The table's verdict."""
+        if self.is_left_out(call.operator):
+            return Verdict.no("left out by the option leave_out")
+        return self.table.check(call)
+
+    def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
+        """None: the core forms the partitions."""
+        return None
+
+    def is_left_out(self, operator: str) -> bool:
+        """Whether the user leaves the operator out."""
+        return bool(self._left_out & leavable_names(operator))
+
+
+def leavable_names(operator: str) -> frozenset[str]:
+    """The names by which a user may leave an operator out.
+
+    >>> sorted(leavable_names("aten.add.Tensor"))
+    ['add', 'aten.add', 'aten.add.Tensor']
+    """
+    packet = operator.rpartition(".")[0]
+    return frozenset((operator, packet, packet.partition(".")[2]))
+
+
+def check_left_out(leave_out: Collection[str], operators: Iterable[str], backend: str = "") -> None:
+    """Raise OptionError for the first name in `leave_out` that is none of the backend's operators."""
+    known = frozenset().union(*map(leavable_names, operators))
+    for name in sorted(leave_out):
+        if name not in known:
+            raise OptionError(
+                f"leave_out names {name!r}, which is no operator that the backend takes",
+                where=f"option of backend {backend}" if backend else "backend option",
+                hint="names look like aten.add.Tensor, aten.add or add",
+            )
