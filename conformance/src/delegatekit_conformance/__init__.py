@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .context import PROFILES, Profile
     from .errors import InputError
     from .outcome import CaseResult, Outcome, Verdict
     from .run import Run
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 _HOMES = {
+    "PROFILES": "context",
     "CaseResult": "outcome",
     "InputError": "errors",
     "Interrupted": "session",
     "Listener": "session",
     "Outcome": "outcome",
+    "Profile": "context",
     "Run": "run",
     "Session": "session",
     "Settings": "settings",
@@ -31,11 +34,13 @@ _HOMES = {
 }
 
 __all__ = [
+    "PROFILES",
     "CaseResult",
     "InputError",
     "Interrupted",
     "Listener",
     "Outcome",
+    "Profile",
     "Run",
     "Session",
     "Settings",

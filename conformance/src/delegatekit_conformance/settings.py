@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .context import PROFILES, Context
+from .context import PROFILES, Context, Profile
 from .errors import InputError
 
 
@@ -23,8 +23,8 @@ class Settings:
     #: Patterns of the names of cases: fnmatch for the whole name ("operators/*conv*"), or leading parts of it
     #: ("contract"). None selects all cases.
     select: tuple[str, ...] = ()
-    #: How much is tried: "quick", "default" or "thorough".
-    profile: str = "default"
+    #: How much is tried: "quick", "default", "thorough", or a profile of your own.
+    profile: str | Profile = "default"
     #: The same seed gives the same examples.
     seed: int = 0
     #: Options of the backend, as `delegatekit.lower` takes them for it.
@@ -49,7 +49,7 @@ class Settings:
     device: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.profile not in PROFILES:
+        if isinstance(self.profile, str) and self.profile not in PROFILES:
             raise InputError(f"no profile {self.profile!r}; there are {', '.join(PROFILES)}")
         if isinstance(self.select, str):
             raise InputError(f"select is {self.select!r}; give a tuple of patterns")
@@ -62,4 +62,5 @@ class Settings:
     @property
     def context(self) -> Context:
         """What every process that takes part is told."""
-        return Context(self.backend, PROFILES[self.profile], self.seed, self.options, self.timeout)
+        profile = PROFILES[self.profile] if isinstance(self.profile, str) else self.profile
+        return Context(self.backend, profile, self.seed, self.options, self.timeout)
