@@ -52,7 +52,7 @@ def write_distribution(
 @pytest.fixture
 def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InstallPlugin]:
     """Installs plugins (see `write_distribution`) for this test; each gets a folder of its own on sys.path."""
-    from delegatekit import discovery
+    from delegatekit.plugins import discovery
 
     known = set(sys.modules)
     count = 0

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from delegatekit.discovery import get_backend
+from delegatekit.plugins import get_backend
 from delegatekit_api import BackendOptions, Constraint, OperatorSupport, SupportTable
 
 DOCS: Final = Path(__file__).parent

@@ -81,7 +81,7 @@ def test_importing_delegatekit_imports_neither_torch_nor_a_plugin() -> None:
 def test_listing_backends_from_metadata_imports_no_plugin_and_no_torch() -> None:
     code = (
         "import sys\n"
-        "from delegatekit import discovery\n"
+        "from delegatekit.plugins import discovery\n"
         "found = discovery.backends(check=False)\n"
         "print(found['xnnpack'].status, 'torch' in sys.modules, 'delegatekit_xnnpack' in sys.modules)"
     )

@@ -193,5 +193,5 @@ def test_wheels_carry_their_types_and_data(wheels: dict[str, Path]) -> None:
         files = zipfile.ZipFile(path).namelist()
         assert f"{name}/py.typed" in files
         assert not [file for file in files if file.startswith("tests/") or "/tests/" in file]
-    assert "delegatekit/pte/runtime_operators.txt" in zipfile.ZipFile(wheels["delegatekit"]).namelist()
+    assert "delegatekit/fallback/runtime_operators.txt" in zipfile.ZipFile(wheels["delegatekit"]).namelist()
     assert "delegatekit_xnnpack/conformance.toml" in zipfile.ZipFile(wheels["delegatekit_xnnpack"]).namelist()

@@ -26,7 +26,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from delegatekit.discovery import BACKEND_GROUP
+from delegatekit.plugins import BACKEND_GROUP
 
 from .errors import InputError
 from .outcome import CaseResult, Outcome, Verdict

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
-from delegatekit import discovery
+from delegatekit.plugins import discovery
 
 from .cases import Case, all_cases
 from .context import Context

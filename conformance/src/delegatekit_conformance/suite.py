@@ -57,7 +57,7 @@ class Suite:
     @pytest.hookimpl
     def pytest_configure(self, config: pytest.Config) -> None:
         """Check that there is a backend, before anything is collected."""
-        from delegatekit import discovery
+        from delegatekit.plugins import discovery
 
         name = _backend(config)
         installed = discovery.backends(check=False)
