@@ -104,7 +104,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "differently",
     ),
     ("delegate-id", '"SeededBackend"', '"Seeded Backend"', "printable"),
-    ("delegate-id", '"SeededBackend"', '"XnnpackBackend"', "same delegate id"),
+    ("delegate-id", '"SeededBackend"', '"ReferenceBackend"', "same delegate id"),
     ("precision", "        options=Options,", '        options=Options, compute_precision="float24",', "float24"),
     ("precision", "        options=Options,", "        options=Options, overread_bytes=1 << 20,", "beyond"),
     ("hooks", "@hookimpl\ndef create_partitioner", "def create_partitioner", "no create_partitioner"),

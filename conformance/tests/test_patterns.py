@@ -12,7 +12,7 @@ from delegatekit_conformance.context import Context
 from delegatekit_conformance.estimate import estimate
 from delegatekit_conformance.outcome import Verdict
 
-CONTEXT = Context("xnnpack")
+CONTEXT = Context("reference")
 QUICK = ("conv-bn-relu", "sdpa-bool-mask", "square-of-a-transpose", "element-of-a-constant", "nested-outputs", "clamps")
 
 

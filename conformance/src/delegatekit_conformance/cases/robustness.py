@@ -286,11 +286,15 @@ class CyclesCase(RobustnessCase):
             finally:
                 runtime.destroy(handle)
 
+        gc.collect()
+        gc.freeze()  # what is there already need not be looked through each time that garbage is collected
         try:
             with torch.no_grad():
                 growth, done = _growth(cycle, items, example.count, context.timeout / 2)
         except Exception as error:
             return Outcome(Verdict.VIOLATION, f"fails after some cycles: {words(error)}")
+        finally:
+            gc.unfreeze()
         if done < _FEWEST:
             return Outcome(Verdict.NOT_APPLICABLE, f"too slow: {done} cycles in {context.timeout / 2:.0f} s")
         # What tells most about the cause comes first.

@@ -186,7 +186,7 @@ def views_around_an_operator() -> Built:
 
 @pattern("square-of-a-transpose")
 def square_of_a_transpose() -> Built:
-    """A transposed value multiplied by itself, which the stock XNNPACK runtime gets wrong in its plain form."""
+    """A transposed value multiplied by itself, which some runtimes get wrong in its plain form."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
