@@ -15,7 +15,7 @@ from delegatekit_conformance import Outcome, Run, Settings
 
 #: The folder with the package and the metadata of the backend "faulty".
 FAULTY = Path(__file__).parent / "faulty"
-# The folder is on the path for as long as this import takes: nobody else is to find the backend installed.
+# The folder is on the path for as long as this import takes: other tests must not find the backend installed.
 sys.path.insert(0, str(FAULTY))
 
 from delegatekit_faulty.fault import Fault, all_faults  # noqa: E402  lies in that folder

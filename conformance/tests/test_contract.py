@@ -118,7 +118,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "options-refused",
         "    exact: bool",
         "    @classmethod\n    def from_mapping(cls, v, *, backend=''):\n        return cls()\n    exact: bool",
-        "is taken",
+        "is accepted",
     ),
     (
         "options-refused",
@@ -148,7 +148,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
         + "        self.n = getattr(self, 'n', 0) + 1\n        if self.n > 3: return Verdict.no('enough of this')\n",
         "later",
     ),
-    ("refusal-reasons", 'Verdict.no(f"{name} is not in the table")', "Verdict.no(name)", "no sentence"),
+    ("refusal-reasons", 'Verdict.no(f"{name} is not in the table")', "Verdict.no(name)", "not a sentence"),
     ("refusal-reasons", 'Verdict.no(f"{name} is not in the table")', "Verdict(False)", "without a reason"),
     (
         "refusal-reasons",
@@ -157,7 +157,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "programmers",
     ),
     ("refusal-reasons", CHECK, CHECK + "        if node.meta['val'].dtype: pass\n", "raises AttributeError"),
-    ("keep-operators", '{"aten.linear.default"}', '{"linear"}', "no operator"),
+    ("keep-operators", '{"aten.linear.default"}', '{"linear"}', "not an operator"),
     ("keep-operators", '{"aten.linear.default"}', '"aten.linear.default"', "keep_operators gives"),
     (
         "groups",
@@ -221,7 +221,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
         'NamedData(f"{zlib.crc32(data):08x}", data, 24)',
         "power of two",
     ),
-    ("debug-handles", 'node.meta["debug_handle"],', 'node.meta["debug_handle"] + 900,', "that of no node"),
+    ("debug-handles", 'node.meta["debug_handle"],', 'node.meta["debug_handle"] + 900,', "which no node has"),
     ("available", "Availability(True)", "Availability(False)", "the reason is"),
     ("available", "Availability(True)", "os.nothing", "AttributeError"),
     ("available", "Availability(True)", "True", "not an Availability"),
@@ -460,7 +460,7 @@ def test_heavy_imports_are_found(install: Install, tmp_path: Path, monkeypatch: 
     (tmp_path / "sitecustomize.py").write_text("import delegatekit_seeded_plugin")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
     contract.process._imports_of.cache_clear()
-    assert "before anybody asks" in try_rule("listing-imports-nothing").detail
+    assert "before the backend is asked for" in try_rule("listing-imports-nothing").detail
 
 
 @pytest.mark.parametrize(
@@ -507,4 +507,4 @@ def test_a_backend_that_takes_nothing_breaks_no_rule(install: Install) -> None:
         if rule not in SLOW:
             outcome = try_rule(rule)
             assert not outcome.verdict.is_fault, f"{rule}: {outcome.detail}"
-    assert "it takes nothing of arithmetic, linear" in try_rule("same-bytes").detail
+    assert "it takes no operator of arithmetic, linear" in try_rule("same-bytes").detail

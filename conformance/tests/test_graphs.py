@@ -262,7 +262,7 @@ def test_a_lowering_that_changes_the_program_or_its_bytes_is_a_violation(monkeyp
 
 
 def test_a_missing_partner_is_not_applicable() -> None:
-    arrangement = replace(ARRANGEMENTS[0], partner="behind")
+    arrangement = replace(ARRANGEMENTS[0], partner="after")
     monkey = GraphCase(arrangement, 0)
     context = replace(CONTEXT, backend="reference")
     outcome = monkey.run(monkey.examples(context)[0], context)

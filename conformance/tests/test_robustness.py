@@ -61,7 +61,7 @@ def test_a_backend_with_checksums_refuses_all_damage(install: Install, kind: str
     assert all("refused by init" in outcome.detail for outcome in outcomes)
 
 
-def test_damage_that_nobody_claims_to_notice_is_counted_apart(install: Install) -> None:
+def test_damage_that_the_backend_does_not_claim_to_notice_is_counted_apart(install: Install) -> None:
     install((NAMED_CHECKSUM, "            if False:\n"), ("        integrity_check=True,\n", ""))
     outcomes = try_all("linear/named-data-flipped")
     wrong = found(outcomes, Verdict.UNDETECTED)

@@ -52,7 +52,7 @@ ResumeOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Keep finished cases in this file, and do not run again those in it."),
 ]
-MaxfailOption = Annotated[int, typer.Option(min=0, help="Stop after so many cases with faults; 0 for never.")]
+MaxfailOption = Annotated[int, typer.Option(min=0, help="Stop after this many cases with faults; 0 for never.")]
 ExpectationsOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Known faults, used instead of the vendor's conformance.toml.")
 ]
@@ -151,7 +151,7 @@ def diff(
     old: Annotated[Path, typer.Argument(help="The JSON of the run before.")],
     new: Annotated[Path, typer.Argument(help="The JSON of the run after.")],
     threshold: Annotated[
-        float | None, typer.Option(min=1, help="A case is slower if it takes so many times the time.")
+        float | None, typer.Option(min=1, help="A case is slower if it takes this many times as long.")
     ] = None,
     json: JsonOption = None,
     markdown: MarkdownOption = None,

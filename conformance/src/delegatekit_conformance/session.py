@@ -34,7 +34,7 @@ class Listener:
         """A case is finished."""
 
     def note(self, text: str) -> None:
-        """What a person who watches the run should know, in a sentence."""
+        """A remark for the person who watches the run."""
 
     def end(self) -> None:
         """The run is over, or has failed."""

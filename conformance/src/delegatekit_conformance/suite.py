@@ -44,7 +44,7 @@ def add_options(parser: pytest.Parser) -> None:
     add(
         "--conformance-expectations",
         metavar="FILE",
-        help="known faults, in the place of the vendor's conformance.toml",
+        help="known faults, used instead of the vendor's conformance.toml",
     )
 
 
@@ -141,7 +141,7 @@ class SuiteFile(pytest.File):
 
 
 class CaseFault(Exception):  # noqa: N818  the fault is the backend's
-    """The case has faults that nobody expects."""
+    """The case has faults that are not expected."""
 
 
 class CaseItem(pytest.Item):

@@ -1,4 +1,4 @@
-"""Runs cases in worker processes with limits of time and memory; a crash or a hang is a verdict, the run goes on."""
+"""Runs cases in worker processes with limits of time and memory. A crash or a hang is a verdict; the run continues."""
 
 from __future__ import annotations
 

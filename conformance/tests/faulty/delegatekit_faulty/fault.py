@@ -16,7 +16,7 @@ class Fault:
 
     `part` says which part of the backend it changes: "call" (an operator's result), "describe", "options",
     "partitioner", "preprocess" or "runtime"; `change` is then called with the sound part and returns the faulty one,
-    or for "call" in the place of each operator.
+    or for "call" instead of each operator.
     """
 
     name: str
@@ -49,7 +49,7 @@ def fault(part: str, *select: str, anywhere: bool = False) -> Callable[[Callable
         name = change.__name__.strip("_").replace("_", "-")
         what = " ".join((change.__doc__ or "").split()).rstrip(".")
         if name in _faults or not what:
-            raise ValueError(f"fault {name} stands twice or says nothing")
+            raise ValueError(f"fault {name} is registered twice or has no docstring")
         _faults[name] = Fault(name, what, part, change, select, anywhere)
         return change
 
