@@ -174,8 +174,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
     (
         "proposals",
         "        return None\n",
-        "        nodes = [node for node in program.graph.nodes if node.op == 'call_function']\n"
-        "        return [[node] for node in nodes if self.check(Call(node, program)).supported] * 2\n",
+        "        return [[call.node] for call in program.calls() if self.check(call).supported] * 2\n",
         "twice",
     ),
     (

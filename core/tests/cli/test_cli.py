@@ -124,14 +124,28 @@ def test_help_imports_no_torch() -> None:
         assert f" {command} " in result.stdout
 
 
-def test_backends_lists_what_is_usable_and_why_not(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backends_lists_what_metadata_says_and_imports_nothing(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELEGATEKIT_BACKENDS", "nothing")
     rows = json.loads(cli("backends", "--json").stdout)
-    assert rows["nothing"]["status"] == "ready"
+    assert (rows["nothing"]["status"], rows["nothing"]["delegate_id"]) == ("not imported", None)
     assert rows["nothing"]["runtime"]["available"] is False
-    assert {row["status"] for name, row in rows.items() if name != "nothing"} <= {"not allowed"}
+    assert {(row["status"], row["runtime"]) for name, row in rows.items() if name != "nothing"} <= {
+        ("not allowed", None)
+    }
+    assert "delegatekit_nothing_plugin" not in sys.modules
     table = cli("backends").stdout
-    assert "delegatekit-nothing" in table and "no runtime" in table
+    assert "delegatekit-nothing" in table and "installed" in table and "no extra 'runtime'" in table
+
+
+def test_backends_are_asked_when_they_are_to_be_checked(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELEGATEKIT_BACKENDS", "nothing")
+    rows = json.loads(cli("backends", "--check", "--json").stdout)
+    assert (rows["nothing"]["status"], rows["nothing"]["delegate_id"]) == ("ready", "NothingBackend")
+    assert "no runtime" in rows["nothing"]["runtime"]["reason"]
+    assert {(row["status"], row["runtime"]) for name, row in rows.items() if name != "nothing"} <= {
+        ("not allowed", None)
+    }
+    assert "delegatekit_nothing_plugin" not in sys.modules
 
 
 @pytest.mark.parametrize("model", ["linear", "exported", "keywords"])

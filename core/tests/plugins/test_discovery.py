@@ -232,6 +232,7 @@ def test_options_are_those_that_the_plugin_declares(install_plugin: Any) -> None
         ("def create_partitioner(options): raise SystemExit(4)", "create_partitioner", "called exit"),
         ("def create_runtime(): return object()", "create_runtime", "without is_available"),
         ("def quantization_schemes(): return 'int8'", "quantization_schemes", "QuantizationScheme"),
+        ("def documentation(): return 'all'", "documentation", "BackendDocumentation"),
         ("def create_runtime(): return object()", "create_partitioner", "does not implement create_partitioner"),
     ],
 )

@@ -9,9 +9,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from importlib import metadata
 from typing import Any, Final
 
+import importlib_metadata as metadata
 import typer
 from rich.markup import escape
 

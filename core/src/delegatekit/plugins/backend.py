@@ -13,6 +13,7 @@ import pluggy
 from delegatekit_api import (
     Availability,
     BackendDescription,
+    BackendDocumentation,
     BackendOptions,
     PluginError,
     QuantizationScheme,
@@ -128,6 +129,15 @@ class LoadedBackend:
         if not isinstance(found, Sequence) or not all(isinstance(target, TargetInfo) for target in found):
             raise PluginError("targets did not return a list of TargetInfo", where=self._where)
         return tuple(found)
+
+    def documentation(self) -> BackendDocumentation:
+        """What the plugin says for its page of the documentation; nothing if it has no such hook."""
+        if not self.has("documentation"):
+            return BackendDocumentation()
+        found = self._call("documentation")
+        if not isinstance(found, BackendDocumentation):
+            raise PluginError("documentation did not return a BackendDocumentation", where=self._where)
+        return found
 
     def create_quantizer(self, scheme: str, options: BackendOptions) -> Any:
         """A torchao Quantizer of the plugin's own, for a scheme without rules."""

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
-from importlib import metadata
 from typing import Any, Final
 
+import importlib_metadata as metadata
 import pluggy
 
 from delegatekit_api import (
@@ -40,13 +40,23 @@ def backends(*, check: bool = True) -> dict[str, BackendInfo]:
 
     With `check`, each allowed plugin is imported and asked who it is; without it only metadata is read.
     """
-    found: dict[str, BackendInfo] = {}
-    for name, candidates in sorted(_candidates().items()):
-        info = _listed(name, candidates)
-        if info.status == "not imported" and check:
-            loaded = _load(name)
-            info = loaded.info if isinstance(loaded, LoadedBackend) else loaded
-        found[name] = info
+    return {name: look_up(name) if check else _listed(name, found) for name, found in sorted(_candidates().items())}
+
+
+def look_up(name: str) -> BackendInfo:
+    """What is known about one installed backend, which is imported if it is allowed. Raises KeyError for no backend."""
+    info = _listed(name, _candidates()[name])
+    if info.status != "not imported":
+        return info
+    loaded = _load(name)
+    return loaded.info if isinstance(loaded, LoadedBackend) else loaded
+
+
+def distribution_of(name: str) -> metadata.Distribution:
+    """The distribution that brings a backend. Raises KeyError for no backend, LookupError if its metadata is gone."""
+    found = _candidates()[name][0].dist
+    if found is None:
+        raise LookupError(f"the entry point {name} has no distribution")
     return found
 
 
@@ -65,7 +75,9 @@ def get_backend(name: str) -> LoadedBackend:
             return loaded
         info = loaded
     raise PluginError(
-        f"is {info.status}: {info.reason}", where=f"backend {name}", hint="`delegatekit backends` lists what is usable"
+        f"is {info.status}: {info.reason}",
+        where=f"backend {name}",
+        hint="`delegatekit backends --check` lists what is usable",
     )
 
 
@@ -105,7 +117,7 @@ def _owner(entry_point: metadata.EntryPoint) -> tuple[str, str]:
         distribution = entry_point.dist
         if distribution is not None:
             return (distribution.name or "unknown", distribution.version or "unknown")
-    except Exception:  # whatever a half-deleted installation makes importlib.metadata raise
+    except Exception:  # whatever a half-deleted installation makes importlib_metadata raise
         return ("unknown", "unknown")
     return ("unknown", "unknown")
 

@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import cache
-from importlib import metadata
 from typing import Any, Final
 
+import importlib_metadata as metadata
 import pluggy
 
 from delegatekit_api import PROJECT, ObserverSpec, StageEvent
