@@ -25,6 +25,8 @@ SLOW += ("no-files-left", "nothing-left-running", "runs-elsewhere", "same-bytes-
 
 Install = Callable[..., None]
 
+pytestmark = pytest.mark.usefixtures("quick_garbage_collection")
+
 
 @pytest.fixture(autouse=True)
 def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,9 +44,10 @@ def drawn() -> list[Recipe]:
     return draw(graphs(), 300, seed=3)
 
 
-def test_graphs_are_the_same_in_every_process(drawn: list[Recipe]) -> None:
-    assert drawn == draw(graphs(), 300, seed=3)
-    assert pickle.loads(pickle.dumps(drawn)) == drawn
+def test_graphs_are_the_same_in_every_process() -> None:
+    some = draw(graphs(), 40, seed=3)
+    assert some == draw(graphs(), 40, seed=3)
+    assert pickle.loads(pickle.dumps(some)) == some
 
 
 def test_graphs_have_what_composition_is_about(drawn: list[Recipe]) -> None:
@@ -78,9 +79,10 @@ def test_values_are_tame(drawn: list[Recipe]) -> None:
             assert result.isfinite().all() and result.double().abs().max() < 1e4
 
 
-def test_roundings_move_outputs_no_further_than_the_depth_says(drawn: list[Recipe]) -> None:
+@pytest.mark.parametrize("part", [slice(15), pytest.param(slice(15, 150), marks=pytest.mark.slow)], ids=str)
+def test_roundings_move_outputs_no_further_than_the_depth_says(drawn: list[Recipe], part: slice) -> None:
     """Eager in float32 is one way of rounding: it stays within what the oracle allows."""
-    for recipe in drawn[:60]:
+    for recipe in drawn[part]:
         if any(tensor.dtype == "float16" for _, tensor in recipe.tensors):
             continue
         subject = room.try_recipe(recipe, CONTEXT, backends=[])

@@ -25,6 +25,8 @@ NAMED_CHECKSUM = '            if f"{zlib.crc32(data):08x}" != key:\n'
 
 Install = Callable[..., None]
 
+pytestmark = pytest.mark.usefixtures("quick_garbage_collection")
+
 
 @pytest.fixture
 def install(install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Install:
