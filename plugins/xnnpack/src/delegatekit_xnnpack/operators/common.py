@@ -16,7 +16,7 @@ SMALLEST: Final = torch.finfo(torch.float32).tiny
 #: Slices that a selection may be cut into: two levels of concatenation.
 RUN_LIMIT: Final = 25
 
-#: Special values that several operators treat otherwise than PyTorch, measured on the runtime of ExecuTorch 1.5.1 (x86).
+#: Special values that operators treat otherwise than PyTorch, measured on the runtime of ExecuTorch 1.5.1 (x86).
 POOLED_NAN: Final = "maximum pooling passes over NaN"
 EXPONENTIAL_NAN: Final = "exp(NaN) is 0"
 MAXIMUM_NAN: Final = "the maximum of NaN and a number is the number"
