@@ -1,8 +1,8 @@
 """Sizes that change from call to call: known by what they are in a few sample calls.
 
-XNNPACK propagates sizes by itself, call by call. While lowering, all that must be known of an unknown size is whether
-it equals another one, and what it is in the largest call, which the blob declares. Both follow from its value in some
-calls that stand for all: whichever way PyTorch and this package write a size down, equal sizes have equal values.
+A runtime may propagate sizes by itself, call by call. While lowering, all that must be known of a size is whether it
+equals another one, and what it is in the largest call, which a blob declares. Both follow from its value in some calls
+that stand for all: whichever way PyTorch and this package write a size down, equal sizes have equal values.
 """
 
 from __future__ import annotations
