@@ -9,4 +9,5 @@
 | `sizes` | sizes that change from call to call, computed with as if they were numbers |
 | `flatbuffer` | a flatbuffers codec whose schemas are dataclasses |
 | `capture` | keeps what a vendor's library prints off stdout |
+| `tosa` | TOSA 1.0: graphs, operators, files, numerics, Arm's reference model |
 """
