@@ -6,7 +6,6 @@ import zlib
 from dataclasses import dataclass, field
 
 from delegatekit_api import (
-    Call,
     ApiVersion,
     Availability,
     BackendDescription,
@@ -55,7 +54,7 @@ class Partitioner:
         return {"aten.linear.default"}
 
     def check(self, call):
-        node, program = call.node, call.program
+        node = call.node
         name = call.operator
         if name not in TAKEN:
             return Verdict.no(f"{name} is not in the table")
