@@ -195,10 +195,11 @@ class Graph:
             values.update(dict.fromkeys((*node.inputs, node.output)))
         return list(values)
 
-    def verify(self) -> None:
+    def verify(self, *, packed: bool = True) -> None:
         """Check everything that the XNNPACK runtime takes on trust; raises LoweringError naming the node.
 
-        The runtime does not compare byte counts, clamp bounds or (before the first run) shapes.
+        The runtime does not compare byte counts, clamp bounds or (before the first run) shapes. Between passes,
+        constants of 4 bits may still have an element in each byte: not with `packed`.
         """
         defined = set(self.inputs)
         if len(set(self.outputs)) != len(self.outputs) or defined & set(self.outputs):
@@ -208,12 +209,12 @@ class Graph:
             for value in node.inputs:
                 if value.data is None and value not in defined:
                     raise LoweringError("reads a value before it is computed", where=where)
-                _verify_value(value, where)
+                _verify_value(value, where, packed=packed)
             _verify_types(node, where)
             expected = node.operator.output_shape(*(value.shape for value in node.inputs))
             if node.output.shape != expected:
                 raise LoweringError(f"has output shape {node.output.shape}, computes {expected}", where=where)
-            _verify_value(node.output, where)
+            _verify_value(node.output, where, packed=packed)
             _verify_clamp(node, where)
             if node.output in defined or node.output.data is not None:
                 raise LoweringError("writes a value that is defined already", where=where)
@@ -222,7 +223,7 @@ class Graph:
             raise LoweringError("an output is never computed", where="XNNPACK graph")
 
 
-def _verify_value(value: Value, where: str) -> None:
+def _verify_value(value: Value, where: str, *, packed: bool) -> None:
     if len(value.shape) > MAX_RANK:
         raise LoweringError(f"has a value of rank {len(value.shape)}; XNNPACK allows {MAX_RANK}", where=where)
     if any(smallest(size) < 1 for size in value.shape):
@@ -230,7 +231,8 @@ def _verify_value(value: Value, where: str) -> None:
     if value.data is not None:
         have = value.data.numel() * value.data.element_size()
         want = constant_bytes(value.datatype, static(value.shape))
-        if have != want:
+        is_unpacked = not packed and ELEMENT_BITS[value.datatype] < 8 and have == value.size
+        if have != want and not is_unpacked:
             raise LoweringError(f"has a constant of {have} bytes where {value.shape} needs {want}", where=where)
 
 

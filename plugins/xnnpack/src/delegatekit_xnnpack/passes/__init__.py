@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+from delegatekit_toolkit.passes import run_passes
+
 from ..ir.graph import Graph
 from ..options import XnnpackOptions
 from .batch_columns import batch_columns
@@ -42,6 +44,5 @@ def passes_for(options: XnnpackOptions) -> tuple[Pass, ...]:
 
 
 def optimize(graph: Graph, options: XnnpackOptions) -> None:
-    """Run the passes."""
-    for run in passes_for(options):
-        run(graph)
+    """Run the passes, with the checks of the graph in between if the stage borders are checked."""
+    run_passes(graph, passes_for(options), verify=partial(Graph.verify, packed=False))

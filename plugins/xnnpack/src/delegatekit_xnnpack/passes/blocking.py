@@ -24,7 +24,7 @@ from ..ir.graph import DataType, Node, Shape, Value, static
 #: Weights of so many blocks stay in one piece, if there are fewer, where a copy of the result must pay off.
 LARGE_ALONE = 5
 #: Fewer rows go through the weight at once, or nearly.
-FEWEST_ROWS = 16
+_FEWEST_ROWS = 16
 #: Blocks are a multiple of so many columns, which fill whole vectors.
 _COLUMN_STEP = 16
 
@@ -52,6 +52,11 @@ def is_float(node: Node) -> bool:
 def rows(node: Node) -> int:
     """The most rows that a product has in a call."""
     return math.prod(map(largest, node.inputs[0].shape[:-1]))
+
+
+def are_few(rows: int) -> bool:
+    """Whether so many rows gain nothing by blocks."""
+    return rows < _FEWEST_ROWS
 
 
 def weight_bytes(node: Node) -> int:
