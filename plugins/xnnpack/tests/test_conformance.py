@@ -66,7 +66,7 @@ def test_schemes_are_judged_by_the_quantized_program_in_eager(pattern: str) -> N
 
 def test_a_forgotten_bias_of_quantized_layers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torchao", reason="torchao is not installed")
-    from delegatekit_xnnpack import conversions
+    from delegatekit_xnnpack.passes import conversions
 
     sound = conversions._bias
 

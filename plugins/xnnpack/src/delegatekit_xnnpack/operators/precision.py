@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 
@@ -51,7 +51,7 @@ TERM_LIMIT: Final = 1024
 PrecisionRule: TypeAlias = Callable[[Call], bool]
 
 
-def computes_in(call: Call, row: Row[object], *, half: str = "float16") -> DataType:
+def computes_in(call: Call, row: Row[Any], *, half: str = "float16") -> DataType:
     """The type in which a call of this row computes; its operands are converted to it, and its result from it.
 
     `half` is the option `half_precision`: "float32" for all arithmetic in float32.

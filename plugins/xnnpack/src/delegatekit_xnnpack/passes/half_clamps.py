@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir import operators as ops
 from ..ir.graph import DataType, Graph, Node, Value
-from .drop_unread import drop_unread
+from .unread import drop_unread
 
 
 def clamp_in_half_precision(graph: Graph) -> None:

@@ -27,7 +27,7 @@ from ..ir.graph import (
     Value,
     static,
 )
-from .drop_unread import drop_unread
+from .unread import drop_unread
 
 #: How many steps of the output a step of the input (for products: of both inputs) may be. XNNPACK refuses products with
 #: weights beyond that, and the other kernels give wrong numbers (stock runtime of ExecuTorch 1.5.1, x86).
