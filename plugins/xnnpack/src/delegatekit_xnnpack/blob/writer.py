@@ -18,15 +18,13 @@ from delegatekit_toolkit.content import ConstantStore
 from delegatekit_toolkit.sizes import largest
 
 from ..ir import operators as ops
-from ..ir.graph import (
-    Graph,
-    Node,
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import (
     PerChannelQuantization,
     PerGroupQuantization,
     PerRowQuantization,
     PerTensorQuantization,
     Quantization,
-    Value,
 )
 from . import schema
 from .envelope import ALIGNMENT, FLATBUFFER_OFFSET, HEADER, IDENTIFIERS, MAGIC, MAX_EXTERNS

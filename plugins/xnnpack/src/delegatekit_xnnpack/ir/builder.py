@@ -20,22 +20,20 @@ from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest
 
 from . import operators as ops
 from .formats import TORCH_FLOATS, numbers
-from .graph import (
+from .graph import Graph, Node, Value
+from .layout import Tensor, reshape_through
+from .types import (
     HALF_TYPES,
     MAX_RANK,
     Bounds,
     DataType,
     Format,
-    Graph,
-    Node,
     PerChannelQuantization,
     PerRowQuantization,
     PerTensorQuantization,
     Shape,
-    Value,
     static,
 )
-from .layout import Tensor, reshape_through
 
 
 class GraphBuilder:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from delegatekit_toolkit.layout import Order, inverse, permuted, regroupings
 
-from .graph import Shape, Value
+from .graph import Value
+from .types import Shape
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from delegatekit_toolkit.sizes import dynamic_count, largest, shape_of
 from delegatekit_toolkit.support import Row
 
 from ..ir.formats import FLOATS
-from ..ir.graph import DataType
+from ..ir.types import DataType
 
 #: Sums that are rounded to float16 at every step have at most so many terms; longer ones are added up in float32.
 #: Of equal terms, those after the 2048th are lost.

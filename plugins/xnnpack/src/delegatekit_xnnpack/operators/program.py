@@ -15,9 +15,9 @@ from delegatekit_toolkit.support import Row
 
 from ..ir.builder import GraphBuilder
 from ..ir.formats import FLOATS, TORCH_FLOATS, activation_format, dequantized, narrowed, weight_format
-from ..ir.graph import DataType, Format
 from ..ir.joined import Joined
 from ..ir.layout import Tensor
+from ..ir.types import DataType, Format
 from .precision import computes_in
 
 if TYPE_CHECKING:

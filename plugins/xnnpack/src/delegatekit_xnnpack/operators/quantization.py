@@ -14,8 +14,8 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir import operators as ops
 from ..ir.formats import activation_format, weight_format
-from ..ir.graph import DataType, Format, PerRowQuantization
 from ..ir.layout import Tensor
+from ..ir.types import DataType, Format, PerRowQuantization
 from .common import LARGEST, SMALLEST
 from .program import Lower, ProgramBuilder
 from .spatial import is_pointwise

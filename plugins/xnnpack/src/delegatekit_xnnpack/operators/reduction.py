@@ -17,10 +17,11 @@ from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest, sha
 from delegatekit_toolkit.support import Constraint, Row, row
 
 from ..ir import operators as ops
-from ..ir.graph import MAX_RANK, Shape, Value
+from ..ir.graph import Value
 from ..ir.joined import reshape_obstacle
 from ..ir.layout import Tensor
 from ..ir.operators import BinaryKind, Padding, PoolKind, UnaryKind
+from ..ir.types import MAX_RANK, Shape
 from .common import EXPONENTIAL_NAN, LARGEST, POOLED_NAN, not_narrowed, not_scalar
 from .precision import always
 from .program import Lower, ProgramBuilder

@@ -9,7 +9,8 @@ from typing import TypeAlias
 from delegatekit_toolkit.sizes import Dynamic
 
 from ..ir import operators as ops
-from ..ir.graph import DataType, Graph, Node, Value
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import DataType
 from .blocking import append, are_few, becomes, block_count, is_product, part, rows, weight_bytes
 
 #: Weights of so many blocks stay in one piece between two products, if there are fewer.

@@ -19,7 +19,8 @@ import math
 from delegatekit_toolkit.sizes import Dynamic, largest
 
 from ..ir import operators as ops
-from ..ir.graph import DataType, Node, Shape, Value, static
+from ..ir.graph import Node, Value
+from ..ir.types import DataType, Shape, static
 
 #: Weights of so many blocks stay in one piece, if there are fewer, where a copy of the result must pay off.
 LARGE_ALONE = 5

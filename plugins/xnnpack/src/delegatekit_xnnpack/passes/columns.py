@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from delegatekit_toolkit.sizes import dynamic_count, largest
 
 from ..ir import operators as ops
-from ..ir.graph import Graph, Node, Value, static
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import static
 from .blocking import LARGE_ALONE, append, are_few, becomes, block_count, is_product, reshaped, rows, weight_bytes
 
 if TYPE_CHECKING:

@@ -16,17 +16,8 @@ from delegatekit_api import LoweringError
 
 from ..ir import operators as ops
 from ..ir.formats import numbers, packed
-from ..ir.graph import (
-    HALF_TYPES,
-    DataType,
-    Format,
-    Graph,
-    Node,
-    PerChannelQuantization,
-    PerTensorQuantization,
-    Value,
-    static,
-)
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import HALF_TYPES, DataType, Format, PerChannelQuantization, PerTensorQuantization, static
 from .unread import drop_unread
 
 #: How many steps of the output a step of the input (for products: of both inputs) may be. XNNPACK refuses products with

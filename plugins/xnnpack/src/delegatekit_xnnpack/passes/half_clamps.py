@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..ir import operators as ops
-from ..ir.graph import DataType, Graph, Node, Value
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import DataType
 from .unread import drop_unread
 
 
