@@ -60,8 +60,7 @@ def create_runtime() -> Any:
     fault = _fault()
     if fault is None or fault.part != "call":
         return _part("runtime", BASE.create_runtime())
-    from delegatekit_reference.interpreter import Interpreter
-    from delegatekit_reference.runtime import ReferenceRuntime
+    from delegatekit_reference.runtime import Interpreter, ReferenceRuntime
 
     class FaultyInterpreter(Interpreter):
         def step(self, index: int, step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
