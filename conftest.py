@@ -8,9 +8,16 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # packages.py
+
+if TYPE_CHECKING:
+    from packages import Package
 
 # Every lowering of the tests checks what one stage hands to the next.
 os.environ.setdefault("DELEGATEKIT_VERIFY", "1")
@@ -83,6 +90,64 @@ def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.undo()
     importlib.invalidate_caches()
     discovery.refresh()
+
+
+FromSource = Callable[[Path], AbstractContextManager[None]]
+
+
+@pytest.fixture(scope="session")
+def from_source(tmp_path_factory: pytest.TempPathFactory) -> FromSource:
+    """from_source(folder): the package of this folder counts as installed meanwhile, if it is not installed anyway."""
+    from importlib_metadata import PackageNotFoundError, distribution
+    from packages import Package
+
+    from delegatekit.plugins import discovery
+
+    @contextmanager
+    def installed(folder: Path) -> Iterator[None]:
+        package = Package(folder)
+        try:
+            distribution(package.distribution)
+        except PackageNotFoundError:
+            pass
+        else:
+            yield
+            return
+        added = [str(package.source), str(write_dist_info(tmp_path_factory.mktemp("metadata"), package))]
+        sys.path[:0] = added
+        importlib.invalidate_caches()
+        discovery.refresh()
+        yield
+        for path in added:
+            sys.path.remove(path)
+        for name in [name for name in sys.modules if name.partition(".")[0] == package.module]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+        discovery.refresh()
+
+    return installed
+
+
+@pytest.fixture(scope="session")
+def write_metadata() -> Callable[[Path, Package], Path]:
+    """`write_dist_info`, for tests that put the folder on a path themselves."""
+    return write_dist_info
+
+
+def write_dist_info(folder: Path, package: Package) -> Path:
+    """Write the dist-info that an installer would make of a package's pyproject.toml; returns the folder."""
+    version = package.project["version"]
+    info = folder / f"{package.module}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package.distribution}\nVersion: {version}\n")
+    groups = package.project.get("entry-points", {})
+    lines = [
+        line
+        for group, points in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
+    ]
+    (info / "entry_points.txt").write_text("\n".join([*lines, ""]))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,11 @@ from delegatekit_toolkit.sizes import (
     is_bounded,
     largest,
     minimum,
+    shape_of,
     size_of,
     smallest,
 )
+from delegatekit_toolkit.testing import view_of
 
 
 def symbol(lower, upper):
@@ -109,6 +111,15 @@ def test_sizes_without_a_bound_are_refused():
     assert not is_bounded(size)
     with pytest.raises(LoweringError, match="no upper bound"):
         size_of(size)
+
+
+def test_the_shape_of_an_operand_has_numbers_and_sizes_that_change():
+    length = Dim("length", min=3, max=9)
+    view = view_of(torch.relu, torch.ones(5, 2), dynamic_shapes=(({0: length},),))
+    (call,) = view.calls()
+    changing, fixed = shape_of(call.result)
+    assert (largest(changing), smallest(changing), fixed) == (9, 3, 2)
+    assert shape_of(call["self"]) == shape_of(call.result)
 
 
 def test_changing_sizes_of_a_shape_are_counted():

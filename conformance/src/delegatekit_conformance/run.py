@@ -83,7 +83,7 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=dict)
     #: Facts about the machine: "platform", "processor", "cores", "memory", "python".
     machine: Mapping[str, str] = field(default_factory=dict)
-    #: Facts about the device that ran the delegates, as whoever ran the suite gives them: "name", "driver".
+    #: Facts about the device that ran the delegates, as given for the run: "name", "driver".
     device: Mapping[str, str] = field(default_factory=dict)
     #: Patterns of the expectations file that match no case.
     unused_expectations: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class Run:
 
     @property
     def faults(self) -> tuple[CaseResult, ...]:
-        """Cases with a fault of the backend that nobody expects."""
+        """Cases with a fault of the backend that is not expected."""
         return tuple(result for result in self.results if result.is_fault)
 
     @property

@@ -14,6 +14,7 @@ from torch.export import Dim
 from torch.fx import Graph, Node
 
 from delegatekit.edge import build_edge
+from delegatekit.edge.rules import RULES, Family
 from delegatekit.edge.sizes import SizeNodes, is_size_node, known_true, same, same_shape, upper_bound, upper_shape
 from delegatekit_api import LoweringError, UnsupportedError
 
@@ -156,12 +157,13 @@ def test_sizes_depend_on_inputs_only_and_nobody_needs_unused_ones() -> None:
 
 
 def test_a_lowering_that_would_fix_a_size_is_refused_with_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    from delegatekit.edge.rules import general as rules
+    family = Family("careless")
 
-    def careless(b: Any, args: Any, kwargs: Any, value: Any) -> Any:
-        return args[0] if b.shape(args[0])[0] == 4 else NotImplemented
+    @family.rule(torch.ops.aten.sin.default)
+    def careless(b: Any, call: Any) -> Any:
+        return call["self"] if b.shape(call["self"])[0] == 4 else NotImplemented
 
-    monkeypatch.setitem(rules.RULES, torch.ops.aten.sin.default, careless)
+    monkeypatch.setattr("delegatekit.edge.build.RULES", RULES.extended(family))
 
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

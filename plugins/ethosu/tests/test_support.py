@@ -14,7 +14,7 @@ import delegatekit
 from delegatekit.edge import build_edge
 from delegatekit_api import Call, OptionError, QuantizationError, operator_name
 from delegatekit_ethosu.limits import convolution_obstacle, resize_obstacle, transposed_obstacle
-from delegatekit_ethosu.lowering import EMITTERS, POINTWISE
+from delegatekit_ethosu.operators import EMITTERS, POINTWISE
 from delegatekit_ethosu.options import EthosUOptions
 from delegatekit_ethosu.support import TABLE, EthosUPartitioner
 

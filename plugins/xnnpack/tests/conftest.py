@@ -21,8 +21,11 @@ from delegatekit import pte
 from delegatekit.edge import build_edge
 from delegatekit_api import Call, DelegatePayload, TensorSpec
 from delegatekit_toolkit.sizes import dynamic_count, largest
-from delegatekit_xnnpack import blob, plugin, schema
-from delegatekit_xnnpack.graph import Graph, Shape
+from delegatekit_xnnpack import plugin
+from delegatekit_xnnpack.blob import schema
+from delegatekit_xnnpack.blob.reader import parse
+from delegatekit_xnnpack.blob.writer import SerializedGraph, serialize
+from delegatekit_xnnpack.ir.graph import Graph, Shape
 from delegatekit_xnnpack.options import XnnpackOptions
 
 
@@ -83,7 +86,7 @@ def _lower_whole(model: Any, *inputs: torch.Tensor, **options: Any) -> Lowered:
     buffer = program.buffer
     file = pte.read(buffer)
     (delegate,) = file.program.execution_plan[0].delegates
-    graph = blob.parse(file.delegate_blob(delegate))
+    graph = parse(file.delegate_blob(delegate))
     nodes = Counter(type(node.xnode_union).__name__ for node in graph.xnodes or ())
     return Lowered(module, inputs, buffer, graph, nodes)
 
@@ -161,7 +164,7 @@ def refusals() -> Callable[..., list[str]]:
     return check
 
 
-def _delegate_file(serialised: blob.SerialisedGraph, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bytes:
+def _delegate_file(serialized: SerializedGraph, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bytes:
     dynamism = pte.schema.TensorShapeDynamism
     values = [
         pte.schema.EValue(
@@ -193,22 +196,22 @@ def _delegate_file(serialised: blob.SerialisedGraph, inputs: Sequence[Shape], ou
         non_const_buffer_sizes=[0, 0],
     )
     return pte.to_bytes(
-        pte.PteImage(plans=(plan,), delegate_blobs=(serialised.blob,), named_data=serialised.named_data)
+        pte.PteImage(plans=(plan,), delegate_blobs=(serialized.blob,), named_data=serialized.named_data)
     )
 
 
 def _payload(graph: Graph) -> DelegatePayload:
-    serialised = blob.serialise(graph)
-    named = {item.key: memoryview(_bytes(item.data)) for item in serialised.named_data}
+    serialized = serialize(graph)
+    named = {item.key: memoryview(_bytes(item.data)) for item in serialized.named_data}
     shapes = [value.shape for value in graph.inputs], [value.shape for value in graph.outputs]
     return DelegatePayload(
         delegate_id="XnnpackBackend",
-        blob=memoryview(serialised.blob),
+        blob=memoryview(serialized.blob),
         compile_specs=(),
         inputs=tuple(map(_spec, shapes[0])),
         outputs=tuple(map(_spec, shapes[1])),
         named_data=named,
-        as_program=lambda keys: _delegate_file(serialised, *shapes),
+        as_program=lambda keys: _delegate_file(serialized, *shapes),
     )
 
 

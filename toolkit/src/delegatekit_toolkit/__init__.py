@@ -19,6 +19,7 @@
 | `capture` | keeps what a vendor's library prints off stdout |
 | `documentation` | support tables as the data that a backend's page of the documentation is made of |
 | `testing` | calls, payloads and comparisons for tests of a backend's parts |
+| `tosa` | TOSA 1.0: graphs, operators, files, numerics, Arm's reference model |
 
 Support tables and blobs are read by different halves of a backend: `content`, `blob`, `flatbuffer`, `signature` and
 `dtypes` are for both, `capture` for what calls a library, all others for lowering alone.

@@ -111,8 +111,8 @@ class PartitionBuilder(Generic[ValueT]):
         """Return a value as the partition's next output."""
         raise NotImplementedError
 
-    def begin(self, call: Call) -> None:
-        """A call is lowered next. Replacements call this one."""
+    def begin(self, call: Call, entry: Row[Any]) -> None:
+        """A call is lowered next, by this row. Replacements call this one."""
         self.debug_handle = call.debug_handle
 
     # -- what lowering functions use ----------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class PartitionBuilder(Generic[ValueT]):
             entry = table.get(call.operator)
             if entry is None:
                 raise LoweringError("the backend has no lowering for this operator", where=call.description)
-            self.begin(call)
+            self.begin(call, entry)
             made = entry.lower(self, call)
             results = call.results
             if not results:

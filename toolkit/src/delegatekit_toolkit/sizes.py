@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import sympy  # type: ignore[import-untyped]
 
-from delegatekit_api import LoweringError
+from delegatekit_api import LoweringError, Operand
 
 #: How many calls stand for all: the largest, the smallest, and others in between. Two sizes that are independent of
 #: each other are taken for equal with probability 2^-30 at most.
@@ -153,6 +153,11 @@ def size_of(size: Any) -> Size:
     expression = size.node.expr
     symbols = sorted(expression.free_symbols, key=str)
     return _sampled(expression, tuple((symbol, ranges[symbol].lower, ranges[symbol].upper) for symbol in symbols))
+
+
+def shape_of(operand: Operand) -> tuple[Size, ...]:
+    """The sizes of a tensor of the program. Raises LoweringError for one without an upper bound."""
+    return tuple(map(size_of, operand.value.shape))
 
 
 def is_bounded(size: Any) -> bool:

@@ -15,9 +15,10 @@ from typing import Any
 
 from ..cases import Case, all_cases
 from ..context import Context
+from ..errors import InputError
 from ..outcome import CaseResult, Outcome, Tally, Verdict
 from ..run import BackendFacts, machine, versions
-from .plan import InputError, Limits, Source
+from .plan import Limits, Source
 from .pool import Pool
 
 #: Seconds to wait for the scheduler, and for the first worker that has the resource.

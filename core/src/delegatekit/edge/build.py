@@ -17,7 +17,7 @@ from .builder import Builder, drop_dead, resolve
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders
 from .program import EdgeMethod
-from .rules import CHECKS, RULES, quantization
+from .rules import RULES
 from .sizes import is_size, no_guards
 from .sweep import Sweep
 
@@ -35,7 +35,6 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     aliases = {inner: outer for same in found if same is not None for inner, outer in same.items()}
     if None in found:
         program, aliases = _functionalised(program), {}
-    quantization.register(node.target for graph in graphs for node in graph.nodes)
     sweep = _MethodSweep(program, aliases, keep)
     with no_guards(sweep.builder):
         for node in program.graph.nodes:
@@ -73,7 +72,7 @@ class _MethodSweep(Sweep):
 
     def __init__(self, program: ExportedProgram, aliases: dict[Node, Node], keep: Collection[str]) -> None:
         values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
-        builder = Builder(detect_fake_mode(values), RULES, CHECKS, Decomposer(), resolve(keep))
+        builder = Builder(detect_fake_mode(values), RULES, Decomposer(), resolve(keep))
         super().__init__(program.graph_module, builder, aliases)
         self.program = program
         self.specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .arena import ArenaReport, MemoryOptions, PlannedValue
-from .emit import Emitted, emit
+from .emit import Emitted, FileOptions, emit
 from .external import External
 from .memory import MemoryPlan, Request, plan_memory
 
@@ -11,6 +11,7 @@ __all__ = [
     "ArenaReport",
     "Emitted",
     "External",
+    "FileOptions",
     "MemoryOptions",
     "MemoryPlan",
     "PlannedValue",

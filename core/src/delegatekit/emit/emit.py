@@ -63,22 +63,26 @@ class Shared:
         return self._index[key]
 
 
-def emit(
-    methods: Mapping[str, LoweredMethod],
-    producer: str,
-    *,
-    external: External = False,
-    stack_traces: bool = False,
-    memory: MemoryOptions | None = None,
-) -> Emitted:
-    """Assemble the file's image. `producer` is "delegatekit 0.1.0". Weights stay where they are.
+@dataclass(frozen=True)
+class FileOptions:
+    """What a user chooses about the file.
 
     `external` chooses the constants and named data that go into data files beside the .pte. With `stack_traces` the
     file says for each instruction which of the user's lines it comes from. `memory` says how memory is planned.
-
-    Raises UnsupportedError, with the user's source line, for an operator that nobody can run.
     """
-    shared = Shared(stack_traces, outside=Outside(external), spaces=Spaces(memory or MemoryOptions()))
+
+    external: External = False
+    stack_traces: bool = False
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
+
+
+def emit(methods: Mapping[str, LoweredMethod], producer: str, options: FileOptions) -> Emitted:
+    """Assemble the file's image. `producer` is "delegatekit 0.1.0". Weights stay where they are.
+
+    Raises UnsupportedError, with the user's source line, for an operator that no backend takes and the runtime cannot
+    run.
+    """
+    shared = Shared(options.stack_traces, outside=Outside(options.external), spaces=Spaces(options.memory))
     state = _shared_state(methods)
     if len(methods) > 1:
         shared.spaces.keep(_buffers(methods, state), max(map(overread_bytes, methods.values())))

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from ..edge.builder import Builder, Value
-from ..edge.rules.general import aten, permute, slice_dim, view
+from ..edge.draft import Draft
+from ..edge.rules.writing import permute, slice_dim, view
 from ..edge.sizes import is_static
 
+aten = torch.ops.aten
 
-def convolution_3d(b: Builder, args: tuple[Any, ...], value: Any) -> Value:
+
+def convolution_3d(b: Builder, call: Draft) -> Value:
     """`aten.convolution` of (N, C, D, H, W) by convolutions of the N * D planes; NotImplemented for other ranks."""
-    x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
+    x, weight, bias, value = call["input"], call["weight"], call["bias"], call.value
+    stride, padding, dilation, output_padding = call["stride", "padding", "dilation", "output_padding"]
+    transposed, groups = call["transposed", "groups"]
     if len(b.shape(weight)) != 5 or not is_static(b.shape(x)) or not value.dtype.is_floating_point:
         return NotImplemented
     result: Node | None = None

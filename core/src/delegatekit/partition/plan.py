@@ -59,8 +59,25 @@ class PartitionPlan:
 
 
 @dataclass(frozen=True)
+class Decomposition:
+    """A node that was decomposed because no backend took it and the runtime cannot run it."""
+
+    #: The round of partitioning in which it was refused, counted from 1.
+    round: int
+    node: Node
+    #: Backend -> its answer about the whole node.
+    verdicts: Mapping[str, Verdict]
+    #: Why the runtime cannot run it.
+    refusal: str
+    #: The nodes of the next round that it became; none where what it became was there already.
+    became: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
 class PartitionedMethod:
     """A method in the edge dialect, and who computes what of it."""
 
     edge: EdgeMethod
     plan: PartitionPlan
+    #: What was decomposed on the way, round by round; that of control flow first.
+    decompositions: tuple[Decomposition, ...] = ()

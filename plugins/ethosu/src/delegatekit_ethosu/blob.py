@@ -6,6 +6,7 @@ data, 11 zero bytes, then the data, filled up to 16 bytes. All numbers are littl
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +14,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from delegatekit_api import FormatError
-
-from .compiler import Binding, Compiled
 
 #: The id under which the runtime on the device registers.
 DELEGATE_ID: Final = "EthosUBackend"
@@ -32,6 +31,8 @@ _BLOCKS: Final = (
     "outputs",
     "vela_end_stream",
 )
+#: The compile spec with the key under which the TOSA program lies in the file, if it does.
+TOSA_SPEC: Final = "tosa"
 #: Marks of the two forms of a command stream.
 _MARKS: Final = (b"COP1", b"COP2")
 #: The region in which ExecuTorch's runtime puts inputs and outputs.
@@ -39,8 +40,23 @@ _SCRATCH: Final = 1
 
 
 @dataclass(frozen=True)
+class Binding:
+    """Where an input or output lies: `shape` has 6 sizes, filled up with 1 in front; `region` is a number, 0 to 7."""
+
+    shape: tuple[int, ...]
+    #: Bytes of an element.
+    element_size: int
+    #: Byte offset within the region.
+    address: int
+    region: int
+
+
+@dataclass(frozen=True)
 class Blob:
-    """What a blob holds."""
+    """What a blob holds: commands, constants, and where inputs and outputs lie.
+
+    Regions: 0 has the constants, 1 the arena with inputs and outputs (`scratch_size` bytes).
+    """
 
     command_stream: bytes
     read_only: bytes
@@ -49,15 +65,15 @@ class Blob:
     outputs: tuple[Binding, ...]
 
 
-def pack(compiled: Compiled | Blob) -> bytes:
-    """The blob of a compiled program, byte for byte as stock ExecuTorch makes it."""
+def pack(blob: Blob) -> bytes:
+    """The bytes of a blob, byte for byte as stock ExecuTorch makes it."""
     contents = (
         b"",
-        compiled.command_stream,
-        compiled.read_only,
-        struct.pack("<I", compiled.scratch_size),
-        _pack_bindings(compiled.inputs),
-        _pack_bindings(compiled.outputs),
+        blob.command_stream,
+        blob.read_only,
+        struct.pack("<I", blob.scratch_size),
+        _pack_bindings(blob.inputs),
+        _pack_bindings(blob.outputs),
         b"",
     )
     return b"".join(_block(name, data) for name, data in zip(_BLOCKS, contents, strict=True))
@@ -82,6 +98,11 @@ def unpack(blob: bytes | bytearray | memoryview, named_data: Mapping[str, bytes 
         _unpack_bindings(found["inputs"], size, "inputs"),
         _unpack_bindings(found["outputs"], size, "outputs"),
     )
+
+
+def tosa_key(program: bytes) -> str:
+    """The key of a TOSA program in the file: its sha256."""
+    return f"{hashlib.sha256(program).hexdigest()}.tosa"
 
 
 def _block(name: str, data: bytes) -> bytes:

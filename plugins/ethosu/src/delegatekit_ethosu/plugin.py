@@ -52,15 +52,15 @@ def create_partitioner(options: BackendOptions) -> Partitioner:
 @hookimpl
 def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
     """Lower a partition to TOSA, compile it with Vela, pack the result as ExecuTorch's runtime wants it."""
-    from .delegate import make_delegate
+    from .compile import compile_partition
 
-    return make_delegate(partition.view, cast(EthosUOptions, options))
+    return compile_partition(partition.view, cast(EthosUOptions, options))
 
 
 @hookimpl
 def quantization_schemes(options: BackendOptions) -> Sequence[QuantizationScheme]:
     """Static int8, and int16 with weights of int8, as the target's family can compute them."""
-    from .quantization import schemes
+    from .schemes import schemes
 
     return schemes(cast(EthosUOptions, options).target)
 
@@ -76,7 +76,7 @@ def targets() -> Sequence[TargetInfo]:
 @hookimpl
 def create_runtime() -> DelegateRuntime:
     """The compiled program of a U55 on the host, or the TOSA program in Arm's reference model."""
-    from .runtime import EthosURuntime
+    from .runtime.host import EthosURuntime
 
     return EthosURuntime()
 

@@ -30,12 +30,12 @@ from delegatekit_api import (
 from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 
 from . import limits
-from .border import border_reason
-from .lowering import EMITTERS, POINTWISE, WIDE_FUNCTIONS
-from .lowering.softmax import NOTHING
-from .quantization import CHOICES, COMPARISONS, COMPUTED_MASKS, LOOK_UPS, RESIZES, WIDE_PRODUCTS
+from .ir.border import border_reason
+from .ir.units import FUNCTION, REQUANTIZE, SELECTION, SOFTMAX, TRUTHS, Unit, Units, activation_obstacle
+from .operators import EMITTERS, POINTWISE, WIDE_FUNCTIONS
+from .operators.softmax import NOTHING
+from .schemes import CHOICES, COMPARISONS, COMPUTED_MASKS, LOOK_UPS, RESIZES, WIDE_PRODUCTS
 from .targets import TARGETS, Target
-from .units import FUNCTION, REQUANTIZE, SELECTION, SOFTMAX, TRUTHS, Unit, Units, activation_obstacle
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node

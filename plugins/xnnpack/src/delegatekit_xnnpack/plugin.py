@@ -39,7 +39,7 @@ def describe_backend() -> BackendDescription:
         api_version=ApiVersion(1, 3),
         options=XnnpackOptions,
         supports_dynamic_shapes=True,
-        # XNNPACK's kernels load whole vectors and may read so many bytes behind the end of an input.
+        # XNNPACK's kernels load whole vectors and may read so many bytes after the end of an input.
         overread_bytes=64,
     )
 
@@ -54,24 +54,16 @@ def create_partitioner(options: BackendOptions) -> Partitioner:
 
 @hookimpl
 def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
-    """Lower a partition to XNNPACK's graph, clean it up, serialise it."""
-    from .blob import serialise
-    from .conversions import fold_conversions
-    from .lowering import build_graph
-    from .passes import optimise
+    """Compile a partition."""
+    from .compile import compile_partition
 
-    chosen = cast(XnnpackOptions, options)
-    graph = build_graph(partition.view, chosen)
-    optimise(graph, chosen.block_bytes, exact=chosen.exact_special_values)
-    fold_conversions(graph)
-    result = serialise(graph)
-    return PreprocessResult(result.blob, named_data=result.named_data, debug_handle_map=result.debug_handles)
+    return compile_partition(partition, cast(XnnpackOptions, options))
 
 
 @hookimpl
 def quantization_schemes() -> Sequence[QuantizationScheme]:
     """Static and dynamic int8, int4 weights."""
-    from .quantization import SCHEMES
+    from .schemes import SCHEMES
 
     return SCHEMES
 

@@ -16,7 +16,7 @@ from delegatekit_api import (
     TensorSpec,
 )
 
-from .blob import validate
+from .blob.reader import validate
 
 if TYPE_CHECKING:
     import torch

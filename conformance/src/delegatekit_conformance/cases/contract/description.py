@@ -1,4 +1,4 @@
-"""How a backend introduces itself."""
+"""How a backend describes itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def version(context: Context) -> str:
 
 @RULES.add
 def summary(context: Context) -> str:
-    """The summary is one line of words, at most 100 characters."""
+    """The summary is one line of text, at most 100 characters."""
     text = backend_of(context).description.summary
     if not text.strip():
         raise Broken("its summary is empty")
@@ -65,7 +65,7 @@ def api_version(context: Context) -> str:
     told = backend.description.api_version
     reason = incompatibility(told)
     if reason is not None or told < ApiVersion(1, 0):
-        raise Broken(reason or f"there was no API {told}")
+        raise Broken(reason or f"API {told} does not exist")
     used = {
         ApiVersion(1, 1): [
             *(hook for hook in ("preprocess_methods",) if backend.has(hook)),
@@ -84,7 +84,7 @@ def api_version(context: Context) -> str:
 
 @RULES.add
 def description_twice(context: Context) -> str | None:
-    """Asked twice who it is, the backend says the same."""
+    """The backend describes itself the same way each time."""
     backend = backend_of(context)
     first, second = backend.describe(), backend.describe()
     if not first == second == backend.description:

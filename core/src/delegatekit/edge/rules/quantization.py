@@ -1,32 +1,29 @@
-"""Quantize and dequantize in the edge dialect: what a backend keeps, and what they are for everybody else.
+"""Quantize and dequantize in the edge dialect: what a backend keeps, and what they are for all others.
 
 torchao's flows spell quantization as operators of two namespaces, `quantized_decomposed` and `torchao`. A backend that
-keeps them sees them as they are, weights as integers behind a dequantize; `delegatekit_api.quantization` reads them.
-The runtime has no kernels for them: for everybody else they are arithmetic, which is PyTorch's own definition.
+keeps them sees them as they are, weights as integers that a dequantize follows. The runtime has no kernels for them:
+elsewhere they are arithmetic, which is PyTorch's own definition.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from ..builder import Builder, Rule, Value
-from .general import RULES, aten, convert, view
+from ..builder import Builder, Value
+from ..draft import Draft
+from .table import Family
+from .writing import convert, view
 
-#: Namespaces of the operators; they are registered by whoever makes a quantized program.
-NAMESPACES = frozenset({"quantized_decomposed", "torchao"})
+aten = torch.ops.aten
 
+#: By name: whoever makes a quantized program registers the operators.
+QUANTIZATION = Family("quantization")
 
-def register(targets: Iterable[Any]) -> None:
-    """Add the rules for those of a program's operators that are quantization."""
-    for target in targets:
-        found = _RULES.get(str(target)) if getattr(target, "namespace", "") in NAMESPACES else None
-        if found is not None:
-            RULES[target] = found
+_TENSOR = ("input", "scale", "zero_point", "quant_min", "quant_max", "dtype")
 
 
 def _quantize(b: Builder, x: Node, factor: Any, zero_point: Any, low: int, high: int, dtype: torch.dtype) -> Value:
@@ -52,26 +49,34 @@ def _with(b: Builder, packet: Any, left: Node, right: Any) -> Node:
     return b.call(packet.Tensor, left, convert(b, right, b.dtype(left)))  # type: ignore[no-any-return]
 
 
-def _quantize_per_tensor(b: Builder, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> Value:
-    x, scale, zero_point, low, high, dtype = args
+@QUANTIZATION.rule("quantized_decomposed.quantize_per_tensor.default")
+def _quantize_per_tensor(b: Builder, call: Draft) -> Value:
+    x, scale, zero_point, low, high, dtype = call[_TENSOR]
     return _quantize(b, x, 1.0 / scale, zero_point, low, high, dtype)
 
 
-def _dequantize_per_tensor(b: Builder, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> Value:
-    q, scale, zero_point, *_ = args
-    return _dequantize(b, q, scale, zero_point, kwargs.get("out_dtype"))
+@QUANTIZATION.rule("quantized_decomposed.dequantize_per_tensor.default")
+def _dequantize_per_tensor(b: Builder, call: Draft) -> Value:
+    q, scale, zero_point = call["input", "scale", "zero_point"]
+    return _dequantize(b, q, scale, zero_point, call.get("out_dtype"))
 
 
-def _quantize_by_tensor(b: Builder, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> Value:
-    x, scale, zero_point, low, high, dtype = args
+@QUANTIZATION.rule(
+    "quantized_decomposed.quantize_per_tensor.tensor", "quantized_decomposed.quantize_per_tensor.tensor2"
+)
+def _quantize_by_tensor(b: Builder, call: Draft) -> Value:
+    x, scale, zero_point, low, high, dtype = call[_TENSOR]
     # PyTorch takes the scale out of its tensor and divides in double precision.
     factor = b.call(aten.reciprocal.default, convert(b, view(b, scale, ()), torch.float64))
     return _quantize(b, x, factor, view(b, zero_point, ()), low, high, dtype)
 
 
-def _dequantize_by_tensor(b: Builder, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> Value:
-    q, scale, zero_point, *_ = args
-    return _dequantize(b, q, view(b, scale, ()), view(b, zero_point, ()), kwargs.get("out_dtype"))
+@QUANTIZATION.rule(
+    "quantized_decomposed.dequantize_per_tensor.tensor", "quantized_decomposed.dequantize_per_tensor.tensor2"
+)
+def _dequantize_by_tensor(b: Builder, call: Draft) -> Value:
+    q, scale, zero_point = call["input", "scale", "zero_point"]
+    return _dequantize(b, q, view(b, scale, ()), view(b, zero_point, ()), call.get("out_dtype"))
 
 
 def _along(b: Builder, x: Node, parameters: Any, axis: int) -> Any:
@@ -82,21 +87,26 @@ def _along(b: Builder, x: Node, parameters: Any, axis: int) -> Any:
     return view(b, parameters, tuple(sizes))
 
 
-def _quantize_per_channel(b: Builder, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> Value:
-    x, scales, zero_points, axis, low, high, dtype = args
+@QUANTIZATION.rule("quantized_decomposed.quantize_per_channel.default")
+def _quantize_per_channel(b: Builder, call: Draft) -> Value:
+    x, scales, zero_points, axis = call["input", "scales", "zero_points", "axis"]
+    low, high, dtype = call["quant_min", "quant_max", "dtype"]
     factors = b.call(aten.reciprocal.default, _along(b, x, scales, axis))
     return _quantize(b, x, factors, _along(b, x, zero_points, axis), low, high, dtype)
 
 
-def _dequantize_per_channel(b: Builder, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> Value:
-    q, scales, zero_points, axis, *_ = args
+@QUANTIZATION.rule("quantized_decomposed.dequantize_per_channel.default")
+def _dequantize_per_channel(b: Builder, call: Draft) -> Value:
+    q, scales, zero_points, axis = call["input", "scales", "zero_points", "axis"]
     shift = None if zero_points is None else _along(b, q, zero_points, axis)
-    return _dequantize(b, q, _along(b, q, scales, axis), shift, kwargs.get("out_dtype"))
+    return _dequantize(b, q, _along(b, q, scales, axis), shift, call.get("out_dtype"))
 
 
-def _choose_parameters(b: Builder, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> Value:
+@QUANTIZATION.rule("quantized_decomposed.choose_qparams.tensor")
+def _choose_parameters(b: Builder, call: Draft) -> Value:
     """Scale and zero point of a whole tensor: the range of its numbers and 0 is that of the integers."""
-    x, low, high, epsilon, _ = args
+    x, low, high, epsilon = call["input", "quant_min", "quant_max", "eps"]
+    value = call.value
     x = view(b, convert(b, x, torch.float32), (math.prod(b.shape(x)),))
     least = b.call(aten.clamp.default, b.call(aten.amin.default, x, [0]), None, 0.0)
     most = b.call(aten.clamp.default, b.call(aten.amax.default, x, [0]), 0.0)
@@ -107,16 +117,3 @@ def _choose_parameters(b: Builder, args: tuple[Any, ...], kwargs: Mapping[str, A
     shape = tuple(value[0].shape) if value is not None else (1,)
     types = (value[0].dtype, value[1].dtype) if value is not None else (torch.float64, torch.int64)
     return tuple(view(b, convert(b, item, to), shape) for item, to in zip((scale, zero_point), types, strict=True))
-
-
-_RULES: dict[str, Rule] = {
-    "quantized_decomposed.quantize_per_tensor.default": _quantize_per_tensor,
-    "quantized_decomposed.quantize_per_tensor.tensor": _quantize_by_tensor,
-    "quantized_decomposed.quantize_per_tensor.tensor2": _quantize_by_tensor,
-    "quantized_decomposed.dequantize_per_tensor.default": _dequantize_per_tensor,
-    "quantized_decomposed.dequantize_per_tensor.tensor": _dequantize_by_tensor,
-    "quantized_decomposed.dequantize_per_tensor.tensor2": _dequantize_by_tensor,
-    "quantized_decomposed.quantize_per_channel.default": _quantize_per_channel,
-    "quantized_decomposed.dequantize_per_channel.default": _dequantize_per_channel,
-    "quantized_decomposed.choose_qparams.tensor": _choose_parameters,
-}
