@@ -18,7 +18,6 @@ from delegatekit_api.quantization import (
 )
 
 from .formats import activation_format, weight_format
-from .quantization import is_pointwise
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -26,6 +25,13 @@ if TYPE_CHECKING:
 _FLOAT32 = torch.finfo(torch.float32)
 #: The operators of quantized programs that are no arithmetic.
 QUANTIZATION: Final = QUANTIZE | DEQUANTIZE | DYNAMIC
+
+
+def is_pointwise(node: Node) -> bool:
+    """Whether a convolution multiplies each pixel with the same matrix: XNNPACK computes these as products of rows."""
+    weight, padding = argument(node, "weight"), argument(node, "padding")
+    settings = (*argument(node, "stride"), argument(node, "groups"), *weight.meta["val"].shape[2:])
+    return all(setting == 1 for setting in settings) and not any(padding)
 
 
 def is_dequantized(node: Node, program: ProgramView) -> bool:

@@ -84,8 +84,10 @@ from .constraints.spatial import (
     pool_shape,
     resize_ratio,
 )
+from .conversions import float_reason, fold_conversions
 from .joined import company, needs_company
-from .lowering import spatial
+from .lowering import build_layer, spatial
+from .passes import optimise
 from .quantized import QUANTIZATION, dynamic_chain, is_dequantized, rows_for_products, static_integers
 
 if TYPE_CHECKING:
@@ -279,6 +281,13 @@ class XnnpackPartitioner(TablePartitioner):
         if refused:
             return Verdict.no(f"{refused[0].name}, which multiplies what is quantized in each call, is not taken")
         return Verdict.yes(passenger=True, group=(*chain.nodes, *readers))
+
+    def float_reason(self, layer: Sequence[Call]) -> str | None:
+        """What the layer is lowered to computes on integers, unless conversions are left between its operators."""
+        graph = build_layer(layer, self._options)
+        optimise(graph, self._options.block_bytes, exact=self._options.exact_special_values)
+        fold_conversions(graph)
+        return float_reason(graph)
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:  # type: ignore[override]
         """One partition for each operator that is not a passenger, if the user asked for that."""

@@ -11,7 +11,7 @@ from ..arguments import argument
 from ..formats import activation_format
 from ..graph import DataType, Format, PerRowQuantization
 from ..layout import Tensor, channels_last
-from ..quantization import is_pointwise
+from ..quantized import is_pointwise
 from .context import Lowering, ProgramBuilder
 
 if TYPE_CHECKING:
