@@ -89,8 +89,7 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
         products_to_linear(model, self.scheme, self._kept)
         self._settle(model)
         candidates, _ = find_layers(model, self.scheme, self._kept, self._refused)
-        numbers = [layer.anchor for layer in candidates if layer.rule.numbers]
-        numbers_to_tensors(model, numbers)
+        numbers_to_tensors(model, [layer.anchor for layer in candidates if layer.rule.numbers])
         if self._compare:
             self.float_module = copied(model)
             give_own_state(self.float_module)

@@ -168,12 +168,18 @@ def _buffers_under(nodes: Sequence[Node]) -> set[Any]:
     return found
 
 
+def is_number(value: Any) -> bool:
+    """Whether an operand is a Python number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def numbers_to_tensors(module: GraphModule, nodes: Collection[Node]) -> None:
     """Make the Python numbers among the two operands of binary operators constants of shape (1,)."""
-    for count, node in enumerate(nodes):
-        arguments = list(node.args)
+    found = [node for node in nodes if any(map(is_number, node.args[:2]))]
+    for count, node in enumerate(found):
+        arguments: list[Any] = list(node.args)
         for index, argument in enumerate(arguments[:2]):
-            if isinstance(argument, bool) or not isinstance(argument, int | float):
+            if not is_number(argument):
                 continue
             name = f"_number_{count}_{index}"
             tensor = torch.tensor([float(argument)])

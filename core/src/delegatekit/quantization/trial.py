@@ -39,7 +39,7 @@ from ..edge.sizes import is_size, is_size_node, no_guards
 from ..emit import kernel_of
 from ..partition import ask_backends, keep_operators
 from .affine import Weights, dequantize, quantize_in_each_call, shared_axes, storage
-from .graph import constants, evaluate, short_name
+from .graph import constants, evaluate, is_number, short_name
 from .patterns import Layer, Refusals, channel_dimension
 from .points import Points
 
@@ -263,9 +263,7 @@ class _Program:
 
     def _number_operand(self, item: Any, given: TensorQuantization) -> Any:
         """A Python number as a quantized constant, as `numbers_to_tensors` makes it; others stay as they are."""
-        if isinstance(item, bool) or not isinstance(item, int | float):
-            return item
-        return self._held(torch.tensor([float(item)]), given)
+        return self._held(torch.tensor([float(item)]), given) if is_number(item) else item
 
     def _held(self, data: torch.Tensor, given: TensorQuantization) -> Any:
         """A constant as integers of its own range, and numbers again."""
