@@ -4,14 +4,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-PACKAGES := plugin_api toolkit core plugins/xnnpack plugins/reference plugins/ethosu conformance
+# A package is a folder with a pyproject.toml, at the top or in plugins/ (packages.py finds them by the same rule).
+PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard */pyproject.toml plugins/*/pyproject.toml))
+PLUGINS := $(filter plugins/%,$(PACKAGES))
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 # One thread: torch's own threads spin, and the tests run in two processes.
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo generate test test-all fuzz conform stock-suite faults lint format bench runtime accuracy wheels clean
+# How a script learns what is found: `make -s packages`.
+packages:
+	@echo $(PACKAGES)
+
+.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults lint format bench runtime accuracy wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -34,11 +40,15 @@ demo: $(STAMP) ## lower a pretrained network, run it on both engines, compare wi
 generate: $(STAMP) ## a tiny Llama writes tokens from one file: prefill and decode share weights and cache
 	$(BIN)/python examples/generate.py
 
-test: $(STAMP) ## all tests but the slow ones
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
+#: With PACKAGE=plugins/NAME (or several, in quotes) only the tests of these packages run.
+PACKAGE ?=
+TESTS := $(addsuffix /tests,$(PACKAGE))
+
+test: $(STAMP) ## all tests but the slow ones; PACKAGE=plugins/NAME: those of one package
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal $(TESTS)
 
 test-all: $(STAMP) ## the slow ones, too: all models, long property tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
 
 #: Minutes that `make fuzz` takes, half of them for each format.
 MINUTES ?= 10
@@ -60,7 +70,7 @@ format: $(STAMP) ## put the sources in form
 
 conform: $(STAMP) ## the conformance suite against our backends, at its default settings
 	mkdir -p out
-	for name in xnnpack reference ethosu; do $(BIN)/delegatekit conform $$name --json out/$$name.json --html out/$$name.html || exit 1; done
+	for name in $(notdir $(PLUGINS)); do $(BIN)/delegatekit conform $$name --json out/$$name.json --html out/$$name.html || exit 1; done
 
 stock-suite: $(STAMP) ## ExecuTorch's own operator suite through our pipeline, in float
 	mkdir -p out

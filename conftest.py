@@ -35,8 +35,12 @@ def write_distribution(
     group: str = "delegatekit.backends",
     distribution: str | None = None,
     version: str = "1.2",
+    metadata: str = "",
 ) -> Path:
-    """Write what an installer would: a module and the dist-info whose entry point `name` is the module."""
+    """Write what an installer would: a module and the dist-info whose entry point `name` is the module.
+
+    `metadata` is further lines of its METADATA.
+    """
     distribution = distribution or f"delegatekit-{name}"
     stem = distribution.replace("-", "_")
     folder.mkdir(parents=True, exist_ok=True)
@@ -44,15 +48,21 @@ def write_distribution(
     (folder / f"{stem}_plugin.py").write_text(text)
     info = folder / f"{stem}-{version}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n{metadata}")
     (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {stem}_plugin\n")
     return folder
 
 
 @pytest.fixture
+def write_plugin() -> Callable[..., Path]:
+    """`write_distribution`, for tests that put the folder on a path themselves."""
+    return write_distribution
+
+
+@pytest.fixture
 def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InstallPlugin]:
     """Installs plugins (see `write_distribution`) for this test; each gets a folder of its own on sys.path."""
-    from delegatekit import discovery
+    from delegatekit.plugins import discovery
 
     known = set(sys.modules)
     count = 0

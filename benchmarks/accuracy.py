@@ -31,7 +31,7 @@ import torch
 from torch import nn
 
 import delegatekit
-from delegatekit.discovery import backends, get_backend
+from delegatekit.plugins import backends, get_backend
 from delegatekit.quantization.ratio import sqnr_db
 from delegatekit_api import DelegateKitError
 from delegatekit_conformance.models import build_model, photo_batch, sentence_tokens

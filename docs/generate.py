@@ -1,6 +1,6 @@
-"""Writes the operator pages of the docs from what the plugins declare: their support tables and their options.
+"""Writes the pages of the docs that follow from the code: the backends' operators and options, and the API reference.
 
-python docs/generate.py            # write docs/operators-NAME.md
+python docs/generate.py            # write docs/operators-NAME.md and docs/api/
 python docs/generate.py --check    # exit 1, and name the pages, if they are not up to date
 """
 
@@ -8,27 +8,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from delegatekit.discovery import get_backend
-from delegatekit_api import BackendOptions, Constraint, OperatorSupport, SupportTable
+from delegatekit.plugins import get_backend
+from delegatekit_api import BackendOptions, OperatorEntry, OperatorTable
 
 DOCS: Final = Path(__file__).parent
-#: Backend -> module of its support tables, and for each column of conditions the name of a table.
-TABLES: Final = {
-    "ethosu": ("delegatekit_ethosu.support", {"Ethos-U55 and U65": "TABLE", "Ethos-U85": "TABLE_U85"}),
-    "xnnpack": ("delegatekit_xnnpack.support", {"conditions": "TABLE"}),
-}
-#: Backend -> what its page has at the end: heading, introduction, and the function that writes a table.
-MORE: Final = {
-    "ethosu": (
-        "Commands of the Ethos-U55 that the host executes",
-        "Everything else in a command stream is refused, with its place and value.",
-        ("delegatekit_ethosu.stream", "listing"),
-    ),
-}
+sys.path[:0] = [str(DOCS.parent), str(DOCS)]
+
+from packages import plugins  # noqa: E402
+from reference import reference  # noqa: E402
 
 
 def main() -> int:
@@ -36,84 +26,82 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if a page is not up to date")
     check = parser.parse_args().check
-    stale = []
-    for path, text in pages().items():
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        if check:
-            stale.append(path.name)
+    stale = stale_pages()
+    for path, text in stale.items() if not check else ():
+        if text is None:
+            path.unlink()
         else:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    if stale:
-        print(f"not up to date: {', '.join(stale)}; run python docs/generate.py", file=sys.stderr)
-    return bool(stale)
+    if check and stale:
+        names = ", ".join(path.relative_to(DOCS).as_posix() for path in stale)
+        print(f"not up to date: {names}; run python docs/generate.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+def stale_pages() -> dict[Path, str | None]:
+    """The generated pages that are not up to date, with their text; None for those that should not be there."""
+    wanted = pages()
+    there = {path for pattern in ("operators-*.md", "api/*.md") for path in DOCS.glob(pattern)}
+    gone: dict[Path, str | None] = dict.fromkeys(sorted(there - wanted.keys()))
+    return gone | {path: text for path, text in wanted.items() if path not in there or path.read_text("utf-8") != text}
 
 
 def pages() -> dict[Path, str]:
     """The text of every generated page, by its path."""
-    return {DOCS / f"operators-{name}.md": page(name) for name in TABLES}
+    operators = {DOCS / f"operators-{name}.md": page(name) for plugin in plugins() for name in plugin.backends}
+    return operators | reference(DOCS / "api")
 
 
 def page(name: str) -> str:
-    """The page of one backend: its operators and its options, as Markdown."""
+    """The page of one backend: its operators, its options and what else it tells, as Markdown."""
     backend = get_backend(name)
-    module, columns = TABLES[name]
-    tables: list[SupportTable] = [getattr(import_module(module), attribute) for attribute in columns.values()]
-    table, *others = tables
-    if any(other.keys() != table.keys() for other in others):
-        raise ValueError(f"the support tables of {name} have different operators")
+    description, told = backend.description, backend.documentation()
     lines = [
         f"# Operators and options of the {name} backend",
         "",
-        f"Written by `python docs/generate.py` from `{module}` and the backend's options. Do not edit.",
+        "Written by `python docs/generate.py` from what the backend says in its hooks. Do not edit.",
         "",
-        f"Backend `{name}`, delegate id `{backend.description.delegate_id}`, distribution `{backend.distribution}`.",
+        f"Backend `{name}`, delegate id `{description.delegate_id}`, distribution `{backend.distribution}`.",
         "",
+    ]
+    if told.operators is not None:
+        lines += operator_section(told.operators, dynamic=description.supports_dynamic_shapes)
+    lines += ["## Options", "", *option_table(description.options), ""]
+    for heading, text in told.sections.items():
+        lines += [f"## {heading}", "", text.rstrip(), ""]
+    return "\n".join(lines)
+
+
+def operator_section(table: OperatorTable, *, dynamic: bool) -> list[str]:
+    """The operators and their conditions; `dynamic` says that the backend takes sizes that change."""
+    lines = [
         "## Operators",
         "",
-        f"{len(table)} operators of the edge dialect ([architecture.md](architecture.md#the-edge-dialect)). Operators "
-        "that are not in the table may still be taken after decomposition: `delegatekit explain` shows it for a model.",
+        f"{len(table.entries)} operators of the edge dialect ([architecture.md](architecture.md#the-edge-dialect)). "
+        "Operators that are not in the table may still be taken after decomposition: `delegatekit explain` shows it "
+        "for a model.",
         "",
         "* *whole*: the backend asks the core to keep the operator; the others have no smaller pieces to fall into, or "
         "are what PyTorch decomposes to.",
         "* *passenger*: taken only in a partition with an operator that is no passenger.",
         "",
         "Sizes may change from call to call, under the conditions given."
-        if backend.description.supports_dynamic_shapes
+        if dynamic
         else "Sizes are the same in every call.",
     ]
     if table.common:
-        lines += ["", "Conditions for every operator:", ""]
-        lines += [f"* {describe(constraint)}" for constraint in table.common]
-    lines += ["", f"| operator | whole | passenger | {' | '.join(columns)} |", "|---" * (3 + len(columns)) + "|"]
-    lines += [operator_row(*(item[operator] for item in tables)) for operator in sorted(table, key=str.lower)]
-    lines += ["", "## Options", "", *option_table(backend.description.options), ""]
-    if name in MORE:
-        heading, introduction, (module, function) = MORE[name]
-        lines += [f"## {heading}", "", introduction, "", getattr(import_module(module), function)().rstrip(), ""]
-    return "\n".join(lines)
+        lines += ["", "Conditions for every operator:", "", *(f"* {text}" for text in table.common)]
+    columns = " | ".join(table.columns)
+    lines += ["", f"| operator | whole | passenger | {columns} |", "|---" * (3 + len(table.columns)) + "|"]
+    return [*lines, *map(operator_row, table.entries), ""]
 
 
-def operator_row(row: OperatorSupport, *others: OperatorSupport) -> str:
-    """One row of the table of operators; in `others` the same operator has other conditions."""
-    first = conditions(row)
-    cells = [first, *("the same" if first and conditions(other) == first else conditions(other) for other in others)]
-    texts = " | ".join(map(_cell, cells))
-    return f"| `{row.operator}` | {_mark(row.keep)} | {_mark(row.passenger)} | {texts} |"
-
-
-def conditions(row: OperatorSupport) -> str:
-    """The conditions of an operator, a sentence each."""
-    text = " ".join(describe(constraint) for constraint in row.constraints)
-    return f"No size changes from call to call. {text}".strip() if row.static_only else text
-
-
-def describe(constraint: Constraint) -> str:
-    """The first line of a constraint's docstring. Raises ValueError if it has none."""
-    text = (constraint.__doc__ or "").strip()
-    if not text:
-        raise ValueError(f"the constraint {constraint} has no docstring")
-    return text.splitlines()[0]
+def operator_row(entry: OperatorEntry) -> str:
+    """One row of the table of operators."""
+    texts = " | ".join(map(_cell, entry.conditions))
+    return f"| `{entry.operator}` | {_mark(entry.whole)} | {_mark(entry.passenger)} | {texts} |"
 
 
 def option_table(options: type[BackendOptions]) -> list[str]:
@@ -129,8 +117,8 @@ def _default(value: Any) -> str:
     return "empty" if isinstance(value, tuple | frozenset) and not value else f"`{value}`"
 
 
-def _mark(value: bool) -> str:
-    return "yes" if value else ""
+def _mark(value: bool | None) -> str:
+    return "in some calls" if value is None else "yes" if value else ""
 
 
 def _cell(text: str) -> str:

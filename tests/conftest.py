@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import their helper modules, which lie beside this file; and their common fixture."""
+"""Lets the tests of this folder import their helper modules and packages.py at the top; and their common fixture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 _EXAMPLE = Path(__file__).parents[1] / "examples" / "minimal_backend" / "src" / "delegatekit_demo"
 

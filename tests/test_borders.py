@@ -1,62 +1,200 @@
-"""Who may import whom, and what importing costs: the architecture's borders."""
+"""Who may import whom, and what importing costs: the architecture's borders, for every package that is found."""
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import importlib_metadata
 import pytest
+from imports import circles, imports, module_graph, reachable, room, room_graph
+from packages import ROOT, Package, examples, packages, plugins, requirement_name
 
-ROOT = Path(__file__).parent.parent
-SOURCES = {
-    "delegatekit_api": ROOT / "plugin_api" / "src",
-    "delegatekit": ROOT / "core" / "src",
-    "delegatekit_xnnpack": ROOT / "plugins" / "xnnpack" / "src",
-    "delegatekit_reference": ROOT / "plugins" / "reference" / "src",
-    "delegatekit_conformance": ROOT / "conformance" / "src",
+
+def normal(distribution: str) -> str:
+    """A distribution's name as installers compare it."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+PACKAGES = packages()
+PLUGINS = [*plugins(), *examples()]
+EVERY = [*PACKAGES, *examples()]
+OURS = {package.module: package for package in EVERY}
+
+#: What no plugin, and no other package that plugins may need, imports.
+UPSTAIRS = frozenset({"delegatekit", "delegatekit-conformance"})
+#: Distribution -> those of ours that it may import.
+BELOW = {
+    "delegatekit-api": frozenset[str](),
+    "delegatekit-toolkit": frozenset({"delegatekit-api"}),
+    "delegatekit": frozenset({"delegatekit-api", "delegatekit-toolkit"}),
+    "delegatekit-conformance": frozenset({"delegatekit-api", "delegatekit-toolkit", "delegatekit"}),
 }
-#: Package -> packages of ours, and clients of ours, that it must not import.
-FORBIDDEN = {
-    "delegatekit_api": {"delegatekit", "delegatekit_xnnpack", "delegatekit_conformance", "executorch"},
-    "delegatekit": {"delegatekit_xnnpack", "delegatekit_conformance", "executorch"},
-    "delegatekit_xnnpack": {"delegatekit", "delegatekit_conformance"},
-    "delegatekit_reference": {"delegatekit", "delegatekit_conformance", "delegatekit_xnnpack", "executorch"},
-    "delegatekit_conformance": {"delegatekit_xnnpack"},
+#: What packages import without declaring it, and why they may.
+UNDECLARED = {
+    # Given torch's objects, it imports torch inside functions; whoever has such objects has torch.
+    "delegatekit-api": frozenset({"torch"}),
+    # Pretrained models whose metadata asks for too much: they are installed without it.
+    "delegatekit-conformance": frozenset(
+        normal(requirement_name(line))
+        for line in (ROOT / "requirements-models.txt").read_text("utf-8").splitlines()
+        if not line.startswith("#")
+    ),
 }
-#: Names of backends and vendors that core and the plugin API have no business to know.
-BACKENDS = re.compile(r"xnnpack|core ?ml|vulkan|ethos|vela|qnn|openvino|hexagon|cadence", re.IGNORECASE)
+#: What must stay usable without a backend and without a vendor's tools.
+NEUTRAL = frozenset(BELOW)
+#: Names of backends and vendors that those have no business to know.
+VENDORS = re.compile(r"xnnpack|core ?ml|vulkan|ethos.?u|vela|qnn|openvino|hexagon|cadence", re.IGNORECASE)
+#: Files at the top that find packages by themselves.
+CENTRAL = ("Makefile", "pyproject.toml", ".ci/run", "conftest.py", "packages.py", "docs/generate.py")
+
+#: The rooms of a plugin, a file or a folder each: docs/architecture.md says what is in them.
+ROOMS = frozenset(
+    {"plugin", "options", "targets", "schemes", "support", "compile", "operators", "ir", "passes", "blob", "compiler"}
+    | {"runtime"}
+)
+#: Rooms that make a blob. `plugin` joins everything and is neither.
+COMPILING = frozenset({"schemes", "support", "compile", "operators", "passes", "compiler"})
+#: Rooms that read and run one.
+RUNNING = frozenset({"blob", "runtime"})
+#: The core's stages in the order of the data: none imports one that comes later.
+STAGES = ("edge", "partition", "lower", "emit")
+#: The core's rooms that know files only, not how they were made.
+FILE_ROOMS = frozenset({"pte", "engine"})
 
 
 def python(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def imports(path: Path) -> Iterator[str]:
-    """The top-level packages that a source file imports anywhere, inside functions, too."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            yield node.module.partition(".")[0]
+@cache
+def installed() -> dict[str, frozenset[str]]:
+    """Module -> the installed distributions that bring it, their names in lower case."""
+    found = importlib_metadata.packages_distributions()
+    return {module: frozenset(map(normal, names)) for module, names in found.items()}
 
 
-@pytest.mark.parametrize("package", FORBIDDEN)
-def test_imports_run_one_way(package: str) -> None:
-    sources = list(SOURCES[package].rglob("*.py"))
-    assert sources
-    for path in sources:
-        assert not FORBIDDEN[package] & set(imports(path)), path
+def allowed(package: Package) -> frozenset[str]:
+    """The distributions of ours that a package may import."""
+    known = BELOW.get(package.distribution)
+    if known is not None:
+        return known
+    siblings = {plugin.distribution for plugin in PLUGINS}
+    return frozenset(other.distribution for other in EVERY) - UPSTAIRS - siblings
 
 
-@pytest.mark.parametrize("package", ["delegatekit_api", "delegatekit"])
-def test_core_and_plugin_api_name_no_backend(package: str) -> None:
-    for path in SOURCES[package].rglob("*.py"):
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-            assert not BACKENDS.search(line), f"{path}:{number}: {line.strip()}"
+@pytest.mark.parametrize("package", EVERY, ids=str)
+def test_a_package_imports_only_what_it_declares_and_may(package: Package) -> None:
+    declared = frozenset(map(normal, package.requirements))
+    known = declared | UNDECLARED.get(package.distribution, frozenset())
+    ours = {other.distribution for other in EVERY}
+    assert declared & ours <= allowed(package), "its pyproject.toml"
+    files = dict(package.modules())
+    assert files
+    for module, path in files.items():
+        for item in imports(module, path):
+            if item.top in sys.stdlib_module_names or item.top == package.module:
+                continue
+            where = f"{path}:{item.line} imports {item.name}"
+            if item.top in OURS:
+                assert OURS[item.top].distribution in declared & allowed(package), where
+            elif not item.for_types:
+                assert installed().get(item.top, frozenset({normal(item.top)})) & known, where
+
+
+@pytest.mark.parametrize("package", EVERY, ids=str)
+def test_no_imports_form_a_circle(package: Package) -> None:
+    assert circles(module_graph(package)) == []
+    assert circles(room_graph(package)) == []
+
+
+@pytest.mark.parametrize("package", PLUGINS, ids=str)
+def test_a_plugin_has_the_rooms_that_all_have(package: Package) -> None:
+    assert set(room_graph(package)) - {""} <= ROOMS
+
+
+@pytest.mark.parametrize("package", PLUGINS, ids=str)
+def test_what_runs_a_blob_knows_nothing_of_compiling(package: Package) -> None:
+    graph = module_graph(package)
+    running = [module for module in graph if room(module) in RUNNING]
+    assert {room(module) for module in reachable(graph, running)} & COMPILING == set()
+
+
+@pytest.mark.parametrize("package", PLUGINS, ids=str)
+def test_compiling_runs_nothing_except_to_verify(package: Package) -> None:
+    for module, targets in module_graph(package).items():
+        if room(module) in COMPILING and "verif" not in module.rpartition(".")[2]:
+            assert {target for target in targets if room(target) == "runtime"} == set(), module
+
+
+@pytest.mark.parametrize("package", plugins(), ids=str)
+def test_a_plugin_is_a_folder_with_its_backends_name(package: Package) -> None:
+    name = package.folder.name
+    assert (package.backends, package.distribution) == ((name,), f"delegatekit-{name}")
+    assert package.module == f"delegatekit_{name}"
+
+
+def test_no_stage_imports_a_later_one() -> None:
+    (core,) = [package for package in PACKAGES if package.distribution == "delegatekit"]
+    graph = room_graph(core)
+    assert set(STAGES) | FILE_ROOMS <= set(graph)
+    for index, stage in enumerate(STAGES):
+        assert graph[stage] & set(STAGES[index + 1 :]) == set(), stage
+    for name in FILE_ROOMS:
+        assert reachable(graph, [name]) & set(STAGES) == set(), name
+
+
+def texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Place and text of every line that was written by hand."""
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in {".py", ".toml", ".md", ".json", ".txt"} and "__pycache__" not in path.parts:
+            for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+                yield f"{path.relative_to(ROOT)}:{number}: {line.strip()}", line
+
+
+@pytest.mark.parametrize("package", [package for package in PACKAGES if package.distribution in NEUTRAL], ids=str)
+def test_packages_for_all_backends_name_none(package: Package) -> None:
+    plugins_named = naming({plugin.folder.name for plugin in plugins()})
+    for place, line in texts(package.source):
+        assert not VENDORS.search(line), place
+        assert not plugins_named.search(line), place
+
+
+def naming(backends: set[str]) -> re.Pattern[str]:
+    """Finds a backend's distribution, module, folder, or its name in quotes: as a word it may mean something else."""
+    names = "|".join(sorted(backends)) or "(?!)"
+    return re.compile(rf"\bdelegatekit[_-]({names})\b|\bplugins/({names})\b|([\"'])({names})\3")
+
+
+@pytest.mark.parametrize("package", plugins(), ids=str)
+def test_a_plugin_names_no_sibling(package: Package) -> None:
+    siblings = naming({plugin.folder.name for plugin in plugins()} - {package.folder.name})
+    for place, line in texts(package.folder):
+        assert not siblings.search(line), place
+
+
+@pytest.mark.parametrize("name", CENTRAL)
+def test_files_at_the_top_name_no_backend(name: str) -> None:
+    pattern = naming({plugin.folder.name for plugin in plugins()})
+    for number, line in enumerate((ROOT / name).read_text("utf-8").splitlines(), 1):
+        assert not pattern.search(line), f"{name}:{number}: {line.strip()}"
+
+
+def test_helper_modules_of_tests_have_names_of_their_own() -> None:
+    # Each tests folder puts itself on the path: of two modules with one name, one would hide the other.
+    folders = [*(package.folder / "tests" for package in EVERY), ROOT / "tests"]
+    helpers = [
+        path.name
+        for folder in folders
+        for path in folder.glob("*.py")
+        if path.name not in {"conftest.py", "__init__.py"} and not path.name.startswith("test_")
+    ]
+    assert [name for name, count in Counter(helpers).items() if count > 1] == []
 
 
 def test_importing_the_plugin_api_imports_no_torch_and_is_quick() -> None:
@@ -81,7 +219,7 @@ def test_importing_delegatekit_imports_neither_torch_nor_a_plugin() -> None:
 def test_listing_backends_from_metadata_imports_no_plugin_and_no_torch() -> None:
     code = (
         "import sys\n"
-        "from delegatekit import discovery\n"
+        "from delegatekit.plugins import discovery\n"
         "found = discovery.backends(check=False)\n"
         "print(found['xnnpack'].status, 'torch' in sys.modules, 'delegatekit_xnnpack' in sys.modules)"
     )

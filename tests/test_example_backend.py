@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import delegatekit
-from delegatekit import discovery
+from delegatekit.plugins import discovery
 from delegatekit_api import DelegatePayload, ExecutionError, FormatError, TensorSpec
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "minimal_backend"

@@ -237,7 +237,7 @@ def test_another_process_must_make_the_module_itself(body: Body, tmp_path: Path)
     outer = Around(delegatekit.to_backend(body, (X,), backend="xnnpack")).eval()
     torch.export.save(torch.export.export(outer, (X,), strict=False), tmp_path / "outer.pt2")
     code = (
-        "import torch, delegatekit, delegatekit.precompiled\n"
+        "import torch, delegatekit, delegatekit.edge.precompiled\n"
         f"program = torch.export.load({str(tmp_path / 'outer.pt2')!r})\n"
         "delegatekit.lower(program, backends=['xnnpack'])\n"
     )

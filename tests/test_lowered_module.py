@@ -18,7 +18,7 @@ from torch import nn
 from torch.export import Dim
 
 import delegatekit
-from delegatekit import precompiled
+from delegatekit.edge import precompiled
 from delegatekit.pte import read
 from delegatekit_api import DelegateKitError, ExecutionError, LoweringError, UnsupportedError
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import delegatekit
-from delegatekit import discovery
+from delegatekit.plugins import discovery
 from delegatekit_api import PER_CHANNEL, operator_name
 from delegatekit_api.quantization import Quantization
 

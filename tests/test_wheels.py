@@ -10,33 +10,42 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packages import Package, packages
 
 pytestmark = pytest.mark.wheels
 
-ROOT = Path(__file__).parent.parent
-PACKAGES = {
-    "delegatekit_api": ROOT / "plugin_api",
-    "delegatekit": ROOT / "core",
-    "delegatekit_conformance": ROOT / "conformance",
-    "delegatekit_xnnpack": ROOT / "plugins" / "xnnpack",
-    "delegatekit_ethosu": ROOT / "plugins" / "ethosu",
-}
 OURS = ("delegatekit", "_editable", "__editable__")
 
 
+PACKAGES = {package.distribution: package for package in packages()}
+
+#: Distribution -> its wheel.
+Wheels = Mapping[str, Path]
+
+
 @pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
     """The wheels of the packages, built from the sources."""
     pytest.importorskip("build", reason="the build package is not installed")
     folder = tmp_path_factory.mktemp("wheels")
-    for source in PACKAGES.values():
-        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
-        subprocess.run(command, check=True, capture_output=True)
-    return {name: next(folder.glob(f"{name}-*.whl")) for name in PACKAGES}
+    for package in PACKAGES.values():
+        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+        subprocess.run([*command, str(package.folder)], check=True, capture_output=True)
+    return {name: next(folder.glob(f"{package.module}-*.whl")) for name, package in PACKAGES.items()}
+
+
+def with_needs(*distributions: str) -> list[str]:
+    """These of our distributions after those that they need."""
+    found: list[str] = []
+    for name in distributions:
+        needs = sorted(PACKAGES[name].requirements & PACKAGES.keys())
+        found += [need for need in [*with_needs(*needs), name] if need not in found]
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +69,8 @@ class Environment:
         self.packages = next((folder / "lib").glob("python*/site-packages"))
         (self.packages / "libraries.pth").write_text(f"{libraries}\n")
 
-    def install(self, wheel: Path) -> None:
-        self._pip("install", "--no-deps", "--no-index", str(wheel))
+    def install(self, *wheels: Path) -> None:
+        self._pip("install", "--no-deps", "--no-index", *map(str, wheels))
 
     def uninstall(self, name: str) -> None:
         self._pip("uninstall", "--yes", name)
@@ -127,21 +136,21 @@ def make_wheel(folder: Path, name: str, source: str) -> Path:
 
 
 TOO_NEW = """
-from delegatekit_api import ApiVersion, BackendDescription, hookimpl
+from delegatekit_api import API_VERSION, ApiVersion, BackendDescription, hookimpl
 
 @hookimpl
 def describe_backend():
-    return BackendDescription("toonew", "TooNew", "delegatekit-toonew", "0.1.0", "", api_version=ApiVersion(1, 99))
+    version = ApiVersion(API_VERSION.major, 99)
+    return BackendDescription("toonew", "TooNew", "delegatekit-toonew", "0.1.0", "", api_version=version)
 """
 
 
-def test_backends_come_and_go_with_their_wheels(wheels: dict[str, Path], libraries: Path, tmp_path: Path) -> None:
+def test_backends_come_and_go_with_their_wheels(wheels: Wheels, libraries: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "venv", libraries)
-    environment.install(wheels["delegatekit_api"])
-    environment.install(wheels["delegatekit"])
+    environment.install(*(wheels[name] for name in with_needs("delegatekit")))
     assert environment.backends() == {}
 
-    environment.install(wheels["delegatekit_xnnpack"])
+    environment.install(*(wheels[name] for name in with_needs("delegatekit-xnnpack")))
     assert environment.backends() == {"xnnpack": ["ready", ""]}
     assert environment.run(LOWER) == [1, True]
 
@@ -163,24 +172,21 @@ def test_backends_come_and_go_with_their_wheels(wheels: dict[str, Path], librari
     assert set(environment.backends()) == {"toonew"}
 
 
-def test_a_quantized_program_is_lowered_by_the_ethosu_wheel(
-    wheels: dict[str, Path], libraries: Path, tmp_path: Path
-) -> None:
+def test_a_quantized_program_is_lowered_by_the_ethosu_wheel(wheels: Wheels, libraries: Path, tmp_path: Path) -> None:
     pytest.importorskip("torchao")
     pytest.importorskip("ethosu.regor", reason="Vela is not installed")
     environment = Environment(tmp_path / "venv", libraries)
-    for name in ("delegatekit_api", "delegatekit", "delegatekit_ethosu"):
-        environment.install(wheels[name])
+    environment.install(*(wheels[name] for name in with_needs("delegatekit", "delegatekit-ethosu")))
     assert environment.backends() == {"ethosu": ["ready", ""]}
     assert environment.run(QUANTIZE) == [1, True]
 
 
-def test_the_conformance_suite_runs_from_wheels(wheels: dict[str, Path], libraries: Path, tmp_path: Path) -> None:
+def test_the_conformance_suite_runs_from_wheels(wheels: Wheels, libraries: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "venv", libraries)
-    for wheel in wheels.values():
-        environment.install(wheel)
+    environment.install(*wheels.values())
+    assert environment.backends() == {name: ["ready", ""] for package in PACKAGES.values() for name in package.backends}
     command = [str(environment.python), "-m", "pytest", "--pyargs", "delegatekit_conformance", "--backend", "xnnpack"]
-    command += ["--conformance-profile", "quick", "-n", "2", "-q", "-k", "aten.linear.default or aten.amax.default"]
+    command += ["--conformance-profile", "quick", "-q", "-k", "aten.linear.default or aten.amax.default"]
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     result = subprocess.run(command, capture_output=True, text=True, env=variables, check=False, cwd=tmp_path)
     # Of these, amax is wrong for NaN, as the wheel's own conformance.toml says.
@@ -188,10 +194,11 @@ def test_the_conformance_suite_runs_from_wheels(wheels: dict[str, Path], librari
     assert " passed" in result.stdout
 
 
-def test_wheels_carry_their_types_and_data(wheels: dict[str, Path]) -> None:
+def test_wheels_carry_their_types_and_data(wheels: Wheels) -> None:
     for name, path in wheels.items():
-        files = zipfile.ZipFile(path).namelist()
-        assert f"{name}/py.typed" in files
+        files = set(zipfile.ZipFile(path).namelist())
+        package: Package = PACKAGES[name]
+        assert f"{package.module}/py.typed" in files
         assert not [file for file in files if file.startswith("tests/") or "/tests/" in file]
-    assert "delegatekit/pte/runtime_operators.txt" in zipfile.ZipFile(wheels["delegatekit"]).namelist()
-    assert "delegatekit_xnnpack/conformance.toml" in zipfile.ZipFile(wheels["delegatekit_xnnpack"]).namelist()
+        sources = [path for path in package.source.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        assert {path.relative_to(package.source).as_posix() for path in sources} <= files

@@ -73,7 +73,7 @@ EXECUTE = "        values = dict(handle.constants)\n"
 WRITE = "            output.resize_(values[name].shape).copy_(values[name])\n"
 INIT = "        return handle\n"
 DESTROY = "        handle.plan = None\n"
-CHECK = "        name = operator_name(node)\n"
+CHECK = "        name = call.operator\n"
 
 #: Rule -> the faults that it must find: what is replaced by what, and a word of the verdict's detail.
 FAULTS: list[tuple[str, str, str, str]] = [
@@ -131,7 +131,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
     (
         "check-changes-nothing",
         CHECK,
-        CHECK + "        for tensor in program.constants.values(): tensor.mul_(1)\n",
+        CHECK + "        for tensor in call.program.constants.values(): tensor.mul_(1)\n",
         "constant",
     ),
     ("check-changes-nothing", "        return None\n", "        program.constants.clear()\n", "constants"),
@@ -162,7 +162,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
     (
         "groups",
         "        return Verdict.yes()",
-        "        return Verdict.yes(group=[next(iter(program.graph.nodes))])",
+        "        return Verdict.yes(group=[next(iter(call.program.graph.nodes))])",
         "no node",
     ),
     (
@@ -174,8 +174,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
     (
         "proposals",
         "        return None\n",
-        "        nodes = [node for node in program.graph.nodes if node.op == 'call_function']\n"
-        "        return [[node] for node in nodes if self.check(node, program).supported] * 2\n",
+        "        return [[call.node] for call in program.calls() if self.check(call).supported] * 2\n",
         "twice",
     ),
     (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from delegatekit.discovery import LoadedBackend
+from delegatekit.plugins import LoadedBackend
 from delegatekit.quantization.ratio import sqnr_db
 from delegatekit_conformance.cases import models as room
 from delegatekit_conformance.cases.base import Case

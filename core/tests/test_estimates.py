@@ -14,8 +14,9 @@ from torch import nn
 
 import delegatekit
 from delegatekit import cli, pte
-from delegatekit.estimates import ESTIMATES_KEY, estimates_to_json, parse_limit
+from delegatekit.estimates import parse_limit
 from delegatekit.pte import PteImage, schema, to_bytes
+from delegatekit.pte.estimates import ESTIMATES_KEY, estimates_to_json
 from delegatekit_api import Estimate, LayerEstimate, LoweringError, NamedData, PluginError
 
 #: XNNPACK under another name, with estimates: sums take 3 ms, everything else 1 ms.
@@ -254,4 +255,4 @@ def test_targets_are_listed(estimating: None, install_plugin: Any) -> None:
     assert lines in run_cli("targets").output
     install_plugin("odd", plugin("odd").replace("return [Target", "return [1, Target"))
     with pytest.raises(PluginError, match="targets did not return a list of TargetInfo"):
-        delegatekit.discovery.get_backend("odd").targets()
+        delegatekit.plugins.discovery.get_backend("odd").targets()

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import delegatekit
-from delegatekit import discovery
-from delegatekit.pipeline import LoweredProgram
+from delegatekit import LoweredProgram
+from delegatekit.plugins import discovery
 from delegatekit_api import (
     BackendDescription,
     DelegateKitError,

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 with atheris.instrument_imports(include=["delegatekit", "delegatekit_api"]):
     import delegatekit.engine
-    import delegatekit.inspection  # noqa: F401
+    import delegatekit.views.inspection  # noqa: F401
 
 import targets
 from mutations import mutate

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import delegatekit as dk
-from delegatekit.inspection import inspect_data
+from delegatekit.views.inspection import inspect_data
 from delegatekit_api import DelegateKitError, PluginError
 
 #: Loading takes so many bytes at most, and so many more for each byte of the tables (what is not segments).

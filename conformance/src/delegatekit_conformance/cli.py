@@ -89,7 +89,7 @@ def run(
     """Run the suite against a backend. Exit code 1 if it finds a fault, 130 after an interrupt."""
     from rich.console import Console
 
-    from delegatekit import discovery
+    from delegatekit.plugins import discovery
 
     from . import report
     from .cases import all_cases

@@ -26,7 +26,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from delegatekit.discovery import BACKEND_GROUP
+from delegatekit.plugins import BACKEND_GROUP
 
 from .outcome import CaseResult, Outcome, Verdict
 from .runner.plan import InputError

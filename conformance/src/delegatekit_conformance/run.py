@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from delegatekit import discovery
+from delegatekit.plugins import discovery
 
 from .context import Context
 from .outcome import CaseResult

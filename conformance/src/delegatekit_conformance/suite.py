@@ -55,7 +55,7 @@ class Suite:
     @pytest.hookimpl
     def pytest_configure(self, config: pytest.Config) -> None:
         """Check the options before anything is collected."""
-        from delegatekit import discovery
+        from delegatekit.plugins import discovery
 
         name = _backend(config)
         installed = discovery.backends(check=False)
@@ -93,7 +93,7 @@ class Suite:
 
     def prepare(self, config: pytest.Config) -> list[str]:
         """The names of all cases. Raises UsageError if the backend, an option or the expectations are wrong."""
-        from delegatekit import discovery
+        from delegatekit.plugins import discovery
         from delegatekit_api import DelegateKitError
 
         from .context import PROFILES, Context

@@ -20,9 +20,10 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 import delegatekit
-from delegatekit import LoweredProgram, discovery
+from delegatekit import LoweredProgram
 from delegatekit.engine import Method
 from delegatekit.partition import PartitionPlan
+from delegatekit.plugins import discovery
 from delegatekit_api import DelegateKitError, UnsupportedError, operator_name
 
 from .context import Context

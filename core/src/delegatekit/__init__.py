@@ -15,39 +15,40 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .discovery import backends
     from .emit import MemoryOptions, MemoryPlan
     from .engine import LoadedProgram, Session, load
-    from .explanation import Explanation
-    from .inspection import DataInspection, Inspection, inspect, inspect_data
-    from .lowered_module import LoweredModule, to_backend
-    from .pipeline import LoweredProgram, explain, lower
+    from .lowered_module import LoweredModule
+    from .lowered_program import LoweredProgram
+    from .pipeline import explain, lower, to_backend
+    from .plugins import backends
     from .quantization import QuantizationReport, convert_qat, load_quantized, prepare_qat, quantize
-    from .report import Report
+    from .views.explanation import Explanation
+    from .views.inspection import DataInspection, Inspection, inspect, inspect_data
+    from .views.report import Report
 
 _HOMES = {
-    "DataInspection": "inspection",
-    "Explanation": "explanation",
-    "Inspection": "inspection",
+    "DataInspection": "views.inspection",
+    "Explanation": "views.explanation",
+    "Inspection": "views.inspection",
     "LoadedProgram": "engine",
     "LoweredModule": "lowered_module",
-    "LoweredProgram": "pipeline",
+    "LoweredProgram": "lowered_program",
     "MemoryOptions": "emit",
     "MemoryPlan": "emit",
     "QuantizationReport": "quantization",
-    "Report": "report",
+    "Report": "views.report",
     "Session": "engine",
-    "backends": "discovery",
+    "backends": "plugins",
     "convert_qat": "quantization",
     "explain": "pipeline",
-    "inspect": "inspection",
-    "inspect_data": "inspection",
+    "inspect": "views.inspection",
+    "inspect_data": "views.inspection",
     "load": "engine",
     "load_quantized": "quantization",
     "lower": "pipeline",
     "prepare_qat": "quantization",
     "quantize": "quantization",
-    "to_backend": "lowered_module",
+    "to_backend": "pipeline",
 }
 
 __all__ = [

@@ -6,7 +6,7 @@ import hashlib
 import operator
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,37 +17,18 @@ from torch.utils._pytree import tree_flatten, tree_unflatten, treespec_loads
 
 from delegatekit_api import DelegateKitError, ExecutionError, UnsupportedError, describe_node
 
-from .delegate_shapes import DelegateShapes
 from .edge import EdgeMethod
+from .edge.precompiled import Precompiled, call_delegate, hold, is_precompiled, register
 from .edge.sizes import is_size_node
 from .engine import Method, load
-from .exporting import Model
+from .lowered_program import LoweredProgram
 from .lowering import Delegate, partition_program
+from .lowering.shapes import DelegateShapes
 from .partition import PartitionedMethod
-from .pipeline import LoweredProgram, lower_whole
-from .precompiled import Precompiled, call_delegate, hold, is_precompiled, register
 from .pte.segments import digest
 
 #: How many nodes that a backend leaves an error names.
 _NAMED = 5
-
-
-def to_backend(
-    model: Model,
-    inputs: Sequence[Any] | None = None,
-    *,
-    backend: str,
-    options: Mapping[str, Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-) -> LoweredModule:
-    """Compile a whole module (or ExportedProgram) into one delegate of one backend.
-
-    The result is a module with the same inputs and outputs: call it, or put it into a bigger module, and export
-    (`strict=False`) and lower that with any backends. Raises UnsupportedError if the backend leaves any operator, with
-    its reason, and for programs that are not functional: those that update buffers.
-    """
-    return LoweredModule(lower_whole(model, inputs, backend, options, kwargs, dynamic_shapes, _check_whole))
 
 
 class LoweredModule(torch.nn.Module):
@@ -66,7 +47,7 @@ class LoweredModule(torch.nn.Module):
             raise UnsupportedError(f"has {len(program.methods)} methods, a lowered module has one", where="program")
         (method,) = program.methods.values()
         edge = method.edge
-        _check_whole(PartitionedMethod(edge, method.plan))
+        check_whole(PartitionedMethod(edge, method.plan))
         if not edge.input_structure or not edge.output_structure:
             raise UnsupportedError(
                 "has inputs or outputs of a type without a serialised form", where=f"method {edge.name}"
@@ -196,7 +177,7 @@ class _Runner:
             return [results[position].clone() for position in self._outputs]
 
 
-def _check_whole(method: PartitionedMethod) -> None:
+def check_whole(method: PartitionedMethod) -> None:
     """Raise UnsupportedError, with the reasons, unless the method is one delegate and nothing else."""
     edge, plan, where = method.edge, method.plan, f"method {method.edge.name}"
     if edge.buffers:

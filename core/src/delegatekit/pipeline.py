@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,71 +15,26 @@ from torch.fx import Node
 
 from delegatekit_api import LoweringError, Partitioner, StageEvent
 
-from . import discovery
-from .debugging import debug_map
-from .edge import EdgeMethod, build_edge, decompose_nodes
+from .edge import EdgeMethod, build_edge
+from .edge.export import Model, exported_programs
+from .edge.precompiled import is_precompiled
 from .edge.sizes import is_size_node
-from .emit import Emitted, External, MemoryOptions, emit, kernel_of
+from .emit import External, MemoryOptions, emit
 from .estimates import Budget, check_budget
-from .explanation import Explanation, explain_plan
-from .exporting import Model, exported_programs
-from .lowering import ChosenBackend, LoweredMethod, lower_partitions
+from .fallback import kernel_of
+from .fallback.rewrite import decompose_nodes
+from .lowered_module import LoweredModule, check_whole
+from .lowered_program import LoweredProgram
+from .lowering import ChosenBackend, lower_partitions
 from .partition import PartitionedMethod, keep_operators
 from .partition import partition as form_partitions
-from .precompiled import is_precompiled
-from .pte import ptd_to_bytes, to_bytes, write
-from .report import Report, make_report
-from .selection import PartitionFunction, Selection, Selectors
+from .partition.selection import PartitionFunction, Selection, Selectors
+from .plugins import discovery, notify
 from .version import __version__
+from .views.explanation import Explanation, explain_plan
 
 #: Environment variable that turns the checks at stage borders on (`--debug` and the tests set it).
 VERIFY = "DELEGATEKIT_VERIFY"
-
-
-class LoweredProgram:
-    """A program lowered for its backends, ready to be written as a .pte file.
-
-    `methods` maps method names to lowered methods; `stages` gives the CPU seconds of each stage; `backends` are those
-    that were chosen.
-    """
-
-    def __init__(
-        self,
-        methods: Mapping[str, LoweredMethod],
-        emitted: Emitted,
-        stages: Mapping[str, float],
-        backends: Sequence[str] = (),
-    ) -> None:
-        self.methods = dict(methods)
-        self.stages = dict(stages)
-        self.backends = tuple(backends)
-        self._emitted = emitted
-        self._image = emitted.image
-
-    @property
-    def buffer(self) -> bytes:
-        """The .pte file as bytes. For large models `save` is better: it never holds the file in memory."""
-        return to_bytes(self._image)
-
-    @property
-    def data_files(self) -> dict[str, bytes]:
-        """The data files (.ptd) as bytes, by name; "" is the one that `save` names as the .pte."""
-        return {name: ptd_to_bytes(data) for name, data in self._image.data_files.items()}
-
-    def save(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the .pte file and its data files beside it: "model.pte", "model.ptd", NAME.ptd for others.
-
-        All of them appear whole, or none. Returns their paths, that of the .pte last.
-        """
-        return write(self._image, Path(path))
-
-    def debug_map(self) -> dict[str, Any]:
-        """From instructions and delegates' operators back to the exported nodes, modules and source lines."""
-        return debug_map(self.methods, self._image, self._emitted.handles)
-
-    def report(self) -> Report:
-        """What was delegated, what was not, and what the file will need."""
-        return make_report(self.methods, self._image, self.stages, self._emitted.arenas, self.backends)
 
 
 def lower(
@@ -135,26 +89,6 @@ def lower(
     return _compiled(partitioned, chosen, clock, external, stack_traces, memory, budget)
 
 
-def lower_whole(
-    model: Model,
-    inputs: Sequence[Any] | None,
-    backend: str,
-    options: Mapping[str, Any] | None,
-    kwargs: Mapping[str, Any] | None,
-    dynamic_shapes: Any,
-    check: Callable[[PartitionedMethod], None],
-) -> LoweredProgram:
-    """Lower for one backend. `check` is called with every method before anything is compiled, and may raise."""
-    clock = _Clock()
-    chosen = _choose([backend], {backend: options or {}})
-    programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    selection = Selection(chosen)
-    partitioned = {name: _partitioned(program, name, chosen, selection, clock) for name, program in programs.items()}
-    for method in partitioned.values():
-        check(method)
-    return _compiled(partitioned, chosen, clock)
-
-
 def _compiled(
     partitioned: Mapping[str, PartitionedMethod],
     chosen: Mapping[str, ChosenBackend],
@@ -174,6 +108,31 @@ def _compiled(
             lowered, f"delegatekit {__version__}", external=external, stack_traces=stack_traces, memory=memory
         )
     return LoweredProgram(lowered, emitted, clock.seconds, tuple(chosen))
+
+
+def to_backend(
+    model: Model,
+    inputs: Sequence[Any] | None = None,
+    *,
+    backend: str,
+    options: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> LoweredModule:
+    """Compile a whole module (or ExportedProgram) into one delegate of one backend.
+
+    The result is a module with the same inputs and outputs: call it, or put it into a bigger module, and export
+    (`strict=False`) and lower that with any backends. Raises UnsupportedError if the backend leaves any operator, with
+    its reason, and for programs that are not functional: those that update buffers.
+    """
+    clock = _Clock()
+    chosen = _choose([backend], {backend: options or {}})
+    programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
+    selection = Selection(chosen)
+    partitioned = {name: _partitioned(program, name, chosen, selection, clock) for name, program in programs.items()}
+    for method in partitioned.values():
+        check_whole(method)
+    return LoweredModule(_compiled(partitioned, chosen, clock))
 
 
 def explain(
@@ -277,14 +236,14 @@ class _Clock:
     @contextmanager
     def stage(self, name: str, method: str) -> Iterator[Any]:
         start = time.process_time()
-        discovery.notify(StageEvent(name, "start", method))
+        notify(StageEvent(name, "start", method))
 
         def progress(done: int, total: int) -> None:
-            discovery.notify(StageEvent(name, "progress", method, done, total))
+            notify(StageEvent(name, "progress", method, done, total))
 
         try:
             yield progress
         finally:
             spent = time.process_time() - start
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
-            discovery.notify(StageEvent(name, "finish", method, cpu_seconds=spent))
+            notify(StageEvent(name, "finish", method, cpu_seconds=spent))

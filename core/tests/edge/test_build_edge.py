@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.fx import Node
 
-from delegatekit.edge import EdgeMethod, build_edge, decompose_nodes
+from delegatekit.edge import EdgeMethod, build_edge
+from delegatekit.fallback.rewrite import decompose_nodes
 from delegatekit_api import UnsupportedError, operator_name
 
 

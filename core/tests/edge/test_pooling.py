@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.fx import Node
 
-from delegatekit.edge import EdgeMethod, build_edge, decompose_nodes
+from delegatekit.edge import EdgeMethod, build_edge
+from delegatekit.fallback.rewrite import decompose_nodes
 from delegatekit_api import operator_name
 
 IMAGE, VOLUME = torch.randn(2, 3, 9, 8), torch.randn(2, 3, 6, 7, 9)

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import delegatekit
-from delegatekit.manifest import MANIFEST_KEY
 from delegatekit.pte import PteImage, schema, to_bytes
+from delegatekit.pte.manifest import MANIFEST_KEY
 from delegatekit.pte.schema import Bool, EValue, ExtraTensorInfo, Int, KernelCall, Operator
 from delegatekit_api import Availability, ExecutionError, FormatError, NamedData
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from delegatekit.pte import runtime_operators, schema
+from delegatekit.fallback import runtime_operators
+from delegatekit.pte import schema
 from delegatekit_toolkit import flatbuffer as fb
 
 

@@ -7,6 +7,7 @@ with `hookimpl`; the hooks are listed in `BackendSpec`. Importing this package n
 from __future__ import annotations
 
 from ._backend import BackendDescription
+from ._documentation import BackendDocumentation, OperatorEntry, OperatorTable
 from ._errors import (
     DelegateKitError,
     ExecutionError,
@@ -79,6 +80,7 @@ __all__ = [
     "ApiVersion",
     "Availability",
     "BackendDescription",
+    "BackendDocumentation",
     "BackendOptions",
     "BackendSpec",
     "Call",
@@ -99,7 +101,9 @@ __all__ = [
     "NamedData",
     "ObserverSpec",
     "Operand",
+    "OperatorEntry",
     "OperatorSupport",
+    "OperatorTable",
     "OptionError",
     "PartitionProgram",
     "Partitioner",

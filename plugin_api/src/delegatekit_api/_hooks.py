@@ -10,6 +10,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from ._backend import BackendDescription
+    from ._documentation import BackendDocumentation
     from ._estimate import TargetInfo
     from ._options import BackendOptions
     from ._partition import PartitionProgram, PreprocessResult
@@ -63,6 +64,10 @@ class BackendSpec:
     @_hookspec(firstresult=True)
     def targets(self) -> Sequence[TargetInfo]:  # type: ignore[empty-body]
         """The devices that the backend compiles for, with the options that choose each. Since API 1.3."""
+
+    @_hookspec(firstresult=True)
+    def documentation(self) -> BackendDocumentation:  # type: ignore[empty-body]
+        """What users must know beside the description and the options: the operators that are taken, and more."""
 
     @_hookspec(firstresult=True)
     def create_runtime(self) -> DelegateRuntime:  # type: ignore[empty-body]

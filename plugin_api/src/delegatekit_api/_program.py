@@ -121,12 +121,17 @@ class Operand:
         return hash((self.node, self.index))
 
     def __repr__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)}"
+        return f"{self.name}: {self.dtype_name}{list(self.shape)}"
 
     @property
     def name(self) -> str:
         """The node's name in the graph, for messages."""
         return self.node.name
+
+    @property
+    def description(self) -> str:
+        """As `Call.description`, of the call that makes it; "placeholder (x)" for an input or a constant."""
+        return describe_node(self.node)
 
     @property
     def value(self) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parent))  # the tests' helper modules, which lie beside this file
 
 import numpy as np
 import pytest

@@ -21,14 +21,14 @@ def all_cases(context: Context) -> Mapping[str, Case]:
 
     Raises ValueError if two cases have one name, and TypeError if an observer adds what is no case.
     """
-    from delegatekit import discovery
+    from delegatekit.plugins import extra_conformance_cases
 
     found: dict[str, Case] = {}
     for module in iter_modules(__path__):
         room = import_module(f"{__name__}.{module.name}")
         for case in room.cases() if hasattr(room, "cases") else ():
             _add(found, case)
-    for case in discovery.extra_conformance_cases(context.backend):
+    for case in extra_conformance_cases(context.backend):
         if not isinstance(case, Case):
             raise TypeError(f"an observer adds {case!r} to the conformance cases, which is not a Case")
         _add(found, case)

@@ -17,8 +17,9 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 import delegatekit
-from delegatekit import LoweredProgram, discovery
+from delegatekit import LoweredProgram
 from delegatekit.partition import Partition, PartitionPlan
+from delegatekit.plugins import discovery
 from delegatekit_api import DelegateKitError
 
 from ..context import Context

@@ -21,8 +21,8 @@ from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
 import delegatekit
-from delegatekit import discovery
 from delegatekit.engine import Method
+from delegatekit.plugins import discovery
 from delegatekit.quantization.ratio import sqnr_db
 from delegatekit_api import QuantizationError
 

@@ -16,11 +16,11 @@ import torch
 from torch.export import ExportedProgram
 
 import delegatekit
-from delegatekit import LoweredProgram, discovery
-from delegatekit.discovery import LoadedBackend
+from delegatekit import LoweredProgram
 from delegatekit.edge import EdgeMethod, build_edge
 from delegatekit.engine.delegate import delegate_program
 from delegatekit.lowering import Delegate, partition_program
+from delegatekit.plugins import LoadedBackend, discovery
 from delegatekit.pte import read, to_bytes
 from delegatekit_api import (
     Availability,

@@ -4,6 +4,5 @@ from __future__ import annotations
 
 from .build import build_edge
 from .program import EdgeMethod
-from .rewrite import decompose_nodes
 
-__all__ = ["EdgeMethod", "build_edge", "decompose_nodes"]
+__all__ = ["EdgeMethod", "build_edge"]

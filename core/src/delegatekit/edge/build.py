@@ -13,12 +13,11 @@ from torch.fx import GraphModule, Node
 
 from delegatekit_api import MutableState, UnsupportedError, describe_node
 
-from . import attention, composites, normalization, pooling, promotion, quantization  # noqa: F401  (they register rules)
 from .builder import Builder, drop_dead, resolve
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders
 from .program import EdgeMethod
-from .rules import CHECKS, RULES
+from .rules import CHECKS, RULES, quantization
 from .sizes import is_size, no_guards
 from .sweep import Sweep
 

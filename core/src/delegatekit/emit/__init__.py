@@ -6,7 +6,6 @@ from .arena import ArenaReport, MemoryOptions, PlannedValue
 from .emit import Emitted, emit
 from .external import External
 from .memory import MemoryPlan, Request, plan_memory
-from .variants import OutVariant, kernel_limit, kernel_of, out_variant
 
 __all__ = [
     "ArenaReport",
@@ -14,12 +13,8 @@ __all__ = [
     "External",
     "MemoryOptions",
     "MemoryPlan",
-    "OutVariant",
     "PlannedValue",
     "Request",
     "emit",
-    "kernel_limit",
-    "kernel_of",
-    "out_variant",
     "plan_memory",
 ]

@@ -11,10 +11,10 @@ import torch
 
 from delegatekit_api import NamedData
 
-from ..estimates import ESTIMATES_KEY, estimates_to_json
 from ..lowering import LoweredMethod
-from ..manifest import MANIFEST_KEY
 from ..pte import PteImage, schema
+from ..pte.estimates import ESTIMATES_KEY, estimates_to_json
+from ..pte.manifest import MANIFEST_KEY
 from .arena import ArenaReport, MemoryOptions, Spaces
 from .external import External, Outside
 from .method import MethodEmitter, overread_bytes

@@ -15,13 +15,13 @@ from torch.fx import Node
 from delegatekit_api import LoweringError, UnsupportedError, describe_node, is_dynamic, source_frames
 
 from ..edge.sizes import is_size, is_size_node, is_static, upper_shape
+from ..fallback import require_kernel
 from ..lowering import Delegate, LoweredMethod
 from ..pte import schema
 from ..pte.dtypes import scalar_type, torch_dtype
 from . import control_flow
 from .arena import ArenaReport, PlannedValue
 from .reuse import FOREVER, Reuse, Storage
-from .variants import require_kernel
 
 if TYPE_CHECKING:
     from .emit import Shared

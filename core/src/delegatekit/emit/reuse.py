@@ -23,8 +23,8 @@ from torch.fx import Node
 
 from delegatekit_api import is_dynamic
 
+from ..fallback import IN_PLACE
 from ..pte import schema
-from ..pte.in_place import IN_PLACE
 from .memory import Request, is_least, plan_memory
 
 aten = torch.ops.aten

@@ -23,10 +23,10 @@ from delegatekit_api import (
     TensorSpec,
 )
 
-from ..discovery import LoadedBackend
-from ..manifest import Owner
+from ..plugins import LoadedBackend
 from ..pte import PteFile, PteImage, schema, to_bytes
 from ..pte.dtypes import torch_dtype
+from ..pte.manifest import Owner
 
 #: Finds the backend that runs delegates of an id; raises PluginError if there is none.
 BackendFinder: TypeAlias = Callable[[str], LoadedBackend]

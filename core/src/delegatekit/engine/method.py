@@ -13,8 +13,8 @@ from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from delegatekit_api import ExecutionError, TensorSpec
 
-from ..manifest import Manifest, read_manifest
 from ..pte import PteFile, schema
+from ..pte.manifest import Manifest, read_manifest
 from .calling import Inputs
 from .delegate import DelegateInstance, Runtimes, payload, tensor_spec
 from .instructions import Instructions

@@ -10,9 +10,9 @@ from weakref import WeakSet
 
 from delegatekit_api import ExecutionError, FormatError
 
-from .. import discovery
-from ..manifest import read_manifest
+from ..plugins import discovery
 from ..pte import PteFile, Source, read, schema
+from ..pte.manifest import read_manifest
 from ..pte.validate import validate, validate_data
 from .delegate import BackendFinder, Runtimes
 from .memory import SharedBuffers, check_shared

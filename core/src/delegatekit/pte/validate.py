@@ -11,11 +11,11 @@ from typing import Any
 
 from delegatekit_api import FormatError
 
-from ..manifest import read_manifest
+from ..fallback import IN_PLACE, runtime_operators
 from . import schema
 from .dataflow import Effect, calls, effects
-from .in_place import IN_PLACE
 from .liveness import find_overwritten
+from .manifest import read_manifest
 from .reader import PteFile
 from .signatures import Kinds, signature
 
@@ -209,8 +209,6 @@ class _Plan:
     def check_operator(self, operator: schema.Operator, where: str) -> None:
         if not operator.name or operator.overload is None:
             self.fail("has no name", where)
-        from . import runtime_operators
-
         name = operator.full_name
         if name not in runtime_operators():
             raise FormatError(

@@ -13,7 +13,7 @@ from torch.fx.node import map_arg
 
 from delegatekit_api import PluginError, QuantizationScheme
 
-from ..edge.attention import MASKED, Attention, in_pieces
+from ..edge.rules.attention import MASKED, Attention, in_pieces
 from ..edge.sizes import Shape, is_static
 from .graph import constants, evaluate, free_name, is_float, names
 

@@ -22,7 +22,7 @@ def schemes_by_backend(
 
     Raises PluginError for a backend that cannot be used, OptionError for wrong options.
     """
-    from ..discovery import backends, get_backend
+    from ..plugins import backends, get_backend
 
     names = [backend] if backend is not None else [name for name, info in backends().items() if info.usable]
     loaded, given = [get_backend(name) for name in names], options or {}
@@ -119,7 +119,7 @@ def quantize_model(
     """Quantize what the MODEL argument gave (the first arguments of `lower`) and write a .pt2 file."""
     import torch
 
-    from ..exporting import exported_programs
+    from ..edge.export import exported_programs
     from ..pte.storage import check_place, write_files
     from . import quantize
 

@@ -15,8 +15,8 @@ from torch.fx import GraphModule, Node
 
 from delegatekit_api import BackendOptions, LoweringError, OptionError, QuantizationError, QuantizationScheme
 
-from ..discovery import LoadedBackend
-from ..exporting import exported_programs
+from ..edge.export import exported_programs
+from ..plugins import LoadedBackend
 from . import torchao
 from .bias import correct_biases
 from .calibration import Calibration

@@ -8,7 +8,7 @@ from typing import Any
 
 from delegatekit_api import OptionError, PluginError, QuantizationError, QuantizationScheme, per_group
 
-from ..discovery import LoadedBackend, get_backend
+from ..plugins import LoadedBackend, get_backend
 
 
 def choose_scheme(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from delegatekit_api import (
     ApiVersion,
     BackendDescription,
+    BackendDocumentation,
     BackendOptions,
     DelegateRuntime,
     Partitioner,
@@ -78,3 +79,18 @@ def create_runtime() -> DelegateRuntime:
     from .runtime import EthosURuntime
 
     return EthosURuntime()
+
+
+@hookimpl
+def documentation() -> BackendDocumentation:
+    """The operators with their conditions for each family of accelerators, and what the host executes of a U55."""
+    from delegatekit_toolkit.documentation import operator_table
+
+    from .stream import listing
+    from .support import TABLE, TABLE_U85
+
+    executed = f"Everything else in a command stream is refused, with its place and value.\n\n{listing()}"
+    return BackendDocumentation(
+        operator_table({"Ethos-U55 and U65": TABLE, "Ethos-U85": TABLE_U85}),
+        {"Commands of the Ethos-U55 that the host executes": executed},
+    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from delegatekit_api import (
     ApiVersion,
     BackendDescription,
+    BackendDocumentation,
     BackendOptions,
     DelegateRuntime,
     Partitioner,
@@ -74,3 +75,13 @@ def create_runtime() -> DelegateRuntime:
     from .runtime import ReferenceRuntime
 
     return ReferenceRuntime()
+
+
+@hookimpl
+def documentation() -> BackendDocumentation:
+    """The operators."""
+    from delegatekit_toolkit.documentation import operator_table
+
+    from .support import TABLE
+
+    return BackendDocumentation(operator_table({"conditions": TABLE}))

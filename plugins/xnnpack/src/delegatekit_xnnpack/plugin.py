@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from delegatekit_api import (
     ApiVersion,
     BackendDescription,
+    BackendDocumentation,
     BackendOptions,
     DelegateRuntime,
     Partitioner,
@@ -81,3 +82,13 @@ def create_runtime() -> DelegateRuntime:
     from .runtime import XnnpackRuntime
 
     return XnnpackRuntime()
+
+
+@hookimpl
+def documentation() -> BackendDocumentation:
+    """The operators and their conditions."""
+    from delegatekit_toolkit.documentation import operator_table
+
+    from .support import TABLE
+
+    return BackendDocumentation(operator_table({"conditions": TABLE}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from delegatekit import discovery
+from delegatekit.plugins import discovery
 from delegatekit_api import API_VERSION, ApiVersion, incompatibility
 
 from ...context import Context

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import delegatekit
-from delegatekit.discovery import BACKEND_GROUP, LoadedBackend
+from delegatekit.plugins import BACKEND_GROUP, LoadedBackend
 
 from ...context import Context
 from ...oracle import Accuracy, compare
@@ -25,7 +25,7 @@ _HEAVY = ("torch", "numpy", "tensorflow", "onnx", "onnxruntime", "executorch", "
 _IMPORTS = """
 import time
 import delegatekit
-from delegatekit import discovery
+from delegatekit.plugins import discovery
 from importlib.metadata import entry_points
 entry, = [entry for entry in entry_points(group=given["group"]) if entry.name == given["backend"]][:1]
 discovery.backends(check=False)
@@ -83,7 +83,7 @@ def import_time(context: Context) -> str:
 _ROAD = """
 import gc, os, threading
 import torch, torch.export, delegatekit, delegatekit_conformance.cases.specimens as specimens
-from delegatekit import discovery
+from delegatekit.plugins import discovery
 
 calls = answer["network"] = []
 def watch(event, arguments):

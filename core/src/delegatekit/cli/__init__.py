@@ -1,0 +1,7 @@
+"""The command line `delegatekit`: a file for each command, and what they share."""
+
+from __future__ import annotations
+
+from .command_line import app, main
+
+__all__ = ["app", "main"]

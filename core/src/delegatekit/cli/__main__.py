@@ -1,0 +1,7 @@
+"""`python -m delegatekit.cli`."""
+
+from __future__ import annotations
+
+from .command_line import main
+
+main()

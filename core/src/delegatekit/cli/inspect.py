@@ -1,0 +1,35 @@
+"""`delegatekit inspect`: show what is in a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .arguments import JsonOption
+from .console import out
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A .pte or .ptd file.")],
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Show all layers of estimates, not the longest only.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is in a .pte file: methods, delegates with their owners, operators, memory, segments; or in a .ptd."""
+    from ..pte.ptd_schema import PTD_IDENTIFIER
+    from ..pte.storage import open_view
+    from ..views.inspection import Inspection, inspect_data
+    from ..views.inspection import inspect as inspect_program
+
+    is_data = bytes(open_view(file)[4:8]) == PTD_IDENTIFIER
+    found = inspect_data(file) if is_data else inspect_program(file)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found), indent=1, default=dict))
+        return
+    text = found.text(layers=layers) if isinstance(found, Inspection) else str(found)
+    out.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,110 @@
+"""`delegatekit lower`: lower a model to backends."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .arguments import (
+    BackendOption,
+    JsonOption,
+    ModelArgument,
+    OnlyOption,
+    SettingOption,
+    SkipOption,
+    selectors,
+    settings,
+)
+from .console import err, out, progress, usage
+from .model import read_model
+
+
+def lower(
+    model: ModelArgument,
+    backend: BackendOption,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .pte file to write.")],
+    option: SettingOption = [],  # noqa: B006  (typer copies it)
+    only: OnlyOption = [],  # noqa: B006
+    skip: SkipOption = [],  # noqa: B006
+    external: Annotated[
+        list[str],
+        typer.Option(
+            help="Keep weights whose name matches a pattern ('*', 'layers.*.weight') in a data file beside the .pte; "
+            "NAME=PATTERN names the file. Repeat for more: the first that matches counts."
+        ),
+    ] = [],  # noqa: B006
+    debug_map: Annotated[
+        Path | None, typer.Option(help="Write a JSON file that leads from instructions back to source lines.")
+    ] = None,
+    stack_traces: Annotated[bool, typer.Option(help="Put the source lines of instructions into the file.")] = False,
+    planner: Annotated[str, typer.Option(help="What plans the memory: best, greedy or best-fit.")] = "best",
+    alignment: Annotated[int, typer.Option(help="Values begin at multiples of so many bytes.")] = 16,
+    memory_report: Annotated[
+        bool, typer.Option("--memory-report", help="Show the planned memory and what fills it.")
+    ] = False,
+    budget: Annotated[
+        list[str],
+        typer.Option(
+            help="What the delegates may take by their backends' estimates: latency=20ms, sram=512KB (1024 bytes to "
+            "the KB), or another memory that the backend names. Repeat for more; what does not fit is refused."
+        ),
+    ] = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """Lower a model to backends and write a .pte file."""
+    from .. import MemoryOptions
+    from .. import lower as lower_model
+
+    outside, limits = _external(external), _budget(budget)
+    memory = MemoryOptions(planner, alignment)
+    with progress():
+        program = lower_model(
+            **read_model(model),
+            backends=backend,
+            options=settings(option, backend),
+            only=selectors(only, backend),
+            skip=selectors(skip, backend),
+            external=outside,
+            stack_traces=stack_traces,
+            memory=memory,
+            budget=limits,
+        )
+        written = list(program.save(output))
+    if debug_map is not None:
+        debug_map.write_text(json.dumps(program.debug_map(), indent=1))
+        written.append(debug_map)
+    report = program.report()
+    for name, reason in report.idle.items():
+        err.print(f"warning: backend {name} took nothing: {reason}", markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(report), indent=1))
+        return
+    out.print(str(report), markup=False, highlight=False, soft_wrap=True)
+    if memory_report:
+        out.print(report.memory(), markup=False, highlight=False, soft_wrap=True)
+    for path in written:
+        out.print(f"wrote {path} ({path.stat().st_size:,} bytes)", markup=False, highlight=False, soft_wrap=True)
+
+
+def _budget(limits: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in limits]
+    wrong = next((text for text, (name, _, limit) in zip(limits, pairs, strict=True) if not name or not limit), None)
+    if wrong is not None:
+        usage(f"--budget {wrong!r} is not of the form NAME=LIMIT")
+    return {name: limit for name, _, limit in pairs}
+
+
+def _external(patterns: Sequence[str]) -> Callable[[str, Any], bool | str]:
+    """Patterns as what `lower` takes."""
+    pairs = [tuple(text.split("=", 1)) if "=" in text else ("", text) for text in patterns]
+
+    def choose(name: str, data: Any) -> bool | str:
+        return next((file or True for file, pattern in pairs if fnmatchcase(name, pattern)), False)
+
+    return choose

@@ -1,0 +1,36 @@
+"""`delegatekit targets`: list the devices that backends compile for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated
+
+import typer
+
+from .arguments import JsonOption
+from .console import out
+
+
+def targets(
+    backend: Annotated[str | None, typer.Argument(help="A backend; without it, all.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the devices that the backends compile for, and the options that choose each."""
+    from ..plugins import backends as find
+    from ..plugins import get_backend
+
+    names = [backend] if backend else [name for name, info in find().items() if info.usable]
+    found = {name: get_backend(name).targets() for name in names}
+    if as_json:
+        print(json.dumps({name: list(map(dataclasses.asdict, items)) for name, items in found.items()}, indent=1))
+        return
+    if not any(found.values()):
+        out.print("no backend lists targets" if backend is None else f"{backend} lists no targets")
+        return
+    for name, items in found.items():
+        width = max((len(item.name) for item in items), default=0)
+        for item in items:
+            chosen = " ".join(f"--option {name}.{key}={value}" for key, value in item.options.items())
+            line = f"{name}: {item.name:<{width}}  {item.summary}" + (f"  ({chosen})" if chosen else "")
+            out.print(line, markup=False, highlight=False, soft_wrap=True)

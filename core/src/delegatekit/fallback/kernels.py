@@ -1,0 +1,250 @@
+"""Finds the out-variant kernel that computes a functional operator, among the names that the runtime registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from delegatekit_api import UnsupportedError, describe_node
+
+from .names import runtime_operators
+
+#: Settings that the output tensor carries itself, so that out-variants leave them out.
+_OF_THE_OUTPUT = frozenset({"dtype", "layout", "device", "pin_memory"})
+
+
+#: Operators that read a number out of a tensor: the call's last argument takes it.
+_NUMBERS = frozenset({torch.ops.aten._local_scalar_dense.default})
+
+
+@dataclass(frozen=True)
+class OutVariant:
+    """An out-variant and its name in the file, "aten::add" and "out"."""
+
+    target: OpOverload
+    name: str
+    overload: str
+
+    @property
+    def full_name(self) -> str:
+        """The name that the runtime's registry knows, "aten::add.out"."""
+        return f"{self.name}.{self.overload}" if self.overload else self.name
+
+
+@cache
+def out_variant(target: OpOverload) -> OutVariant | None:
+    """The registered out-variant whose arguments are those of `target`; None if the runtime has none."""
+    schema = target._schema
+    if target in _NUMBERS:
+        return OutVariant(target, schema.name, schema.overload_name)
+    wanted = [(argument.name, str(argument.type)) for argument in schema.arguments]
+    packet = target.overloadpacket
+    for overload in packet.overloads():
+        candidate: OpOverload = getattr(packet, overload)
+        arguments = candidate._schema.arguments
+        outs = [argument for argument in arguments if argument.is_out]
+        given = [(argument.name, str(argument.type)) for argument in arguments if not argument.is_out]
+        rest = [argument for argument in wanted if argument not in given]
+        if len(outs) != len(schema.returns) or not all(name in _OF_THE_OUTPUT for name, _ in rest):
+            continue
+        if [argument for argument in wanted if argument in given] != given:
+            continue
+        variant = OutVariant(candidate, candidate._schema.name, candidate._schema.overload_name)
+        if variant.full_name in runtime_operators():
+            return variant
+    return None
+
+
+def kernel_of(node: Node) -> OutVariant | None:
+    """The kernel that runs a node outside delegates; None if the runtime has none, or none for this case."""
+    variant = out_variant(node.target) if isinstance(node.target, OpOverload) else None
+    return None if variant is None or kernel_limit(node) is not None else variant
+
+
+def kernel_limit(node: Node) -> str | None:
+    """Why the runtime's kernel refuses this case of its operator, although its name is registered; None if it runs."""
+    limit = _LIMITS.get(str(node.target))
+    return limit(node) if limit is not None else None
+
+
+def require_kernel(node: Node) -> OutVariant:
+    """The node's kernel; raises UnsupportedError, with the user's source line, if the runtime cannot run it."""
+    variant = kernel_of(node)
+    if variant is None:
+        lack = kernel_limit(node) or "the runtime has no kernel for it"
+        raise UnsupportedError(
+            f"no chosen backend takes {node.target}, and {lack}",
+            where=describe_node(node),
+            hint="`delegatekit explain` shows why each backend leaves it; add a backend that takes it, or rewrite it",
+        )
+    return variant
+
+
+# -- limits of the runtime's kernels ----------------------------------------------------------------------------------
+#
+# Each function says why the kernel of ExecuTorch 1.5 refuses a case when it is run, stops the process, or computes
+# something else than PyTorch. `substitutes.py` has other spellings for most of them.
+
+_NARROW = frozenset({torch.float16, torch.bfloat16})
+_COMPUTED_NARROW = "the runtime's kernel sums up in the narrow type"
+_COMPUTED_SINGLE = "the runtime's kernel computes float64 in float32"
+_COMPUTED_DOUBLE = "the runtime's kernel computes int64 in float64, which has 53 bits"
+
+
+def _operand(node: Node, position: int = 0) -> torch.Tensor | None:
+    """The tensor operand at a position; None if a number stands there."""
+    item: Any = node.args[position] if len(node.args) > position else None
+    value = item.meta["val"] if isinstance(item, Node) else None
+    return value if isinstance(value, torch.Tensor) else None  # a number may be a node, too: a size
+
+
+def _dtype(node: Node) -> torch.dtype:
+    """The dtype of the node's result, the first of several."""
+    value: Any = node.meta["val"]
+    first: torch.Tensor = value if isinstance(value, torch.Tensor) else value[0]
+    return first.dtype
+
+
+def _convolution_limit(node: Node) -> str | None:
+    spatial = node.meta["val"].dim() - 2
+    return f"the runtime's convolution has no {spatial}-d form" if spatial > 2 else _narrow_limit(node)
+
+
+def _narrow_limit(node: Node) -> str | None:
+    return _COMPUTED_NARROW if _dtype(node) in _NARROW else None
+
+
+def _double_limit(node: Node) -> str | None:
+    return _COMPUTED_SINGLE if _dtype(node) == torch.float64 else None
+
+
+def _layer_norm_limit(node: Node) -> str | None:
+    return _narrow_limit(node) or _double_limit(node)
+
+
+def _log_softmax_limit(node: Node) -> str | None:
+    return "the runtime's log_softmax does not take float64" if _dtype(node) == torch.float64 else None
+
+
+def _sum_limit(node: Node) -> str | None:
+    x = _operand(node)
+    if x is None:
+        return None
+    if x.dim() == 0:
+        return "the runtime's sum of a tensor of no dimensions stops the process"
+    dims: Any = node.args[1] if len(node.args) > 1 else None
+    along = len(dims) if dims else x.dim()
+    single = along == 1 and x.dtype == _dtype(node) and x.dtype in (torch.float64, torch.int64)
+    return f"the runtime's sum along one dimension computes {x.dtype} in float32" if single else None
+
+
+def _cumsum_limit(node: Node) -> str | None:
+    no_dims = node.meta["val"].dim() == 0
+    return "the runtime's cumsum takes no tensor without dimensions" if no_dims else _narrow_limit(node)
+
+
+def _product_limit(node: Node) -> str | None:
+    # With nothing to sum up, the kernel returns without having written its output.
+    left = _operand(node)
+    empty = left is not None and left.shape[-1] == 0 and node.meta["val"].numel() > 0
+    return "the runtime's matrix product cannot sum over no elements" if empty else None
+
+
+def _linear_limit(node: Node) -> str | None:
+    x = _operand(node)
+    vector = x is not None and x.dim() < 2
+    return "the runtime's linear takes no single vector" if vector else _product_limit(node)
+
+
+def _division_limit(node: Node) -> str | None:
+    mode, dtype = node.kwargs.get("rounding_mode"), _dtype(node)
+    if mode == "floor" and dtype.is_floating_point:
+        rounded = bool(node.users) and all(user.target is torch.ops.aten.round.default for user in node.users)
+        return None if rounded else "the runtime's floor division of floats leaves a rounding error"
+    return (_COMPUTED_DOUBLE if mode == "trunc" and dtype == torch.int64 else None) or _mixed_limit(node)
+
+
+def _fmod_limit(node: Node) -> str | None:
+    number: Any = node.args[1]
+    if _dtype(node) == torch.uint8 and not isinstance(number, Node) and number < 0:
+        return "the runtime's fmod does not take a negative number as an unsigned one"
+    return (_COMPUTED_DOUBLE if _dtype(node) == torch.int64 else None) or _mixed_limit(node)
+
+
+def _remainder_limit(node: Node) -> str | None:
+    return _double_limit(node) or _mixed_limit(node)
+
+
+def _power_limit(node: Node) -> str | None:
+    dtype, exponent = _dtype(node), node.args[1]
+    base = node.args[0]
+    if not dtype.is_floating_point and base in (2, 4, 8, 16):
+        return "the runtime computes powers of two in float64, and they do not leave the type as bits do"
+    if isinstance(exponent, Node) or not isinstance(base, Node):
+        return (_COMPUTED_DOUBLE if dtype == torch.int64 else None) or _mixed_limit(node)
+    if dtype.is_floating_point:
+        rooted = exponent == 0.5 and dtype != torch.float16  # PyTorch computes powers of float16, too
+        return "the runtime's power 0.5 of -inf and -0.0 is not the square root" if rooted else None
+    return "the runtime computes powers of integers in float64, and they do not wrap around"
+
+
+def _sign_limit(node: Node) -> str | None:
+    return "the runtime's sign of NaN is NaN, not 0" if _dtype(node).is_floating_point else None
+
+
+def _bool_sum_limit(node: Node) -> str | None:
+    return "the runtime's add takes no bools and number" if _dtype(node) == torch.bool else None
+
+
+def _mixed_limit(node: Node) -> str | None:
+    # Eager lets a tensor of no dimensions count less, and converts it first; the kernels do not.
+    dtypes = {item.dtype for item in (_operand(node, 0), _operand(node, 1)) if item is not None}
+    return f"the runtime promotes {' and '.join(sorted(map(str, dtypes)))} its own way" if len(dtypes) > 1 else None
+
+
+def _where_limit(node: Node) -> str | None:
+    dtypes = {item.dtype for item in (_operand(node, 1), _operand(node, 2)) if item is not None}
+    return "the runtime's where wants values of one dtype" if len(dtypes) > 1 else None
+
+
+_PROMOTING = ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
+
+#: Operator -> check of the cases that its kernel in ExecuTorch 1.5 refuses when it is run, or computes wrongly.
+_LIMITS: dict[str, Callable[[Node], str | None]] = {
+    **{f"aten.{name}.Tensor": _mixed_limit for name in _PROMOTING},
+    **{f"aten.{name}.default": _mixed_limit for name in ("maximum", "minimum", "atan2", "floor_divide")},
+    "aten.add.Scalar": _bool_sum_limit,
+    "aten.addmm.default": _narrow_limit,
+    "aten.avg_pool2d.default": _narrow_limit,
+    "aten._adaptive_avg_pool2d.default": _double_limit,
+    "aten.bmm.default": _product_limit,
+    "aten.convolution.default": _convolution_limit,
+    "aten.cumsum.default": _cumsum_limit,
+    "aten.div.Scalar_mode": _division_limit,
+    "aten.div.Tensor_mode": _division_limit,
+    "aten.fmod.Scalar": _fmod_limit,
+    "aten.fmod.Tensor": _fmod_limit,
+    "aten.linear.default": _linear_limit,
+    "aten._log_softmax.default": _log_softmax_limit,
+    "aten.mm.default": _product_limit,
+    "aten.native_group_norm.default": _double_limit,
+    "aten.native_layer_norm.default": _layer_norm_limit,
+    "aten.pow.Scalar": _power_limit,
+    "aten.pow.Tensor_Scalar": _power_limit,
+    "aten.pow.Tensor_Tensor": _power_limit,
+    "aten.remainder.Scalar": _remainder_limit,
+    "aten.remainder.Tensor": _remainder_limit,
+    "aten.sign.default": _sign_limit,
+    "aten.sum.dim_IntList": _sum_limit,
+    "aten.upsample_bilinear2d.vec": _double_limit,
+    "aten._upsample_bilinear2d_aa.default": _double_limit,
+    "aten.var.correction": _narrow_limit,
+    "aten.var_mean.correction": _narrow_limit,
+    "aten.where.self": _where_limit,
+}

@@ -1,0 +1,59 @@
+"""A lowered program: the image of its file, and what can be told about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .emit import Emitted
+from .lowering import LoweredMethod
+from .pte import ptd_to_bytes, to_bytes, write
+from .views.debug_map import debug_map
+from .views.report import Report, make_report
+
+
+class LoweredProgram:
+    """A program lowered for its backends, ready to be written as a .pte file.
+
+    `methods` maps method names to lowered methods; `stages` gives the CPU seconds of each stage; `backends` are those
+    that were chosen.
+    """
+
+    def __init__(
+        self,
+        methods: Mapping[str, LoweredMethod],
+        emitted: Emitted,
+        stages: Mapping[str, float],
+        backends: Sequence[str] = (),
+    ) -> None:
+        self.methods = dict(methods)
+        self.stages = dict(stages)
+        self.backends = tuple(backends)
+        self._emitted = emitted
+        self._image = emitted.image
+
+    @property
+    def buffer(self) -> bytes:
+        """The .pte file as bytes. For large models `save` is better: it never holds the file in memory."""
+        return to_bytes(self._image)
+
+    @property
+    def data_files(self) -> dict[str, bytes]:
+        """The data files (.ptd) as bytes, by name; "" is the one that `save` names as the .pte."""
+        return {name: ptd_to_bytes(data) for name, data in self._image.data_files.items()}
+
+    def save(self, path: str | Path) -> tuple[Path, ...]:
+        """Write the .pte file and its data files beside it: "model.pte", "model.ptd", NAME.ptd for others.
+
+        All of them appear whole, or none. Returns their paths, that of the .pte last.
+        """
+        return write(self._image, Path(path))
+
+    def debug_map(self) -> dict[str, Any]:
+        """From instructions and delegates' operators back to the exported nodes, modules and source lines."""
+        return debug_map(self.methods, self._image, self._emitted.handles)
+
+    def report(self) -> Report:
+        """What was delegated, what was not, and what the file will need."""
+        return make_report(self.methods, self._image, self.stages, self._emitted.arenas, self.backends)

@@ -1,0 +1,76 @@
+"""What lowering makes: delegates, and methods whose steps are fallback operators and delegates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.fx import Node
+
+from delegatekit_api import BackendOptions, CompileSpec, Estimate, NamedData
+
+from ..edge import EdgeMethod
+from ..partition import Partition, PartitionPlan
+from ..plugins import LoadedBackend
+
+
+@dataclass(frozen=True)
+class ChosenBackend:
+    """A backend of this lowering with its options."""
+
+    backend: LoadedBackend
+    options: BackendOptions
+
+
+@dataclass(frozen=True)
+class Delegate:
+    """One compiled partition."""
+
+    partition: Partition
+    chosen: ChosenBackend
+    blob: tuple[bytes | bytearray | memoryview, ...]
+    compile_specs: tuple[CompileSpec, ...]
+    named_data: tuple[NamedData, ...]
+    debug_handle_map: Mapping[int | str, tuple[int, ...]]
+    #: What the backend expects it to cost.
+    estimate: Estimate | None = None
+    #: The call of a lowered module, if the delegate was compiled before.
+    call: Node | None = None
+    #: The delegate of that module's own program, whose debug handles are that program's.
+    original: Delegate | None = None
+
+    @property
+    def results(self) -> tuple[tuple[Any, Any], ...]:
+        """What it computes: the node, or the call and the result's number, and the fake value."""
+        if self.call is not None:
+            return tuple(((self.call, number), value) for number, value in enumerate(self.call.meta["val"]))
+        return tuple((node, node.meta["val"]) for node in self.partition.outputs)
+
+    @property
+    def blob_size(self) -> int:
+        """Bytes of the blob."""
+        return sum(len(part) for part in self.blob)
+
+
+@dataclass(frozen=True)
+class LoweredMethod:
+    """A method as a sequence of steps: nodes that the runtime's own operators compute, and delegates."""
+
+    edge: EdgeMethod
+    plan: PartitionPlan
+    steps: tuple[Node | Delegate, ...]
+    #: Call of a control flow operator -> its graphs, lowered.
+    regions: Mapping[Node, tuple[LoweredMethod, ...]] = field(default_factory=dict)
+
+    @property
+    def delegates(self) -> tuple[Delegate, ...]:
+        """The delegates in the order of their calls, those inside control flow included."""
+        return tuple(self._delegates())
+
+    def _delegates(self) -> Iterator[Delegate]:
+        for step in self.steps:
+            if isinstance(step, Delegate):
+                yield step
+            for region in self.regions.get(step, ()) if isinstance(step, Node) else ():
+                yield from region.delegates

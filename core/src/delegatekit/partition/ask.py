@@ -1,0 +1,103 @@
+"""Asks the backends: which operators they want whole, and whether they take a node."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from torch.fx import Node
+
+from delegatekit_api import (
+    BackendDescription,
+    Call,
+    Partitioner,
+    PluginError,
+    Verdict,
+    describe_node,
+    dynamic_operand,
+)
+
+from ..edge import EdgeMethod
+from ..edge.precompiled import is_precompiled
+from ..edge.sizes import SizeNodes, is_size, is_size_node
+from ..plugins import blaming
+
+
+def keep_operators(partitioners: Mapping[str, Partitioner]) -> frozenset[str]:
+    """Names of the operators that the backends want whole. Raises PluginError when a partitioner raises."""
+    names: set[str] = set()
+    for backend, partitioner in partitioners.items():
+        with blaming_partitioner(backend, "naming the operators to keep"):
+            names.update(partitioner.keep_operators())
+    return frozenset(names)
+
+
+def blaming_partitioner(backend: str, doing: str, node: Node | None = None) -> AbstractContextManager[None]:
+    """Turn what a partitioner raises, even errors of ours, into an error that names the backend and the node."""
+    return blaming(
+        lambda fault: PluginError(
+            f"backend {backend} failed while {doing}: {fault}",
+            where=describe_node(node) if node is not None else None,
+            hint=f"report this to the publisher of {backend}",
+        ),
+        passing=(),
+    )
+
+
+def ask_backends(
+    node: Node,
+    method: EdgeMethod,
+    partitioners: Mapping[str, Partitioner],
+    descriptions: Mapping[str, BackendDescription],
+    *,
+    ask_all: bool = True,
+) -> dict[str, Verdict]:
+    """The backends' answers about a node, up to the first that takes it or with `ask_all` of each.
+
+    Empty for nodes that are for no backend. Raises PluginError as `partition` does.
+    """
+    answers: dict[str, Verdict] = {}
+    # A getitem belongs to the operator whose result it picks; sizes and control flow are the runtime's; a lowered
+    # module has its backend already.
+    if node.target is operator.getitem or is_size_node(node) or node in method.regions or is_precompiled(node):
+        return answers
+    changing = dynamic_operand(node)
+    for backend, partitioner in partitioners.items():
+        able = backend in descriptions and descriptions[backend].supports_dynamic_shapes
+        refusal = None if changing is None else _dynamic_refusal(node, method, changing, able)
+        with blaming_partitioner(backend, "checking a node", node):
+            answer = partitioner.check(Call(node, method.view)) if refusal is None else Verdict.no(refusal)
+        if not isinstance(answer, Verdict) or not (answer.supported or answer.reason):
+            raise PluginError(
+                f"backend {backend} answered {answer!r}, not a Verdict with a reason", where=describe_node(node)
+            )
+        answers[backend] = answer
+        if answer.supported and not ask_all:
+            break
+    return answers
+
+
+def _dynamic_refusal(node: Node, method: EdgeMethod, changing: str, supported: bool) -> str | None:
+    """Why a node with sizes that change cannot go to a backend; None if it can."""
+    if not supported:
+        return f"{changing} has sizes that change from call to call: the backend takes static shapes only"
+    known = SizeNodes(lambda target, args, value: node)
+    tensors = [item for item in node.all_input_nodes if not is_size(item.meta["val"])]
+    for item in tensors:
+        if item not in method.constants:
+            known.offer(item)
+    wanted = [item.meta["val"] for item in node.all_input_nodes if is_size(item.meta["val"])]
+    # A delegate gets tensors only: it learns sizes from theirs. Nobody need compute those of results, but they must
+    # follow from the inputs'.
+    lost = [size for size in wanted if not known.can(size)]
+    given = {symbol for item in tensors for size in item.meta["val"].shape for symbol in _symbols(size)}
+    value = node.meta["val"]
+    for result in value if isinstance(value, tuple | list) else (value,):
+        lost.extend(size for size in getattr(result, "shape", (result,)) if not _symbols(size) <= given)
+    return f"the size {lost[0]} is not a size of its inputs" if lost else None
+
+
+def _symbols(size: Any) -> set[Any]:
+    return size.node.expr.free_symbols if is_size(size) else set()

@@ -1,0 +1,190 @@
+"""A backend that was found: what is known about it, and its hooks as methods that check the plugin's answers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from delegatekit_api import (
+    Availability,
+    BackendDescription,
+    BackendDocumentation,
+    BackendOptions,
+    PluginError,
+    QuantizationScheme,
+    TargetInfo,
+)
+
+from .blame import blaming
+
+if TYPE_CHECKING:
+    from delegatekit_api import (
+        DelegateRuntime,
+        Partitioner,
+        PartitionProgram,
+        PreprocessResult,
+    )
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """What is known about an installed backend.
+
+    `status` is "ready", "not imported" (only its metadata was read), "broken", "incompatible", "duplicate" or
+    "not allowed"; `reason` says why, where it is not ready.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    status: str
+    reason: str = ""
+    api_version: str | None = None
+    delegate_id: str | None = None
+    summary: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether programs can be lowered to it."""
+        return self.status == "ready"
+
+
+class LoadedBackend:
+    """An imported plugin: each method calls one hook of it and checks that the answer is of the right type."""
+
+    def __init__(self, info: BackendInfo, description: BackendDescription, manager: pluggy.PluginManager) -> None:
+        self.info = info
+        self.description = description
+        self._manager = manager
+
+    @property
+    def name(self) -> str:
+        """The backend's name."""
+        return self.info.name
+
+    @property
+    def distribution(self) -> str:
+        """The distribution that ships the plugin."""
+        return self.info.distribution
+
+    @property
+    def version(self) -> str:
+        """The distribution's version."""
+        return self.info.version
+
+    def has(self, hook: str) -> bool:
+        """Whether the plugin implements a hook."""
+        return bool(getattr(self._manager.hook, hook).get_hookimpls())
+
+    def takes(self, hook: str, argument: str) -> bool:
+        """Whether the plugin's implementation of a hook has an argument of this name."""
+        found = getattr(self._manager.hook, hook).get_hookimpls()
+        return any(argument in implementation.argnames for implementation in found)
+
+    def describe(self) -> BackendDescription:
+        """Ask the plugin again who it is; `description` is what it said when it was loaded."""
+        return self._call("describe_backend")  # type: ignore[no-any-return]
+
+    def make_options(self, values: Mapping[str, Any]) -> BackendOptions:
+        """The backend's options from Python values or strings. Raises OptionError."""
+        return self.description.options.from_mapping(values, backend=self.name)
+
+    def create_partitioner(self, options: BackendOptions) -> Partitioner:
+        """A partitioner for one lowering."""
+        return self._create("create_partitioner", ("keep_operators", "check", "propose"), options=options)  # type: ignore[no-any-return]
+
+    def preprocess(self, partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
+        """Compile one partition. Raises what the plugin raises: the caller knows which nodes it was about."""
+        return self._ask("preprocess", partition=partition, options=options)  # type: ignore[no-any-return]
+
+    def preprocess_methods(
+        self, methods: Mapping[str, Sequence[PartitionProgram]], options: BackendOptions
+    ) -> Mapping[str, Sequence[PreprocessResult]]:
+        """Compile the partitions of all methods in one call. Raises what the plugin raises."""
+        return self._ask("preprocess_methods", methods=methods, options=options)  # type: ignore[no-any-return]
+
+    def quantization_schemes(self, options: BackendOptions | None = None) -> Sequence[QuantizationScheme]:
+        """The schemes that the backend's compiler understands, with these options (None: the default ones).
+
+        None if the plugin does not quantize.
+        """
+        if not self.has("quantization_schemes"):
+            return ()
+        chosen = self.make_options({}) if options is None else options
+        schemes = self._call("quantization_schemes", options=chosen)
+        if not isinstance(schemes, Sequence) or not all(isinstance(scheme, QuantizationScheme) for scheme in schemes):
+            raise PluginError("quantization_schemes did not return a list of QuantizationScheme", where=self._where)
+        return tuple(schemes)
+
+    def targets(self) -> tuple[TargetInfo, ...]:
+        """The devices that the backend compiles for; none if the plugin does not tell."""
+        if not self.has("targets"):
+            return ()
+        found = self._call("targets")
+        if not isinstance(found, Sequence) or not all(isinstance(target, TargetInfo) for target in found):
+            raise PluginError("targets did not return a list of TargetInfo", where=self._where)
+        return tuple(found)
+
+    def documentation(self) -> BackendDocumentation:
+        """What the plugin says for its page of the documentation; nothing if it has no such hook."""
+        if not self.has("documentation"):
+            return BackendDocumentation()
+        found = self._call("documentation")
+        if not isinstance(found, BackendDocumentation):
+            raise PluginError("documentation did not return a BackendDocumentation", where=self._where)
+        return found
+
+    def create_quantizer(self, scheme: str, options: BackendOptions) -> Any:
+        """A torchao Quantizer of the plugin's own, for a scheme without rules."""
+        return self._create("create_quantizer", ("annotate", "validate"), scheme=scheme, options=options)
+
+    def create_runtime(self) -> DelegateRuntime:
+        """The runtime that executes this backend's blobs in this process."""
+        return self._create("create_runtime", ("is_available", "init", "execute", "destroy"))  # type: ignore[no-any-return]
+
+    def runtime_availability(self) -> Availability:
+        """Whether blobs can be executed here. Never raises."""
+        if not self.has("create_runtime"):
+            return Availability(False, "the plugin has no runtime: files run on the device only")
+        try:
+            with redirect_stdout(sys.stderr):
+                answer: Any = self.create_runtime().is_available()
+        except (Exception, SystemExit) as error:
+            return Availability(False, f"{type(error).__name__}: {error}")
+        if not isinstance(answer, Availability):
+            return Availability(False, f"is_available returned {answer!r}, not an Availability")
+        return answer
+
+    def _create(self, hook: str, methods: Sequence[str], **arguments: Any) -> Any:
+        """What a hook made, which must have these methods."""
+        result = self._call(hook, **arguments)
+        for method in methods:
+            if not callable(getattr(result, method, None)):
+                raise PluginError(f"{hook} returned an object without {method}()", where=self._where)
+        return result
+
+    def _call(self, hook: str, **arguments: Any) -> Any:
+        """The answer of a hook; what it raises becomes a PluginError."""
+        with blaming(lambda fault: PluginError(f"{hook} failed: {fault}", where=self._where)):
+            return self._ask(hook, **arguments)
+
+    def _ask(self, hook: str, **arguments: Any) -> Any:
+        if not self.has(hook):
+            raise PluginError(f"does not implement {hook}", where=self._where)
+        try:
+            with redirect_stdout(sys.stderr):
+                result = getattr(self._manager.hook, hook)(**arguments)
+        except SystemExit as error:  # a vendor's tool, called as a library, that exits must not end our process
+            raise RuntimeError(f"the plugin called exit({error.code!r})") from error
+        if result is None:
+            raise PluginError(f"{hook} returned None", where=self._where)
+        return result
+
+    @property
+    def _where(self) -> str:
+        return f"backend {self.name} ({self.distribution} {self.version})"

@@ -1,0 +1,116 @@
+"""Whether backends run here: at once from what is installed, or by asking each in a process of its own.
+
+From metadata follows only what the distribution declares: a backend whose blobs run in Python has an extra named
+`runtime`, which lists what it needs for that beside its dependencies (and may be empty).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import importlib_metadata
+
+from delegatekit_api import Availability
+
+from .backend import BackendInfo
+from .discovery import distribution_of
+
+#: The extra of a plugin's distribution with what its runtime needs.
+RUNTIME_EXTRA: Final = "runtime"
+#: Seconds that a backend has to be imported and to answer.
+TIME_LIMIT: Final = 60.0
+
+
+@dataclass(frozen=True)
+class CheckedBackend:
+    """What a backend answered, or why it did not."""
+
+    info: BackendInfo
+    #: None if the backend is not usable at all.
+    runtime: Availability | None
+
+
+def expected_runtime(name: str) -> Availability:
+    """Whether what a backend's runtime needs is installed, by metadata alone: nothing is imported. Never raises.
+
+    The reason names the first requirement that is not met.
+    """
+    from packaging.requirements import Requirement
+
+    try:
+        distribution = distribution_of(name)
+        if RUNTIME_EXTRA not in (distribution.metadata.get_all("Provides-Extra") or ()):
+            return Availability(False, f"declares no extra {RUNTIME_EXTRA!r}: files run on the device only")
+        for text in distribution.requires or ():
+            reason = _unmet(Requirement(text))
+            if reason is not None:
+                return Availability(False, f"{reason}: pip install '{distribution.name}[{RUNTIME_EXTRA}]'")
+    except Exception as error:  # whatever damaged metadata makes importlib_metadata and packaging raise
+        return Availability(False, f"its metadata cannot be read: {type(error).__name__}: {error}")
+    return Availability(True)
+
+
+def _unmet(requirement: Any) -> str | None:
+    """Why the environment does not meet a requirement; None if it does."""
+    if requirement.marker is not None and not requirement.marker.evaluate({"extra": RUNTIME_EXTRA}):
+        return None
+    try:
+        found = importlib_metadata.version(requirement.name)
+    except importlib_metadata.PackageNotFoundError:
+        return f"{requirement.name} is not installed"
+    if not requirement.specifier.contains(found, prereleases=True):
+        return f"{requirement.name} is {found}, not {requirement.specifier}"
+    return None
+
+
+def check_backends(found: Iterable[BackendInfo], *, seconds: float = TIME_LIMIT) -> dict[str, CheckedBackend]:
+    """Import each backend, and ask its runtime, in a process of its own; one that hangs or crashes is told as broken.
+
+    Backends that metadata alone rules out are not imported. `seconds` is the time that each process has.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        checked = threads.map(lambda info: _checked(info, seconds), found)
+    return {item.info.name: item for item in checked}
+
+
+def _checked(info: BackendInfo, seconds: float) -> CheckedBackend:
+    if info.status != "not imported":
+        return CheckedBackend(info, None)
+    lines, failure = _ask(info.name, seconds)
+    answers = [json.loads(line) for line in lines]
+    if not answers:
+        return CheckedBackend(replace(info, status="broken", reason=f"importing it {failure}"), None)
+    info = BackendInfo(**answers[0])
+    if not info.usable:
+        return CheckedBackend(info, None)
+    if len(answers) < 2:
+        return CheckedBackend(info, Availability(False, f"asking its runtime {failure}"))
+    return CheckedBackend(info, Availability(**answers[1]))
+
+
+def _ask(name: str, seconds: float) -> tuple[list[str], str]:
+    """The lines that the process printed about a backend (see probe.py), and how it ended before it printed all."""
+    command = [sys.executable, "-m", f"{__package__}.probe", name]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    # A session of its own: what a runtime started is stopped with it.
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    try:
+        printed, said = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        printed, _ = process.communicate()
+        return printed.splitlines(), f"took longer than {seconds:g} s and was stopped"
+    code = process.returncode
+    how = f"crashed ({signal.Signals(-code).name})" if code < 0 else f"ended the process with exit code {code}"
+    last = said.strip().splitlines()[-1:]
+    return printed.splitlines(), ": ".join([how, *last])

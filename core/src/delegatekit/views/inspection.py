@@ -1,0 +1,252 @@
+"""Describes a .pte without running it: methods, delegates and their owners, operators, memory, segments; and a .ptd."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from delegatekit_api import Estimate
+
+from ..estimates import layer_lines, summary
+from ..pte import PteFile, Source, read, read_ptd, schema
+from ..pte.dtypes import TORCH_DTYPES
+from ..pte.estimates import read_estimates
+from ..pte.manifest import Manifest, Owner, read_manifest
+from ..pte.ptd_schema import TensorLayout
+from ..pte.schema import is_external
+from ..pte.validate import validate
+from ..text import human_size
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """An input or output: "float32[1, 3, 224, 224]", or the kind and value of what is no tensor."""
+
+    text: str
+    #: Bytes; 0 for what is no tensor.
+    size: int
+
+
+@dataclass(frozen=True)
+class DelegateInfo:
+    """A delegate and the plugin that made it ("unknown" in files of other writers)."""
+
+    id: str
+    blob_size: int
+    compile_specs: tuple[str, ...]
+    distribution: str
+    version: str
+    api_version: str
+    #: What its backend expects it to cost on its device.
+    estimate: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """One method. `memory` lists the planned buffers in bytes, `constants` the bytes of constants that it uses."""
+
+    name: str
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+    delegates: tuple[DelegateInfo, ...]
+    #: Kernel name -> number of calls.
+    operators: Mapping[str, int]
+    instructions: int
+    memory: tuple[int, ...]
+    constants: int
+
+
+@dataclass(frozen=True)
+class SegmentInfo:
+    """A data segment: what it holds and how many bytes."""
+
+    index: int
+    kind: str
+    size: int
+
+
+@dataclass(frozen=True)
+class KeyInfo:
+    """What belongs to a key of a data file: "float32[8, 4]", or "data of a backend"."""
+
+    key: str
+    text: str
+    #: Bytes; None for a backend's data that is not in the inspected file.
+    size: int | None
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.text}" + (f", {human_size(self.size)}" if self.size is not None else "")
+
+
+@dataclass(frozen=True)
+class DataInspection:
+    """What is in a data file (.ptd)."""
+
+    size: int
+    keys: tuple[KeyInfo, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{human_size(self.size)}, {len(self.keys)} keys", *map(str, self.keys)])
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in a file. `producer` is the tool that wrote it, as far as it says so."""
+
+    size: int
+    program_size: int
+    producer: str
+    methods: tuple[MethodInfo, ...]
+    segments: tuple[SegmentInfo, ...]
+    named_data: Mapping[str, int]
+    #: What the program needs from data files.
+    external: tuple[KeyInfo, ...] = ()
+    #: Names of the data files that were written with it, without ".ptd"; "" is the one that is named as the .pte.
+    data_files: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, layers: bool = False) -> str:
+        """The inspection as text; with `layers`, all layers of estimates instead of those that take longest."""
+        lines = [f"{human_size(self.size)} (program {human_size(self.program_size)}), written by {self.producer}"]
+        for method in self.methods:
+            lines.append(f"method {method.name}: {method.instructions} instructions")
+            lines.append("  inputs: " + (", ".join(value.text for value in method.inputs) or "none"))
+            lines.append("  outputs: " + (", ".join(value.text for value in method.outputs) or "none"))
+            lines.append(f"  memory: {human_size(sum(method.memory))}, constants: {human_size(method.constants)}")
+            for delegate in method.delegates:
+                owner = f"{delegate.distribution} {delegate.version} (API {delegate.api_version})"
+                lines.append(f"  delegate {delegate.id}: blob {human_size(delegate.blob_size)}, made by {owner}")
+                if delegate.estimate is not None:
+                    lines.append(f"    estimated {summary(delegate.estimate)}")
+                    lines.extend(f"    {line}" for line in layer_lines(delegate.estimate, every=layers))
+            calls = ", ".join(f"{name} x{count}" for name, count in method.operators.items())
+            lines.append(f"  runtime operators: {calls or 'none'}")
+        lines.extend(f"segment {item.index}: {item.kind}, {human_size(item.size)}" for item in self.segments)
+        if self.data_files:
+            names = (f"{name}.ptd" if name else "the .ptd of this file's name" for name in self.data_files)
+            lines.append("written with the data files: " + ", ".join(names))
+        lines.extend(f"outside: {item}" for item in self.external)
+        return "\n".join(lines)
+
+
+def inspect_data(source: Source) -> DataInspection:
+    """Describe a .ptd. Raises FormatError if it is damaged."""
+    file = read_ptd(source)
+    return DataInspection(
+        file.size, tuple(KeyInfo(key, _layout(stored.layout), len(stored.data)) for key, stored in file.items())
+    )
+
+
+def inspect(source: Source) -> Inspection:
+    """Describe a .pte. Raises FormatError if it is damaged; needs neither plugins, their runtimes, nor data files."""
+    file = read(source)
+    validate(file)
+    manifest, estimates = read_manifest(file), read_estimates(file)
+    methods = tuple(_method(file, plan, manifest, estimates) for plan in file.program.execution_plan or ())
+    return Inspection(
+        size=file.size,
+        program_size=file.header.program_size if file.header is not None else file.size,
+        producer=manifest.producer,
+        methods=methods,
+        segments=_segments(file),
+        named_data={key: len(data) for key, data in file.named_data.items()},
+        external=_external(file, manifest),
+        data_files=tuple(manifest.data_files),
+    )
+
+
+def _external(file: PteFile, manifest: Manifest) -> tuple[KeyInfo, ...]:
+    found: dict[str, KeyInfo] = {}
+    for plan in file.program.execution_plan or ():
+        for value in plan.values or ():
+            tensor = value.val
+            if isinstance(tensor, schema.Tensor) and tensor.extra_tensor_info is not None and is_external(tensor):
+                key = str(tensor.extra_tensor_info.fully_qualified_name)
+                found[key] = KeyInfo(key, _layout(tensor), tensor.nbytes)
+    for keys in manifest.data_files.values():
+        found.update({key: KeyInfo(key, _layout(None), None) for key in keys})
+    return tuple(found.values())
+
+
+def _layout(tensor: schema.Tensor | TensorLayout | None) -> str:
+    return "data of a backend" if tensor is None else f"{_type_name(tensor)}{list(tensor.sizes or ())}"
+
+
+def _method(
+    file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estimates: Mapping[tuple[str, int], Estimate]
+) -> MethodInfo:
+    values = [value.val for value in plan.values or ()]
+    calls = [step.instr_args for chain in plan.chains or () for step in chain.instructions or ()]
+    operators = plan.operators or []
+    counts = Counter(operators[call.op_index].full_name for call in calls if isinstance(call, schema.KernelCall))
+    constants = {
+        value.data_buffer_idx: value.nbytes
+        for value in values
+        if isinstance(value, schema.Tensor)
+        and value.data_buffer_idx
+        and value.allocation_info is None
+        and not is_external(value)
+    }
+    return MethodInfo(
+        name=str(plan.name),
+        inputs=tuple(_value(values[index]) for index in plan.inputs or ()),
+        outputs=tuple(_value(values[index]) for index in plan.outputs or ()),
+        delegates=tuple(
+            _delegate(file, delegate, manifest.owner(str(plan.name), index), estimates.get((str(plan.name), index)))
+            for index, delegate in enumerate(plan.delegates or ())
+        ),
+        operators=dict(counts.most_common()),
+        instructions=len(calls),
+        memory=tuple(plan.non_const_buffer_sizes or ())[1:],
+        constants=sum(constants.values()),
+    )
+
+
+def _value(value: Any) -> ValueInfo:
+    if isinstance(value, schema.Tensor):
+        return ValueInfo(_layout(value), value.nbytes)
+    content = next(iter(vars(value).values()), None)
+    return ValueInfo(f"{type(value).__name__}({content!r})", 0)
+
+
+def _type_name(tensor: schema.Tensor | TensorLayout) -> str:
+    """PyTorch's name of the element type; the format's own where PyTorch has none."""
+    dtype = TORCH_DTYPES.get(schema.ScalarType(tensor.scalar_type))
+    if dtype is None:
+        return schema.ScalarType(tensor.scalar_type).name.lower()
+    return str(dtype).removeprefix("torch.")
+
+
+def _delegate(file: PteFile, delegate: schema.BackendDelegate, owner: Owner, estimate: Estimate | None) -> DelegateInfo:
+    return DelegateInfo(
+        id=str(delegate.id),
+        blob_size=len(file.delegate_blob(delegate)),
+        compile_specs=tuple(str(spec.key) for spec in delegate.compile_specs or ()),
+        distribution=owner.distribution,
+        version=owner.version,
+        api_version=owner.api_version,
+        estimate=estimate,
+    )
+
+
+def _segments(file: PteFile) -> tuple[SegmentInfo, ...]:
+    kinds: dict[int, list[str]] = {}
+    program = file.program
+    if program.constant_segment is not None:
+        kinds.setdefault(program.constant_segment.segment_index, []).append("constants")
+    for table in program.mutable_data_segments or ():
+        kinds.setdefault(table.segment_index, []).append("initial state")
+    for plan in program.execution_plan or ():
+        for delegate in plan.delegates or ():
+            if delegate.processed is not None and delegate.processed.location == schema.DataLocation.SEGMENT:
+                kinds.setdefault(delegate.processed.index, []).append(f"blob of {delegate.id}")
+    for named in program.named_data or ():
+        kinds.setdefault(named.segment_index, []).append(f"named data {str(named.key)[:24]}")
+    return tuple(
+        SegmentInfo(index, " and ".join(dict.fromkeys(kinds.get(index, ["unused"]))), len(segment))
+        for index, segment in enumerate(file.segments)
+    )

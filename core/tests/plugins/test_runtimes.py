@@ -1,0 +1,131 @@
+"""Whether backends run here is known from metadata at once, and from those that hang or crash when they are asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delegatekit.plugins import discovery
+from delegatekit.plugins.runtimes import CheckedBackend, check_backends, expected_runtime
+
+DESCRIBED = """
+from delegatekit_api import *
+
+@hookimpl
+def describe_backend():
+    return BackendDescription("odd", "OddBackend", "delegatekit-odd", "1.2", "x")
+
+class Runtime:
+    def is_available(self): {answer}
+    def init(self, payload): pass
+    def execute(self, handle, inputs, outputs): pass
+    def destroy(self, handle): pass
+
+@hookimpl
+def create_runtime(): return Runtime()
+"""
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ("Provides-Extra: runtime\n", ""),
+        ("Provides-Extra: runtime\nRequires-Dist: pytest>=1; extra == 'runtime'\n", ""),
+        ("Provides-Extra: runtime\nRequires-Dist: nobody-has-it; extra == 'docs'\n", ""),
+        ("Provides-Extra: runtime\nRequires-Dist: nobody-has-it; python_version < '3'\n", ""),
+        ("", "no extra 'runtime'"),
+        ("Provides-Extra: docs\n", "no extra 'runtime'"),
+        (
+            "Provides-Extra: runtime\nRequires-Dist: nobody-has-it; extra == 'runtime'\n",
+            "nobody-has-it is not installed: pip install 'delegatekit-odd[runtime]'",
+        ),
+        ("Provides-Extra: runtime\nRequires-Dist: nobody-has-it\n", "nobody-has-it is not installed"),
+        ("Provides-Extra: runtime\nRequires-Dist: pytest<1; extra == 'runtime'\n", "not <1"),
+        ("Provides-Extra: runtime\nRequires-Dist: pytest ~ 1\n", "cannot be read: InvalidRequirement"),
+    ],
+)
+def test_what_a_runtime_needs_is_told_by_metadata(metadata: str, reason: str, install_plugin: Any) -> None:
+    install_plugin("odd", "raise RuntimeError('imported')", metadata=metadata)
+    answer = expected_runtime("odd")
+    assert answer.available is (reason == "")
+    assert reason in answer.reason
+
+
+def checked(seconds: float = 60) -> CheckedBackend:
+    (result,) = check_backends([discovery.backends(check=False)["odd"]], seconds=seconds).values()
+    return result
+
+
+def test_a_backend_says_itself_whether_it_runs_here(install_plugin: Any) -> None:
+    install_plugin("odd", DESCRIBED.format(answer="print('printed'); return Availability(False, 'no device')"))
+    result = checked()
+    assert (result.info.status, result.info.delegate_id) == ("ready", "OddBackend")
+    assert result.runtime is not None
+    assert (result.runtime.available, result.runtime.reason) == (False, "no device")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import os; os.abort()", "importing it crashed (SIGABRT)"),
+        ("import os; os._exit(3)", "importing it ended the process with exit code 3"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_backend_that_ends_the_process_is_broken(source: str, reason: str, install_plugin: Any) -> None:
+    install_plugin("odd", source)
+    result = checked()
+    assert (result.info.status, result.runtime) == ("broken", None)
+    assert reason in result.info.reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds", "reason"),
+    [
+        ("import os; os.kill(os.getpid(), 11)", 60, "asking its runtime crashed (SIGSEGV)"),
+        ("import sys; print('licence server?', file=sys.stderr, flush=True); import os; os._exit(7)", 60, "licence"),
+        ("import os; os.fork(); import time; time.sleep(600)", 10, "took longer than 10 s and was stopped"),
+    ],
+)
+def test_a_runtime_that_crashes_or_hangs_is_told(answer: str, seconds: float, reason: str, install_plugin: Any) -> None:
+    install_plugin("odd", DESCRIBED.format(answer=answer))
+    result = checked(seconds)
+    assert result.info.status == "ready"
+    assert result.runtime is not None and not result.runtime.available
+    assert reason in result.runtime.reason
+
+
+def test_a_backend_that_hangs_when_it_is_imported_is_broken(install_plugin: Any) -> None:
+    install_plugin("odd", "import time; time.sleep(600)")
+    assert checked(1).info.reason == "importing it took longer than 1 s and was stopped"
+
+
+def test_fifty_backends_are_listed_in_little_time_and_none_is_imported(
+    tmp_path: Path, write_plugin: Callable[..., Any]
+) -> None:
+    for number in range(50):
+        metadata = "Provides-Extra: runtime\nRequires-Dist: pytest; extra == 'runtime'\n"
+        write_plugin(tmp_path / "site", f"p{number}", "raise RuntimeError('imported')", metadata=metadata)
+    code = (
+        "import sys, time\n"
+        "start = time.process_time()\n"
+        "from delegatekit.plugins import backends\n"
+        "found = backends(check=False)\n"
+        "seconds = time.process_time() - start\n"
+        "imported = [name for name in sys.modules if name == 'torch' or name.endswith('_plugin')]\n"
+        "print(sum(info.distribution == f'delegatekit-{name}' for name, info in found.items()), imported, seconds)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *sys.path])}
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        for _ in range(3)
+    ]
+    answers = [run.stdout.split() for run in runs]
+    assert {(int(count) >= 50, imported) for count, imported, _ in answers} == {(True, "[]")}
+    assert min(float(seconds) for _, _, seconds in answers) < 0.15

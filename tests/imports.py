@@ -1,0 +1,123 @@
+"""Who imports what, read from the sources: the graph that the tests of the architecture's borders look at."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from packages import Package
+
+#: Module or room -> what it imports of the same package, itself left out.
+Graph = Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: "delegatekit.pte.reader.read" for `from .pte.reader import read`."""
+
+    name: str
+    line: int
+    #: Whether only type checkers see it: it stands under `if TYPE_CHECKING`.
+    for_types: bool
+
+    @property
+    def top(self) -> str:
+        """The package at the top: "delegatekit"."""
+        return self.name.partition(".")[0]
+
+
+def imports(module: str, path: Path) -> Iterator[Import]:
+    """Everything that a file imports anywhere, inside functions and for type checkers, too."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    parents = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = parents[: len(parents) - node.level + 1] if node.level else []
+            base = ".".join([*start, *([node.module] if node.module else [])])
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        for name in names:
+            yield Import(name, node.lineno, id(node) in for_types)  # type: ignore[attr-defined]
+
+
+@cache
+def module_graph(package: Package) -> Graph:
+    """Which module of a package imports which."""
+    files = dict(package.modules())
+    found: dict[str, frozenset[str]] = {}
+    for module, path in files.items():
+        inside = {_owner(item.name, files) for item in imports(module, path)}
+        found[module] = frozenset(name for name in inside if name is not None and name != module)
+    return found
+
+
+@cache
+def room_graph(package: Package) -> Graph:
+    """Which room of a package imports which; a room is a module or a subpackage directly under the package."""
+    found: dict[str, set[str]] = {}
+    for module, targets in module_graph(package).items():
+        own = room(module)
+        found.setdefault(own, set()).update(room(target) for target in targets if room(target) != own)
+    return {name: frozenset(targets) for name, targets in found.items()}
+
+
+def room(module: str) -> str:
+    """ "edge" for delegatekit.edge.rules.views; "" for the package's own __init__."""
+    return ".".join(module.split(".")[1:2])
+
+
+def reachable(graph: Graph, starts: Iterable[str]) -> frozenset[str]:
+    """What is imported from `starts`, directly or not; the starts are part of it."""
+    found: set[str] = set()
+    todo = list(starts)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo.extend(graph.get(name, ()))
+    return frozenset(found)
+
+
+def circles(graph: Graph) -> list[str]:
+    """The circles, one of each tangle, as "a -> b -> a"."""
+    found: list[str] = []
+    tangled: set[str] = set()
+    for start in sorted(graph):
+        way = None if start in tangled else _way_back(graph, start)
+        if way is not None:
+            found.append(" -> ".join(way))
+            tangled.update(way)
+    return found
+
+
+def _way_back(graph: Graph, start: str) -> list[str] | None:
+    """The shortest way from a node to itself."""
+    ways = [[start, target] for target in sorted(graph[start])]
+    seen: set[str] = set()
+    while ways:
+        way = ways.pop(0)
+        if way[-1] == start:
+            return way
+        if way[-1] not in seen:
+            seen.add(way[-1])
+            ways.extend([*way, target] for target in sorted(graph.get(way[-1], ())))
+    return None
+
+
+def _owner(name: str, modules: Mapping[str, Path]) -> str | None:
+    """The module that an imported name is in, or is: "delegatekit.pte.reader" for "delegatekit.pte.reader.read"."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name or None

@@ -1,0 +1,181 @@
+"""The walk over a partition: each operator call is lowered by its row, and what became of each tensor is remembered.
+
+A backend derives its graph builder from `PartitionBuilder`, says how its inputs, constants and outputs are made, and
+gives it the support table: rows join operators and lowering functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from delegatekit_api import Call, LoweringError, Operand, ProgramView
+
+from .support import Row
+
+if TYPE_CHECKING:
+    import torch
+
+#: What a tensor of the program is in the backend's graph.
+ValueT = TypeVar("ValueT")
+#: A node, a value, or whatever else is to be made once only.
+MadeT = TypeVar("MadeT")
+
+
+class DebugHandles:
+    """Which operators of the program each instruction of a blob came from, as `PreprocessResult` wants to know.
+
+    >>> handles = DebugHandles()
+    >>> handles.add(0, 7); handles.add(0, 5); handles.add(0, 7); handles.add("conv", None)
+    >>> handles.mapping
+    {0: (7, 5)}
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int | str, dict[int, None]] = {}
+
+    def add(self, instruction: int | str, *handles: int | None) -> None:
+        """Note that an instruction came (also) from calls with these handles; None is none."""
+        known = [handle for handle in handles if handle is not None]
+        if known:
+            self._found.setdefault(instruction, {}).update(dict.fromkeys(known))
+
+    @property
+    def mapping(self) -> dict[int | str, tuple[int, ...]]:
+        """What goes into `PreprocessResult.debug_handle_map`."""
+        return {instruction: tuple(handles) for instruction, handles in self._found.items()}
+
+
+class Merging(Generic[MadeT]):
+    """Makes equal things once: `key` has all that tells them apart.
+
+    >>> nodes: Merging[list[str]] = Merging()
+    >>> first = nodes.once(("add", 0, 1), lambda: ["a node"])
+    >>> nodes.once(("add", 0, 1), lambda: ["another"]) is first
+    True
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, MadeT] = {}
+
+    def once(self, key: Hashable, make: Callable[[], MadeT]) -> MadeT:
+        """What was made for an equal key, or now is."""
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = make()
+        return found
+
+
+class PartitionBuilder(Generic[ValueT]):
+    """Base of a graph builder. A subclass has `make_input`, `make_constant` and `make_output`, and what lowering
+    functions build with; these are called as `lower(builder, call)`, and return the value of the call's result (a tuple
+    for several results).
+
+    >>> from delegatekit_toolkit.support import SupportTable, row
+    >>> from delegatekit_toolkit.testing import view_of
+    >>> class Lines(PartitionBuilder[str]):
+    ...     def make_input(self, operand):
+    ...         return f"in{operand.rank}"
+    ...     def make_constant(self, operand, data):
+    ...         return f"constant{tuple(data.shape)}"
+    ...     def make_output(self, value, operand):
+    ...         print("return", value)
+    ...
+    >>> def product(b, call):
+    ...     return f"{b.value(call['self'])} * {b.value(call['other'])}"
+    ...
+    >>> import torch
+    >>> weight = torch.ones(3)
+    >>> view = view_of(lambda x: x * weight, torch.ones(2, 3))
+    >>> Lines(view).build(SupportTable([row("mul.Tensor", product)]))
+    return in2 * constant(3,)
+    """
+
+    def __init__(self, program: ProgramView) -> None:
+        self.program: Final = program
+        #: The debug handle of the call that is being lowered.
+        self.debug_handle: int | None = None
+        self._values: dict[Operand, ValueT] = {}
+
+    # -- what a backend says ------------------------------------------------------------------------------------------
+
+    def make_input(self, operand: Operand) -> ValueT:
+        """The value of the partition's next input."""
+        raise NotImplementedError
+
+    def make_constant(self, operand: Operand, data: torch.Tensor) -> ValueT:
+        """The value of a constant that is used for the first time."""
+        raise NotImplementedError
+
+    def make_output(self, value: ValueT, operand: Operand) -> None:
+        """Return a value as the partition's next output."""
+        raise NotImplementedError
+
+    def begin(self, call: Call) -> None:
+        """A call is lowered next. Replacements call this one."""
+        self.debug_handle = call.debug_handle
+
+    # -- what lowering functions use ----------------------------------------------------------------------------------
+
+    def value(self, operand: Operand) -> ValueT:
+        """What a tensor has become: an input, a constant, or a result. Raises LoweringError for others."""
+        place = _place(operand)
+        found = self._values.get(place)
+        if found is None:
+            data = place.constant
+            if data is None:
+                raise LoweringError("is used before it is lowered", where=operand.description)
+            found = self._values[place] = self.make_constant(place, data)
+        return found
+
+    def values(self, operands: Iterable[Operand]) -> tuple[ValueT, ...]:
+        """What several tensors have become."""
+        return tuple(map(self.value, operands))
+
+    def define(self, operand: Operand, value: ValueT) -> None:
+        """Say what a tensor has become. The walk does it for results; a replacement may check the shape."""
+        self._values[_place(operand)] = value
+
+    def is_defined(self, operand: Operand) -> bool:
+        """Whether it is known already what the tensor has become."""
+        return _place(operand) in self._values
+
+    # -- the walk -----------------------------------------------------------------------------------------------------
+
+    def build(self, table: Mapping[str, Row[Any]], *, skip: Callable[[Call], bool] = lambda call: False) -> None:
+        """Inputs, calls in execution order, outputs. Calls that `skip` holds of are part of another one's lowering.
+
+        Raises LoweringError for an operator that has no row, and for an output that is not computed.
+        """
+        program = self.program
+        for node in program.inputs:
+            operand = program.operand(node)
+            self.define(operand, self.make_input(operand))
+        for call in program.calls():
+            if skip(call):
+                continue
+            entry = table.get(call.operator)
+            if entry is None:
+                raise LoweringError("the backend has no lowering for this operator", where=call.description)
+            self.begin(call)
+            made = entry.lower(self, call)
+            results = call.results
+            if len(results) == 1 and results[0].index is None:
+                self.define(results[0], made)
+            else:
+                for result in results:
+                    self.define(result, made[result.index])
+        for result_node in program.outputs:
+            if result_node is None:
+                raise LoweringError("returns something that is not computed", where="outputs of the partition")
+            operand = program.operand(result_node)
+            self.make_output(self.value(operand), operand)
+
+
+def _place(operand: Operand) -> Operand:
+    """One of several results as such, whether it is reached by its `getitem` or not."""
+    call = operand.producer
+    if call is not None and call.operator == "getitem":
+        source, index = call.node.args
+        return Operand(source, operand.program, index)  # type: ignore[arg-type]
+    return operand

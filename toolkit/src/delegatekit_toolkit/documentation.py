@@ -1,0 +1,54 @@
+"""Support tables as the plain data that a backend's page of the documentation is made of.
+
+@hookimpl
+def documentation() -> BackendDocumentation:
+    return BackendDocumentation(operator_table({"conditions": TABLE}))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from delegatekit_api import OperatorEntry, OperatorTable
+
+from .support import Constraint, Row, SupportTable
+
+
+def operator_table(tables: Mapping[str, SupportTable[Any]]) -> OperatorTable:
+    """Support tables of the same operators side by side: title of the column -> table, one for each family of devices.
+
+    What holds for every operator, and what each row says beside its conditions, is that of the first table. Raises
+    ValueError if the tables have different operators, or if a constraint has no docstring.
+    """
+    first, *others = tables.values()
+    if any(other.keys() != first.keys() for other in others):
+        raise ValueError("the support tables have different operators")
+    entries = []
+    for operator in sorted(first, key=str.lower):
+        row = first[operator]
+        texts = [conditions(table[operator]) for table in tables.values()]
+        same = ["the same" if texts[0] and text == texts[0] else text for text in texts[1:]]
+        passenger = None if callable(row.passenger) else row.passenger
+        entries.append(OperatorEntry(operator, (texts[0], *same), row.keep, passenger))
+    return OperatorTable(tuple(entries), tuple(tables), tuple(map(describe, first.common)))
+
+
+def conditions(row: Row[Any]) -> str:
+    """The conditions of a row, a sentence each.
+
+    >>> from .constraints import equals
+    >>> from .support import row
+    >>> conditions(row("add.Tensor", print, equals("alpha", 1), static_only=True))
+    'No size changes from call to call. alpha is 1.'
+    """
+    text = " ".join(map(describe, row.constraints))
+    return f"No size changes from call to call. {text}".strip() if row.static_only else text
+
+
+def describe(constraint: Constraint) -> str:
+    """The first line of a constraint's docstring. Raises ValueError if it has none."""
+    text = (constraint.__doc__ or "").strip()
+    if not text:
+        raise ValueError(f"the constraint {constraint} has no docstring")
+    return text.splitlines()[0]

@@ -1,0 +1,173 @@
+"""Orders of axes: what permutations and reshapes do to elements in memory, so that many of them need not run.
+
+An order is what `torch.permute` takes: axis i of the result is axis `order[i]` of what is permuted. Sizes may change
+from call to call (`sizes.Size`) where a function says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from .sizes import Size, largest
+
+#: A permutation of axes, as `torch.permute` takes it.
+Order: TypeAlias = tuple[int, ...]
+
+
+def identity(rank: int) -> Order:
+    """The order that changes nothing.
+
+    >>> identity(3)
+    (0, 1, 2)
+    """
+    return tuple(range(rank))
+
+
+def inverse(order: Sequence[int]) -> Order:
+    """The permutation that undoes `order`.
+
+    >>> inverse((0, 2, 3, 1))
+    (0, 3, 1, 2)
+    """
+    result = [0] * len(order)
+    for position, axis in enumerate(order):
+        result[axis] = position
+    return tuple(result)
+
+
+def to_channels_last(rank: int) -> Order:
+    """The permutation of (N, C, spatial...) to (N, spatial..., C).
+
+    >>> to_channels_last(4)
+    (0, 2, 3, 1)
+    """
+    return (0, *range(2, rank), 1)
+
+
+def to_channels_first(rank: int) -> Order:
+    """The permutation of (N, spatial..., C) to (N, C, spatial...).
+
+    >>> to_channels_first(4)
+    (0, 3, 1, 2)
+    """
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def permuted(shape: Sequence[Size], order: Sequence[int]) -> tuple[Size, ...]:
+    """A shape with its axes in another order; sizes may change.
+
+    >>> permuted((1, 3, 8, 9), to_channels_last(4))
+    (1, 8, 9, 3)
+    """
+    return tuple(shape[axis] for axis in order)
+
+
+def moves_elements(shape: Sequence[Size], order: Sequence[int]) -> bool:
+    """Whether a permutation changes the order of elements in memory: axes of size 1 move for free. Sizes may change.
+
+    >>> moves_elements((2, 3, 4), (0, 2, 1)), moves_elements((2, 1, 4), (0, 2, 1))
+    (True, False)
+    """
+    moved = [axis for axis in order if shape[axis] != 1]
+    return moved != sorted(moved)
+
+
+def merged(shape: Sequence[Any], order: Sequence[int]) -> tuple[tuple[Any, ...], Order]:
+    """A shape and its permutation with the fewest axes that move the same elements.
+
+    Axes that stay neighbours become one, those of size 1 go. Sizes may change.
+
+    >>> merged((1, 3, 224, 225), to_channels_last(4))
+    ((3, 50400), (1, 0))
+    """
+    groups: list[list[int]] = []
+    for axis in (axis for axis in order if shape[axis] != 1):
+        between = range(groups[-1][-1] + 1, axis) if groups else range(0)
+        if groups and axis > groups[-1][-1] and all(shape[item] == 1 for item in between):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    places = sorted(range(len(groups)), key=lambda place: groups[place][0])
+    sizes = []
+    for place in places:
+        size = 1
+        for axis in groups[place]:
+            size *= shape[axis]
+        sizes.append(size)
+    return tuple(sizes), inverse(places)
+
+
+def composed(
+    shape: Sequence[int], first: Sequence[int], middle: Sequence[int], second: Sequence[int]
+) -> tuple[tuple[int, ...], Order] | None:
+    """A permutation, a reshape of its result to `middle`, and another permutation, as one permutation of one shape.
+
+    None if the reshape cuts axes so that no single permutation does it. The answer is `merged`: reshape the source to
+    the shape, permute it, and reshape to what is wanted. Sizes are numbers.
+
+    >>> composed((2, 3, 4), (0, 2, 1), (2, 2, 2, 3), (0, 3, 1, 2))  # the second undoes the first
+    ((24,), (0,))
+    >>> composed((2, 3, 4), (0, 2, 1), (8, 3), (1, 0))
+    ((2, 3, 4), (1, 0, 2))
+    >>> composed((2, 3), (1, 0), (2, 3), (1, 0)) is None
+    True
+    """
+    ends = [_ends(item) for item in ([shape[axis] for axis in first], middle)]
+    cuts = sorted({*ends[0], *ends[1], 1}, reverse=True)
+    if any(large % small for large, small in pairwise(cuts)):
+        return None
+    pieces = [large // small for large, small in pairwise(cuts)]
+    # The pieces of each axis of the first result, and of the second's input.
+    made, read = ([[*range(cuts.index(start), cuts.index(end))] for start, end in pairwise(item)] for item in ends)
+    source = [piece for axis in range(len(shape)) for piece in made[list(first).index(axis)]]
+    result = [piece for axis in second for piece in read[axis]]
+    return merged([pieces[piece] for piece in source], [source.index(piece) for piece in result])
+
+
+def _ends(shape: Sequence[int]) -> list[int]:
+    """Elements from the start of each axis to the end of the tensor, and from its end."""
+    ends = [1]
+    for size in reversed(shape):
+        ends.append(ends[-1] * size)
+    return ends[::-1]
+
+
+def regroupings(
+    before: Sequence[Size], after: Sequence[Size], *, units: bool = False
+) -> list[tuple[list[int], list[int]]]:
+    """A reshape as the smallest runs of neighbouring axes whose products agree: (axes before, axes after) for each run.
+
+    Axes of size 1 are left out, or with `units` distributed as they are met (a run may then have axes on one side
+    only). Sizes may change: two products agree if they do in every call. Raises ValueError for shapes that have not as
+    many elements, or none.
+
+    >>> regroupings((6, 1, 4), (2, 3, 4))
+    [([0], [0, 1]), ([2], [2])]
+    >>> regroupings((1, 8, 1), (1, 8), units=True)
+    [([0], [0]), ([1], [1]), ([2], [])]
+    """
+    old = [axis for axis, size in enumerate(before) if units or size != 1]
+    new = [axis for axis, size in enumerate(after) if units or size != 1]
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        left, right = old[i : i + 1], new[j : j + 1]
+        product = before[left[0]] if left else 1
+        wanted = after[right[0]] if right else 1
+        i, j = i + len(left), j + len(right)
+        while product != wanted:
+            # Sizes that change may differ although they are equal in the largest call: then either side may grow.
+            if i < len(old) and (j == len(new) or largest(product) <= largest(wanted)):
+                left.append(old[i])
+                product = product * before[old[i]]
+                i += 1
+            elif j < len(new):
+                right.append(new[j])
+                wanted = wanted * after[new[j]]
+                j += 1
+            else:
+                raise ValueError(f"{tuple(before)} and {tuple(after)} have not as many elements")
+        groups.append((left, right))
+    return groups
