@@ -33,7 +33,7 @@ from torchao.quantization.pt2e.quantizer import (
 from delegatekit_api import MOVING_OPERATORS, QuantizationScheme, TensorQuantization
 
 from .affine import storage
-from .apart import take_apart
+from .apart import Apart
 from .graph import copied, names, normalise, numbers_to_tensors, short_name
 from .observers import QuickHistogramObserver
 from .patterns import Layer, Refusals, find_layers
@@ -85,9 +85,10 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
         What the scheme takes apart is in parts from here on.
         """
         normalise(model)
-        self._whole = take_apart(model, self.scheme, self._kept)
+        apart = Apart(model, self.scheme, self._kept)
         products_to_linear(model, self.scheme, self._kept)
-        self._settle(model)
+        self._settle(model, apart)
+        self._whole = apart.whole
         candidates, _ = find_layers(model, self.scheme, self._kept, self._refused)
         numbers_to_tensors(model, [layer.anchor for layer in candidates if layer.rule.numbers])
         if self._compare:
@@ -112,7 +113,7 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
         self._order = list(model.graph.nodes)
         return model
 
-    def _settle(self, model: GraphModule) -> None:
+    def _settle(self, model: GraphModule, apart: Apart) -> None:
         """Find out what the backend refuses: it is taken back, and asked again, until nothing changes.
 
         A refusal may change the neighbours: what shares parameters with them, and which rule is tried next.
@@ -122,6 +123,7 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
             layers, _, points = self._placed(model)
             refused = self._trial.refusals(model, layers, points)
             self._refused.update(refused)
+            apart.put_back({node: reason for (node, _), reason in refused.items()})
 
     def _placed(self, model: GraphModule) -> tuple[list[Layer], dict[Node, str], Points]:
         """The layers that the scheme quantizes, the reasons of the other operators, and the quantized tensors."""

@@ -29,15 +29,16 @@ from delegatekit_api import (
     UnsupportedError,
 )
 
-from ..discovery import LoadedBackend
-from ..edge import EdgeMethod, decompose_nodes
+from ..edge import EdgeMethod
 from ..edge.builder import Builder, drop_dead, resolve
 from ..edge.decompose import Decomposer
-from ..edge.quantization import NAMESPACES, register
 from ..edge.rules import CHECKS, RULES
+from ..edge.rules.quantization import NAMESPACES, register
 from ..edge.sizes import is_size, is_size_node, no_guards
-from ..emit import kernel_of
-from ..partition import ask_backends, keep_operators
+from ..fallback import kernel_of
+from ..fallback.rewrite import decompose_nodes
+from ..partition.ask import ask_backends, keep_operators
+from ..plugins import LoadedBackend
 from .affine import Weights, dequantize, quantize_in_each_call, shared_axes, storage
 from .graph import constants, evaluate, is_number, short_name
 from .patterns import Layer, Refusals, channel_dimension
