@@ -360,17 +360,6 @@ class _Program:
         return self._builder.translate(target, args, dict(kwargs), value)
 
 
-#: The operators that a trial may call: where a backend does not keep them, they become arithmetic.
-_SPELLINGS: Final = (
-    ("choose_qparams", "tensor"),
-    ("quantize_per_tensor", "default"),
-    ("quantize_per_tensor", "tensor"),
-    ("dequantize_per_tensor", "default"),
-    ("dequantize_per_tensor", "tensor"),
-    ("dequantize_per_channel", "default"),
-)
-
-
 def _middle(given: TensorQuantization) -> int:
     """The zero point of symmetric integers: 0, or half of what unsigned ones reach."""
     return 1 << (int(given.dtype.removeprefix("uint")) - 1) if given.dtype.startswith("uint") else 0
