@@ -50,7 +50,7 @@ class LoweredModule(torch.nn.Module):
         check_whole(PartitionedMethod(edge, method.plan))
         if not edge.input_structure or not edge.output_structure:
             raise UnsupportedError(
-                "has inputs or outputs of a type without a serialised form", where=f"method {edge.name}"
+                "has inputs or outputs of a type without a serialized form", where=f"method {edge.name}"
             )
         (delegate,) = method.delegates
         self.backend = delegate.chosen.backend.name

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from delegatekit_api import UnsupportedError, describe_node
 
-from .builder import Builder, drop_dead
+from .builder import EdgeBuilder, drop_dead
 from .functional import functional_form
 from .program import EdgeMethod
 from .sizes import SYMBOLIC, computes_size, is_size
@@ -28,7 +28,7 @@ class Sweep:
     def __init__(
         self,
         module: GraphModule,
-        builder: Builder,
+        builder: EdgeBuilder,
         aliases: dict[Node, Node],
         handles: Iterator[int] | None = None,
     ) -> None:
@@ -179,7 +179,7 @@ class Sweep:
 class _InlineSweep(Sweep):
     """A graph whose nodes go where its call stands."""
 
-    def __init__(self, module: Any, builder: Builder, aliases: Any, handles: Any, operands: Sequence[Any]) -> None:
+    def __init__(self, module: Any, builder: EdgeBuilder, aliases: Any, handles: Any, operands: Sequence[Any]) -> None:
         super().__init__(module, builder, aliases, handles)
         self._operands = iter(operands)
 

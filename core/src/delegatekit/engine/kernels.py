@@ -15,7 +15,7 @@ from delegatekit_api import FormatError
 
 from ..pte.dtypes import torch_dtype
 from . import bindings
-from .bindings import Call
+from .bindings import BoundCall
 from .sizes import Sizes
 
 #: Kernels whose result is a number -> Python's function of the same meaning.
@@ -68,7 +68,7 @@ def scalar_function(name: str) -> Callable[..., Any]:
     return _SCALAR_FUNCTIONS[name]
 
 
-def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes], *, fixed: bool) -> Call:
+def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes], *, fixed: bool) -> BoundCall:
     """The call of kernel `name` on values: tensors, numbers, lists.
 
     `resizable` are the sizes of the tensors whose sizes change, by the tensor's id. `fixed` says that the values are
@@ -84,7 +84,9 @@ def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes],
             return _copy(name, source, target)
     function = _OWN.get(name, _convert)
     values = list(arguments)
-    return Call(partial(function, resizable), values, places=[(values, position) for position in range(len(values))])
+    return BoundCall(
+        partial(function, resizable), values, places=[(values, position) for position in range(len(values))]
+    )
 
 
 def specialised(name: str, arguments: Sequence[Any]) -> Callable[[], Any] | None:
@@ -105,14 +107,14 @@ def is_data_dependent(name: str) -> bool:
     return name.startswith("aten::repeat_interleave.") or torch.Tag.dynamic_output_shape in target.tags
 
 
-def _copy(name: str, source: torch.Tensor, target: torch.Tensor) -> Call:
+def _copy(name: str, source: torch.Tensor, target: torch.Tensor) -> BoundCall:
     if name == "executorch_prim::et_view.default" and source.numel() == target.numel() and source.is_contiguous():
         source = source.view(target.shape)
     if source.shape != target.shape:
         raise FormatError(f"{name} copies {tuple(source.shape)} into {tuple(target.shape)}")
     if source.data_ptr() == target.data_ptr() and source.stride() == target.stride() and source.dtype == target.dtype:
-        return Call(_nothing, [])
-    return Call(target.copy_, [source])
+        return BoundCall(_nothing, [])
+    return BoundCall(target.copy_, [source])
 
 
 def _nothing() -> None:
@@ -178,9 +180,9 @@ def _parameters(name: str) -> tuple[tuple[str, bool], ...]:
     return tuple((argument.name, argument.kwarg_only) for argument in _target(name)._schema.arguments)
 
 
-def _arranged(name: str, arguments: Sequence[Any]) -> Call:
+def _arranged(name: str, arguments: Sequence[Any]) -> BoundCall:
     """Arguments in the order of the runtime's call as PyTorch wants them: some by position, some by name."""
-    call = Call(_target(name)._op, [])
+    call = BoundCall(_target(name)._op, [])
     # What a call passes beyond the operator's arguments is the return value, which is the out argument again.
     for (parameter, keyword_only), value in zip(_parameters(name), arguments, strict=False):
         converted = _converted(parameter, value)
