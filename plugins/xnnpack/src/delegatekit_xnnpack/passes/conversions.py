@@ -16,18 +16,9 @@ from delegatekit_api import LoweringError
 
 from ..ir import operators as ops
 from ..ir.formats import numbers, packed
-from ..ir.graph import (
-    HALF_TYPES,
-    DataType,
-    Format,
-    Graph,
-    Node,
-    PerChannelQuantization,
-    PerTensorQuantization,
-    Value,
-    static,
-)
-from .drop_unread import drop_unread
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import HALF_TYPES, DataType, Format, PerChannelQuantization, PerTensorQuantization, static
+from .unread import drop_unread
 
 #: How many steps of the output a step of the input (for products: of both inputs) may be. XNNPACK refuses products with
 #: weights beyond that, and the other kernels give wrong numbers (stock runtime of ExecuTorch 1.5.1, x86).
