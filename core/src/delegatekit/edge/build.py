@@ -51,7 +51,7 @@ def _functionalised(program: ExportedProgram) -> ExportedProgram:
         if isinstance(written, Node) and written.name in constants:
             raise UnsupportedError(
                 f"writes into {program.graph_signature.inputs_to_lifted_tensor_constants[written.name]}, "
-                "a tensor that is no buffer of the module",
+                "a tensor that is not a buffer of the module",
                 where=describe_node(node),
                 hint="register it with register_buffer, and let forward use self.NAME",
             )
@@ -63,7 +63,7 @@ def _functionalised(program: ExportedProgram) -> ExportedProgram:
         raise UnsupportedError(
             f"PyTorch cannot make the program functional: {type(error).__name__}: {error}",
             where="exported program",
-            hint="exported_program.run_decompositions({}) shows the whole story",
+            hint="exported_program.run_decompositions({}) shows the full traceback",
         ) from error
 
 

@@ -57,7 +57,8 @@ class Decomposer:
         return self._expand(builder, target, args, kwargs)
 
     def last_resort(self, builder: EdgeBuilder, target: OpOverload, args: Any, kwargs: Any) -> Value:
-        """The result by any decomposition that PyTorch knows, for an operator that nobody runs as it is."""
+        """The result by any decomposition that PyTorch knows, for an operator that no backend takes and the runtime
+        cannot run."""
         if target not in decomposition_table and not _is_decomposable(target):
             return NotImplemented
         return self._expand(builder, target, args, kwargs)
@@ -115,7 +116,7 @@ class Decomposer:
         if any(node.op == "get_attr" for node in graph.nodes):
             return None
         if any(_is_primitive(node.target) and not builder.has_rule(node.target) for node in calls):
-            return None  # a reference in PyTorch's primitives, which nobody else knows
+            return None  # a reference in PyTorch's primitives, which neither backends nor the runtime know
         # An operator that decomposes into itself has no decomposition for these arguments.
         return None if any(node.target is target for node in calls) else _Recipe(graph)
 

@@ -26,7 +26,7 @@ class BoundCall:
     function: Callable[..., Any]
     positional: list[Any]
     keywords: dict[str, Any] = field(default_factory=dict)
-    #: Where each argument of the file's call went; those behind the last are the return values, which are not passed.
+    #: Where each argument of the file's call went; those after the last are the return values, which are not passed.
     places: list[tuple[Any, Any]] = field(default_factory=list)
 
     def bound(self) -> Callable[[], Any]:

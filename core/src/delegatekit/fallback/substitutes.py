@@ -1,7 +1,7 @@
 """Other spellings for what the stock runtime has no kernel for, or has one that computes something else than PyTorch.
 
-Only nodes that nobody runs as they are come here, after partitioning: backends see the operator itself. What each
-kernel does wrongly is said by the limits in `kernels.py`.
+Only nodes that no backend takes and the runtime cannot run come here, after partitioning: backends see the operator
+itself. What each kernel does wrongly is said by the limits in `kernels.py`.
 """
 
 from __future__ import annotations

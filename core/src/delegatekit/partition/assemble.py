@@ -58,7 +58,7 @@ def assemble(
 def _owned_buffers(
     method: EdgeMethod, home: Mapping[Node, int], taker: Mapping[Node, str], stateful: frozenset[str]
 ) -> frozenset[Node]:
-    """Buffers that nobody but one partition, of a backend that keeps state, reads and updates."""
+    """Buffers that only one partition, of a backend that keeps state, reads and updates."""
     owned: set[Node] = set()
     for node, buffer in method.buffers.items():
         users = [user for user in (*node.users, buffer.updated) if user.op != "output"]

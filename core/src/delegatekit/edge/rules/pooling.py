@@ -1,4 +1,4 @@
-"""Pooling: windows in one or three dimensions as windows in two, adaptive ones, and indices that nobody asks for."""
+"""Pooling: windows in one or three dimensions as windows in two, adaptive ones, and indices that are not used."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _average_3d(b: EdgeBuilder, call: Draft) -> Value:
 
 
 def _divisors(size: int, axis: int, s: dict[str, Any]) -> tuple[torch.Tensor, int]:
-    """How many elements each window along an axis counts; and the padding behind it that the last window needs."""
+    """How many elements each window along an axis counts; and the padding after it that the last window needs."""
     kernel, stride, padding = (s[name][axis] for name in ("kernel_size", "stride", "padding"))
     places = size + 2 * padding - kernel
     count = (-(-places // stride) if s["ceil_mode"] else places // stride) + 1
@@ -148,14 +148,14 @@ def _adaptive_average_3d(b: EdgeBuilder, call: Draft) -> Value:
     return view(b, result, (*lead, *size))
 
 
-# -- maxima whose places nobody asks for -----------------------------------------------------------------------------
+# -- maxima whose indices are not used --- -----------------------------------------------------------------------------
 
 #: An adaptive window of its own for each place of the result: with more, the graph grows beyond what it is worth.
 _PIECES = 16
 
 
 def _without_indices(*targets: OpOverload) -> Callable[[Rule], Rule]:
-    """Add a rule for operators whose second result is where the maxima are, if nobody asks for that.
+    """Add a rule for operators whose second result is where the maxima are, if that is not used.
 
     The rule returns the values alone. A decomposition may ask for indices that it then drops: it is left alone.
     """

@@ -300,6 +300,6 @@ def _check_index(b: EdgeBuilder, call: Draft) -> None:
         rank = len(b.shape(call["self"])) - len(indices) + max(index.dim() for index in indices)
         if value.dim() != rank:
             b.refuse(
-                f"PyTorch's exporter gives it {value.dim()} dimensions; in truth it has {rank}",
+                f"PyTorch's exporter gives it {value.dim()} dimensions; but the result has {rank}",
                 hint="give the index of rank 0 a dimension: index[None]",
             )
