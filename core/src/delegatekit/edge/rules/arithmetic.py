@@ -60,7 +60,8 @@ def _with_alpha(tensor_form: OpOverload, scalar_form: OpOverload) -> Rule:
     """The rule of add and sub: a number operand absorbs alpha."""
 
     def apply(b: EdgeBuilder, call: Draft) -> Value:
-        return combined(b, *call["self", "other", "alpha"], call.value)
+        x, other, alpha = call["self", "other", "alpha"]
+        return combined(b, x, other, alpha, call.value)
 
     def combined(b: EdgeBuilder, x: Any, other: Any, alpha: Any, value: Any) -> Value:
         if not isinstance(x, Node):
@@ -109,7 +110,8 @@ def _shift(*, left: bool) -> Rule:
     form = aten.bitwise_left_shift.Tensor if left else aten.bitwise_right_shift.Tensor
 
     def apply(b: EdgeBuilder, call: Draft) -> Value:
-        return shifted(b, *call["self", "other"], call.value)
+        x, count = call["self", "other"]
+        return shifted(b, x, count, call.value)
 
     def shifted(b: EdgeBuilder, x: Any, count: Any, value: Any) -> Value:
         if not isinstance(count, Node):

@@ -89,7 +89,8 @@ def _pad(b: EdgeBuilder, call: Draft) -> Value:
 
 @LAYERS.rule(aten.constant_pad_nd.default)
 def _constant_pad(b: EdgeBuilder, call: Draft) -> Value:
-    return _padded(b, *call["self", "pad", "value"], call.value)
+    x, padding, fill = call["self", "pad", "value"]
+    return _padded(b, x, padding, fill, call.value)
 
 
 def _padded(b: EdgeBuilder, x: Node, padding: Sequence[Any], fill: Any, value: Any) -> Node:
