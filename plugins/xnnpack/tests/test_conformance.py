@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -78,8 +79,7 @@ def test_schemes_are_judged_by_the_quantized_program_in_eager(pattern: str) -> N
 
 def test_a_forgotten_bias_of_quantized_layers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torchao", reason="torchao is not installed")
-    from delegatekit_xnnpack.passes import fold_conversions
-
+    fold_conversions = import_module("delegatekit_xnnpack.passes.fold_conversions")
     sound = fold_conversions._bias
 
     def forgetful(bias: Any, *more: Any) -> Any:
