@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -79,14 +78,15 @@ def test_schemes_are_judged_by_the_quantized_program_in_eager(pattern: str) -> N
 
 def test_a_forgotten_bias_of_quantized_layers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torchao", reason="torchao is not installed")
-    fold_conversions = import_module("delegatekit_xnnpack.passes.fold_conversions")
-    sound = fold_conversions._bias
+    from delegatekit_xnnpack.passes import conversions
+
+    sound = conversions._bias
 
     def forgetful(bias: Any, *more: Any) -> Any:
         found = sound(bias, *more)
         return replace(found, data=found.data * 0)
 
-    monkeypatch.setattr(fold_conversions, "_bias", forgetful)
+    monkeypatch.setattr(conversions, "_bias", forgetful)
     outcome = QUANTIZED["conv-relu6"].run("int8", CONTEXT)
     assert outcome.verdict is Verdict.MISMATCH and outcome.blame == "backend"
     assert "delegatekit.quantize(" in outcome.snippet

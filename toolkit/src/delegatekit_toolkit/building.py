@@ -151,7 +151,22 @@ class PartitionBuilder(Generic[ValueT]):
         for node in program.inputs:
             operand = program.operand(node)
             self.define(operand, self.make_input(operand))
-        for call in program.calls():
+        self.lower(program.calls(), table, skip=skip)
+        for result_node in program.outputs:
+            if result_node is None:
+                raise LoweringError("returns something that is not computed", where="outputs of the partition")
+            operand = program.operand(result_node)
+            self.make_output(self.value(operand), operand)
+
+    def lower(
+        self,
+        calls: Iterable[Call],
+        table: Mapping[str, Row[Any]],
+        *,
+        skip: Callable[[Call], bool] = lambda call: False,
+    ) -> None:
+        """Lower some calls, in execution order, whose operands are defined or constants. Raises LoweringError."""
+        for call in calls:
             if skip(call):
                 continue
             entry = table.get(call.operator)
@@ -160,16 +175,13 @@ class PartitionBuilder(Generic[ValueT]):
             self.begin(call, entry)
             made = entry.lower(self, call)
             results = call.results
+            if not results:
+                raise LoweringError("has a number as its result: a delegate returns tensors", where=call.description)
             if len(results) == 1 and results[0].index is None:
                 self.define(results[0], made)
             else:
                 for result in results:
                     self.define(result, made[result.index])
-        for result_node in program.outputs:
-            if result_node is None:
-                raise LoweringError("returns something that is not computed", where="outputs of the partition")
-            operand = program.operand(result_node)
-            self.make_output(self.value(operand), operand)
 
 
 def _place(operand: Operand) -> Operand:
