@@ -105,6 +105,13 @@ def test_sizes_that_the_program_computes_are_symints(view_of: Callable[..., Prog
     assert relu.sizes == () and relu.is_dynamic
 
 
+def test_a_number_out_of_a_tensor_is_a_call_without_results() -> None:
+    view = exported(lambda x: x * x.sum().item(), X)
+    call = calls(view)["aten.item.default"]
+    assert call.results == () and call.operands[0].producer == calls(view)["aten.sum.default"]
+    assert calls(view)["aten.mul.Tensor"].sizes == (call.node,)
+
+
 @VIEWS
 def test_several_results_are_told_apart(view_of: Callable[..., ProgramView]) -> None:
     view = view_of(lambda x: x.max(1), X)

@@ -87,10 +87,11 @@ class ProgramView:
     def calls(self) -> Iterator[Call]:
         """The operator calls in execution order.
 
-        Nodes that only compute sizes, and `getitem` (which picks one of `Call.results`), are left out.
+        Nodes that only compute sizes, and `getitem` (which picks one of `Call.results`), are left out. An operator that
+        reads a number out of a tensor (`aten._local_scalar_dense.default`) is a call without results.
         """
         for node in self.graph.nodes:
-            if node.op == "call_function" and not _is_number(node) and operator_name(node) != "getitem":
+            if node.op == "call_function" and not _computes_size(node) and operator_name(node) != "getitem":
                 yield Call(node, self)
 
     def operand(self, node: Node) -> Operand:
@@ -342,6 +343,11 @@ class Call:
         if not hasattr(value, "op"):
             return value
         return value.meta["val"] if _is_number(value) else Operand(value, self.program)
+
+
+def _computes_size(node: Node) -> bool:
+    """Whether a call_function node computes a number from shapes or from such numbers."""
+    return _is_number(node) and (not argument_names(node) or operator_name(node).startswith("aten.sym_"))
 
 
 def _is_number(node: Node) -> bool:

@@ -160,6 +160,8 @@ class PartitionBuilder(Generic[ValueT]):
             self.begin(call, entry)
             made = entry.lower(self, call)
             results = call.results
+            if not results:
+                raise LoweringError("has a number as its result: a delegate returns tensors", where=call.description)
             if len(results) == 1 and results[0].index is None:
                 self.define(results[0], made)
             else:

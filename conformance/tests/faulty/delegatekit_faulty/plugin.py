@@ -61,8 +61,7 @@ def create_runtime() -> Any:
     runtime, faults = _part("runtime", BASE.create_runtime()), _faults("call")
     if not faults:
         return runtime
-    from delegatekit_reference.interpreter import Interpreter
-    from delegatekit_reference.runtime import ReferenceRuntime
+    from delegatekit_reference.runtime import Interpreter, ReferenceRuntime
 
     class FaultyInterpreter(Interpreter):
         def step(self, index: int, step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -54,13 +54,9 @@ def create_partitioner(options: BackendOptions) -> Partitioner:
 @hookimpl
 def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
     """Write the partition down as a list of steps."""
-    from .blob import write_blob
-    from .lowering import build_graph
+    from .compile import compile_partition
 
-    lowered = build_graph(partition.view)
-    return PreprocessResult(
-        write_blob(lowered.graph), named_data=lowered.named_data, debug_handle_map=lowered.debug_handles
-    )
+    return compile_partition(partition.view)
 
 
 @hookimpl

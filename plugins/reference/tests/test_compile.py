@@ -15,7 +15,7 @@ from torch.export import Dim
 import delegatekit
 from delegatekit import pte
 from delegatekit_api import DelegateKitError
-from delegatekit_reference.graph import Range
+from delegatekit_toolkit.signature import Range
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from delegatekit_toolkit.signature import Signature, TensorType
+
 #: torch's names of the dtypes that values may have.
 DTYPES: Final = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
@@ -31,23 +33,6 @@ class Named:
 
 #: An argument of a step.
 Argument: TypeAlias = Ref | Named | bool | int | float | str | tuple["Argument", ...] | None
-
-
-@dataclass(frozen=True)
-class Range:
-    """A size that changes from call to call: from `low` to `high`; sizes of one `symbol` are equal in each call."""
-
-    low: int
-    high: int
-    symbol: int
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """Dtype (torch's name) and sizes of an input or a result."""
-
-    dtype: str
-    shape: tuple[int | Range, ...]
 
 
 @dataclass(frozen=True)
@@ -75,17 +60,22 @@ class Step:
 class Graph:
     """What one delegate computes."""
 
-    inputs: tuple[Tensor, ...]
+    inputs: tuple[TensorType, ...]
     constants: tuple[Constant, ...]
     steps: tuple[Step, ...]
     #: The values returned, in order, and what they must be.
     outputs: tuple[int, ...]
-    results: tuple[Tensor, ...]
+    results: tuple[TensorType, ...]
 
     @property
     def first_step(self) -> int:
         """The number of the value that the first step yields."""
         return len(self.inputs) + len(self.constants)
+
+    @property
+    def signature(self) -> Signature:
+        """What the delegate is called with."""
+        return Signature(self.inputs, self.results)
 
 
 def references(argument: Argument) -> list[int]:

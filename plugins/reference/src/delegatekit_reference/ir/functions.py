@@ -1,4 +1,7 @@
-"""Functions on numbers: how a program computes sizes from sizes."""
+"""The functions on numbers that a step may call: how a program computes sizes from sizes.
+
+This is the closed list of the edge dialect ("The edge dialect" in docs/architecture.md).
+"""
 
 from __future__ import annotations
 

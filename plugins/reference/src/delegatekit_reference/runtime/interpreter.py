@@ -9,9 +9,9 @@ import torch
 
 from delegatekit_api import ExecutionError, FormatError
 
-from .graph import Argument, Graph, Named, Ref, Step, arguments_of, references
-from .numbers import FUNCTIONS
-from .operators import OPERATORS
+from ..ir.functions import FUNCTIONS
+from ..ir.graph import Argument, Graph, Named, Ref, Step, arguments_of, references
+from ..ir.names import OPERATORS
 
 
 class Interpreter:
