@@ -16,7 +16,7 @@ from delegatekit_toolkit.sizes import Dynamic, is_bounded, largest, shape_of, sm
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 
 from .ir.formats import FLOATS
-from .ir.graph import MAX_RANK
+from .ir.types import MAX_RANK
 from .operators import elementwise, functions, linear, quantization, reduction, shape, spatial, steps
 from .operators.groups import company, needs_company
 from .operators.program import Lower
