@@ -33,6 +33,9 @@ _BLOCKS: Final = (
 )
 #: The compile spec with the key under which the TOSA program lies in the file, if it does.
 TOSA_SPEC: Final = "tosa"
+#: Compile specs that the runtime on the device does not read: for which accelerator, and by which Vela.
+TARGET_SPEC: Final = "target"
+VELA_SPEC: Final = "vela_version"
 #: Marks of the two forms of a command stream.
 _MARKS: Final = (b"COP1", b"COP2")
 #: The region in which ExecuTorch's runtime puts inputs and outputs.

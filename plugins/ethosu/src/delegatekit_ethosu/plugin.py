@@ -86,7 +86,7 @@ def documentation() -> BackendDocumentation:
     """The operators with their conditions for each family of accelerators, and what the host executes of a U55."""
     from delegatekit_toolkit.documentation import operator_table
 
-    from .stream import listing
+    from .runtime.stream import listing
     from .support import TABLE, TABLE_U85
 
     executed = f"Everything else in a command stream is refused, with its place and value.\n\n{listing()}"

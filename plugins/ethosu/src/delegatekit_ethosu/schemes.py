@@ -44,7 +44,7 @@ from .limits import (
     sum_obstacle,
     transposed_obstacle,
 )
-from .targets import TARGETS, Target
+from .targets import CHOICES, COMPARISONS, COMPUTED_MASKS, LOOK_UPS, RESIZES, TARGETS, WIDE_PRODUCTS, Target
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -83,16 +83,6 @@ _EIGHT_BITS: Final = frozenset(
 )
 _COMPARED: Final = ("eq", "ne", "gt", "ge", "lt", "le")
 _SMALL_WINDOW: Final = 16
-#: What the U85 alone has, in words.
-WIDE_PRODUCTS: Final = "products of int16 matrices"
-CHOICES: Final = "choice between two numbers, but in front of a softmax"
-COMPUTED_MASKS: Final = "softmax whose mask is computed"
-COMPARISONS: Final = "comparisons and truth values"
-LOOK_UPS: Final = "look-up of rows by indices"
-RESIZES: Final = {
-    "nearest": "nearest resizing but by whole factors",
-    "bilinear": "bilinear resizing but by 2, 4 or 8 between centres",
-}
 
 
 # -- conditions ------------------------------------------------------------------------------------------------------
