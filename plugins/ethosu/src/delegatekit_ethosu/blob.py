@@ -6,7 +6,6 @@ data, 11 zero bytes, then the data, filled up to 16 bytes. All numbers are littl
 
 from __future__ import annotations
 
-import hashlib
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delegatekit_api import FormatError
+from delegatekit_toolkit.content import content_key
 
 #: The id under which the runtime on the device registers.
 DELEGATE_ID: Final = "EthosUBackend"
@@ -105,7 +105,7 @@ def unpack(blob: bytes | bytearray | memoryview, named_data: Mapping[str, bytes 
 
 def tosa_key(program: bytes) -> str:
     """The key of a TOSA program in the file: its sha256."""
-    return f"{hashlib.sha256(program).hexdigest()}.tosa"
+    return f"{content_key(program)}.tosa"
 
 
 def _block(name: str, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""A `TosaBuilder` that knows the program it lowers: which integers are behind a tensor, and what they stand for."""
+"""A `TosaBuilder` that knows the program it lowers: which integers stand for a tensor, and for what numbers."""
 
 from __future__ import annotations
 

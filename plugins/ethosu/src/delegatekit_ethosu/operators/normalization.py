@@ -104,7 +104,7 @@ def _by_places(b: ProgramBuilder, norm: Norm, found: Statistics, root: Root) -> 
     """The same with differences times 2^half, so that the factors need not be shifted.
 
     d * 2^(half - dropped / 2) is 2^15.5 at most, as d is sqrt(W) at most, and half is `most` at most. With the bits
-    behind the point that leaves room for, the whole has 29 bits, and the shift is 29 at most.
+    after the point that leaves room for, the whole has 29 bits, and the shift is 29 at most.
     """
     do = Arithmetic(b)
     width = min(15.5 + root.dropped / 2, DIFFERENCE[norm.before.dtype] + root.most) - root.least
@@ -125,7 +125,7 @@ def _by_places(b: ProgramBuilder, norm: Norm, found: Statistics, root: Root) -> 
 class _Affine:
     """What is done to normalized numbers: times `gain`, which the root takes, times weight * 2^-31, plus bias.
 
-    The sum has `bits` behind the point of the result's steps.
+    The sum has `bits` after the point of the result's steps.
     """
 
     gain: float

@@ -64,7 +64,7 @@ def _slice(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _with_room(shape: Sequence[int], place: int) -> tuple[list[int], list[int]]:
-    """The sizes in front of an axis and behind it; two neighbours as one if there is no room for a further axis."""
+    """The sizes before an axis and after it; two neighbours as one if there is no room for a further axis."""
     sides = list(shape[:place]), list(shape[place + 1 :])
     if len(shape) == MAX_RANK:
         pairs = [(side, at) for side in sides for at in range(len(side) - 1)]
@@ -137,9 +137,9 @@ def _pad(b: ProgramBuilder, call: Call, result: Result) -> Value:
     for place in range(len(given) // 2):
         amounts[rank - 1 - place] = given[2 * place], given[2 * place + 1]
     for axis, pair in enumerate(amounts):  # negative: cut off
-        front, behind = (max(0, -amount) for amount in pair)
-        if front or behind:
-            value = _part(b, value, value.stored_axis(axis), front, value.shape[axis] - front - behind)
+        first, last = (max(0, -amount) for amount in pair)
+        if first or last:
+            value = _part(b, value, value.stored_axis(axis), first, value.shape[axis] - first - last)
     stored = [max(0, amount) for axis in value.order for amount in amounts[axis]]
     value = Value(b.requantized(value.tensor, before, Result(result.scale)), value.order)
     if any(stored):

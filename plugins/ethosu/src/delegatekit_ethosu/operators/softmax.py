@@ -58,7 +58,7 @@ _SPANS = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
 NOTHING = 12.0
 #: By so much RESCALE multiplies all differences.
 _SMALL = 1 << 12
-#: Logarithms have so many bits behind the point.
+#: Logarithms have so many bits after the point.
 _LOG_BITS = 16
 
 

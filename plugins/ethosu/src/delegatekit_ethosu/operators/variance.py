@@ -25,7 +25,7 @@ from ..ir.windows import Windows
 
 #: Bits of a difference between two integers.
 DIFFERENCE: Final = {DType.INT8: 8, DType.INT16: 16}
-#: 1 / sqrt of a number from 1/4 to 1 has so many bits behind the point; the number itself 31.
+#: 1 / sqrt of a number from 1/4 to 1 has so many bits after the point; the number itself 31.
 ROOT_BITS: Final = 29
 #: eps is at most so many bits, in squares of a row's steps; of larger ones the last bits are left out.
 _EPS_BITS: Final = 28
@@ -212,7 +212,7 @@ def row_roots(b: ProgramBuilder, norm: Norm, found: Statistics) -> Root:
     largest = size * 2.0 ** (2 * DIFFERENCE[norm.before.dtype] - (2 if norm.centred else 0)) * 2.0**-dropped + eps
     low = found.low if not dropped else b.rescaled(found.low, [2.0**-dropped], name="low")
     low = do.add(low, math.floor(eps), "low")
-    # With so many bits behind the point rest^2 / n, rest being n/2 + 1 at most, has 29.
+    # With so many bits after the point rest^2 / n, rest being n/2 + 1 at most, has 29.
     fraction = 29 - math.ceil(math.log2(size / 4 + 2))
     if found.high is None:
         # `low` is below 2^29: the squares are 2^28 at most, and so is eps. It becomes 2^29 at most.
