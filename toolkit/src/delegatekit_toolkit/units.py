@@ -8,9 +8,23 @@ follows a dequantize. What lies in no unit computes on float numbers, and stays 
 For backends that compute on integers. A backend with operators on numbers beside those on integers (XNNPACK) decides
 operator by operator, and needs no units.
 
-    rules = UnitRules("the NPU", anchors=TABLE.keys(), activation=activation_obstacle, clamps=("aten.relu.default",))
-    units = Units(program, rules)
-    units.settle(lambda unit: TABLE.check(unit.anchor).reason or None)
+>>> import torch.ao.quantization.fx._decomposed
+>>> from delegatekit_toolkit.testing import view_of
+>>> def rounded(x):
+...     integers = torch.ops.quantized_decomposed.quantize_per_tensor(x, 0.1, 0, -128, 127, torch.int8)
+...     return torch.ops.quantized_decomposed.dequantize_per_tensor(integers, 0.1, 0, -128, 127, torch.int8)
+...
+>>> program = view_of(lambda x: rounded(torch.relu(rounded(x) + rounded(-x))), torch.ones(3))
+>>> rules = UnitRules(
+...     "the NPU",
+...     anchors={"aten.add.Tensor"},
+...     activation=lambda quantization: None if quantization else "of a scale that is found in each call",
+...     clamps={"aten.relu.default"},
+... )
+>>> units = Units(program, rules)
+>>> units.settle(lambda unit: None)  # what the support table says of the unit's anchor
+>>> [(unit.kind, unit.clamp, len(unit.operands)) for unit in units.units]
+[('aten.add.Tensor', aten.relu.default (relu) in the top module..., 2)]
 """
 
 from __future__ import annotations
