@@ -58,11 +58,11 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
 
 
 @hookimpl
-def quantization_schemes(options: BackendOptions) -> Sequence[QuantizationScheme]:
-    """Static int8, and int16 with weights of int8, as the target's family can compute them."""
-    from .schemes import schemes
+def quantization_schemes() -> Sequence[QuantizationScheme]:
+    """Static int8, and int16 with weights of int8."""
+    from .schemes import SCHEMES
 
-    return schemes(cast(EthosUOptions, options).target)
+    return SCHEMES
 
 
 @hookimpl
