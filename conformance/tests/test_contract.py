@@ -86,19 +86,8 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ("summary", '"a seeded fault"', '""', "empty"),
     ("summary", '"a seeded fault"', '"two\\nlines"', "one plain line"),
     ("summary", '"a seeded fault"', '"x" * 200', "200 characters"),
-    ("api-version", "ApiVersion(1, 1)", "ApiVersion(1, 0), owns_state=True", "came with API 1.1"),
-    (
-        "api-version",
-        "class Partitioner:",
-        "@hookimpl\ndef targets():\n    return []\n\n\nclass Partitioner:",
-        "uses targets, which came with API 1.3",
-    ),
-    (
-        "api-version",
-        "class Partitioner:",
-        "@hookimpl\ndef quantization_schemes(options):\n    return []\n\n\nclass Partitioner:",
-        "uses the argument options of quantization_schemes, which came with API 1.4",
-    ),
+    ("api-version", "ApiVersion(2, 0)", "ApiVersion(1, 4)", "too old"),
+    ("api-version", "ApiVersion(2, 0)", "ApiVersion(2, 99)", "too new"),
     (
         "description-twice",
         '        delegate_id="SeededBackend",',

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import pkgutil
 from importlib import import_module
+from types import ModuleType
 
 import pytest
 
@@ -15,9 +16,16 @@ MODULES = [module.name for module in pkgutil.iter_modules(delegatekit_toolkit.__
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_of_a_module_give_what_they_say(name: str) -> None:
-    result = doctest.testmod(import_module(f"delegatekit_toolkit.{name}"), optionflags=doctest.ELLIPSIS)
-    assert result.failed == 0
-    assert result.attempted > 0
+    module = import_module(f"delegatekit_toolkit.{name}")
+    parts = [import_module(f"{module.__name__}.{part.name}") for part in pkgutil.iter_modules(_folders(module))]
+    results = [doctest.testmod(part, optionflags=doctest.ELLIPSIS) for part in (module, *parts)]
+    assert sum(result.failed for result in results) == 0
+    assert sum(result.attempted for result in results) > 0
+
+
+def _folders(module: ModuleType) -> list[str]:
+    """Where the modules of a package lie; nowhere for a module."""
+    return list(getattr(module, "__path__", ()))
 
 
 def test_the_table_of_modules_is_complete() -> None:

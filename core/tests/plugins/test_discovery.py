@@ -89,7 +89,7 @@ def test_an_installed_plugin_is_ready_and_says_who_it_is(install_plugin: Any) ->
     assert (info.distribution, info.version, info.api_version, info.delegate_id, info.summary) == (
         "delegatekit-good",
         "1.2",
-        "1.4",
+        "2.0",
         "goodBackend",
         "a test backend",
     )
@@ -124,7 +124,7 @@ def test_wrong_facts_in_a_description_are_told(kind: str, install_plugin: Any) -
     assert reason in listed("odd").reason
 
 
-@pytest.mark.parametrize(("version", "reason"), [("(99, 0)", "too new"), ("(1, 99)", "too new"), ("(0, 9)", "too old")])
+@pytest.mark.parametrize(("version", "reason"), [("(99, 0)", "too new"), ("(2, 99)", "too new"), ("(1, 9)", "too old")])
 def test_a_plugin_of_another_api_version_is_incompatible(version: str, reason: str, install_plugin: Any) -> None:
     # It may also have hooks and arguments that this core has never heard of: the version is the reason, not these.
     text = DESCRIBED.format(

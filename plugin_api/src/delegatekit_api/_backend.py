@@ -35,8 +35,8 @@ class BackendDescription:
     #: How many bytes the runtime may read past the end of a tensor: core pads the arena by as many.
     overread_bytes: int = 0
     #: Whether a delegate may keep buffers that the method updates inside itself, from call to call. Such a buffer's
-    #: placeholder and its new value are then both inside the partition (`ProgramView.buffers`). Since API 1.1.
+    #: placeholder and its new value are then both inside the partition (`ProgramView.buffers`).
     owns_state: bool = False
     #: Whether the runtime notices a blob or named data with changed bytes (by a checksum) and refuses it. Where it does
-    #: not, damage may go unnoticed, which the conformance suite counts apart. Since API 1.1.
+    #: not, damage may go unnoticed, which the conformance suite counts apart.
     integrity_check: bool = False

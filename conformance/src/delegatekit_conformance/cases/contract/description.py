@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from delegatekit.plugins import discovery
-from delegatekit_api import API_VERSION, ApiVersion, incompatibility
+from delegatekit_api import API_VERSION, incompatibility
 
 from ...context import Context
 from ...oracle import ROUNDOFF
@@ -60,25 +60,11 @@ def summary(context: Context) -> str:
 
 @RULES.add
 def api_version(context: Context) -> str:
-    """The API version is one that exists, fits this core, and has all hooks and fields that the plugin uses."""
-    backend = backend_of(context)
-    told = backend.description.api_version
+    """The API version is one that exists, and fits this core."""
+    told = backend_of(context).description.api_version
     reason = incompatibility(told)
-    if reason is not None or told < ApiVersion(1, 0):
-        raise Broken(reason or f"API {told} does not exist")
-    used = {
-        ApiVersion(1, 1): [
-            *(hook for hook in ("preprocess_methods",) if backend.has(hook)),
-            *(["owns_state"] if backend.description.owns_state else []),
-        ],
-        ApiVersion(1, 3): [hook for hook in ("targets",) if backend.has(hook)],
-        ApiVersion(1, 4): [
-            f"the argument options of {hook}" for hook in ("quantization_schemes",) if backend.takes(hook, "options")
-        ],
-    }
-    for came, names in used.items():
-        if names and told < came:
-            raise Broken(f"says API {told}, but uses {', '.join(names)}, which came with API {came}")
+    if reason is not None:
+        raise Broken(reason)
     return f"{told} (core: {API_VERSION})"
 
 
