@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -150,11 +152,68 @@ def write_dist_info(folder: Path, package: Package) -> Path:
     return folder
 
 
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
 @pytest.fixture(scope="session")
-def stock_external(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """once(name, make): a folder that make(folder) has filled, in whichever of the test processes first needed it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder = shared / f"once-{name}"
+        with (shared / f"once-{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                unfinished = tmp_path_factory.mktemp(name)
+                make(unfinished)
+                unfinished.rename(folder)
+        return folder
+
+    return made
+
+
+class StockProcess:
+    """A process in which stock ExecuTorch is imported, at the first script that does it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, script: str | Path, *arguments: str | Path) -> str:
+        """Run a script, given as its file or its text; returns what it prints. Raises AssertionError if it fails."""
+        if self._process is None:
+            server = Path(__file__).parent / "tests" / "stock_process.py"
+            command = [sys.executable, str(server)]
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        source, name = (script.read_text("utf-8"), str(script)) if isinstance(script, Path) else (script, "script")
+        print(json.dumps([source, name, [*map(str, arguments)]]), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        assert line, f"{name} ended the process"
+        printed, error = json.loads(line)
+        assert not error, error
+        return str(printed)
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@pytest.fixture(scope="session")
+def stock_process() -> Iterator[StockProcess]:
+    """Runs scripts that need stock ExecuTorch's own lowering: importing it takes long, so one process runs them all."""
+    process = StockProcess()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def stock_external(once: Once, stock_process: StockProcess) -> Path:
     """A folder of files with weights outside, written by stock ExecuTorch: see tests/stock_external.py."""
     pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
-    folder = tmp_path_factory.mktemp("stock_external")
     script = Path(__file__).parent / "tests" / "stock_external.py"
-    subprocess.run([sys.executable, str(script), str(folder)], check=True, capture_output=True)
-    return folder
+    return once("stock_external", lambda folder: stock_process.run(script, folder))

@@ -138,7 +138,7 @@ def test_pins_leave_some_nodes_to_others() -> None:
 def test_a_fault_shrinks_to_few_steps() -> None:
     """Whatever has a tanh counts as a fault."""
     case = GraphCase(ARRANGEMENTS[0], 0)
-    context = replace(CONTEXT, profile=replace(PROFILES["quick"], graphs=3000))
+    context = replace(CONTEXT, profile=replace(PROFILES["quick"], graphs=1200))
 
     def fails(example: GraphExample) -> bool:
         return any(step.target == "aten.tanh.default" for step in example.recipe.steps)

@@ -37,6 +37,8 @@ ORDER = (
     "suite",
     "pytest_plugin",
     "__init__",
+    # For backends' own tests.
+    "testkit",
 )
 
 

@@ -54,7 +54,7 @@ class Lowered:
 
     @property
     def delegates(self) -> tuple[Delegate, ...]:
-        """What the file has of delegates, in order."""
+        """The delegates of the file, in order."""
         from delegatekit import pte
 
         file = pte.read(self.buffer)
@@ -63,10 +63,10 @@ class Lowered:
             Delegate(
                 str(table.id),
                 bytes(file.delegate_blob(table)),
-                {spec.key: bytes(spec.value) for spec in table.compile_specs or ()},
+                {str(spec.key): bytes(spec.value or b"") for spec in table.compile_specs or ()},
                 named,
             )
-            for plan in file.program.execution_plan
+            for plan in file.program.execution_plan or ()
             for table in plan.delegates or ()
         )
 
@@ -117,7 +117,7 @@ def lower(
     """A module (or a function) lowered for one backend.
 
     `dynamic_shapes` is that of `torch.export`; a function's inputs are one argument there: `(({0: batch}, None),)`.
-    With `whole`, raises AssertionError with the report unless one delegate has it all.
+    With `whole`, raises AssertionError with the report unless all of it is in one delegate.
     """
     import delegatekit
 

@@ -25,7 +25,8 @@ from delegatekit_xnnpack import plugin
 from delegatekit_xnnpack.blob import schema
 from delegatekit_xnnpack.blob.reader import parse
 from delegatekit_xnnpack.blob.writer import SerializedGraph, serialize
-from delegatekit_xnnpack.ir.graph import Graph, Shape
+from delegatekit_xnnpack.ir.graph import Graph
+from delegatekit_xnnpack.ir.types import Shape
 from delegatekit_xnnpack.options import XnnpackOptions
 
 

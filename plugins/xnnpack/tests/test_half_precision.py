@@ -23,7 +23,8 @@ from delegatekit_xnnpack.blob.writer import serialize
 from delegatekit_xnnpack.ir import operators as ops
 from delegatekit_xnnpack.ir.builder import GraphBuilder
 from delegatekit_xnnpack.ir.formats import narrowed
-from delegatekit_xnnpack.ir.graph import DataType, Format, Node, Value
+from delegatekit_xnnpack.ir.graph import Node, Value
+from delegatekit_xnnpack.ir.types import DataType, Format
 from delegatekit_xnnpack.operators.precision import TERM_LIMIT, fits_float16
 
 HALVES = [torch.float16, torch.bfloat16]

@@ -256,7 +256,7 @@ def test_preprocess_refuses_what_the_table_would_not_take():
 
     exported = torch.export.export(_Erf(), (X,))
     view = build_edge(exported).view
-    with pytest.raises(LoweringError, match=r"aten.erf.default .* XNNPACK has no lowering"):
+    with pytest.raises(LoweringError, match=r"aten.erf.default .* the backend has no lowering"):
         plugin.preprocess(PartitionProgram(exported, view, 0), XnnpackOptions())
 
 

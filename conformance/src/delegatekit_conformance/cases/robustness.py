@@ -286,6 +286,7 @@ class CyclesCase(RobustnessCase):
             finally:
                 runtime.destroy(handle)
 
+        frozen = gc.get_freeze_count()
         gc.collect()
         gc.freeze()  # what is there already need not be looked through each time that garbage is collected
         try:
@@ -294,7 +295,8 @@ class CyclesCase(RobustnessCase):
         except Exception as error:
             return Outcome(Verdict.VIOLATION, f"fails after some cycles: {words(error)}")
         finally:
-            gc.unfreeze()
+            if not frozen:
+                gc.unfreeze()
         if done < _FEWEST:
             return Outcome(Verdict.NOT_APPLICABLE, f"too slow: {done} cycles in {context.timeout / 2:.0f} s")
         # What tells most about the cause comes first.

@@ -68,10 +68,11 @@ class Outside:
         """The data files by name; "" is the one that is named as the .pte is."""
         return {name: PtdImage(tuple(data.values())) for name, data in self._files.items()}
 
-    def keys_of_backends(self) -> dict[str, list[str]]:
+    def keys_of_backends(self) -> dict[str, tuple[str, ...]]:
         """The keys of named data in each data file."""
         return {
-            name: [key for key, datum in data.items() if datum.layout is None] for name, data in self._files.items()
+            name: tuple(key for key, datum in data.items() if datum.layout is None)
+            for name, data in self._files.items()
         }
 
     def _file(self, key: str, data: Any) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -25,37 +25,85 @@ _FILLS: Final = frozenset({"masked_fill", "aten.masked_fill", "aten.masked_fill.
 _HIDES: Final = -80.0
 
 
-def take_apart(module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> dict[Node, str]:
-    """Put the parts of what the scheme takes apart into the graph; returns what stays whole, and why.
+class Apart:
+    """The operators that a scheme takes apart, with their parts in the graph."""
 
-    Nodes that `kept` has a reason for stay as they are. Raises PluginError for an operator that the core has no parts
-    for.
-    """
-    if not scheme.takes_apart:
-        return {}
-    known = {name: write for operator, write in _PARTS.items() for name in _spellings(operator)}
-    unknown = [name for name in scheme.takes_apart if name not in known]
-    if unknown:
-        hint = f"it can be {', '.join(sorted(_PARTS))}"
-        raise PluginError(f"cannot take {unknown[0]} apart", where=f"scheme {scheme.name}", hint=hint)
-    whole: dict[Node, str] = {}
-    parts = _Parts(module, scheme)
-    for node in list(module.graph.nodes):
-        wanted = [name for name in names(node) if name in scheme.takes_apart] if node.op == "call_function" else []
-        if not wanted or kept(node) is not None:
-            continue
-        parts.start(node)
-        with module.graph.inserting_before(node):
-            result = known[wanted[0]](parts, node)
-        if isinstance(result, str):
-            whole[node] = result
-            continue
-        node.replace_all_uses_with(result)
-        module.graph.erase_node(node)
-    module.graph.eliminate_dead_code()
-    module.graph.lint()
-    module.recompile()
-    return whole
+    def __init__(self, module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> None:
+        """Put the parts into the graph. Nodes that `kept` has a reason for stay as they are.
+
+        Raises PluginError for an operator that the core has no parts for.
+        """
+        #: What stays whole, and why.
+        self.whole: dict[Node, str] = {}
+        self._module = module
+        self._taken: list[_Taken] = []
+        #: What was put in the place of a node that a later operator may have as operand.
+        self._renewed: dict[Node, Node] = {}
+        if scheme.takes_apart:
+            self._take(scheme, kept)
+
+    def put_back(self, reasons: Mapping[Node, str]) -> None:
+        """Make operators whole again of which `reasons` has a part, since the backend does not take it.
+
+        The others would be islands of integers in the middle of it.
+        """
+        for taken in reversed(self._taken):
+            reason = next((reasons[part] for part in taken.parts if part in reasons), None)
+            if reason is None:
+                continue
+            self._taken.remove(taken)
+            with self._module.graph.inserting_after(taken.result):
+                args, kwargs = map_arg((taken.args, taken.kwargs), self._present)
+                node = self._module.graph.call_function(taken.target, args, dict(kwargs))
+            node.meta = taken.meta
+            taken.result.replace_all_uses_with(node)
+            self._renewed[taken.result] = node
+            self.whole[node] = reason
+        self._tidy()
+
+    def _present(self, node: Node) -> Node:
+        while node in self._renewed:
+            node = self._renewed[node]
+        return node
+
+    def _take(self, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> None:
+        known = {name: write for operator, write in _PARTS.items() for name in _spellings(operator)}
+        unknown = [name for name in scheme.takes_apart if name not in known]
+        if unknown:
+            hint = f"it can be {', '.join(sorted(_PARTS))}"
+            raise PluginError(f"cannot take {unknown[0]} apart", where=f"scheme {scheme.name}", hint=hint)
+        module, parts = self._module, _Parts(self._module, scheme)
+        for node in list(module.graph.nodes):
+            wanted = [name for name in names(node) if name in scheme.takes_apart] if node.op == "call_function" else []
+            if not wanted or kept(node) is not None:
+                continue
+            parts.start(node)
+            with module.graph.inserting_before(node):
+                result = known[wanted[0]](parts, node)
+            if isinstance(result, str):
+                self.whole[node] = result
+                continue
+            self._taken.append(_Taken(node.target, node.args, node.kwargs, node.meta, result, tuple(parts.calls)))
+            node.replace_all_uses_with(result)
+            module.graph.erase_node(node)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        self._module.graph.eliminate_dead_code()
+        self._module.graph.lint()
+        self._module.recompile()
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """An operator that was taken apart: its call, its parts, and the one that gives its result."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    meta: dict[str, Any]
+    result: Node
+    parts: tuple[Node, ...]
 
 
 class _Parts:
@@ -69,9 +117,12 @@ class _Parts:
         self._fixed = constants(module, made=True)
         self._meta: dict[str, Any] = {}
         self._mode: Any = None
+        #: The parts of the present operator.
+        self.calls: list[Node] = []
 
     def start(self, whole: Node) -> None:
         """From now on parts are those of `whole`."""
+        self.calls = []
         self._meta = dict(whole.meta)
         self._mode = detect_fake_mode([node.meta["val"] for node in whole.all_input_nodes])
 
@@ -111,6 +162,7 @@ class _Parts:
             with self._mode or torch.no_grad():
                 value = target(*fakes[0], **fakes[1])
         node.meta = {**self._meta, "val": value}
+        self.calls.append(node)
         return node
 
 

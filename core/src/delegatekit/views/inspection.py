@@ -12,7 +12,7 @@ from delegatekit_api import Estimate
 from ..estimates import layer_lines, summary
 from ..pte import PteFile, Source, read, read_ptd, schema
 from ..pte.dtypes import TORCH_DTYPES
-from ..pte.estimates import read_estimates
+from ..pte.estimates import Estimates, read_estimates
 from ..pte.manifest import Manifest, Owner, read_manifest
 from ..pte.ptd_schema import TensorLayout
 from ..pte.schema import is_external
@@ -176,9 +176,7 @@ def _layout(tensor: schema.Tensor | TensorLayout | None) -> str:
     return "data of a backend" if tensor is None else f"{_type_name(tensor)}{list(tensor.sizes or ())}"
 
 
-def _method(
-    file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estimates: Mapping[tuple[str, int], Estimate]
-) -> MethodInfo:
+def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estimates: Estimates) -> MethodInfo:
     values = [value.val for value in plan.values or ()]
     calls = [step.instr_args for chain in plan.chains or () for step in chain.instructions or ()]
     operators = plan.operators or []
@@ -196,7 +194,7 @@ def _method(
         inputs=tuple(_value(values[index]) for index in plan.inputs or ()),
         outputs=tuple(_value(values[index]) for index in plan.outputs or ()),
         delegates=tuple(
-            _delegate(file, delegate, manifest.owner(str(plan.name), index), estimates.get((str(plan.name), index)))
+            _delegate(file, delegate, manifest.owner(str(plan.name), index), estimates.of(str(plan.name), index))
             for index, delegate in enumerate(plan.delegates or ())
         ),
         operators=dict(counts.most_common()),

@@ -31,11 +31,10 @@ from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, quantization_of
 
 from . import limits
 from .ir.border import border_reason
-from .ir.units import FUNCTION, REQUANTIZE, SELECTION, SOFTMAX, TRUTHS, Unit, Units, activation_obstacle
+from .ir.units import FUNCTION, REQUANTIZE, SELECTION, SMOOTH_ONLY, SOFTMAX, TRUTHS, Unit, Units, activation_obstacle
 from .operators import EMITTERS, POINTWISE, WIDE_FUNCTIONS
 from .operators.softmax import NOTHING
-from .schemes import CHOICES, COMPARISONS, COMPUTED_MASKS, LOOK_UPS, RESIZES, WIDE_PRODUCTS
-from .targets import TARGETS, Target
+from .targets import CHOICES, COMPARISONS, COMPUTED_MASKS, LOOK_UPS, RESIZES, TARGETS, WIDE_PRODUCTS, Target
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -311,7 +310,7 @@ def _is_wide(node: Node, program: ProgramView) -> bool:
 
 def eight_bits(node: Node, program: ProgramView) -> str | None:
     """int8, not int16."""
-    return "for int16 the NPU has tables of smooth functions only" if _is_wide(node, program) else None
+    return SMOOTH_ONLY if _is_wide(node, program) else None
 
 
 def narrow(target: Target, what: str) -> tuple[Constraint, ...]:

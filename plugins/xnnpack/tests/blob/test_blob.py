@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from delegatekit_api import FormatError
+from delegatekit_toolkit.content import content_key
 from delegatekit_xnnpack.blob import schema
 from delegatekit_xnnpack.blob.reader import parse, validate
-from delegatekit_xnnpack.blob.writer import content_key, serialize
+from delegatekit_xnnpack.blob.writer import serialize
 from delegatekit_xnnpack.ir import operators as ops
 from delegatekit_xnnpack.ir.builder import GraphBuilder
-from delegatekit_xnnpack.ir.graph import DataType, Format, Graph, Node, PerTensorQuantization, Value
+from delegatekit_xnnpack.ir.graph import Graph, Node, Value
+from delegatekit_xnnpack.ir.types import DataType, Format, PerTensorQuantization
 
 
 def _linear_graph(weight=None):

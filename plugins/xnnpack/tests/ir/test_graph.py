@@ -10,7 +10,8 @@ import torch
 from delegatekit_api import LoweringError
 from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_xnnpack.ir import operators as ops
-from delegatekit_xnnpack.ir.graph import Bounds, DataType, Graph, Node, Value, constant_bytes
+from delegatekit_xnnpack.ir.graph import Graph, Node, Value
+from delegatekit_xnnpack.ir.types import Bounds, DataType, constant_bytes
 
 
 def _graph(operator, *shapes, output, clamp=None, constants=()):

@@ -1,4 +1,4 @@
-"""The axis algebra, checked against what PyTorch's strides say."""
+"""Reshapes of what is stored in another order, checked against what PyTorch's strides say."""
 
 from __future__ import annotations
 
@@ -7,30 +7,9 @@ import itertools
 import pytest
 import torch
 
+from delegatekit_toolkit.layout import to_channels_first
 from delegatekit_xnnpack.ir.graph import Value
-from delegatekit_xnnpack.ir.layout import Tensor, channels_last, inverse, moves_elements, reshape_through
-
-SHAPES = [(2, 3, 4), (1, 3, 4), (2, 1, 4), (2, 3, 1), (2, 2, 3, 4), (1, 1, 5), (6, 1, 1, 2)]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_moving_elements_is_what_contiguity_says(shape):
-    x = torch.arange(torch.Size(shape).numel()).reshape(shape)
-    for order in itertools.permutations(range(len(shape))):
-        assert moves_elements(shape, order) == (not torch.equal(x.permute(order).reshape(-1), x.reshape(-1)))
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0), (2, 0, 1), (3, 1, 0, 2)])
-def test_the_inverse_undoes_a_permutation(order):
-    x = torch.arange(24.0).reshape((2, 12) if len(order) == 2 else (2, 3, 4) if len(order) == 3 else (2, 3, 4, 1))
-    assert torch.equal(x.permute(order).permute(inverse(order)), x)
-
-
-def test_channels_last_is_pytorchs():
-    x = torch.randn(2, 3, 4, 5)
-    stored = x.permute(0, 2, 3, 1)
-    assert stored.permute(channels_last(4)).shape == x.shape
-
+from delegatekit_xnnpack.ir.layout import Tensor, reshape_through
 
 TARGETS = [
     (24,),
@@ -82,4 +61,4 @@ def test_unit_axes_go_where_a_one_dimensional_convolution_wants_them():
     through = reshape_through(tensor, (2, 5, 1, 7))
     assert through is not None
     assert through.shape == (2, 1, 7, 5)
-    assert through.order == channels_last(4)
+    assert through.order == to_channels_first(4)

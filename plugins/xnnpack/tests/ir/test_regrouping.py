@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.layout import regroupings
 from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_xnnpack.ir.builder import GraphBuilder, regrouping_obstacle
-from delegatekit_xnnpack.ir.layout import regroupings
 from delegatekit_xnnpack.ir.operators import UnaryKind
 from delegatekit_xnnpack.options import XnnpackOptions
 from delegatekit_xnnpack.passes import optimize

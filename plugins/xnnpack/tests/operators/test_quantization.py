@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import delegatekit
-from delegatekit_xnnpack.ir.graph import DataType
+from delegatekit_xnnpack.ir.types import DataType
 
 quantized = torch.ops.quantized_decomposed
 Parameters = tuple[float, int]

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import delegatekit
 from delegatekit_api import Call, ProgramView
 from delegatekit_toolkit.quantized import dynamic_quantization_of
-from delegatekit_xnnpack.ir.graph import DataType
+from delegatekit_xnnpack.ir.types import DataType
 
 quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
 

@@ -119,7 +119,7 @@ def test_the_option_is_checked(lower_whole):
 
 
 def test_rows_that_change(agrees_at_sizes, monkeypatch):
-    monkeypatch.setattr("delegatekit_xnnpack.blocking._FEWEST_ROWS", 4)
+    monkeypatch.setattr("delegatekit_xnnpack.passes.blocking._FEWEST_ROWS", 4)
     layers = nn.Sequential(nn.Linear(768, 1024), nn.ReLU(), nn.Linear(1024, 16), nn.Linear(16, 65536, bias=False))
     rows = torch.export.Dim("rows", min=2, max=40)
     calls = [(torch.randn(count, 768),) for count in (7, 2, 40)]

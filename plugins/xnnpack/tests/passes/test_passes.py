@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from delegatekit_xnnpack.ir import operators as ops
 from delegatekit_xnnpack.ir.builder import GraphBuilder
-from delegatekit_xnnpack.ir.graph import Bounds
+from delegatekit_xnnpack.ir.types import Bounds
 from delegatekit_xnnpack.options import XnnpackOptions
 from delegatekit_xnnpack.passes import drop_unread, fold_clamps, optimize
 

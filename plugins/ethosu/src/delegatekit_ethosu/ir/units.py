@@ -37,6 +37,9 @@ SMOOTH: Final = frozenset(
     )
 )
 
+#: Why other functions are refused.
+SMOOTH_ONLY: Final = "for int16 the NPU has tables of smooth functions only"
+
 #: Operators that give truth values.
 TRUTHS: Final = frozenset(
     {f"aten.{name}.{kind}" for name in ("eq", "ne", "gt", "ge", "lt", "le") for kind in ("Tensor", "Scalar")}
@@ -197,10 +200,17 @@ class Units:
             anchor, inner = before, (before, last)
         name = operator_name(anchor)
         if name not in self._takes:
+            if name in self._pointwise and self._is_wide(anchor):
+                return self._refuse(anchor, SMOOTH_ONLY)
             reason = f"{name} has no lowering for the NPU"
             # What could be one: its operand is not quantized, which is said of the operator itself.
             return reason if name in self._pointwise else self._refuse(anchor, reason)
         return Unit(name, anchor, _dequantizes(anchor), inner, results)
+
+    def _is_wide(self, node: Node) -> bool:
+        """Whether an operand is int16."""
+        found = (quantization_of(item, self._view) for item in _dequantizes(node))
+        return any(item is not None and item.dtype is torch.int16 for item in found)
 
     def _refuse(self, node: Node, reason: str) -> str:
         self.reasons.setdefault(node, reason)

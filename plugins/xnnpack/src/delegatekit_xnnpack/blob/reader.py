@@ -9,7 +9,7 @@ from typing import Final
 from delegatekit_api import FormatError
 from delegatekit_toolkit import flatbuffer as fb
 
-from ..ir.graph import DataType, Shape, constant_bytes
+from ..ir.types import DataType, Shape, constant_bytes
 from . import schema
 from .envelope import HEADER, IDENTIFIERS, MAGIC
 from .shapes import check_shapes

@@ -12,7 +12,7 @@ from typing import Any
 from delegatekit_api import FormatError, LoweringError
 
 from ..ir import operators as ops
-from ..ir.graph import Shape
+from ..ir.types import Shape
 from . import schema
 
 

@@ -6,7 +6,6 @@ so all constants travel as named data of the program.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,18 +14,17 @@ import torch
 
 from delegatekit_api import FormatError, NamedData
 from delegatekit_toolkit import flatbuffer as fb
+from delegatekit_toolkit.content import ConstantStore
 from delegatekit_toolkit.sizes import largest
 
 from ..ir import operators as ops
-from ..ir.graph import (
-    Graph,
-    Node,
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import (
     PerChannelQuantization,
     PerGroupQuantization,
     PerRowQuantization,
     PerTensorQuantization,
     Quantization,
-    Value,
 )
 from . import schema
 from .envelope import ALIGNMENT, FLATBUFFER_OFFSET, HEADER, IDENTIFIERS, MAGIC, MAX_EXTERNS
@@ -66,7 +64,7 @@ def serialize(graph: Graph) -> SerializedGraph:
     header = HEADER.pack(MAGIC, HEADER.size, FLATBUFFER_OFFSET, len(flatbuffer), end, 0)
     return SerializedGraph(
         header.ljust(FLATBUFFER_OFFSET, b"\0") + body,
-        tuple(constants.named.values()),
+        constants.store.named_data,
         {index: node.debug_handles for index, node in enumerate(graph.nodes) if node.debug_handles},
     )
 
@@ -76,21 +74,13 @@ class _Constants:
 
     def __init__(self) -> None:
         self.entries = [schema.ConstantDataOffset()]
-        self.named: dict[str, NamedData] = {}
+        self.store = ConstantStore(alignment=ALIGNMENT)
 
     def index(self, data: torch.Tensor) -> int:
-        key = content_key(data)
-        self.named.setdefault(key, NamedData(key, data, ALIGNMENT))
+        key = self.store.add(data)
         size = data.numel() * data.element_size()
         self.entries.append(schema.ConstantDataOffset(offset=schema.NAMED, size=size, named_key=key))
         return len(self.entries) - 1
-
-
-def content_key(data: torch.Tensor) -> str:
-    """SHA-256 of the elements in row-major order: the key by which equal constants are stored once per file."""
-    # One element is contiguous with any stride: reshape would keep that.
-    elements = data.contiguous().as_strided((data.numel(),), (1,)).view(torch.uint8)
-    return hashlib.sha256(elements.numpy().data).hexdigest()
 
 
 def _value(

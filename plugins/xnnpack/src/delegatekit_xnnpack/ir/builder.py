@@ -7,26 +7,33 @@ from collections.abc import Sequence
 import torch
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.layout import (
+    Order,
+    identity,
+    inverse,
+    moves_elements,
+    permuted,
+    regroupings,
+    to_channels_first,
+)
 from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest
 
 from . import operators as ops
 from .formats import TORCH_FLOATS, numbers
-from .graph import (
+from .graph import Graph, Node, Value
+from .layout import Tensor, reshape_through
+from .types import (
     HALF_TYPES,
     MAX_RANK,
     Bounds,
     DataType,
     Format,
-    Graph,
-    Node,
     PerChannelQuantization,
     PerRowQuantization,
     PerTensorQuantization,
     Shape,
-    Value,
     static,
 )
-from .layout import Order, Tensor, channels_last, inverse, moves_elements, regroupings, reshape_through
 
 
 class GraphBuilder:
@@ -179,7 +186,7 @@ class GraphBuilder:
             # XNNPACK moves no rows that it has quantized.
             _require_rows_kept(value, permutation)
             return self.emit(producer.operator, self.transposed(producer.inputs[0], permutation))
-        shape = tuple(value.shape[axis] for axis in permutation)
+        shape = permuted(value.shape, permutation)
         if not moves_elements(value.shape, permutation) and dynamic_count(shape) < 2:
             return self.reshaped(value, shape)
         return value if permutation == tuple(range(len(shape))) else self.emit(ops.Transpose(permutation), value)
@@ -198,15 +205,15 @@ class GraphBuilder:
 
     def dense(self, tensor: Tensor) -> Value:
         """The tensor's elements stored as PyTorch stores them."""
-        return self.stored(tensor, tuple(range(len(tensor.order))))
+        return self.stored(tensor, identity(len(tensor.order)))
 
     def nhwc(self, tensor: Tensor) -> Value:
         """The elements of a feature map (N, C, H, W) stored (N, H, W, C)."""
-        return self.stored(tensor, channels_last(4))
+        return self.stored(tensor, to_channels_first(4))
 
     def from_nhwc(self, value: Value) -> Tensor:
         """The feature map (N, C, H, W) that is stored (N, H, W, C) in `value`."""
-        return Tensor(value, channels_last(4))
+        return Tensor(value, to_channels_first(4))
 
     def reshape(self, tensor: Tensor, shape: Shape) -> Tensor:
         """The tensor under another shape, without a transpose where memory allows."""
@@ -352,16 +359,16 @@ class GraphBuilder:
     def common_order(self, tensors: Sequence[Tensor], rank: int) -> Order:
         """The storage order among those of `tensors` for which the fewest elements must be moved."""
         candidates = {tensor.order: None for tensor in tensors if len(tensor.order) == rank and not _is_free(tensor)}
-        identity = tuple(range(rank))
+        plain = identity(rank)
         if len(candidates) < 2:
-            return next(iter(candidates), identity)
+            return next(iter(candidates), plain)
 
         def cost(order: Order) -> tuple[int, bool]:
             moved = sum(
                 largest(tensor.value.size) for tensor in tensors if not _is_free(tensor) and _differs(tensor, order)
             )
             # What comes out of a convolution mostly goes into one: of two equals, stay away from the identity.
-            return moved, order == identity
+            return moved, order == plain
 
         return min(candidates, key=cost)
 
@@ -369,7 +376,7 @@ class GraphBuilder:
         rank = len(order)
         if tensor.value.size == 1 and len(tensor.order) <= 1:
             return tensor.value
-        if len(tensor.order) < rank and order != tuple(range(rank)):
+        if len(tensor.order) < rank and order != identity(rank):
             tensor = self.reshape(tensor, (1,) * (rank - len(tensor.order)) + tensor.shape)
         elif len(tensor.order) < rank:
             return self.dense(tensor)

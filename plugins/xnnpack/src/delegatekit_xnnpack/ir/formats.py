@@ -8,15 +8,8 @@ import torch
 
 from delegatekit_api import Quantization
 
-from .graph import (
-    DataType,
-    Format,
-    PerChannelQuantization,
-    PerGroupQuantization,
-    PerTensorQuantization,
-    Value,
-    static,
-)
+from .graph import Value
+from .types import DataType, Format, PerChannelQuantization, PerGroupQuantization, PerTensorQuantization, static
 
 #: PyTorch's floating-point types that XNNPACK has.
 FLOATS: Final = {

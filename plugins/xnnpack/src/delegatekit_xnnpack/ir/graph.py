@@ -3,138 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from delegatekit_api import LoweringError
-from delegatekit_toolkit.sizes import Size, dynamic_count, smallest
+from delegatekit_toolkit.sizes import Size, smallest
+
+from .operators import Operator
+from .types import (
+    ELEMENT_BITS,
+    HALF_TYPES,
+    MAX_RANK,
+    Bounds,
+    DataType,
+    Format,
+    Quantization,
+    Shape,
+    constant_bytes,
+    static,
+)
 
 if TYPE_CHECKING:
     import torch
-
-    from .operators import Operator
-
-#: XNN_MAX_TENSOR_DIMS of XNNPACK.
-MAX_RANK = 6
-
-Shape = tuple[Size, ...]
-
-
-class DataType(IntEnum):
-    """Element types of XNNPACK values, as the blob numbers them."""
-
-    INVALID = 0
-    FLOAT32 = 1
-    FLOAT16 = 2
-    QINT8 = 3
-    QUINT8 = 4
-    QINT32 = 5
-    QCINT8 = 6
-    QCINT32 = 7
-    QCINT4 = 8
-    QDINT8 = 9
-    QBINT4 = 10
-    QPINT8 = 11
-    INT32 = 12
-    PFLOAT32 = 13
-    BFLOAT16 = 14
-
-
-#: Floating-point types of 16 bits.
-HALF_TYPES = (DataType.FLOAT16, DataType.BFLOAT16)
-
-#: Bits of one element; types that never lie in memory that we write are left out.
-ELEMENT_BITS = {
-    DataType.FLOAT32: 32,
-    DataType.FLOAT16: 16,
-    DataType.QINT8: 8,
-    DataType.QUINT8: 8,
-    DataType.QINT32: 32,
-    DataType.QCINT8: 8,
-    DataType.QCINT32: 32,
-    DataType.QCINT4: 4,
-    DataType.QBINT4: 4,
-    DataType.INT32: 32,
-    DataType.BFLOAT16: 16,
-}
-
-
-def constant_bytes(datatype: DataType, shape: Iterable[int]) -> int:
-    """Size of a constant in bytes; rows of 4-bit types start at whole bytes."""
-    *rows, last = (*shape,) or (1,)
-    return math.prod(rows) * -(-last * ELEMENT_BITS[datatype] // 8)
-
-
-class Bounds(NamedTuple):
-    """The interval that a clamp keeps its values in."""
-
-    low: float
-    high: float
-
-    def then(self, after: Bounds) -> Bounds:
-        """One clamp that does what this one followed by `after` does."""
-        low, high = (min(max(bound, after.low), after.high) for bound in self)
-        return Bounds(low, high)
-
-
-@dataclass(frozen=True)
-class PerTensorQuantization:
-    """real = scale * (integer - zero_point), one pair for the whole value."""
-
-    scale: float
-    zero_point: int = 0
-
-
-@dataclass(frozen=True)
-class PerRowQuantization:
-    """Scales and zero points that XNNPACK finds in every call, one pair for all elements of the last `axes` axes."""
-
-    axes: int = 1
-
-
-class _Scales:
-    """Equality of quantizations with several scales: the same memory, read in the same way."""
-
-    def _key(self) -> tuple[object, ...]:
-        return tuple(
-            (item.data_ptr(), tuple(item.shape), item.stride()) if hasattr(item, "data_ptr") else item
-            for item in vars(self).values()
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Scales) and type(other) is type(self) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-
-@dataclass(frozen=True, eq=False)
-class PerChannelQuantization(_Scales):
-    """real = scales[i] * integer, i the index along `axis`; `scales` is float32 of shape (n,). For constants."""
-
-    scales: torch.Tensor
-    axis: int
-
-
-@dataclass(frozen=True, eq=False)
-class PerGroupQuantization(_Scales):
-    """real = scales[row, column // group] * integer; `scales` is float32 (rows, columns / group). For matrices."""
-
-    scales: torch.Tensor
-    group: int
-
-
-Quantization = PerTensorQuantization | PerRowQuantization | PerChannelQuantization | PerGroupQuantization
-
-
-@dataclass(frozen=True)
-class Format:
-    """How the elements of a value are stored, and what they stand for."""
-
-    datatype: DataType = DataType.FLOAT32
-    quantization: Quantization | None = None
 
 
 @dataclass(eq=False)
@@ -195,10 +85,11 @@ class Graph:
             values.update(dict.fromkeys((*node.inputs, node.output)))
         return list(values)
 
-    def verify(self) -> None:
+    def verify(self, *, packed: bool = True) -> None:
         """Check everything that the XNNPACK runtime takes on trust; raises LoweringError naming the node.
 
-        The runtime does not compare byte counts, clamp bounds or (before the first run) shapes.
+        The runtime does not compare byte counts, clamp bounds or (before the first run) shapes. Between passes,
+        constants of 4 bits may still have an element in each byte: not with `packed`.
         """
         defined = set(self.inputs)
         if len(set(self.outputs)) != len(self.outputs) or defined & set(self.outputs):
@@ -208,12 +99,12 @@ class Graph:
             for value in node.inputs:
                 if value.data is None and value not in defined:
                     raise LoweringError("reads a value before it is computed", where=where)
-                _verify_value(value, where)
+                _verify_value(value, where, packed=packed)
             _verify_types(node, where)
             expected = node.operator.output_shape(*(value.shape for value in node.inputs))
             if node.output.shape != expected:
                 raise LoweringError(f"has output shape {node.output.shape}, computes {expected}", where=where)
-            _verify_value(node.output, where)
+            _verify_value(node.output, where, packed=packed)
             _verify_clamp(node, where)
             if node.output in defined or node.output.data is not None:
                 raise LoweringError("writes a value that is defined already", where=where)
@@ -222,7 +113,7 @@ class Graph:
             raise LoweringError("an output is never computed", where="XNNPACK graph")
 
 
-def _verify_value(value: Value, where: str) -> None:
+def _verify_value(value: Value, where: str, *, packed: bool) -> None:
     if len(value.shape) > MAX_RANK:
         raise LoweringError(f"has a value of rank {len(value.shape)}; XNNPACK allows {MAX_RANK}", where=where)
     if any(smallest(size) < 1 for size in value.shape):
@@ -230,7 +121,8 @@ def _verify_value(value: Value, where: str) -> None:
     if value.data is not None:
         have = value.data.numel() * value.data.element_size()
         want = constant_bytes(value.datatype, static(value.shape))
-        if have != want:
+        is_unpacked = not packed and ELEMENT_BITS[value.datatype] < 8 and have == value.size
+        if have != want and not is_unpacked:
             raise LoweringError(f"has a constant of {have} bytes where {value.shape} needs {want}", where=where)
 
 
@@ -245,13 +137,6 @@ def _verify_types(node: Node, where: str) -> None:
             continue
         names = f"{first.datatype.name} and {value.datatype.name}"
         raise LoweringError(f"reads {names}: XNNPACK wants one type", where=where)
-
-
-def static(shape: Shape) -> tuple[int, ...]:
-    """A shape whose sizes are known. Raises LoweringError if one changes from call to call."""
-    if dynamic_count(shape):
-        raise LoweringError(f"sizes {shape} must not change from call to call", where="XNNPACK graph")
-    return shape  # type: ignore[return-value]
 
 
 def _verify_clamp(node: Node, where: str) -> None:

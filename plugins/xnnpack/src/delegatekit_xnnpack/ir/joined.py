@@ -19,8 +19,8 @@ from itertools import chain
 from delegatekit_toolkit.sizes import Size, dynamic_count
 
 from .builder import regrouping_obstacle
-from .graph import Shape
 from .layout import Tensor
+from .types import Shape
 
 Axes = tuple[Shape, ...]
 

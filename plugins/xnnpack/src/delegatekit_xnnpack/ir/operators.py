@@ -14,7 +14,7 @@ from typing import ClassVar
 from delegatekit_api import LoweringError
 from delegatekit_toolkit.sizes import Dynamic, Size, at_most, minimum
 
-from .graph import HALF_TYPES, DataType, Format, Shape
+from .types import HALF_TYPES, DataType, Format, Shape
 
 
 class UnaryKind(str, Enum):

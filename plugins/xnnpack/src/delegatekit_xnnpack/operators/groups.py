@@ -29,7 +29,7 @@ def source_of(call: Call) -> Operand | None:
     """What a call views, permutes or multiplies row by row; None for calls that know nothing of groups."""
     name = call.operator
     if name not in _ROW_WISE:
-        return call["self"] if name in _VIEWS or name == _PERMUTE else None  # type: ignore[no-any-return]
+        return call["self"] if name in _VIEWS or name == _PERMUTE else None
     rows, others = _ROW_WISE[name]
     operands = [call[other] for other in others]
     # Inputs and constants: nothing that could come of the rows.

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Final
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.layout import identity, inverse, moves_elements
 from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir import operators as ops
 from ..ir.graph import Value
 from ..ir.joined import Joined, parts_of, reshape_obstacle, with_last_joined
-from ..ir.layout import Tensor, inverse, moves_elements
+from ..ir.layout import Tensor
 from ..ir.operators import BinaryKind
 from .groups import source_of
 from .precision import short_rows
@@ -27,7 +28,7 @@ def fully_connected(b: ProgramBuilder, x: Tensor, weight: Tensor, bias: Tensor |
     """
     order = x.order
     if order and order[-1] != len(order) - 1:
-        order = tuple(range(len(order)))
+        order = identity(len(order))
     transposed = weight.order == (1, 0)
     inputs = [b.stored(x, order), weight.value]
     if bias is not None:

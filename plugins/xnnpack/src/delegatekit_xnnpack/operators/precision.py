@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 
@@ -40,7 +40,7 @@ from delegatekit_toolkit.sizes import dynamic_count, largest, shape_of
 from delegatekit_toolkit.support import Row
 
 from ..ir.formats import FLOATS
-from ..ir.graph import DataType
+from ..ir.types import DataType
 
 #: Sums that are rounded to float16 at every step have at most so many terms; longer ones are added up in float32.
 #: Of equal terms, those after the 2048th are lost.
@@ -51,7 +51,7 @@ TERM_LIMIT: Final = 1024
 PrecisionRule: TypeAlias = Callable[[Call], bool]
 
 
-def computes_in(call: Call, row: Row[object], *, half: str = "float16") -> DataType:
+def computes_in(call: Call, row: Row[Any], *, half: str = "float16") -> DataType:
     """The type in which a call of this row computes; its operands are converted to it, and its result from it.
 
     `half` is the option `half_precision`: "float32" for all arithmetic in float32.

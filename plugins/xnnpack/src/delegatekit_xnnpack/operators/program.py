@@ -2,52 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from delegatekit_api import Call, LoweringError, Operand, ProgramView, describe_node
+from delegatekit_api import QUANTIZE, Call, LoweringError, Operand, ProgramView
+from delegatekit_toolkit.building import PartitionBuilder
+from delegatekit_toolkit.content import storage_key
+from delegatekit_toolkit.layout import identity, inverse, to_channels_first
+from delegatekit_toolkit.quantized import dynamic_quantization_of
 from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row
 
 from ..ir.builder import GraphBuilder
-from ..ir.formats import FLOATS, TORCH_FLOATS, dequantized, narrowed, weight_format
-from ..ir.graph import DataType, Format
+from ..ir.formats import FLOATS, TORCH_FLOATS, activation_format, dequantized, narrowed, weight_format
 from ..ir.joined import Joined
 from ..ir.layout import Tensor
+from ..ir.types import DataType, Format
 from .precision import computes_in
 
 if TYPE_CHECKING:
-    from torch.fx import Node
-
+    from ..ir.graph import Graph
     from ..options import XnnpackOptions
 
 
-class ProgramBuilder(GraphBuilder):
+class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
     """A `GraphBuilder` that knows the program it lowers."""
 
-    def __init__(self, view: ProgramView, options: XnnpackOptions) -> None:
-        super().__init__()
-        self.view = view
+    def __init__(self, program: ProgramView, options: XnnpackOptions) -> None:
+        PartitionBuilder.__init__(self, program)
+        GraphBuilder.__init__(self)
         self.options = options
-        #: As they are stored: operators get them in the type that they compute in.
-        self._tensors: dict[Node, Tensor | Joined] = {}
-        self._converted: dict[tuple[Node, DataType], Tensor] = {}
+        #: Tensors in a type that an operator computes in; `value` has them as they are stored.
+        self._converted: dict[tuple[Operand, DataType], Tensor] = {}
         #: What was rounded to half precision, as it was before: the next operator in float32 reads that.
-        self._unrounded: dict[Node, Tensor] = {}
-        self._narrowed: dict[object, torch.Tensor] = {}
+        self._unrounded: dict[Operand, Tensor] = {}
+        self._narrowed: dict[Hashable, torch.Tensor] = {}
+        #: Whether the call at hand asks for nothing but a conversion.
+        self._converts = False
 
-    def lower(self, call: Call, row: Row[Lower]) -> None:
-        """Lower a call by its row: in the type that it computes in, with its debug handle. Raises LoweringError."""
-        self.debug_handle = call.debug_handle
-        self.datatype = computes_in(call, row, half=self.options.half_precision)
+    # -- the walk over the program -----------------------------------------------------------------------------------
+
+    def make_input(self, operand: Operand) -> Tensor:
+        """The delegate's next input."""
+        return self.input(shape_of(operand), input_format(operand))
+
+    def make_constant(self, operand: Operand, data: torch.Tensor) -> Tensor:
+        """A constant in the program's type for it; in float32 if XNNPACK does not have that."""
+        datatype = FLOATS.get(data.dtype, DataType.FLOAT32)
+        return Tensor.dense(self.constant(data.detach().to(TORCH_FLOATS[datatype]), format=Format(datatype)))
+
+    def make_output(self, value: Tensor | Joined, operand: Operand) -> None:
+        """Return a tensor as the delegate's next output."""
+        self.output(self.stored_tensor(operand))
+
+    def begin(self, call: Call, entry: Row[Lower]) -> None:
+        """A call is lowered next: in the type that it computes in, with its debug handle."""
+        super().begin(call, entry)
+        self.datatype = computes_in(call, entry, half=self.options.half_precision)
+        self._converts = bool(entry.facts.get("converts"))
         # Where all arithmetic is in float32, what is moved between is not rounded either.
         everything = self.datatype is DataType.BFLOAT16 or self.options.half_precision == "float32"
-        if everything and not self._unrounded.keys().isdisjoint(call.node.all_input_nodes):
+        if everything and not self._unrounded.keys().isdisjoint(call.operands):
             self.datatype = DataType.FLOAT32
-        tensor = row.lower(self, call)
-        self.define(call.result, tensor, rounds=not row.facts.get("converts", False))
+
+    def define(self, operand: Operand, value: Tensor | Joined) -> None:
+        """Say what an input or a result is. Raises LoweringError if the shape is not the program's.
+
+        It is stored in the program's type. If it was computed in float32, the next call that computes in float32 gets
+        it unrounded, unless the program asks for the conversion.
+        """
+        shape, datatype = shape_of(operand), FLOATS.get(operand.dtype)
+        if value.shape != shape:
+            raise LoweringError(f"was lowered to shape {value.shape}, not {shape}", where=operand.description)
+        stored = value
+        if datatype is not None and isinstance(value, Joined):
+            stored = Joined(self.converted(value.parts, datatype), value.counts)
+        elif datatype is not None and isinstance(value, Tensor):
+            stored = self.converted(value, datatype)
+            if value.value.datatype is DataType.FLOAT32 is not datatype and not self._converts:
+                self._unrounded[operand] = value
+        super().define(operand, stored)
+
+    # -- what lowering functions use ---------------------------------------------------------------------------------
 
     def tensor(self, operand: Operand) -> Tensor:
         """The tensor of an operand: an input, a result of a call lowered before, or a constant.
@@ -55,10 +93,9 @@ class ProgramBuilder(GraphBuilder):
         Its elements have the type that the operator at hand computes in, or are quantized. Between two operators that
         compute in float32 nothing is rounded.
         """
-        node = operand.node
-        if self.datatype is DataType.FLOAT32 and node in self._unrounded:
-            return self._unrounded[node]
-        key = (node, self.datatype)
+        if self.datatype is DataType.FLOAT32 and operand in self._unrounded:
+            return self._unrounded[operand]
+        key = (operand, self.datatype)
         found = self._converted.get(key)
         if found is None:
             found = self._converted[key] = self.converted(self.stored_tensor(operand), self.datatype)
@@ -66,21 +103,15 @@ class ProgramBuilder(GraphBuilder):
 
     def stored_tensor(self, operand: Operand) -> Tensor:
         """The tensor of an operand in the program's type for it; in float32 if XNNPACK does not have that."""
-        found = self._tensors.get(operand.node)
-        if found is None:
-            data = self.weights(operand)
-            if data is None:
-                raise LoweringError("is used before it is lowered", where=describe_node(operand.node))
-            datatype = FLOATS.get(data.dtype, DataType.FLOAT32)
-            found = Tensor.dense(self.constant(data.to(TORCH_FLOATS[datatype]), format=Format(datatype)))
-            self._tensors[operand.node] = found
+        found = self.value(operand)
         if isinstance(found, Joined):
-            found = self._tensors[operand.node] = self.reshape(found.parts, found.shape)
+            found = self.reshape(found.parts, found.shape)
+            super().define(operand, found)
         return found
 
     def joined(self, operand: Operand) -> Joined:
         """The tensor of an operand with the groups that its axes consist of; a group of one axis each in most cases."""
-        found = self._tensors.get(operand.node)
+        found = self.value(operand)
         if isinstance(found, Joined):
             return Joined(self.converted(found.parts, self.datatype), found.counts)
         tensor = self.tensor(operand)
@@ -89,26 +120,6 @@ class ProgramBuilder(GraphBuilder):
     def operand(self, item: Operand | float) -> Tensor:
         """The tensor of an operand, or a number as a constant of rank 0."""
         return self.scalar(item) if isinstance(item, int | float) else self.tensor(item)
-
-    def define(self, result: Operand, tensor: Tensor | Joined, *, rounds: bool = True) -> None:
-        """Record what a result or an input of the program is. Raises LoweringError if the shape is not the program's.
-
-        With `rounds`, a result that was computed in float32 is only rounded for calls that do not compute in float32;
-        a conversion that the program asks for is done.
-        """
-        shape = shape_of(result)
-        if tensor.shape != shape:
-            where = describe_node(result.node)
-            raise LoweringError(f"was lowered to shape {tensor.shape}, not {shape}", where=where)
-        node, datatype = result.node, FLOATS.get(result.dtype)
-        if datatype is None:
-            self._tensors[node] = tensor
-        elif isinstance(tensor, Joined):
-            self._tensors[node] = Joined(self.converted(tensor.parts, datatype), tensor.counts)
-        else:
-            self._tensors[node] = self.converted(tensor, datatype)
-            if rounds and tensor.value.datatype is DataType.FLOAT32 is not datatype:
-                self._unrounded[node] = tensor
 
     def weights(self, operand: Operand) -> torch.Tensor | None:
         """The elements of a constant, its own storage; None if the operand is no constant."""
@@ -130,7 +141,7 @@ class ProgramBuilder(GraphBuilder):
             return data
         if self.options.weights == "float16" and wanted is torch.float32:
             # The program keeps its constants alive, so that an address means one tensor.
-            key = (data.data_ptr(), tuple(data.shape), data.stride())
+            key = storage_key(data)
             if key not in self._narrowed:
                 self._narrowed[key] = narrowed(data.float())
             return self._narrowed[key]
@@ -146,7 +157,7 @@ class ProgramBuilder(GraphBuilder):
         quantization = None if integers is None else operand.quantization
         data = None if integers is None or quantization is None else self.weights(integers)
         if quantization is None or data is None:
-            raise LoweringError("is no constant", where=describe_node(operand.node))
+            raise LoweringError("is no constant", where=operand.description)
         format = weight_format(quantization)
         if format is not None:
             return data, format
@@ -155,3 +166,43 @@ class ProgramBuilder(GraphBuilder):
 
 #: Lowers one call of the program: adds what computes it and returns its tensor. Relies on the support table's checks.
 Lower: TypeAlias = Callable[[ProgramBuilder, Call], "Tensor | Joined"]
+
+
+def build_layer(layer: Sequence[Call], table: Mapping[str, Row[Lower]], options: XnnpackOptions) -> Graph:
+    """Lower some calls of a program, in graph order, that begin with dequantizes and end with quantizes.
+
+    Images come as the layers before would leave them, with the channels last. Raises LoweringError for an operator that
+    the table does not have.
+    """
+    builder = ProgramBuilder(layer[0].program, options)
+    inside = {call.node for call in layer}
+    for operand in dict.fromkeys(item for call in layer for item in call.operands if item.node not in inside):
+        if not operand.is_constant:
+            shape = shape_of(operand)
+            order = to_channels_first(4) if len(shape) == 4 else identity(len(shape))
+            stored = tuple(shape[axis] for axis in inverse(order))
+            builder.define(operand, Tensor(builder.input(stored, input_format(operand)).value, order))
+    builder.lower(layer, table, skip=parts_of_chains(layer).__contains__)
+    for call in layer:
+        if call.operator in QUANTIZE:
+            builder.output(builder.stored_tensor(call.result))
+    return builder.graph
+
+
+def parts_of_chains(calls: Iterable[Call]) -> set[Call]:
+    """What finds parameters in each call is part of one conversion, which the last call of the chain becomes."""
+    found = ((call.program, dynamic_quantization_of(call)) for call in calls)
+    return {Call(node, program) for program, chain in found if chain is not None for node in chain.nodes[:-1]}
+
+
+def input_format(operand: Operand) -> Format:
+    """The format of an input: integers mean what the program's dequantize says of them."""
+    datatype = FLOATS.get(operand.dtype)
+    if datatype is not None:
+        return Format(datatype)
+    for user in operand.users:
+        quantization = user.quantization
+        format = None if quantization is None else activation_format(quantization)
+        if format is not None:
+            return format
+    raise LoweringError("is an input of integers that no call dequantizes", where=operand.description)

@@ -7,13 +7,15 @@ from typing import Final
 import torch
 
 from delegatekit_api import DEQUANTIZE, DYNAMIC, QUANTIZE, Call, LoweringError, Operand
+from delegatekit_toolkit.dtypes import dtype_name
+from delegatekit_toolkit.layout import identity, to_channels_first
 from delegatekit_toolkit.quantized import DynamicQuantization, dynamic_quantization_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir import operators as ops
 from ..ir.formats import activation_format, weight_format
-from ..ir.graph import DataType, Format, PerRowQuantization
-from ..ir.layout import Tensor, channels_last
+from ..ir.layout import Tensor
+from ..ir.types import DataType, Format, PerRowQuantization
 from .common import LARGEST, SMALLEST
 from .program import Lower, ProgramBuilder
 from .spatial import is_pointwise
@@ -47,7 +49,7 @@ def static_integers(call: Call) -> str | None:
         return "scales or zero points are computed, or not one for each channel or group"
     if activation_format(quantization) is None:
         what = "for each channel" if quantization.axis is not None else "in all"
-        kind = str(quantization.dtype).removeprefix("torch.")
+        kind = dtype_name(quantization.dtype)
         return (
             f"{kind}, {quantization.minimum} to {quantization.maximum}, {what}: XNNPACK has int8, -128 to 127, in all"
         )
@@ -157,12 +159,12 @@ def _in_each_call(b: ProgramBuilder, call: Call, source: Tensor) -> Tensor:
     """Rows, or what convolutions read: samples, or pixels if they are pointwise, with the channels stored last."""
     reader, rank = call.users[0], len(source.shape)
     if reader.operator != _CONVOLUTION:
-        order = source.order if source.order[-1] == rank - 1 else tuple(range(rank))  # rows must be stored as rows
+        order = source.order if source.order[-1] == rank - 1 else identity(rank)  # rows must be stored as rows
         rows = Format(DataType.QDINT8, PerRowQuantization())
         return Tensor(b.emit(ops.Convert(rows), b.stored(source, order)), order)
     pixels = is_pointwise(reader) and not reader["transposed"]
     format = Format(DataType.QDINT8, PerRowQuantization(1 if pixels else rank - 1))
-    order = channels_last(rank)
+    order = to_channels_first(rank)
     return Tensor(b.emit(ops.Convert(format), b.stored(source, order)), order)
 
 

@@ -12,14 +12,16 @@ from typing import Final
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.layout import inverse
 from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest, shape_of
 from delegatekit_toolkit.support import Constraint, Row, row
 
 from ..ir import operators as ops
-from ..ir.graph import MAX_RANK, Shape, Value
+from ..ir.graph import Value
 from ..ir.joined import reshape_obstacle
-from ..ir.layout import Tensor, inverse
+from ..ir.layout import Tensor
 from ..ir.operators import BinaryKind, Padding, PoolKind, UnaryKind
+from ..ir.types import MAX_RANK, Shape
 from .common import EXPONENTIAL_NAN, LARGEST, POOLED_NAN, not_narrowed, not_scalar
 from .precision import always
 from .program import Lower, ProgramBuilder

@@ -12,10 +12,10 @@ from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest, minimum, shape_of, size_of, smallest
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.graph import MAX_RANK, Shape
 from ..ir.joined import Joined, parts_of, reshape_obstacle, viewed
 from ..ir.layout import Tensor
 from ..ir.operators import BinaryKind
+from ..ir.types import MAX_RANK, Shape
 from .common import RUN_LIMIT, float32_number, not_scalar
 from .groups import view_obstacle
 from .precision import always, regroups_nothing

@@ -17,9 +17,10 @@ from delegatekit_toolkit.support import Constraint, Row, row
 
 from ..ir import operators as ops
 from ..ir.formats import numbers
-from ..ir.graph import DataType, Format, PerChannelQuantization, PerRowQuantization, Value, static
+from ..ir.graph import Value
 from ..ir.layout import Tensor
 from ..ir.operators import ConvolutionKind, Padding, PoolKind
+from ..ir.types import DataType, Format, PerChannelQuantization, PerRowQuantization, static
 from .common import POOLED_NAN, RUN_LIMIT
 from .precision import TERM_LIMIT, always
 from .program import Lower, ProgramBuilder

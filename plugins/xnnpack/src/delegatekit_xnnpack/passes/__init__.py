@@ -9,16 +9,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+from delegatekit_toolkit.passes import run_passes
+
 from ..ir.graph import Graph
 from ..options import XnnpackOptions
-from .batch_columns import batch_columns
-from .drop_unread import drop_unread
-from .fold_clamps import fold_clamps
-from .fold_conversions import fold_conversions
-from .fold_pads import fold_pads
+from .between import split_between
+from .channels import split_channels
+from .clamps import fold_clamps
+from .columns import batch_columns
+from .conversions import fold_conversions
 from .half_clamps import clamp_in_half_precision
-from .split_between import split_between
-from .split_channels import split_channels
+from .pads import fold_pads
+from .unread import drop_unread
 
 #: Changes a graph in place.
 Pass: TypeAlias = Callable[[Graph], None]
@@ -42,6 +44,5 @@ def passes_for(options: XnnpackOptions) -> tuple[Pass, ...]:
 
 
 def optimize(graph: Graph, options: XnnpackOptions) -> None:
-    """Run the passes."""
-    for run in passes_for(options):
-        run(graph)
+    """Run the passes, with the checks of the graph in between if the stage borders are checked."""
+    run_passes(graph, passes_for(options), verify=partial(Graph.verify, packed=False))

@@ -19,12 +19,13 @@ import math
 from delegatekit_toolkit.sizes import Dynamic, largest
 
 from ..ir import operators as ops
-from ..ir.graph import DataType, Node, Shape, Value, static
+from ..ir.graph import Node, Value
+from ..ir.types import DataType, Shape, static
 
 #: Weights of so many blocks stay in one piece, if there are fewer, where a copy of the result must pay off.
 LARGE_ALONE = 5
 #: Fewer rows go through the weight at once, or nearly.
-FEWEST_ROWS = 16
+_FEWEST_ROWS = 16
 #: Blocks are a multiple of so many columns, which fill whole vectors.
 _COLUMN_STEP = 16
 
@@ -52,6 +53,11 @@ def is_float(node: Node) -> bool:
 def rows(node: Node) -> int:
     """The most rows that a product has in a call."""
     return math.prod(map(largest, node.inputs[0].shape[:-1]))
+
+
+def are_few(rows: int) -> bool:
+    """Whether so many rows gain nothing by blocks."""
+    return rows < _FEWEST_ROWS
 
 
 def weight_bytes(node: Node) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..ir import operators as ops
-from ..ir.graph import DataType, Graph, Node, Value
-from .drop_unread import drop_unread
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import DataType
+from .unread import drop_unread
 
 
 def clamp_in_half_precision(graph: Graph) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from delegatekit_toolkit.sizes import dynamic_count, largest
 
 from ..ir import operators as ops
-from ..ir.graph import Graph, Node, Value, static
-from .blocking import FEWEST_ROWS, LARGE_ALONE, append, becomes, block_count, is_product, reshaped, rows, weight_bytes
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import static
+from .blocking import LARGE_ALONE, append, are_few, becomes, block_count, is_product, reshaped, rows, weight_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +57,6 @@ def _constant(data: torch.Tensor) -> Value:
 def _blocks_of_columns(node: Node, block_bytes: int) -> int:
     if not is_product(node) or node.clamp is not None or dynamic_count(node.output.shape) > 1:
         return 1
-    if weight_bytes(node) < LARGE_ALONE * block_bytes or rows(node) < FEWEST_ROWS:
+    if weight_bytes(node) < LARGE_ALONE * block_bytes or are_few(rows(node)):
         return 1
     return block_count(largest(node.output.shape[-1]), weight_bytes(node), block_bytes)

@@ -10,7 +10,7 @@ from delegatekit_toolkit.sizes import dynamic_count, largest
 
 from ..ir import operators as ops
 from ..ir.graph import Graph, Node, Value
-from .blocking import FEWEST_ROWS, LARGE_ALONE, append, becomes, block_count, is_float, part, weight_bytes
+from .blocking import LARGE_ALONE, append, are_few, becomes, block_count, is_float, part, weight_bytes
 
 
 def split_channels(graph: Graph, block_bytes: int) -> None:
@@ -45,7 +45,7 @@ def _blocks_of_channels(node: Node, block_bytes: int) -> int:
     if operator.groups > 1 or not is_float(node) or dynamic_count(node.output.shape) > 1:
         return 1
     pixels, size = math.prod(map(largest, node.output.shape[:-1])), weight_bytes(node)
-    if size < LARGE_ALONE * block_bytes or pixels < FEWEST_ROWS:
+    if size < LARGE_ALONE * block_bytes or are_few(pixels):
         return 1
     return block_count(largest(node.output.shape[-1]), size, block_bytes)
 

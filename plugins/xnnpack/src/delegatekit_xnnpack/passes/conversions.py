@@ -16,18 +16,9 @@ from delegatekit_api import LoweringError
 
 from ..ir import operators as ops
 from ..ir.formats import numbers, packed
-from ..ir.graph import (
-    HALF_TYPES,
-    DataType,
-    Format,
-    Graph,
-    Node,
-    PerChannelQuantization,
-    PerTensorQuantization,
-    Value,
-    static,
-)
-from .drop_unread import drop_unread
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import HALF_TYPES, DataType, Format, PerChannelQuantization, PerTensorQuantization, static
+from .unread import drop_unread
 
 #: How many steps of the output a step of the input (for products: of both inputs) may be. XNNPACK refuses products with
 #: weights beyond that, and the other kernels give wrong numbers (stock runtime of ExecuTorch 1.5.1, x86).
@@ -72,6 +63,18 @@ def fold_conversions(graph: Graph) -> None:
     settled: dict[tuple[Value, bool], Value] = {}
     for node in graph.nodes:
         _settle_weight(node, settled)
+
+
+def float_reason(graph: Graph) -> str | None:
+    """Why a quantized layer, whose conversions are folded, is computed in float; None if it is on the integers."""
+    kinds = [node.operator for node in graph.nodes if node.output.datatype is DataType.FLOAT32]
+    names = dict.fromkeys(_name(kind) for kind in kinds if not isinstance(kind, ops.Convert))
+    return f"XNNPACK has no int8 kernel for it: it computes in float, by {', '.join(names)}" if names else None
+
+
+def _name(operator: ops.Operator) -> str:
+    kind = getattr(operator, "kind", None)
+    return type(operator).__name__ if kind is None else str(kind.value)
 
 
 def _move_integers(graph: Graph) -> None:

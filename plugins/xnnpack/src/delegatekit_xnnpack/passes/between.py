@@ -9,8 +9,9 @@ from typing import TypeAlias
 from delegatekit_toolkit.sizes import Dynamic
 
 from ..ir import operators as ops
-from ..ir.graph import DataType, Graph, Node, Value
-from .blocking import FEWEST_ROWS, append, becomes, block_count, is_product, part, rows, weight_bytes
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import DataType
+from .blocking import append, are_few, becomes, block_count, is_product, part, rows, weight_bytes
 
 #: Weights of so many blocks stay in one piece between two products, if there are fewer.
 _LARGE_BETWEEN = 2
@@ -76,7 +77,7 @@ def _between(last: Node, users: Users, outputs: Sequence[Value], position: Mappi
 def _blocks_between(between: _Between, block_bytes: int) -> int:
     largest_weight = max(weight_bytes(node) for node in (*between.nodes, between.last) if is_product(node))
     # A single row takes the same time either way. So a method that takes one at a time shares its weights with another.
-    if largest_weight < _LARGE_BETWEEN * block_bytes or 1 < rows(between.last) < FEWEST_ROWS:
+    if largest_weight < _LARGE_BETWEEN * block_bytes or (rows(between.last) > 1 and are_few(rows(between.last))):
         return 1
     return block_count(between.width, largest_weight, block_bytes)
 
