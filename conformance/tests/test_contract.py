@@ -97,6 +97,12 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ("delegate-id", '"SeededBackend"', '"Seeded Backend"', "printable"),
     ("delegate-id", '"SeededBackend"', '"ReferenceBackend"', "same delegate id"),
     ("precision", "        options=Options,", '        options=Options, compute_precision="float24",', "float24"),
+    (
+        "precision",
+        "class Partitioner:",
+        '@hookimpl\ndef compute_precision(options):\n    return "float16"\n\n\nclass Partitioner:',
+        "float32, but with the default options float16",
+    ),
     ("precision", "        options=Options,", "        options=Options, overread_bytes=1 << 20,", "beyond"),
     ("hooks", "@hookimpl\ndef create_partitioner", "def create_partitioner", "no create_partitioner"),
     ("hooks", "@hookimpl\ndef preprocess", "def preprocess", "neither"),

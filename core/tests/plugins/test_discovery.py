@@ -223,6 +223,15 @@ def test_options_are_those_that_the_plugin_declares(install_plugin: Any) -> None
         backend.make_options({"depth": 1})
 
 
+def test_an_option_may_change_the_precision(install_plugin: Any) -> None:
+    install_plugin("full", FULL)
+    assert discovery.get_backend("full").compute_precision({"level": 2}) == "float32"
+    hook = "def compute_precision(options): return 'float16' if options.level > 1 else 'float32'"
+    install_plugin("half", plugin(hook).replace("full", "half"))
+    found = discovery.get_backend("half")
+    assert [found.compute_precision(), found.compute_precision({"level": "2"})] == ["float32", "float16"]
+
+
 @pytest.mark.parametrize(
     ("hook", "ask", "reason"),
     [
@@ -231,6 +240,7 @@ def test_options_are_those_that_the_plugin_declares(install_plugin: Any) -> None
         ("def create_partitioner(options): 1 / 0", "create_partitioner", "failed: ZeroDivisionError"),
         ("def create_partitioner(options): raise SystemExit(4)", "create_partitioner", "called exit"),
         ("def create_runtime(): return object()", "create_runtime", "without is_available"),
+        ("def compute_precision(options): return 16", "compute_precision", "did not return a dtype's name but 16"),
         ("def quantization_schemes(): return 'int8'", "quantization_schemes", "QuantizationScheme"),
         ("def documentation(): return 'all'", "documentation", "BackendDocumentation"),
         ("def create_runtime(): return object()", "create_partitioner", "does not implement create_partitioner"),

@@ -29,9 +29,13 @@ class BackendDescription:
     #: The typed options of the backend.
     options: type[BackendOptions] = BackendOptions
     #: Lowest precision that the backend computes float32 graphs in; tolerances of the conformance suite follow from it.
+    #: Where an option changes it, the hook `compute_precision(options)` says so.
     compute_precision: str = "float32"
     #: Whether delegates accept inputs whose sizes change from call to call within the exported bounds.
     supports_dynamic_shapes: bool = False
+    #: Whether the runtime on the device (stock ExecuTorch's) accepts such inputs, too. False says that only the runtime
+    #: of this package does: reports say so of delegates whose sizes change.
+    device_dynamic_shapes: bool = True
     #: How many bytes the runtime may read past the end of a tensor: core pads the arena by as many.
     overread_bytes: int = 0
     #: Whether a delegate may keep buffers that the method updates inside itself, from call to call. Such a buffer's

@@ -34,6 +34,13 @@ class BackendSpec:
         """Who the backend is. Called first; must not need torch or the vendor's tool."""
 
     @_hookspec(firstresult=True)
+    def compute_precision(self, options: BackendOptions) -> str:  # type: ignore[empty-body]
+        """The lowest precision that float32 graphs are computed in with these options, as in
+        `BackendDescription.compute_precision`. Only for backends that have an option which changes it; with the default
+        options it is the description's.
+        """
+
+    @_hookspec(firstresult=True)
     def create_partitioner(self, options: BackendOptions) -> Partitioner:  # type: ignore[empty-body]
         """A partitioner for one lowering."""
 

@@ -45,6 +45,12 @@ def describe_backend() -> BackendDescription:
 
 
 @hookimpl
+def compute_precision(options: BackendOptions) -> str:
+    """Weights that are stored as float16 are rounded before they are multiplied in float32."""
+    return "float16" if cast(XnnpackOptions, options).weights == "float16" else "float32"
+
+
+@hookimpl
 def create_partitioner(options: BackendOptions) -> Partitioner:
     """The support table as a partitioner."""
     from .support import XnnpackPartitioner

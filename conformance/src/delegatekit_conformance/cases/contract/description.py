@@ -93,13 +93,20 @@ def delegate_id(context: Context) -> str:
 
 @RULES.add
 def precision(context: Context) -> str:
-    """The compute precision is a floating-point dtype, and the over-read a few bytes at most."""
-    description = backend_of(context).description
-    if description.compute_precision not in ROUNDOFF:
-        raise Broken(f"its compute precision is {description.compute_precision!r}, not one of {', '.join(ROUNDOFF)}")
+    """The compute precision is a floating-point dtype, by default the described one; the over-read is a few bytes."""
+    backend = backend_of(context)
+    description, precision = backend.description, backend.compute_precision(context.options)
+    for told in (description.compute_precision, precision):
+        if told not in ROUNDOFF:
+            raise Broken(f"its compute precision is {told!r}, not one of {', '.join(ROUNDOFF)}")
+    default = backend.compute_precision()
+    if default != description.compute_precision:
+        raise Broken(
+            f"its compute precision is {description.compute_precision}, but with the default options {default}"
+        )
     if description.overread_bytes > _OVERREAD:
         raise Broken(f"reads {description.overread_bytes} bytes beyond the end of tensors")
-    return description.compute_precision
+    return precision
 
 
 @RULES.add
