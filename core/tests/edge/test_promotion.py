@@ -59,7 +59,7 @@ def test_numbers_do_not_count_any_more() -> None:
 
 
 def test_branches_of_where_and_bounds_of_clamp_are_converted() -> None:
-    found = dict(operand_dtypes(lambda c, x, y: torch.where(c, x, y), REAL > 0, REAL, INTEGERS))
+    found = dict(operand_dtypes(torch.where, REAL > 0, REAL, INTEGERS))
     assert found["aten.where.self"] == {"bool", "float32"}
     found = dict(operand_dtypes(torch.clamp, REAL, INTEGERS, INTEGERS))
     assert found["aten.clamp.Tensor"] == {"float32"}
