@@ -29,7 +29,7 @@ from delegatekit_xnnpack.plugin import create_partitioner, create_runtime
 @hookimpl
 def describe_backend():
     return dataclasses.replace(xnnpack.describe_backend(), name="NAME", distribution="delegatekit-NAME",
-        version="1.2", api_version=ApiVersion(1, 3))
+        version="1.2", api_version=ApiVersion(2, 0))
 
 @hookimpl
 def preprocess(partition, options):

@@ -142,7 +142,7 @@ def test_the_file_records_who_made_each_delegate(install: Any) -> None:
         "oneBackend",
         "delegatekit-one",
         "0",
-        "1.4",
+        "2.0",
     )
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from delegatekit_api import Estimate
+from delegatekit_api import Estimate, is_dynamic
 
 from ..emit import ArenaReport
-from ..lowering import LoweredMethod
+from ..lowering import Delegate, LoweredMethod
 from ..partition import PartitionPlan
 from ..pte import PteImage, schema
 from ..pte.own import OWN_KEYS
@@ -28,6 +28,9 @@ class DelegateReport:
     blob_size: int
     #: What the backend expects it to cost on its device.
     estimate: Estimate | None = None
+    #: Whether sizes in it change from call to call, which its runtime on the device does not take
+    #: (`BackendDescription.device_dynamic_shapes`).
+    only_here: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class Report:
                 lines.append(f"  delegate {index}: {delegate.backend}, {delegate.nodes} operators, blob {blob}")
                 if delegate.estimate is not None:
                     lines.append(f"    estimated {summary(delegate.estimate)}")
+                if delegate.only_here:
+                    lines.append("    its sizes change from call to call: it runs here, but not on the device")
             if method.fallback:
                 calls = ", ".join(f"{name} x{count}" for name, count in method.fallback.items())
                 lines.append(f"  runtime operators: {calls}")
@@ -113,7 +118,11 @@ def make_report(
     for (name, method), plan in zip(methods.items(), image.plans, strict=True):
         delegates = tuple(
             DelegateReport(
-                delegate.chosen.backend.name, len(delegate.partition.nodes), delegate.blob_size, delegate.estimate
+                delegate.chosen.backend.name,
+                len(delegate.partition.nodes),
+                delegate.blob_size,
+                delegate.estimate,
+                only_here=_runs_only_here(delegate),
             )
             for delegate in method.delegates
         )
@@ -177,6 +186,13 @@ def _memory_lines(method: MethodReport) -> Iterator[str]:
         if len(arena.peak) > _SHOWN:
             rest = arena.peak[_SHOWN:]
             yield f"    {'':<30} {human_size(sum(value.size for value in rest)):>10}  {len(rest)} more"
+
+
+def _runs_only_here(delegate: Delegate) -> bool:
+    """Whether a delegate has sizes that change, and its runtime on the device takes only fixed ones."""
+    if delegate.chosen.backend.description.device_dynamic_shapes:
+        return False
+    return any(is_dynamic(node.meta.get("val")) for node in delegate.partition.nodes)
 
 
 def _kernel_calls(plan: schema.ExecutionPlan) -> dict[str, int]:
