@@ -204,7 +204,8 @@ class _Program:
             kwargs: Any = map_arg(node.kwargs, self._value)
             if node is layer.anchor and layer.rule.numbers and layer.rule.input is not None:
                 args = tuple(self._number_operand(item, layer.rule.input) for item in args[:2]) + args[2:]
-            self._values[node] = self._written(self._number, node.target, args, kwargs, node.meta.get("val"))
+            value = self._written(self._number, node.target, args, kwargs, node.meta.get("val"))
+            self._values[node] = _named(value, node)
         for node in layer.outputs:
             if node not in self._values:  # one of several results
                 pick = (self._values[layer.last], node.args[1])
@@ -363,7 +364,7 @@ class _Program:
 
 
 def _named(operand: Any, value: Node) -> Any:
-    """The operand under the name of the exported value, which reasons may tell."""
+    """The operand under the name of the exported value (or that with a number), which reasons may tell."""
     if isinstance(operand, Node) and operand.op == "call_function":
         operand._rename(value.name)
     return operand

@@ -17,7 +17,7 @@ from delegatekit_api.quantization import (
     quantization_of,
 )
 
-from .formats import activation_format, weight_format
+from .formats import GROUP_STEP, activation_format, weight_format
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -106,6 +106,9 @@ def _chain_obstacle(chain: DynamicQuantization, program: ProgramView) -> str | N
             return what
         weight = argument(reader, "weight")
         quantization = quantization_of(weight, program) if is_dequantized(weight, program) else None
+        group = None if quantization is None else quantization.group
+        if group is not None and group % GROUP_STEP:
+            return f"the weight of {reader.name} has groups of {group}: XNNPACK has groups of multiples of {GROUP_STEP}"
         format = None if quantization is None else weight_format(quantization)
         axis = getattr(format.quantization, "axis", None) if format is not None else None
         transposed = str(reader.target) == _CONVOLUTION and argument(reader, "transposed")
