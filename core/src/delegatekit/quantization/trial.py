@@ -30,7 +30,7 @@ from delegatekit_api import (
 )
 
 from ..edge import EdgeMethod
-from ..edge.builder import Builder, drop_dead, resolve
+from ..edge.builder import EdgeBuilder, drop_dead, resolve
 from ..edge.decompose import Decomposer
 from ..edge.rules import RULES
 from ..edge.sizes import is_size, is_size_node, no_guards
@@ -160,7 +160,7 @@ class _Program:
         self._keep = keep
         self._fixed = constants(module, every=True, made=True)
         values = [node.meta.get("val") for node in module.graph.nodes]
-        self._builder = Builder(detect_fake_mode(values), RULES, decomposer, resolve(keep))
+        self._builder = EdgeBuilder(detect_fake_mode(values), RULES, decomposer, resolve(keep))
         self._number = 0
         self._origin: Node | None = None
         self._inputs: list[Node] = []
