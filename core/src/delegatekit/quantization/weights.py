@@ -132,8 +132,9 @@ class _Writer:
                 self._buffer(f"{name}_{part}", tensor)
                 for part, tensor in zip(("quantized", "scale", "zero_point"), parts, strict=True)
             ]
+        integers, scale, zero_point = constants
         # Each was put right after the weight, so the first is the last.
-        found: Node = dequantize(_Calls(self._module, constants[0]), constants[0], blocks, *constants[1:], given)
+        found: Node = dequantize(_Calls(self._module, integers), integers, blocks, scale, zero_point, given)
         return found
 
     def _buffer(self, name: str, tensor: torch.Tensor) -> Node:
