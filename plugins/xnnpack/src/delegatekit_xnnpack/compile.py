@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from delegatekit_api import Call, PartitionProgram, PreprocessResult, ProgramView
-from delegatekit_toolkit.quantized import dynamic_quantization_of
+from delegatekit_api import PartitionProgram, PreprocessResult, ProgramView
 
 from .blob.writer import serialize
 from .ir.graph import Graph
 from .operators.program import ProgramBuilder
+from .operators.quantization import is_inside_chain
 from .options import XnnpackOptions
 from .passes import optimize
 from .support import TABLE
@@ -27,12 +27,5 @@ def build_graph(program: ProgramView, options: XnnpackOptions) -> Graph:
     Raises LoweringError for an operator that the support table would not have taken.
     """
     builder = ProgramBuilder(program, options)
-    inner = _inner_calls(program)
-    builder.build(TABLE, skip=inner.__contains__)
+    builder.build(TABLE, skip=is_inside_chain)
     return builder.graph
-
-
-def _inner_calls(program: ProgramView) -> set[Call]:
-    """What finds parameters in each call is part of one conversion, which the last call of the chain becomes."""
-    chains = filter(None, map(dynamic_quantization_of, program.calls()))
-    return {Call(node, program) for chain in chains for node in chain.nodes[:-1]}

@@ -21,6 +21,8 @@ from ..ir.types import DataType, Format
 from .precision import computes_in
 
 if TYPE_CHECKING:
+    from torch.fx import Node
+
     from ..options import XnnpackOptions
 
 
@@ -32,9 +34,9 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         GraphBuilder.__init__(self)
         self.options = options
         #: Tensors in a type that an operator computes in; `value` has them as they are stored.
-        self._converted: dict[tuple[Operand, DataType], Tensor] = {}
+        self._converted: dict[tuple[Node, DataType], Tensor] = {}
         #: What was rounded to half precision, as it was before: the next operator in float32 reads that.
-        self._unrounded: dict[Operand, Tensor] = {}
+        self._unrounded: dict[Node, Tensor] = {}
         self._narrowed: dict[Hashable, torch.Tensor] = {}
         #: Whether the call at hand asks for nothing but a conversion.
         self._converts = False
@@ -61,7 +63,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         self._converts = bool(entry.facts.get("converts"))
         # Where all arithmetic is in float32, what is moved between is not rounded either.
         everything = self.datatype is DataType.BFLOAT16 or self.options.half_precision == "float32"
-        if everything and not self._unrounded.keys().isdisjoint(call.operands):
+        if everything and not self._unrounded.keys().isdisjoint(call.node.all_input_nodes):
             self.datatype = DataType.FLOAT32
 
     def define(self, operand: Operand, value: Tensor | Joined) -> None:
@@ -79,7 +81,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         elif datatype is not None and isinstance(value, Tensor):
             stored = self.converted(value, datatype)
             if value.value.datatype is DataType.FLOAT32 is not datatype and not self._converts:
-                self._unrounded[operand] = value
+                self._unrounded[operand.node] = value
         super().define(operand, stored)
 
     # -- what lowering functions use ---------------------------------------------------------------------------------
@@ -90,9 +92,10 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         Its elements have the type that the operator at hand computes in, or are quantized. Between two operators that
         compute in float32 nothing is rounded.
         """
-        if self.datatype is DataType.FLOAT32 and operand in self._unrounded:
-            return self._unrounded[operand]
-        key = (operand, self.datatype)
+        node = operand.node
+        if self.datatype is DataType.FLOAT32 and node in self._unrounded:
+            return self._unrounded[node]
+        key = (node, self.datatype)
         found = self._converted.get(key)
         if found is None:
             found = self._converted[key] = self.converted(self.stored_tensor(operand), self.datatype)

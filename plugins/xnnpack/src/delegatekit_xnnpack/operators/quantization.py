@@ -168,9 +168,13 @@ def _in_each_call(b: ProgramBuilder, call: Call, source: Tensor) -> Tensor:
     return Tensor(b.emit(ops.Convert(format), b.stored(source, order)), order)
 
 
+def is_inside_chain(call: Call) -> bool:
+    """Whether a call is a part of the conversion that the last call of its chain, the dequantize, becomes."""
+    return call.operator in DYNAMIC
+
+
 def _as_part(b: ProgramBuilder, call: Call) -> Tensor:
-    """What finds parameters in each call is a part of the conversion that the chain's last call becomes."""
-    raise LoweringError("quantizes in each call, but nothing is dequantized after it", where=call.description)
+    raise LoweringError("is lowered with the dequantize at the end of its chain only", where=call.description)
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
