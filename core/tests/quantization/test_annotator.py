@@ -417,7 +417,7 @@ def test_of_several_rules_the_reason_of_the_nearest_is_told():
         return None
 
     def rule(*when, **more):
-        return QuantizationRule(("tanh",), INT8, output=INT8, when=when, **more)
+        return QuantizationRule(("tanh",), INT8, output=INT8, declines=when, **more)
 
     far, near, last = no("it is computed"), no("it is too large"), no("it is odd")
     model, x = Fn(lambda self, x: torch.tanh(self.a(x)), a=nn.Linear(4, 4)), torch.randn(2, 4)

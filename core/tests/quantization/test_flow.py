@@ -398,7 +398,7 @@ def test_wrong_input_gives_one_clear_error(model, data, change, error, message):
 
 
 def test_a_condition_of_a_plugin_that_fails_is_named(model, data, monkeypatch):
-    rule = QuantizationRule(("conv2d",), INT8, WEIGHT, None, INT8, when=(lambda node: node.nothing,))
+    rule = QuantizationRule(("conv2d",), INT8, WEIGHT, None, INT8, declines=(lambda node: node.nothing,))
     monkeypatch.setattr(
         LoadedBackend, "quantization_schemes", lambda self, options=None: [QuantizationScheme("a", "", rules=(rule,))]
     )

@@ -41,7 +41,7 @@ def quantization_schemes(options):
     return [
         QuantizationScheme("int8", f"for the {options.chip} chip", rules=(
             QuantizationRule(("linear",), INT8, WEIGHT, None, INT8),
-            QuantizationRule(("conv1d",), INT8, WEIGHT, None, INT8, when=(convolves,)),
+            QuantizationRule(("conv1d",), INT8, WEIGHT, None, INT8, declines=(convolves,)),
         ), qat=large),
     ]
 """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from torch.fx import Node
+    from ._program import Call
 
 #: Integer types of quantized tensors, with the range of each.
 INTEGER_RANGES: Final = {
@@ -66,8 +66,8 @@ MOVING_OPERATORS: Final = (
     "dropout",
 )
 
-#: Why a rule does not hold for a node of the exported graph, or None if it does.
-RuleCondition = Callable[["Node"], "str | None"]
+#: Why a scheme, by its own choice, does not quantize a call of the exported graph by a rule; None if it does.
+Decline = Callable[["Call"], "str | None"]
 
 _OPERATOR_NAME = re.compile(r"\w+(\.\w+){0,2}")
 
@@ -202,7 +202,10 @@ class QuantizationRule:
     `shares`: all inputs and the output have the same parameters (cat, pools, views). Such operators take part only
     where one of their inputs is quantized already. `follows` asks this of other operators, too; for them an input of
     the program counts as well. `numbers`: operands that are Python numbers become constants, quantized as inputs.
-    `when` are conditions on the exported node: each returns the reason why the rule does not hold, or None.
+
+    `declines` are for what the backend could do and the scheme would rather not, most of all for accuracy: functions of
+    the exported call, each of which returns the reason, or None. What the backend cannot do is not repeated here: its
+    partitioner is asked about each layer as if it were quantized, and where it refuses, the next rule is tried.
 
     Raises ValueError for what does not go together.
     """
@@ -216,7 +219,7 @@ class QuantizationRule:
     shares: bool = False
     follows: bool = False
     numbers: bool = False
-    when: tuple[RuleCondition, ...] = ()
+    declines: tuple[Decline, ...] = ()
 
     def __post_init__(self) -> None:
         for what, names in (("operators", self.operators), ("fused", self.fused)):
@@ -259,13 +262,14 @@ class QuantizationScheme:
     """One way to quantize for a backend.
 
     `kind` is "static" (scales of activations from calibration), "dynamic" (scales of activations at run time) or
-    "weight-only". Of the rules that name an operator, the first whose conditions hold counts. Without rules the plugin
-    brings a Quantizer of its own by the hook `create_quantizer`. `qat` offers training with quantization.
+    "weight-only". Of the rules that name an operator, the first counts that does not decline and whose layer the
+    backend takes. Without rules the plugin brings a Quantizer of its own by the hook `create_quantizer`. `qat` offers
+    training with quantization.
 
     `takes_apart` names operators whose parts are quantized, each by the rules for it, instead of the whole: of
     "scaled_dot_product_attention" the products (`matmul`), the scaling (`mul` by a number) and the `softmax`. They are
     taken apart before layers are found, unless the user keeps them in float. Attention with a constant mask is if a
-    rule for `masked_fill` has `softmax` fused to it; with a mask that is computed it stays whole. Since API 1.3.
+    rule for `masked_fill` has `softmax` fused to it; with a mask that is computed it stays whole.
 
     Raises ValueError where rules and kind contradict each other.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final, runtime_checkable
 
 from ._errors import OptionError
 from ._nodes import dynamic_operand, operator_name
@@ -114,6 +114,22 @@ class Partitioner(Protocol):
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
         """Partitions of the backend's own choice, which core checks; None leaves the grouping to core."""
+        ...
+
+
+@runtime_checkable
+class IntegerPartitioner(Partitioner, Protocol):
+    """A partitioner of a backend that also takes quantized layers that it then computes in float.
+
+    Optional: without it, what is taken between a dequantize and a quantize counts as computed on integers.
+    """
+
+    def float_reason(self, layer: Sequence[Call]) -> str | None:
+        """Why a layer would be computed in float; None if it is on the integers.
+
+        `layer` are calls that the backend takes, in graph order: the dequantizes of the operands, operators, and the
+        quantizes of the results. `quantize` asks, to leave the layer as it is: rounding it would gain nothing.
+        """
         ...
 
 

@@ -152,7 +152,22 @@ class PartitionBuilder(Generic[ValueT]):
         for node in program.inputs:
             operand = program.operand(node)
             self.define(operand, self.make_input(operand))
-        for call in program.calls():
+        self.lower(program.calls(), table, skip=skip)
+        for result_node in program.outputs:
+            if result_node is None:
+                raise LoweringError("returns something that is not computed", where="outputs of the partition")
+            operand = program.operand(result_node)
+            self.make_output(self.value(operand), operand)
+
+    def lower(
+        self,
+        calls: Iterable[Call],
+        table: Mapping[str, Row[Any]],
+        *,
+        skip: Callable[[Call], bool] = lambda call: False,
+    ) -> None:
+        """Lower some calls, in execution order, whose operands are defined or constants. Raises LoweringError."""
+        for call in calls:
             if skip(call):
                 continue
             entry = table.get(call.operator)
@@ -168,11 +183,6 @@ class PartitionBuilder(Generic[ValueT]):
             else:
                 for result in results:
                     self.define(result, made[result.index])
-        for result_node in program.outputs:
-            if result_node is None:
-                raise LoweringError("returns something that is not computed", where="outputs of the partition")
-            operand = program.operand(result_node)
-            self.make_output(self.value(operand), operand)
 
 
 def _place(operand: Operand) -> Operand:

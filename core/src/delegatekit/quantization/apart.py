@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -25,37 +26,95 @@ _FILLS: Final = frozenset({"masked_fill", "aten.masked_fill", "aten.masked_fill.
 _HIDES: Final = -80.0
 
 
-def take_apart(module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> dict[Node, str]:
-    """Put the parts of what the scheme takes apart into the graph; returns what stays whole, and why.
+class Apart:
+    """The operators that a scheme takes apart, with their parts in the graph."""
 
-    Nodes that `kept` has a reason for stay as they are. Raises PluginError for an operator that the core has no parts
-    for.
+    def __init__(self, module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> None:
+        """Put the parts into the graph. Nodes that `kept` has a reason for stay as they are.
+
+        Raises PluginError for an operator that the core has no parts for.
+        """
+        #: What stays whole, and why.
+        self.whole: dict[Node, str] = {}
+        self._module = module
+        self._parts = _Parts(module, scheme)
+        self._taken: list[_Taken] = []
+        #: What was put in the place of a node that a later operator may have as operand.
+        self._renewed: dict[Node, Node] = {}
+        if scheme.takes_apart:
+            self._take(scheme, kept)
+
+    def put_back(self, reasons: Mapping[Node, str]) -> None:
+        """Make operators whole again of which `reasons` has a part, since the backend does not take it.
+
+        The others would be islands of integers in the middle of it.
+        """
+        for taken in reversed(self._taken):
+            reason = next((reasons[part] for part in taken.parts if part in reasons), None)
+            if reason is None:
+                continue
+            self._taken.remove(taken)
+            with self._module.graph.inserting_before(taken.result):
+                args, kwargs = map_arg((taken.args, taken.kwargs), partial(self._present, taken))
+                node = self._module.graph.call_function(taken.target, args, dict(kwargs))
+            node.meta = taken.meta
+            taken.result.replace_all_uses_with(node)
+            self._renewed[taken.result] = node
+            self.whole[node] = reason
+        self._tidy()
+
+    def _present(self, taken: _Taken, node: Node) -> Node:
+        if node in taken.known:
+            return self._parts.buffer(taken.known[node])
+        while node in self._renewed:
+            node = self._renewed[node]
+        return node
+
+    def _take(self, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> None:
+        known = {name: write for operator, write in _PARTS.items() for name in _spellings(operator)}
+        unknown = [name for name in scheme.takes_apart if name not in known]
+        if unknown:
+            hint = f"it can be {', '.join(sorted(_PARTS))}"
+            raise PluginError(f"cannot take {unknown[0]} apart", where=f"scheme {scheme.name}", hint=hint)
+        module, parts = self._module, self._parts
+        for node in list(module.graph.nodes):
+            wanted = [name for name in names(node) if name in scheme.takes_apart] if node.op == "call_function" else []
+            if not wanted or kept(node) is not None:
+                continue
+            parts.start(node)
+            with module.graph.inserting_before(node):
+                result = known[wanted[0]](parts, node)
+            if isinstance(result, str):
+                self.whole[node] = result
+                continue
+            values = {operand: parts.known(operand) for operand in node.all_input_nodes}
+            fixed = {operand: value for operand, value in values.items() if value is not None}
+            whole = (node.target, node.args, node.kwargs, node.meta)
+            self._taken.append(_Taken(*whole, result, tuple(parts.calls), fixed))
+            node.replace_all_uses_with(result)
+            module.graph.erase_node(node)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        self._module.graph.eliminate_dead_code()
+        self._module.graph.lint()
+        self._module.recompile()
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """An operator that was taken apart: its call, the part that gives its result, all parts, and constant operands.
+
+    The parts may be all that is left of constants: a mask has become other constants.
     """
-    if not scheme.takes_apart:
-        return {}
-    known = {name: write for operator, write in _PARTS.items() for name in _spellings(operator)}
-    unknown = [name for name in scheme.takes_apart if name not in known]
-    if unknown:
-        hint = f"it can be {', '.join(sorted(_PARTS))}"
-        raise PluginError(f"cannot take {unknown[0]} apart", where=f"scheme {scheme.name}", hint=hint)
-    whole: dict[Node, str] = {}
-    parts = _Parts(module, scheme)
-    for node in list(module.graph.nodes):
-        wanted = [name for name in names(node) if name in scheme.takes_apart] if node.op == "call_function" else []
-        if not wanted or kept(node) is not None:
-            continue
-        parts.start(node)
-        with module.graph.inserting_before(node):
-            result = known[wanted[0]](parts, node)
-        if isinstance(result, str):
-            whole[node] = result
-            continue
-        node.replace_all_uses_with(result)
-        module.graph.erase_node(node)
-    module.graph.eliminate_dead_code()
-    module.graph.lint()
-    module.recompile()
-    return whole
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    meta: dict[str, Any]
+    result: Node
+    parts: tuple[Node, ...]
+    known: dict[Node, torch.Tensor]
 
 
 class _Parts:
@@ -69,9 +128,12 @@ class _Parts:
         self._fixed = constants(module, made=True)
         self._meta: dict[str, Any] = {}
         self._mode: Any = None
+        #: The parts of the present operator.
+        self.calls: list[Node] = []
 
     def start(self, whole: Node) -> None:
         """From now on parts are those of `whole`."""
+        self.calls = []
         self._meta = dict(whole.meta)
         self._mode = detect_fake_mode([node.meta["val"] for node in whole.all_input_nodes])
 
@@ -92,6 +154,12 @@ class _Parts:
         for node, value in self.constants.items():
             if value.dtype == tensor.dtype and torch.equal(value, tensor):
                 return node
+        node = self.buffer(tensor)
+        self.constants[node] = tensor
+        return node
+
+    def buffer(self, tensor: torch.Tensor) -> Node:
+        """A buffer of the module of its own."""
         name = free_name(self._module, "_constant")
         self._module.register_buffer(name, tensor)
         node = self._module.graph.get_attr(name)
@@ -100,7 +168,6 @@ class _Parts:
             if self._mode
             else torch.empty_like(tensor, device="meta")
         )
-        self.constants[node] = tensor
         return node
 
     def call(self, target: Any, *args: Any, value: Any = None, **kwargs: Any) -> Node:
@@ -111,6 +178,7 @@ class _Parts:
             with self._mode or torch.no_grad():
                 value = target(*fakes[0], **fakes[1])
         node.meta = {**self._meta, "val": value}
+        self.calls.append(node)
         return node
 
 

@@ -45,8 +45,7 @@ def _scheme(scheme: QuantizationScheme) -> dict[str, Any]:
             "output": _text(rule.output),
             "shares": rule.shares,
             "follows": rule.follows,
-            "conditions": len(rule.when),
-            "refused": _refusal(rule),
+            "declines": len(rule.declines),
         }
         for rule in scheme.rules
     ]
@@ -65,35 +64,27 @@ def schemes_text(found: Mapping[str, Sequence[QuantizationScheme]]) -> str:
             training = ", offers training" if scheme.qat else ""
             lines += ["", f"{backend}: {scheme.name} ({scheme.kind}{training})", f"  {scheme.summary}".rstrip()]
             lines += [f"  * {line}" for line in _lines(scheme)] or ["  * the plugin's own quantizer"]
-            if any(rule.when and _refusal(rule) is None for rule in scheme.rules):
+            if scheme.rules:
                 lines.append(
-                    "  within limits of shapes and arguments: the report of `quantize` tells what is outside them"
+                    "  where the backend takes them so: the report of `quantize` says where it does not, and why"
                 )
     return "\n".join(lines[1:])
 
 
 def _lines(scheme: QuantizationScheme) -> list[str]:
-    """Operators with the same rules, and what these say; at the end what is refused in any case, with its reason."""
+    """Operators with the same rules, and what these say."""
     rules: dict[str, list[QuantizationRule]] = {}
     for rule in scheme.rules:
         for name in rule.operators:
             rules.setdefault(name, []).append(rule)
-    taken: dict[tuple[str, ...], list[str]] = {}
-    refused: dict[str, list[str]] = {}
+    alike: dict[tuple[str, ...], list[str]] = {}
     for name, of_name in rules.items():
-        possible = [rule for rule in of_name if _refusal(rule) is None]
-        if possible:
-            fused = dict.fromkeys(_short(other) for rule in possible for other in rule.fused)
-            key = ", ".join(fused), *dict.fromkeys(map(_how, possible))
-            taken.setdefault(key, []).append(name)
-        else:
-            refused.setdefault(_refusal(of_name[-1]) or "", []).append(name)
+        fused = dict.fromkeys(_short(other) for rule in of_name for other in rule.fused)
+        key = ", ".join(fused), *dict.fromkeys(map(_how, of_name))
+        alike.setdefault(key, []).append(name)
     return [
-        *(
-            f"{_operators(names)}{f' (+ {fused})' if fused else ''}: {', or '.join(how)}"
-            for (fused, *how), names in taken.items()
-        ),
-        *(f"in float: {_operators(names)}: {reason}" for reason, names in refused.items()),
+        f"{_operators(names)}{f' (+ {fused})' if fused else ''}: {', or '.join(how)}"
+        for (fused, *how), names in alike.items()
     ]
 
 
@@ -110,27 +101,7 @@ def _how(rule: QuantizationRule) -> str:
         return "as its quantized input"
     parts = (("input", rule.input), ("weight", rule.weight), ("bias", rule.bias), ("output", rule.output))
     text = "; ".join(f"{name} {given}" for name, given in parts if given is not None)
-    return text + ("; only behind what is quantized" if rule.follows else "")
-
-
-class _Unseen:
-    """In place of a node, for conditions that do not look at it."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise LookupError(name)
-
-
-def _refusal(rule: QuantizationRule) -> str | None:
-    """Why the rule refuses whatever it is asked about; None for others."""
-    node: Any = _Unseen()
-    for condition in rule.when:
-        try:
-            reason = condition(node)
-        except Exception:  # it looks at the node: LookupError, or what it makes of that
-            continue
-        if reason is not None:
-            return str(reason)
-    return None
+    return text + ("; only after what is quantized" if rule.follows else "")
 
 
 def _short(name: str) -> str:

@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from delegatekit_api import LoweringError, OptionError, QuantizationError, QuantizationScheme
+from delegatekit_api import BackendOptions, LoweringError, OptionError, QuantizationError, QuantizationScheme
 
 from ..edge.export import exported_programs
 from ..plugins import LoadedBackend
@@ -27,6 +27,9 @@ from .report import LayerReport, QuantizationReport
 from .schemes import choose_scheme
 from .sensitivity import measure as measure_layers
 from .state import give_own_state, state_kept
+
+if TYPE_CHECKING:
+    from .trial import Trial
 
 
 def quantize(
@@ -207,9 +210,16 @@ def _quantizer(
         return quantizer, lambda: QuantizationReport(loaded.name, scheme.name, 0, ())
     from .annotator import SchemeQuantizer
 
-    own = SchemeQuantizer(scheme, kept, qat=qat, compare=compare)
+    own = SchemeQuantizer(scheme, kept, trial=_trial(loaded, checked), qat=qat, compare=compare)
 
     return own, lambda: _checked_report(QuantizationReport(loaded.name, scheme.name, 0, own.describe()))
+
+
+def _trial(loaded: LoadedBackend, options: BackendOptions) -> Trial | None:
+    """What asks the backend about layers; None for one that takes nothing, and only declares schemes."""
+    from .trial import Trial
+
+    return Trial(loaded, options) if loaded.has("create_partitioner") else None
 
 
 def _static(order: _Order) -> Any:
@@ -244,7 +254,7 @@ def _weights(order: _Order) -> Any:
     torchao.load("quantization")
     from .weights import quantize_weights
 
-    order.backend.make_options(order.options or {})
+    options = order.backend.make_options(order.options or {})
     captured = order.module()
     torchao.fold_batch_norms(captured)
     normalise(captured)
@@ -253,7 +263,7 @@ def _weights(order: _Order) -> Any:
     if order.compares:
         original = copied(captured)
         give_own_state(original)
-    result, layers = quantize_weights(captured, order.scheme, order.kept)
+    result, layers = quantize_weights(captured, order.scheme, order.kept, _trial(order.backend, options))
     order.kept.check()
     if order.correct_bias:
         correct_biases(original, result, order.data, [layer.anchor for layer in layers if layer.quantized])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from delegatekit_api import operator_name
+from delegatekit_api import ProgramView, operator_name
 
 from ..edge.functional import functional_form, in_place_aliases
 
@@ -61,11 +61,16 @@ def normalise(module: GraphModule) -> None:
     module.recompile()
 
 
+def is_dropout(node: Node) -> bool:
+    """Whether the operator is a dropout, in training or not."""
+    return node.target in _DROPOUTS or node.target in _IN_PLACE_DROPOUTS
+
+
 def remove_dropout(module: GraphModule) -> None:
     """Remove dropout in eval mode, and what quantizes its result once more as its operand was quantized."""
     graph = module.graph
     for node in list(graph.nodes):
-        if (node.target not in _DROPOUTS and node.target not in _IN_PLACE_DROPOUTS) or node.args[2]:
+        if not is_dropout(node) or node.args[2]:
             continue
         operand, users = node.args[0], list(node.users)
         node.replace_all_uses_with(operand)
@@ -124,6 +129,35 @@ def constants(module: GraphModule, *, every: bool = False, made: bool = False) -
     return found
 
 
+class _Constants(Mapping[Node, torch.Tensor]):
+    """The values of a module's constants, computed when they are asked for."""
+
+    def __init__(self, module: GraphModule, nodes: Collection[Node]) -> None:
+        self._module = module
+        self._nodes = nodes
+
+    def __getitem__(self, node: Node) -> torch.Tensor:
+        if node not in self._nodes:
+            raise KeyError(node)
+        return evaluate(self._module, node).detach()
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._nodes
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
+def exported_view(module: GraphModule, fixed: Collection[Node]) -> ProgramView:
+    """The graph of an exported module as plugins see it; `fixed` are its constants."""
+    inputs = tuple(node for node in module.graph.nodes if node.op == "placeholder")
+    output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
+    return ProgramView(module.graph, _Constants(module, fixed), inputs, tuple(output.all_input_nodes))
+
+
 def _buffers_under(nodes: Sequence[Node]) -> set[Any]:
     """The names of the buffers that values may be views of."""
     found: set[Any] = set()
@@ -139,12 +173,18 @@ def _buffers_under(nodes: Sequence[Node]) -> set[Any]:
     return found
 
 
+def is_number(value: Any) -> bool:
+    """Whether an operand is a Python number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def numbers_to_tensors(module: GraphModule, nodes: Collection[Node]) -> None:
     """Make the Python numbers among the two operands of binary operators constants of shape (1,)."""
-    for count, node in enumerate(nodes):
-        arguments = list(node.args)
+    found = [node for node in nodes if any(map(is_number, node.args[:2]))]
+    for count, node in enumerate(found):
+        arguments: list[Any] = list(node.args)
         for index, argument in enumerate(arguments[:2]):
-            if isinstance(argument, bool) or not isinstance(argument, int | float):
+            if not is_number(argument):
                 continue
             name = f"_number_{count}_{index}"
             tensor = torch.tensor([float(argument)])

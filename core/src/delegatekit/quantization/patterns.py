@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from torch.fx import GraphModule, Node
 
 from delegatekit_api import (
     PER_TENSOR,
+    Call,
     Granularity,
     PluginError,
     QuantizationRule,
@@ -18,7 +20,7 @@ from delegatekit_api import (
     TensorQuantization,
 )
 
-from .graph import constants, is_float, is_written, names, results, short_name
+from .graph import constants, exported_view, is_float, is_written, names, results, short_name
 
 
 @dataclass(frozen=True)
@@ -91,23 +93,38 @@ def channel_dimension(node: Node) -> int:
 _ARITHMETIC = ("add", "sub", "mul", "div")
 
 
+#: Why the backend refuses an operator that is quantized by a rule.
+Refusals: TypeAlias = dict[tuple[Node, QuantizationRule], str]
+
+
 def find_layers(
-    module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]
+    module: GraphModule,
+    scheme: QuantizationScheme,
+    kept: Callable[[Node], str | None],
+    refused: Mapping[tuple[Node, QuantizationRule], str] = MappingProxyType({}),
 ) -> tuple[list[Layer], dict[Node, str]]:
     """The layers of a graph in order, and for each other operator on float tensors the reason why it is none.
 
-    `kept` says why the user wants a node in float, or None.
+    `kept` says why the user wants a node in float, or None; `refused` which rules the backend refuses for a node.
     """
-    finder = _Finder(module, scheme, kept)
+    finder = _Finder(module, scheme, kept, refused)
     return finder.layers, finder.reasons
 
 
 class _Finder:
-    def __init__(self, module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> None:
+    def __init__(
+        self,
+        module: GraphModule,
+        scheme: QuantizationScheme,
+        kept: Callable[[Node], str | None],
+        refused: Mapping[tuple[Node, QuantizationRule], str],
+    ) -> None:
         self.layers: list[Layer] = []
         self.reasons: dict[Node, str] = {}
         self._kept = kept
+        self._refused = refused
         self._constants = constants(module)
+        self._view = exported_view(module, self._constants)
         self._rules: dict[str, list[QuantizationRule]] = {}
         for rule in scheme.rules:
             for name in rule.operators:
@@ -145,11 +162,14 @@ class _Finder:
             return "it writes into its operand"
         if any(isinstance(value, Node) for value in node.kwargs.values()):
             return "it has tensors as keyword arguments"
-        # Rules in the order of the scheme; told is the reason of the one with the most conditions that hold before one
-        # that does not, among such of the last.
-        nearest, told = 0.0, ""
+        # Rules in the order of the scheme. Told is the backend's first refusal; or the reason of the rule of which most
+        # holds, of the last among such.
+        nearest, told, refusal = 0.0, "", ""
         for rule in sorted(rules, key=self._scheme.rules.index):
-            reason, held = self._obstacle(node, rule)
+            if (node, rule) in self._refused:
+                refusal = refusal or self._refused[node, rule]
+                continue
+            reason, held = self._declined(node, rule)
             if reason is None:
                 found = self._match(node, rule)
                 if not isinstance(found, str):
@@ -157,16 +177,17 @@ class _Finder:
                 reason = found
             if held >= nearest:
                 nearest, told = held, reason
-        return told
+        return refusal or told
 
-    def _obstacle(self, node: Node, rule: QuantizationRule) -> tuple[str | None, float]:
-        """What the first condition of the rule that does not hold says, and how many hold before; inf if all do."""
-        for index, condition in enumerate(rule.when):
+    def _declined(self, node: Node, rule: QuantizationRule) -> tuple[str | None, float]:
+        """Why the rule declines the node, and how many of its conditions hold before; inf if all do."""
+        call = Call(node, self._view)
+        for index, decline in enumerate(rule.declines):
             try:
-                reason = condition(node)
+                reason = decline(call)
             except Exception as error:
                 raise PluginError(
-                    f"condition {getattr(condition, '__name__', condition)} failed: {type(error).__name__}: {error}",
+                    f"condition {getattr(decline, '__name__', decline)} failed: {type(error).__name__}: {error}",
                     where=f"scheme {self._scheme.name}, {node.format_node()}",
                 ) from error
             if reason is not None:

@@ -6,95 +6,99 @@ quantize_affine, dequantize_affine), with the numbers that these compute, but pl
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
-from delegatekit_api import INTEGER_RANGES, QuantizationScheme, TensorQuantization
+from delegatekit_api import QuantizationScheme, TensorQuantization
 
-from . import torchao
-from .annotator import STORAGE, described
-from .graph import constant_name, evaluate, free_name, short_name
-from .patterns import ROLES, Layer, channel_dimension, find_layers
+from .affine import Weights, channel_axis, dequantize, input_axis, quantize_in_each_call, shared_axes
+from .annotator import described
+from .graph import constant_name, free_name, short_name
+from .patterns import ROLES, Layer, Refusals, channel_dimension, find_layers
 from .report import LayerReport
+from .trial import Trial
 
 
 def quantize_weights(
-    module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]
+    module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None], trial: Trial | None = None
 ) -> tuple[GraphModule, tuple[LayerReport, ...]]:
-    """Rewrite a normalised graph as the scheme says. Returns the new module, and the layers that have weights."""
-    layers, reasons = find_layers(module, scheme, kept)
+    """Rewrite a normalised graph as the scheme says, where the backend takes it: `trial` asks it.
+
+    Returns the new module, and the layers that have weights.
+    """
+    weights = Weights(module)
+    layers, reasons = _settled(module, scheme, kept, trial, weights)
     order = list(module.graph.nodes)
-    writer = _Writer(module)
+    writer = _Writer(module, weights)
     reports = {node: described((node,), reason) for node, reason in reasons.items() if short_name(node) in ROLES}
     for layer in layers:
-        reason = _refusal(layer)
-        reports[layer.anchor] = described((layer.anchor,), reason or "")
-        if reason is None:
-            writer.write(layer)
+        reports[layer.anchor] = described((layer.anchor,), "")
+        writer.write(layer)
     module.graph.eliminate_dead_code()
     module.graph.lint()
     result = GraphModule(module, module.graph)  # without the weights that nobody reads any more
     return result, tuple(reports[node] for node in order if node in reports)
 
 
-def _refusal(layer: Layer) -> str | None:
+def _settled(
+    module: GraphModule,
+    scheme: QuantizationScheme,
+    kept: Callable[[Node], str | None],
+    trial: Trial | None,
+    weights: Weights,
+) -> tuple[list[Layer], dict[Node, str]]:
+    """The layers to quantize, and for each other operator the reason. What is refused is tried by the next rule."""
+    refused: Refusals = {}
+    while True:
+        layers, reasons = find_layers(module, scheme, kept, refused)
+        found = {(layer.anchor, layer.rule): reason for layer in layers if (reason := _obstacle(layer)) is not None}
+        if not found and trial is not None:
+            found = trial.refusals(module, layers, weights)
+        if not found:
+            return layers, reasons
+        refused |= found
+
+
+def _obstacle(layer: Layer) -> str | None:
     if layer.weight is None or layer.weight_quantization is None:
         return "it has no constant weight"
     group = layer.weight_quantization.granularity.group
-    size = int(layer.weight.meta["val"].shape[_input_axis(layer)])
+    size = int(layer.weight.meta["val"].shape[input_axis(layer)])
     if group is not None and size % group:
         return f"groups of {group} do not divide its {size} input channels"
     if layer.weight_quantization.granularity.kind == "channel" and _has_one_weight_each(layer):
         # torchao takes blocks of one value for a whole tensor.
         return "it has one weight for each channel"
+    if layer.rule.input is not None and any(_has_one_value_each(layer, value) for value in layer.inputs):
+        return f"its input has one value for each {layer.rule.input.granularity.kind}"
     return None
+
+
+def _has_one_value_each(layer: Layer, value: Node) -> bool:
+    """Whether each block of an input that has a scale of its own is a single value."""
+    assert layer.rule.input is not None
+    sizes: Sequence[Any] = value.meta["val"].shape
+    axes = shared_axes(layer.rule.input.granularity.kind, len(sizes), channel_dimension(layer.anchor))
+    single = all(isinstance(sizes[axis], int) and sizes[axis] == 1 for axis in axes)
+    return single and not all(isinstance(size, int) and size == 1 for size in sizes)
 
 
 def _has_one_weight_each(layer: Layer) -> bool:
     """Whether each output channel has a single weight."""
     assert layer.weight is not None
     shape = layer.weight.meta["val"].shape
-    return int(shape.numel()) == int(shape[_channel_axis(layer)])
-
-
-def _channel_axis(layer: Layer) -> int:
-    assert layer.weight is not None
-    return ROLES[short_name(layer.anchor)].channels % int(layer.weight.meta["val"].dim())
-
-
-def _input_axis(layer: Layer) -> int:
-    return 1 if _channel_axis(layer) == 0 else 0
-
-
-def block_size(shape: Sequence[int], given: TensorQuantization, channels: int, inputs: int) -> list[int]:
-    """The shape of the blocks of a weight that have one scale each, as torchao wants it."""
-    sizes = [int(size) for size in shape]
-    if given.granularity.kind == "channel":
-        sizes[given.granularity.axis if given.granularity.axis is not None else channels] = 1
-    elif given.granularity.group is not None:
-        sizes[channels] = 1
-        sizes[inputs] = given.granularity.group
-    return sizes
-
-
-def _shared_axes(kind: str, rank: int, channels: int) -> range:
-    """The dimensions along which all elements of an input share a scale; `channels` counts from behind."""
-    if kind == "token":
-        return range(rank + channels, rank + channels + 1)
-    return range(1 if kind == "sample" else 0, rank)
+    return int(shape.numel()) == int(shape[channel_axis(layer)])
 
 
 class _Writer:
     """Puts quantize and dequantize operators into a graph; what is needed twice is written once."""
 
-    def __init__(self, module: GraphModule) -> None:
-        torchao.load("quantization.quant_primitives")  # registers the operators
+    def __init__(self, module: GraphModule, weights: Weights) -> None:
         self._module = module
-        self._ops = torch.ops.torchao
+        self._known = weights
         self._weights: dict[tuple[Node, TensorQuantization, tuple[int, ...]], Node] = {}
         self._inputs: dict[tuple[Node, TensorQuantization, range], Node] = {}
 
@@ -102,49 +106,36 @@ class _Writer:
         """Quantize the weight of a layer, and its input if the rule says so."""
         weight, given = layer.weight, layer.weight_quantization
         assert weight is not None and given is not None
-        blocks = tuple(block_size(weight.meta["val"].shape, given, _channel_axis(layer), _input_axis(layer)))
-        if (weight, given, blocks) not in self._weights:
-            self._weights[weight, given, blocks] = self._constant(weight, given, list(blocks))
-        layer.anchor.replace_input_with(weight, self._weights[weight, given, blocks])
+        blocks, parts = self._known.of(layer)
+        if (weight, given, tuple(blocks)) not in self._weights:
+            self._weights[weight, given, tuple(blocks)] = self._constant(weight, given, blocks, parts)
+        layer.anchor.replace_input_with(weight, self._weights[weight, given, tuple(blocks)])
         wanted = layer.rule.input
         for value in layer.inputs if wanted is not None else ():
             assert wanted is not None
             rank = value.meta["val"].dim()
-            axes = _shared_axes(wanted.granularity.kind, rank, channel_dimension(layer.anchor))
+            axes = shared_axes(wanted.granularity.kind, rank, channel_dimension(layer.anchor))
             if (value, wanted, axes) not in self._inputs:
                 self._inputs[value, wanted, axes] = self._dynamic(value, wanted, axes)
             layer.anchor.replace_input_with(value, self._inputs[value, wanted, axes])
 
-    def _constant(self, weight: Node, given: TensorQuantization, blocks: list[int]) -> Node:
-        primitives = torchao.load("quantization.quant_primitives")
-        values = evaluate(self._module, weight).detach()
-        dtype = _storage(given)
-        low, high = given.range
-        scale, zero_point = primitives.choose_qparams_affine(
-            values,
-            primitives.MappingType.SYMMETRIC if given.symmetric else primitives.MappingType.ASYMMETRIC,
-            tuple(blocks),
-            target_dtype=dtype,
-            quant_min=low,
-            quant_max=high,
-            eps=given.eps,
-            zero_point_dtype=dtype,
-        )
-        if zero_point is None:
-            zero_point = torch.zeros_like(scale, dtype=dtype)
-        integers = primitives.quantize_affine(values, tuple(blocks), scale, zero_point, dtype, low, high)
+    def _constant(
+        self,
+        weight: Node,
+        given: TensorQuantization,
+        blocks: list[int],
+        parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    ) -> Node:
         name = constant_name(weight).replace(".", "_")
-        graph = self._module.graph
-        with graph.inserting_after(weight):
+        with self._module.graph.inserting_after(weight):
             constants = [
                 self._buffer(f"{name}_{part}", tensor)
-                for part, tensor in (("quantized", integers), ("scale", scale), ("zero_point", zero_point))
+                for part, tensor in zip(("quantized", "scale", "zero_point"), parts, strict=True)
             ]
-        with graph.inserting_after(constants[0]):  # each was put right behind the weight, so this one is the last
-            return graph.call_function(
-                self._ops.dequantize_affine.default,
-                (constants[0], blocks, constants[1], constants[2], dtype, low, high),
-            )
+        # Each was put right after the weight, so the first is the last.
+        integers, scales, zero_points = constants
+        found: Node = dequantize(_Calls(self._module, integers), integers, blocks, scales, zero_points, given)
+        return found
 
     def _buffer(self, name: str, tensor: torch.Tensor) -> Node:
         free = free_name(self._module, name)
@@ -152,42 +143,26 @@ class _Writer:
         return self._module.graph.get_attr(free)
 
     def _dynamic(self, value: Node, given: TensorQuantization, axes: range) -> Node:
-        dtype, (low, high) = _storage(given), given.range
-        mapping = "SYMMETRIC" if given.symmetric else "ASYMMETRIC"
-        graph = self._module.graph
-        blocks, last = self._blocks(value, axes)
-        with graph.inserting_after(last):
-            chosen = graph.call_function(
-                self._ops.choose_qparams_affine.default,
-                (value, mapping, blocks, dtype, low, high, given.eps, None, dtype),
-            )
-        with graph.inserting_after(chosen):
-            scale = graph.call_function(operator.getitem, (chosen, 0))
-        with graph.inserting_after(scale):
-            zero_point = graph.call_function(operator.getitem, (chosen, 1))
-        with graph.inserting_after(zero_point):
-            quantized = graph.call_function(
-                self._ops.quantize_affine.default, (value, blocks, scale, zero_point, dtype, low, high)
-            )
-        with graph.inserting_after(quantized):
-            return graph.call_function(
-                self._ops.dequantize_affine.default, (quantized, blocks, scale, zero_point, dtype, low, high)
-            )
-
-    def _blocks(self, value: Node, axes: range) -> tuple[list[Any], Node]:
-        """The sizes of blocks that cover some dimensions of a value, and the last node that they need."""
+        call = _Calls(self._module, value)
         blocks: list[Any] = [1] * value.meta["val"].dim()
-        last = value
         for axis in axes:
             size = blocks[axis] = value.meta["val"].shape[axis]
             if not isinstance(size, int):  # it changes from call to call
-                with self._module.graph.inserting_after(last):
-                    last = self._module.graph.call_function(torch.ops.aten.sym_size.int, (value, axis))
-                last.meta["val"], blocks[axis] = size, last
-        return blocks, last
+                blocks[axis] = call(torch.ops.aten.sym_size.int, (value, axis))
+                blocks[axis].meta["val"] = size
+        integers, scale, zero_point = quantize_in_each_call(call, value, blocks, given)
+        found: Node = dequantize(call, integers, blocks, scale, zero_point, given)
+        return found
 
 
-def _storage(given: TensorQuantization) -> torch.dtype:
-    found: torch.dtype = STORAGE.get(given.dtype) or getattr(torch, given.dtype)
-    assert given.dtype in INTEGER_RANGES
-    return found
+class _Calls:
+    """Writes calls into a graph, one after the other, the first after a node."""
+
+    def __init__(self, module: GraphModule, after: Node) -> None:
+        self._graph = module.graph
+        self._last = after
+
+    def __call__(self, target: Any, arguments: tuple[Any, ...]) -> Node:
+        with self._graph.inserting_after(self._last):
+            self._last = self._graph.call_function(target, arguments)
+        return self._last

@@ -36,7 +36,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="Arm Ethos-U55, U65 and U85 NPUs (int8, int16)",
-        api_version=ApiVersion(1, 4),
+        api_version=ApiVersion(2, 0),
         options=EthosUOptions,
     )
 
@@ -58,11 +58,11 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
 
 
 @hookimpl
-def quantization_schemes(options: BackendOptions) -> Sequence[QuantizationScheme]:
-    """Static int8, and int16 with weights of int8, as the target's family can compute them."""
-    from .schemes import schemes
+def quantization_schemes() -> Sequence[QuantizationScheme]:
+    """Static int8, and int16 with weights of int8."""
+    from .schemes import SCHEMES
 
-    return schemes(cast(EthosUOptions, options).target)
+    return SCHEMES
 
 
 @hookimpl
@@ -86,7 +86,7 @@ def documentation() -> BackendDocumentation:
     """The operators with their conditions for each family of accelerators, and what the host executes of a U55."""
     from delegatekit_toolkit.documentation import operator_table
 
-    from .stream import listing
+    from .runtime.stream import listing
     from .support import TABLE, TABLE_U85
 
     executed = f"Everything else in a command stream is refused, with its place and value.\n\n{listing()}"

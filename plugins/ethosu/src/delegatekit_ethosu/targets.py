@@ -7,6 +7,17 @@ from typing import Final
 
 from delegatekit_api import TargetInfo
 
+#: What the U85 alone has, in words.
+WIDE_PRODUCTS: Final = "products of int16 matrices"
+CHOICES: Final = "choice between two numbers, but in front of a softmax"
+COMPUTED_MASKS: Final = "softmax whose mask is computed"
+COMPARISONS: Final = "comparisons and truth values"
+LOOK_UPS: Final = "look-up of rows by indices"
+RESIZES: Final = {
+    "nearest": "nearest resizing but by whole factors",
+    "bilinear": "bilinear resizing but by 2, 4 or 8 between centres",
+}
+
 
 @dataclass(frozen=True)
 class Target:

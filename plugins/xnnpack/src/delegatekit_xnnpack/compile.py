@@ -6,8 +6,7 @@ from delegatekit_api import PartitionProgram, PreprocessResult, ProgramView
 
 from .blob.writer import serialize
 from .ir.graph import Graph
-from .operators.program import ProgramBuilder
-from .operators.quantization import is_inside_chain
+from .operators.program import ProgramBuilder, is_inside_chain
 from .options import XnnpackOptions
 from .passes import optimize
 from .support import TABLE

@@ -19,8 +19,10 @@ from .ir.formats import FLOATS
 from .ir.types import MAX_RANK
 from .operators import elementwise, functions, linear, quantization, reduction, shape, spatial, steps
 from .operators.groups import company, needs_company
-from .operators.program import Lower
+from .operators.program import Lower, build_layer
 from .operators.quantization import QUANTIZATION, dynamic_chain, readers_of
+from .passes import optimize
+from .passes.conversions import float_reason
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -166,6 +168,12 @@ class XnnpackPartitioner(TablePartitioner):
         if refused:
             return Verdict.no(f"{refused[0].node.name}, which multiplies what is quantized in each call, is not taken")
         return Verdict.yes(passenger=True, group=(*chain.nodes, *(reader.node for reader in readers)))
+
+    def float_reason(self, layer: Sequence[Call]) -> str | None:
+        """What the layer is lowered to computes on integers, unless conversions are left between its operators."""
+        graph = build_layer(layer, TABLE, self._options)
+        optimize(graph, self._options)
+        return float_reason(graph)
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
         """One partition for each operator that is not a passenger, if the user asked for that."""

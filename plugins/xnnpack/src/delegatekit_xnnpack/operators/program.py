@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from delegatekit_api import Call, LoweringError, Operand, ProgramView
+from delegatekit_api import DYNAMIC, QUANTIZE, Call, LoweringError, Operand, ProgramView
 from delegatekit_toolkit.building import PartitionBuilder
 from delegatekit_toolkit.content import storage_key
+from delegatekit_toolkit.layout import identity, inverse, to_channels_first
 from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row
 
@@ -23,6 +24,7 @@ from .precision import computes_in
 if TYPE_CHECKING:
     from torch.fx import Node
 
+    from ..ir.graph import Graph
     from ..options import XnnpackOptions
 
 
@@ -166,6 +168,32 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
 
 #: Lowers one call of the program: adds what computes it and returns its tensor. Relies on the support table's checks.
 Lower: TypeAlias = Callable[[ProgramBuilder, Call], "Tensor | Joined"]
+
+
+def build_layer(layer: Sequence[Call], table: Mapping[str, Row[Lower]], options: XnnpackOptions) -> Graph:
+    """Lower some calls of a program, in graph order, that begin with dequantizes and end with quantizes.
+
+    Images come as the layers before would leave them, with the channels last. Raises LoweringError for an operator that
+    the table does not have.
+    """
+    builder = ProgramBuilder(layer[0].program, options)
+    inside = {call.node for call in layer}
+    for operand in dict.fromkeys(item for call in layer for item in call.operands if item.node not in inside):
+        if not operand.is_constant:
+            shape = shape_of(operand)
+            order = to_channels_first(4) if len(shape) == 4 else identity(len(shape))
+            stored = tuple(shape[axis] for axis in inverse(order))
+            builder.define(operand, Tensor(builder.input(stored, input_format(operand)).value, order))
+    builder.lower(layer, table, skip=is_inside_chain)
+    for call in layer:
+        if call.operator in QUANTIZE:
+            builder.output(builder.stored_tensor(call.result))
+    return builder.graph
+
+
+def is_inside_chain(call: Call) -> bool:
+    """Whether a call is a part of the conversion that the last call of its chain, the dequantize, becomes."""
+    return call.operator in DYNAMIC
 
 
 def input_format(operand: Operand) -> Format:

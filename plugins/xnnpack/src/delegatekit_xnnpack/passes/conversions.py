@@ -65,6 +65,18 @@ def fold_conversions(graph: Graph) -> None:
         _settle_weight(node, settled)
 
 
+def float_reason(graph: Graph) -> str | None:
+    """Why a quantized layer, whose conversions are folded, is computed in float; None if it is on the integers."""
+    kinds = [node.operator for node in graph.nodes if node.output.datatype is DataType.FLOAT32]
+    names = dict.fromkeys(_name(kind) for kind in kinds if not isinstance(kind, ops.Convert))
+    return f"XNNPACK has no int8 kernel for it: it computes in float, by {', '.join(names)}" if names else None
+
+
+def _name(operator: ops.Operator) -> str:
+    kind = getattr(operator, "kind", None)
+    return type(operator).__name__ if kind is None else str(kind.value)
+
+
 def _move_integers(graph: Graph) -> None:
     """Let what only moves elements move the integers, and convert behind it."""
     nodes: list[Node] = []
