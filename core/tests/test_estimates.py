@@ -14,7 +14,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit import cli, pte
-from delegatekit.estimates import parse_limit
+from delegatekit.budget import parse_limit
 from delegatekit.pte import PteImage, schema, to_bytes
 from delegatekit.pte.estimates import ESTIMATES_KEY, Estimates
 from delegatekit_api import Estimate, LayerEstimate, LoweringError, NamedData, PluginError

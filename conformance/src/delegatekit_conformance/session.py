@@ -114,7 +114,7 @@ class Session:
             rooms = dict.fromkeys(name.partition("/")[0] for name in self.cases)
             raise InputError(
                 f"no case matches {' '.join(self.settings.select)!r}; there are {', '.join(rooms)} "
-                "(--list shows all names)"
+                f"(`delegatekit conform {self.settings.backend} --list` shows all names)"
             )
         return shard(self.cases, found, *(self.settings.shard or (1, 1)))
 

@@ -242,7 +242,7 @@ BYTES: dict[str, tuple[bytes, str]] = {
     "no keys": (rebuilt(lambda t: setattr(t, "named_data", None)), "no keys"),
     "key without name": (rebuilt(lambda t: setattr(weight(t), "key", None)), "key 0: has no name"),
     "key with an empty name": (rebuilt(lambda t: setattr(weight(t), "key", "")), "key 0: has no name"),
-    "key twice": (rebuilt(lambda t: setattr(weight(t), "key", "blob")), "key blob: is there twice"),
+    "key twice": (rebuilt(lambda t: setattr(weight(t), "key", "blob")), "key blob: appears twice"),
     "segment number": (rebuilt(lambda t: setattr(weight(t), "segment_index", 2)), "segment 2 of 2"),
     "segment offset": (rebuilt(lambda t: setattr(t.segments[0], "offset", 1 << 62)), "not in the file"),
     "segment size": (rebuilt(lambda t: setattr(t.segments[0], "size", 1 << 62)), "not in the file"),

@@ -11,6 +11,7 @@
 | `layout` | orders of axes: what permutations and reshapes do to elements in memory |
 | `sizes` | sizes that change from call to call, computed with as if they were numbers |
 | `quantized` | quantization whose parameters are found in each call |
+| `units` | quantize-operator-dequantize units: what of a quantized program becomes operations on integers |
 | `dtypes` | dtypes by torch's names |
 | `content` | constants as named data under keys that are made of the content |
 | `blob` | blobs sealed with version and checksum; compile specs and named data of a payload |

@@ -39,7 +39,7 @@ from ..fallback.rewrite import decompose_nodes
 from ..partition.ask import ask_backends, keep_operators
 from ..plugins import LoadedBackend
 from .affine import Weights, dequantize, quantize_in_each_call, shared_axes, storage
-from .graph import constants, evaluate, is_number, short_name
+from .graph import constants, evaluate, is_dropout, is_number, short_name
 from .patterns import Layer, Refusals, channel_dimension
 from .points import Points
 
@@ -193,16 +193,20 @@ class _Program:
                 self._values.pop(node, None)
 
     def _add(self, layer: Layer) -> None:
-        known = self._operands(layer)
+        known = {value: _named(operand, value) for value, operand in self._operands(layer).items()}
         for node in layer.nodes:
             if short_name(node) == "batch_norm" and node is not layer.anchor:  # in training: it is folded later
                 self._values[node] = self._values[layer.anchor]
+                continue
+            if is_dropout(node):  # not there when the model is converted
+                self._values[node] = known.get(node.all_input_nodes[0]) or self._value(node.all_input_nodes[0])
                 continue
             args: Any = map_arg(node.args, lambda item: known.get(item) or self._value(item))
             kwargs: Any = map_arg(node.kwargs, self._value)
             if node is layer.anchor and layer.rule.numbers and layer.rule.input is not None:
                 args = tuple(self._number_operand(item, layer.rule.input) for item in args[:2]) + args[2:]
-            self._values[node] = self._written(self._number, node.target, args, kwargs, node.meta.get("val"))
+            value = self._written(self._number, node.target, args, kwargs, node.meta.get("val"))
+            self._values[node] = _named(value, node)
         for node in layer.outputs:
             if node not in self._values:  # one of several results
                 pick = (self._values[layer.last], node.args[1])
@@ -344,7 +348,7 @@ class _Program:
         if is_size(value) or isinstance(value, int | float):
             return value
         if node in self._integers:
-            return self._dequantized(self._integers[node], self._parameters(node))
+            return _named(self._dequantized(self._integers[node], self._parameters(node)), node)
         if node not in self._values:
             if node in self._fixed:
                 self._values[node] = self._builder.constant(evaluate(self._module, node))
@@ -358,6 +362,13 @@ class _Program:
         assert self._origin is not None
         self._builder.start(self._origin, number)
         return self._builder.translate(target, args, dict(kwargs), value)
+
+
+def _named(operand: Any, value: Node) -> Any:
+    """The operand under the name of the exported value (or that with a number), which reasons may tell."""
+    if isinstance(operand, Node) and operand.op == "call_function":
+        operand._rename(value.name)
+    return operand
 
 
 def _middle(given: TensorQuantization) -> int:

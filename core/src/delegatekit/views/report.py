@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from delegatekit_api import Estimate, is_dynamic
 
 from ..emit import ArenaReport
-from ..estimates import summary
 from ..lowering import Delegate, LoweredMethod
 from ..partition import PartitionPlan
 from ..pte import PteImage, schema
+from ..pte.own import OWN_KEYS
 from ..pte.segments import data_size
 from ..text import human_size
+from .estimates import summary
 from .explanation import ONLY_TOGETHER
 
 
@@ -57,7 +58,10 @@ class MethodReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What a lowering did. `stages` are CPU seconds, `constant_size` bytes (before identical ones are merged)."""
+    """What a lowering did. `stages` are CPU seconds, `constant_size` bytes (before identical ones are merged).
+
+    `named_data_size` are the bytes of the backends' named data: what DelegateKit itself stores is not counted.
+    """
 
     methods: tuple[MethodReport, ...]
     constant_size: int
@@ -124,7 +128,7 @@ def make_report(
         )
         arena_size = sum(plan.non_const_buffer_sizes or ())
         reports.append(MethodReport(name, delegates, _kernel_calls(plan), arena_size, arenas.get(name, ())))
-    named = {data.key: data_size(data.data) for data in image.named_data}
+    named = {data.key: data_size(data.data) for data in image.named_data if data.key not in OWN_KEYS}
     data_files = {
         name: sum(data_size(datum.data) for datum in content.data) for name, content in image.data_files.items()
     }

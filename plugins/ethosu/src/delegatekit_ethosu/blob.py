@@ -6,7 +6,6 @@ data, 11 zero bytes, then the data, filled up to 16 bytes. All numbers are littl
 
 from __future__ import annotations
 
-import hashlib
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delegatekit_api import FormatError
+from delegatekit_toolkit.content import content_key
 
 #: The id under which the runtime on the device registers.
 DELEGATE_ID: Final = "EthosUBackend"
@@ -33,6 +33,9 @@ _BLOCKS: Final = (
 )
 #: The compile spec with the key under which the TOSA program lies in the file, if it does.
 TOSA_SPEC: Final = "tosa"
+#: Compile specs that the runtime on the device does not read: for which accelerator, and by which Vela.
+TARGET_SPEC: Final = "target"
+VELA_SPEC: Final = "vela_version"
 #: Marks of the two forms of a command stream.
 _MARKS: Final = (b"COP1", b"COP2")
 #: The region in which ExecuTorch's runtime puts inputs and outputs.
@@ -102,7 +105,7 @@ def unpack(blob: bytes | bytearray | memoryview, named_data: Mapping[str, bytes 
 
 def tosa_key(program: bytes) -> str:
     """The key of a TOSA program in the file: its sha256."""
-    return f"{hashlib.sha256(program).hexdigest()}.tosa"
+    return f"{content_key(program)}.tosa"
 
 
 def _block(name: str, data: bytes) -> bytes:

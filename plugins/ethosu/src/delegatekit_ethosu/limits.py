@@ -130,26 +130,6 @@ def divisor_obstacle(padding: Any, counts_padding: bool, rounds_up: bool) -> str
     )
 
 
-def trailing_pads(
-    sizes: Sequence[int],
-    results: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int] = (1, 1),
-) -> tuple[int, ...]:
-    """The padding behind each axis with which windows end exactly where the padded input does.
-
-    Negative: so much of the input is never read.
-    """
-    return tuple(
-        (count - 1) * step + gap * (window - 1) + 1 - size - before
-        for size, count, window, step, before, gap in zip(
-            sizes, results, kernel, stride, padding, dilation, strict=True
-        )
-    )
-
-
 def resize_obstacle(
     before: Sequence[int],
     after: Sequence[int],

@@ -156,7 +156,7 @@ def test_a_named_tosa_program_that_is_missing_is_an_error(target: str) -> None:
     program, _ = build("digits")
     loaded = payload(program, target, sidecar=True)
     loaded.named_data.clear()  # type: ignore[attr-defined]
-    with pytest.raises(FormatError, match=r"the TOSA program '[0-9a-f]{64}.tosa' is not in the file"):
+    with pytest.raises(FormatError, match=r"TOSA program .*: the file has no data '[0-9a-f]{64}.tosa'"):
         EthosURuntime().init(loaded)
 
 
@@ -221,16 +221,16 @@ def test_calls_that_are_wrong_are_errors() -> None:
     handle = runtime.init(loaded)
     tensors = [torch.from_numpy(value) for value in inputs]
     output = torch.zeros(loaded.outputs[0].shape, dtype=torch.int8)
-    with pytest.raises(ExecutionError, match="has 1 outputs, got 0"):
+    with pytest.raises(ExecutionError, match="is called with 0 outputs: it has 1"):
         runtime.execute(handle, tensors, [])
-    with pytest.raises(ExecutionError, match="has 2 inputs, got 1"):
+    with pytest.raises(ExecutionError, match="is called with 1 inputs: it has 2"):
         runtime.execute(handle, tensors[:1], [output])
-    with pytest.raises(ExecutionError, match="output 0 of EthosUBackend: is int32"):
+    with pytest.raises(ExecutionError, match="EthosUBackend: output 0 is int32"):
         runtime.execute(handle, tensors, [output.to(torch.int32)])
     # The same bytes in another shape, or of another type, are another call's.
-    with pytest.raises(ExecutionError, match=r"input 0 of EthosUBackend: is int8 \(1, 11, 8, 21\), not int8 \(11, "):
+    with pytest.raises(ExecutionError, match=r"EthosUBackend: input 0 is int8 \(1, 11, 8, 21\), not int8 \(11, "):
         runtime.execute(handle, [tensors[0].unsqueeze(0), *tensors[1:]], [output])
-    with pytest.raises(ExecutionError, match="input 0 of EthosUBackend: is uint8"):
+    with pytest.raises(ExecutionError, match="EthosUBackend: input 0 is uint8"):
         runtime.execute(handle, [tensors[0].view(torch.uint8), *tensors[1:]], [output])
     runtime.execute(handle, tensors, [output])
     runtime.destroy(handle)

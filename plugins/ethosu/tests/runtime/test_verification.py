@@ -12,7 +12,7 @@ import delegatekit
 from delegatekit_api import LoweringError, OptionError
 from delegatekit_ethosu import compile
 from delegatekit_ethosu.compiler import Compiled, compile_program
-from delegatekit_ethosu.ir import builder
+from delegatekit_ethosu.ir import emission
 from delegatekit_toolkit.tosa.reference import availability
 
 reference = pytest.mark.skipif(not availability().available, reason=availability().reason)
@@ -49,7 +49,7 @@ def test_right_programs_are_the_same_bytes(halves: Any, target: str) -> None:
 @reference
 def test_a_miscompiled_program_is_refused(halves: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # What the lowering does so that Vela (5.1) compiles it right.
-    monkeypatch.setattr(builder, "_is_misread", lambda operator, x: False)
+    monkeypatch.setattr(emission, "_is_misread", lambda operator, x: False)
     lower(halves)
     with pytest.raises(LoweringError, match=r"numbers of .* are not those of the TOSA program"):
         lower(halves, verify=True)

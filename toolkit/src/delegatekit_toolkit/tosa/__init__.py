@@ -1,6 +1,13 @@
 """TOSA 1.0: graphs, operators, files, numerics, Arm's reference model. For every backend that goes through TOSA.
 
-`example.small_network` shows how a graph is made.
+`example.small_network` shows how a larger graph is made.
+
+>>> graph = Graph("doubled")
+>>> x = graph.input("x", (2, 3), DType.INT32)
+>>> graph.output(graph.add(Add(), [x, x], x.shape, DType.INT32, "sum"))
+>>> graph.verify()
+>>> [operation.operator for operation in read(write(graph)).operations]
+[Add()]
 """
 
 from __future__ import annotations

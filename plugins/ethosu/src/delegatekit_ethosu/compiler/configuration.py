@@ -25,7 +25,7 @@ class Configuration:
     sections: Mapping[str, Mapping[str, str]]
     #: Name -> clock of the accelerator in Hz; 0 where the file gives none.
     clocks: dict[str, float]
-    #: Name -> limit of the arena, or of the cache in front of it, in bytes; None where the file gives none.
+    #: Name -> limit of the arena, or of the cache before it, in bytes; None where the file gives none.
     arena_limits: dict[str, int | None]
 
     def clock(self, system_config: str) -> float:

@@ -11,7 +11,7 @@ from delegatekit_api import OptionError
 from ..targets import Target
 from .configuration import MEMORY, SYSTEM, Configuration
 
-#: What may be behind a port, and the ports.
+#: The memories that a port may lead to, and the ports.
 _AREAS: Final = ("Sram", "Dram", "OnChipFlash", "OffChipFlash")
 _PORTS: Final = ("Axi0", "Axi1")
 #: Numbers that a system configuration gives for each area -> the least.

@@ -16,13 +16,13 @@ from delegatekit_toolkit.tosa import (
     Tensor,
 )
 
-from .builder import Builder
+from .builder import TosaBuilder
 
 
 class Arithmetic:
     """int32 arithmetic with broadcasting; numbers become constants."""
 
-    def __init__(self, b: Builder) -> None:
+    def __init__(self, b: TosaBuilder) -> None:
         self.b = b
 
     def do(self, operator: Operator, left: Tensor | int, right: Tensor | int, name: str, *more: Tensor) -> Tensor:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from delegatekit_api import argument
+from delegatekit_api import Call, Operand
+from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import (
     Add,
     ArithmeticRightShift,
@@ -22,13 +22,11 @@ from delegatekit_toolkit.tosa import (
 )
 from delegatekit_toolkit.tosa.types import Array
 
-from ..ir.builder import Emitter, Lowering, Result, Scale
-from ..ir.values import Value
-from ..limits import COMMON_RANK
-from .functions import looked_up
-
-if TYPE_CHECKING:
-    from torch.fx import Node
+from ..ir.program import LowerCall, ProgramBuilder
+from ..ir.tables import looked_up
+from ..ir.values import Result, Scale, Value
+from ..limits import COMMON_RANK, count
+from .common import Rows, eight_bits, is_constant
 
 #: Sums of two int8 (int16) are in steps of so small a part of the larger operand's: they fit into 30 bits.
 _HEADROOM = {DType.INT8: 1 << 20, DType.INT16: 1 << 15}
@@ -39,10 +37,42 @@ _UNIT = (1 << 15) - 1
 _ROOM = 1 << 7
 
 
-def _sum(operator: Operator) -> Emitter:
-    def lower(b: Lowering, node: Node, result: Result) -> Value:
+# -- constraints -----------------------------------------------------------------------------------------------------
+
+
+def plain_sum(call: Call) -> str | None:
+    """alpha is 1."""
+    alpha = call["alpha"]
+    return None if alpha == 1 else f"alpha = {alpha}: only 1 is taken"
+
+
+def constant_divisor(call: Call) -> str | None:
+    """In int16 divisors are constants, and not 0."""
+    if eight_bits(call) is None:
+        return None
+    integers = call["other"].integers
+    known = integers is not None and integers.constant is not None and bool(integers.constant.all())
+    return None if known else "its divisor is computed: int16 has tables of smooth functions only"
+
+
+def slope_per_channel(call: Call) -> str | None:
+    """One constant slope, or one for each channel."""
+    weight: Operand = call["weight"]
+    if not is_constant(weight):
+        return f"its slopes {weight.name} are computed"
+    slopes, shape = count(weight.shape), call["self"].shape
+    if slopes == 1 or (len(shape) > 1 and slopes == shape[1]):
+        return None
+    return f"{slopes} slopes for an input of shape {shape}"
+
+
+# -- lowerings -------------------------------------------------------------------------------------------------------
+
+
+def _sum(operator: Operator) -> LowerCall:
+    def lower(b: ProgramBuilder, call: Call, result: Result) -> Value:
         """Both operands in steps that are a part of the larger one's, and the sum in steps of the result."""
-        (left, right), scales, order = _operands(b, node)
+        (left, right), scales, order = _operands(b, call)
         step = 2 * max(scale.scale for scale in scales) / _HEADROOM[left.dtype]
         sides = [
             b.rescaled(tensor, [scale.scale / step], zero_point=scale.zero_point, name="operand")
@@ -54,8 +84,8 @@ def _sum(operator: Operator) -> Emitter:
     return lower
 
 
-def _product(b: Lowering, node: Node, result: Result) -> Value:
-    (left, right), scales, order = _operands(b, node)
+def _product(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    (left, right), scales, order = _operands(b, call)
     sides = [
         b.rescaled(tensor, [1.0], zero_point=scale.zero_point, name="operand")
         for tensor, scale in zip((left, right), scales, strict=True)
@@ -65,10 +95,10 @@ def _product(b: Lowering, node: Node, result: Result) -> Value:
     return Value(b.stored_as(products, [scales[0].scale * scales[1].scale], result), order)
 
 
-def _extreme(operator: Operator) -> Emitter:
-    def lower(b: Lowering, node: Node, result: Result) -> Value:
+def _extreme(operator: Operator) -> LowerCall:
+    def lower(b: ProgramBuilder, call: Call, result: Result) -> Value:
         """In steps that are a part of the larger one's: TOSA chooses between int32 only."""
-        (left, right), scales, order = _operands(b, node)
+        (left, right), scales, order = _operands(b, call)
         shape = _broadcast(left, right)
         step = 2 * max(scale.scale for scale in scales) / _HEADROOM[left.dtype]
         sides = [
@@ -81,9 +111,9 @@ def _extreme(operator: Operator) -> Emitter:
     return lower
 
 
-def _quotient(b: Lowering, node: Node, result: Result) -> Value:
+def _quotient(b: ProgramBuilder, call: Call, result: Result) -> Value:
     """a * (1 / b), the reciprocals from tables, each with its power of two: as large as they get, but for 1 / 0."""
-    (left, right), scales, order = _operands(b, node)
+    (left, right), scales, order = _operands(b, call)
     before = scales[1]
     if right.data is not None and (right.data != before.zero_point).all():
         divisors = (right.data.astype(np.float64) - before.zero_point) * before.scale
@@ -100,7 +130,7 @@ def _quotient(b: Lowering, node: Node, result: Result) -> Value:
     return Value(b.stored_as(parts, [scales[0].scale / before.scale / _UNIT / _ROOM], result), order)
 
 
-def _divided(b: Lowering, tensor: Tensor, scale: Scale, divisors: Array, result: Result) -> Tensor:
+def _divided(b: ProgramBuilder, tensor: Tensor, scale: Scale, divisors: Array, result: Result) -> Tensor:
     """Divided by constants of the tensor's rank."""
     reciprocals = 1 / divisors
     largest = float(np.abs(reciprocals).max())
@@ -110,11 +140,11 @@ def _divided(b: Lowering, tensor: Tensor, scale: Scale, divisors: Array, result:
     return b.stored_as(products, [scale.scale * largest / _UNIT], result)
 
 
-def _gated(b: Lowering, node: Node, result: Result) -> Value:
+def _gated(b: ProgramBuilder, call: Call, result: Result) -> Value:
     """The first half of an axis times the sigmoid of the second."""
-    operand = argument(node, "self")
+    operand = call["self"]
     value, scale = b.integers(operand), b.scale(operand)
-    place = value.stored_axis(argument(node, "dim") % len(value.order))
+    place = value.stored_axis(call["dim"] % len(value.order))
     shape = list(value.tensor.shape)
     shape[place] //= 2
     start = [shape[place] if axis == place else 0 for axis in range(len(shape))]
@@ -126,9 +156,9 @@ def _gated(b: Lowering, node: Node, result: Result) -> Value:
     return Value(b.stored_as(products, [scale.scale / _UNIT], result), value.order)
 
 
-def _sloped(b: Lowering, node: Node, result: Result) -> Value:
+def _sloped(b: ProgramBuilder, call: Call, result: Result) -> Value:
     """The positive part, and the negative one times a slope for each channel."""
-    operand, weight = argument(node, "self"), argument(node, "weight")
+    operand, weight = call["self"], call["weight"]
     value, scale = b.integers(operand), b.scale(operand)
     slopes = b.numbers(weight)
     assert slopes is not None
@@ -138,7 +168,7 @@ def _sloped(b: Lowering, node: Node, result: Result) -> Value:
     return Value(sloped(b, value.tensor, scale, slopes.reshape(sizes), result), value.order)
 
 
-def sloped(b: Lowering, tensor: Tensor, scale: Scale, slopes: Array, result: Result) -> Tensor:
+def sloped(b: ProgramBuilder, tensor: Tensor, scale: Scale, slopes: Array, result: Result) -> Tensor:
     """The positive part, and the negative one times slopes, of the tensor's rank."""
     largest = max(float(np.abs(slopes).max()), 1.0)
     factors = b.graph.constant(np.rint(slopes / largest * _UNIT), DType.INT32, f"{b.name}.slopes")
@@ -152,9 +182,9 @@ def sloped(b: Lowering, tensor: Tensor, scale: Scale, slopes: Array, result: Res
     return b.stored_as(sums, [scale.scale * largest / _UNIT], result)
 
 
-def comparable(b: Lowering, node: Node) -> tuple[tuple[Tensor, Tensor], tuple[int, ...]]:
+def comparable(b: ProgramBuilder, call: Call) -> tuple[tuple[Tensor, Tensor], tuple[int, ...]]:
     """Both operands in int32, in steps of one size, and the order in which their axes lie."""
-    (left, right), scales, order = _operands(b, node)
+    (left, right), scales, order = _operands(b, call)
     if scales[0] == scales[1]:
         return (b.rescaled(left, [1.0], name="operand"), b.rescaled(right, [1.0], name="operand")), order
     step = 2 * max(scale.scale for scale in scales) / _HEADROOM[left.dtype]
@@ -165,28 +195,28 @@ def comparable(b: Lowering, node: Node) -> tuple[tuple[Tensor, Tensor], tuple[in
     return (first, second), order
 
 
-def _operands(b: Lowering, node: Node) -> tuple[tuple[Tensor, Tensor], tuple[Scale, Scale], tuple[int, ...]]:
+def _operands(b: ProgramBuilder, call: Call) -> tuple[tuple[Tensor, Tensor], tuple[Scale, Scale], tuple[int, ...]]:
     """Both operands, of equal rank and stored in one order, what they stand for, and the order."""
-    nodes = argument(node, "self"), argument(node, "other")
-    rank = len(node.meta["val"].shape)
-    values = [ranked(b, b.integers(item), rank) for item in nodes]
+    operands: tuple[Operand, Operand] = call["self"], call["other"]
+    rank = call.result.rank
+    values = [ranked(b, b.integers(item), rank) for item in operands]
     # The order of the one that has more to move.
     leader = max(values, key=lambda value: (value.tensor.data is None, value.tensor.size))
     left, right = (b.stored(value, leader.order) for value in values)
     if rank > COMMON_RANK and left.size == 1:
         left = _repeated(b, left, right.shape)
-    return (left, right), (b.scale(nodes[0]), b.scale(nodes[1])), leader.order
+    return (left, right), (b.scale(operands[0]), b.scale(operands[1])), leader.order
 
 
-def _repeated(b: Lowering, number: Tensor, shape: Sequence[int]) -> Tensor:
-    """One number as a tensor: in front of more than four axes Vela (5.1) would read on behind it."""
+def _repeated(b: ProgramBuilder, number: Tensor, shape: Sequence[int]) -> Tensor:
+    """One number as a tensor: on the left of more than four axes Vela (5.1) would read beyond its end."""
     if number.data is not None:
         return b.graph.constant(np.broadcast_to(number.data, shape), number.dtype, number.name)
     return b.emit(Tile(), (number, b.sizes(shape)), shape, number.dtype, "repeated")
 
 
-def ranked(b: Lowering, value: Value, rank: int) -> Value:
-    """The value with further axes of size 1 in front."""
+def ranked(b: ProgramBuilder, value: Value, rank: int) -> Value:
+    """The value with further axes of size 1 before its own."""
     missing = rank - len(value.order)
     if not missing:
         return value
@@ -198,13 +228,14 @@ def _broadcast(left: Tensor, right: Tensor) -> Sequence[int]:
     return [max(pair) if 0 not in pair else 0 for pair in zip(left.shape, right.shape, strict=True)]
 
 
-EMITTERS: dict[str, Emitter] = {
-    "aten.add.Tensor": _sum(Add()),
-    "aten.sub.Tensor": _sum(Sub()),
-    "aten.mul.Tensor": _product,
-    "aten.div.Tensor": _quotient,
-    "aten.glu.default": _gated,
-    "aten.prelu.default": _sloped,
-    "aten.maximum.default": _extreme(Maximum()),
-    "aten.minimum.default": _extreme(Minimum()),
-}
+#: On a row: several of these operators on one tensor and numbers are one table.
+ROWS: Rows = (
+    row("add.Tensor", _sum(Add()), plain_sum, pointwise=True),
+    row("sub.Tensor", _sum(Sub()), plain_sum, pointwise=True),
+    row("mul.Tensor", _product, pointwise=True),
+    row("maximum.default", _extreme(Maximum()), pointwise=True),
+    row("minimum.default", _extreme(Minimum()), pointwise=True),
+    row("div.Tensor", _quotient, constant_divisor, pointwise=True),
+    row("prelu.default", _sloped, slope_per_channel, keep=True),
+    row("glu.default", _gated, eight_bits, keep=True),
+)

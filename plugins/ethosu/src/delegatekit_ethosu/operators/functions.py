@@ -1,113 +1,88 @@
 """Functions of single values: whatever PyTorch makes of the 256 numbers that an int8 tensor can hold, as one table.
 
-Tables of int16 have 513 entries, between which the NPU interpolates: they are for smooth functions.
+Tables of int16 have 513 entries, between which the NPU interpolates: they are for smooth functions. Some of those that
+bend where a table of int16 has no entries are a few steps of arithmetic.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch.fx.node import map_arg
 
-from delegatekit_api import argument, operator_name
-from delegatekit_api.quantization import DEQUANTIZE
-from delegatekit_toolkit.tosa import Add, DType, Table, Tensor
+from delegatekit_api import Call
+from delegatekit_toolkit.support import row
+from delegatekit_toolkit.tosa import Abs, Add, DType, Maximum, Minimum, Mul, Sub, Tensor
 from delegatekit_toolkit.tosa.types import INTEGER_RANGES, Array
 
-from ..ir.builder import Lowering, Result, Scale
-from ..ir.units import CLAMPS, Unit, is_clamp
-from ..ir.values import Value
+from ..ir.program import ProgramBuilder
+from ..ir.tables import KNOTS, interpolated
+from ..ir.values import Result, Scale, Value
+from .common import Rows, is_wide
+from .elementwise import sloped
 
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-#: Operators that make each value of its own operand's value, or of those of two tensors of one shape.
-POINTWISE: Final = (
-    CLAMPS
-    | {
-        f"aten.{name}.default"
-        for name in (
-            *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "expm1"),
-            *(
-                "floor",
-                "log",
-                "log1p",
-                "log2",
-                "log10",
-                "neg",
-                "reciprocal",
-                "round",
-                "rsqrt",
-                "sigmoid",
-                "sign",
-                "sin",
-            ),
-            *("sinh", "sqrt", "square", "tan", "tanh", "trunc", "silu", "gelu", "hardswish", "hardsigmoid", "mish"),
-            *("softplus", "log_sigmoid", "elu", "celu", "leaky_relu", "threshold", "hardshrink", "softshrink"),
-            *("maximum", "minimum"),
-        )
-    }
-    | {
-        f"aten.{name}"
-        for name in (
-            *(
-                "add.Tensor",
-                "sub.Tensor",
-                "mul.Tensor",
-                "div.Tensor",
-                "add.Scalar",
-                "sub.Scalar",
-                "mul.Scalar",
-                "div.Scalar",
-            ),
-            *("rsub.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor"),
-        )
-    }
-)
-
-
-#: The integers at which a table of int16 has its entries.
-KNOTS: Final = np.arange(-(1 << 15), (1 << 15) + 1, 1 << 7, dtype=np.float64)
-#: The largest entry, and the steps between two integers of an entry in the result.
-_UNIT: Final = (1 << 15) - 1
-_FRACTION: Final = 1 << 7
 #: What counts as a change of a result, in its steps.
 _CHANGE: Final = 0.25
 #: A table is drawn together around 0 if it is as good with this part of the numbers, or less.
 _WORTH: Final = 0.75
 #: More than this RESCALE would not multiply all integers by.
 _NARROWEST: Final = 1 << 14
+#: 1, for gates.
+_ONE: Final = 1 << 15
+#: Operators that are nothing but two bounds -> the arguments with these; none is 0 and infinity.
+_BOUNDS: Final[dict[str, tuple[str, ...]]] = {
+    "aten.relu.default": (),
+    "aten.hardtanh.default": ("min_val", "max_val"),
+    "aten.clamp.default": ("min", "max"),
+}
 
 
-def lower_function(b: Lowering, unit: Unit, after: Scale, result: Node) -> Value:
+# -- constraints -----------------------------------------------------------------------------------------------------
+
+
+def single_values(call: Call) -> str | None:
+    """A function of one quantized tensor, number by number; several of these in a row are one table."""
+    return "its operands are not one quantized tensor and numbers, or of int16 and not smooth"
+
+
+def single_or_wide(call: Call) -> str | None:
+    """A function of one quantized tensor, number by number; several of these in a row are one table."""
+    return None if is_wide(call) else single_values(call)
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def lower_function(b: ProgramBuilder, call: Call, result: Result) -> Value:
     """The table of a unit, in which bounds are already; bounds of int16 are a clamp.
 
     Nothing at all where the integers stay what they are: a product with a number is no more than another scale.
     """
-    operand = next(node for node in unit.operands if b.view_of_program.constant(node.args[0]) is None)
+    after = result.scale
+    operand = next(item for item in b.unit.operands if item.integers is not None and not item.integers.is_constant)
     value, before = b.integers(operand), b.scale(operand)
-    if before.dtype == DType.INT16 and not is_clamp(unit.inner):
-        return Value(_smooth(b, unit, value.tensor, before, after), value.order)
-    if before.dtype == DType.INT16 or (before == after and is_clamp(unit.inner)):
-        low, high = clamp_bounds(unit.inner[-1], after)
+    only_bounds = len(b.unit.inner) == 1 and call.operator in _BOUNDS
+    if before.dtype == DType.INT16 and not only_bounds:
+        return Value(_smooth(b, call, value.tensor, before, after), value.order)
+    if before.dtype == DType.INT16 or (before == after and only_bounds):
+        low, high = clamp_bounds(call, after)
         return Value(b.requantized(value.tensor, before, Result(after, low, high)), value.order)
-    entries = table_of(b, unit, result)
+    entries = _table_of(b)
     if np.array_equal(entries, np.arange(-128, 128)):
         return value
     return Value(b.tabled(value.tensor, entries), value.order)
 
 
-def _smooth(b: Lowering, unit: Unit, tensor: Tensor, before: Scale, after: Scale) -> Tensor:
+def _smooth(b: ProgramBuilder, call: Call, tensor: Tensor, before: Scale, after: Scale) -> Tensor:
     """A function of int16. Where its result is constant nothing is interpolated."""
 
     def values_at(step: float) -> Array:
         points = torch.from_numpy(KNOTS * step)
-        arguments, keywords = map_arg((unit.anchor.args, unit.anchor.kwargs), lambda node: points)
         with torch.no_grad():
-            found: Array = unit.anchor.target(*arguments, **keywords).numpy()  # type: ignore[operator]
+            found: Array = _computed(call, dict.fromkeys(call.node.all_input_nodes, points)).numpy()
         return found
 
     step, finest = before.scale, before.scale / _NARROWEST
@@ -149,76 +124,137 @@ def _held(values: Array, low: float, high: float) -> Array:
     return found
 
 
-def interpolated(
-    b: Lowering, tensor: Tensor, values: Array, avoided: float = 0.0, name: str = "between"
-) -> tuple[Tensor, float]:
-    """Real values at `KNOTS`, with straight lines in between, for int16: as int32, and what one of these stands for.
-
-    The unit of the entries is never `avoided`: Vela would join the table and a RESCALE by 2^-7 to int16, and what the
-    NPU makes of that is not documented.
-    """
-    unit = max(float(np.abs(values).max()), float(np.abs(np.diff(values)).max())) / _UNIT
-    if math.isclose(unit, avoided, rel_tol=2.0**-20):
-        unit *= 1 + 2.0**-12
-    operand = b.graph.constant(np.rint(values / unit), DType.INT16, f"{b.name}.table")
-    return b.emit(Table(), (tensor, operand), tensor.shape, DType.INT32, name), unit / _FRACTION
-
-
-def table_of(b: Lowering, unit: Unit, result: Node) -> Array:
+def _table_of(b: ProgramBuilder) -> Array:
     """The result for each of the integers from -128 to 127: the program's own operators compute it."""
-    known: dict[Any, Any] = {}
-    integers = torch.arange(-128, 128).to(torch.int8)
-
-    def value(node: Any) -> Any:
-        if node in known:
-            return known[node]
-        data = b.view_of_program.constant(node)
-        return integers if data is None else data.reshape(())
-
+    unit, integers = b.unit, torch.arange(-128, 128).to(torch.int8)
+    known: dict[Any, torch.Tensor] = {}
+    dequantizes = [operand.producer for operand in unit.operands]
     with torch.no_grad():
-        for node in (*unit.operands, *unit.inner, result):
-            arguments, keywords = map_arg((node.args, node.kwargs), value)
-            known[node] = node.target(*arguments, **keywords)  # type: ignore[operator]
-            if operator_name(node) in DEQUANTIZE and b.view_of_program.constant(node.args[0]) is not None:
-                known[node] = known[node].reshape(())
-    entries: Array = known[result].numpy().astype(np.int8)
+        for call in (*dequantizes, *unit.inner, b.end):
+            assert call is not None
+            for operand in call.operands:
+                if operand.node not in known:
+                    known[operand.node] = integers if operand.constant is None else operand.constant.reshape(())
+            made = _computed(call, known)
+            known[call.node] = made.reshape(()) if made.numel() == 1 else made
+    entries: Array = known[b.end.node].numpy().astype(np.int8)
     return entries
 
 
-def looked_up(b: Lowering, tensor: Tensor, values: Array, name: str) -> Tensor:
-    """Integers of up to 16 bits (-32768 to 65535) for the 256 values of int8, as int32.
-
-    Tables give eight bits: one has the higher ones, another the lower.
-    """
-    points = np.rint(values).astype(np.int64)
-    low, high = int(points.min()), int(points.max())
-    offset = 0 if low >= 0 else 1 << 15
-    bits = 16 if offset else max(9, high.bit_length())
-    points = points + offset
-    step = bits - 8
-    parts = []
-    for part, scale in ((points >> step, 1 << step), (points & (1 << step) - 1, 1)):
-        found = b.tabled(tensor, part - 128, name, f"{name}.table")
-        # Half of the offset is a zero point: -128 stands for the smallest.
-        zero = 0 if offset and scale > 1 else -128
-        parts.append(b.rescaled(found, [float(scale)], zero_point=zero, name=name))
-    return b.emit(Add(), parts, tensor.shape, DType.INT32, name)
+def _computed(call: Call, known: dict[Any, torch.Tensor]) -> torch.Tensor:
+    """What PyTorch makes of other operands."""
+    arguments, keywords = map_arg((call.node.args, call.node.kwargs), known.__getitem__)
+    made: torch.Tensor = call.node.target(*arguments, **keywords)  # type: ignore[operator]
+    return made
 
 
-def clamp_bounds(node: Node, scale: Scale) -> tuple[int, int]:
+def clamp_bounds(call: Call, scale: Scale) -> tuple[int, int]:
     """The integers that a clamp's bounds become: rounding keeps order, so that integers can be clamped instead.
 
     Where the lower bound is above the upper one, PyTorch gives the upper one.
     """
-    low, high = _bounds(node)
+    low, high = _bounds(call)
     bounds = torch.tensor([min(low, high), high], dtype=torch.float32)
     rounded = torch.clamp(torch.round(bounds * (1.0 / scale.scale)) + scale.zero_point, *INTEGER_RANGES[scale.dtype])
     return int(rounded[0]), int(rounded[1])
 
 
-def _bounds(node: Node) -> tuple[float, float]:
-    if operator_name(node) == "aten.relu.default":
+def _bounds(call: Call) -> tuple[float, float]:
+    if not _BOUNDS[call.operator]:
         return 0.0, math.inf
-    low, high = ("min_val", "max_val") if "hardtanh" in operator_name(node) else ("min", "max")
-    given = argument(node, low), argument(node, high)
-    return -math.inf if given[0] is None else given[0], math.inf if given[1] is None else given[1]
+    low, high = (call[name] for name in _BOUNDS[call.operator])
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
+# -- arithmetic of int16 ---------------------------------------------------------------------------------------------
+
+
+def _operand(b: ProgramBuilder, call: Call) -> tuple[Value, float]:
+    """The operand and its scale."""
+    operand = call["self"]
+    return b.integers(operand), b.scale(operand).scale
+
+
+def _absolute(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    value, scale = _operand(b, call)
+    side = b.rescaled(value.tensor, [1.0], name="operand")
+    made = b.emit(Abs(), (side,), side.shape, DType.INT32, "absolute")
+    return Value(b.stored_as(made, [scale], result), value.order)
+
+
+def _negative(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    value, scale = _operand(b, call)
+    side = b.rescaled(value.tensor, [1.0], name="operand")
+    made = b.emit(Sub(), (b.single(0, side.shape, left=True), side), side.shape, DType.INT32, "negative")
+    return Value(b.stored_as(made, [scale], result), value.order)
+
+
+def _leaky(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    value, _ = _operand(b, call)
+    slopes = np.full([1] * len(value.order), float(call["negative_slope"]))
+    return Value(sloped(b, value.tensor, b.scale(call["self"]), slopes, result), value.order)
+
+
+def _gates(b: ProgramBuilder, x: Tensor, scale: float) -> Tensor:
+    """x / 6 + 1 / 2, from 0 to 1."""
+    parts = b.rescaled(x, [scale / 6 * _ONE], name="sixth")
+    raised = b.emit(Add(), (parts, b.single(_ONE // 2, x.shape)), x.shape, DType.INT32, "raised")
+    positive = b.emit(Maximum(), (raised, b.single(0, x.shape)), x.shape, DType.INT32, "positive")
+    return b.emit(Minimum(), (positive, b.single(_ONE, x.shape)), x.shape, DType.INT32, "gates")
+
+
+def _hardsigmoid(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    value, scale = _operand(b, call)
+    return Value(b.stored_as(_gates(b, value.tensor, scale), [1 / _ONE], result), value.order)
+
+
+def _hardswish(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    value, scale = _operand(b, call)
+    side = b.rescaled(value.tensor, [1.0], name="operand")
+    operands = side, _gates(b, value.tensor, scale), b.number(0)
+    products = b.emit(Mul(), operands, side.shape, DType.INT32, "product")
+    return Value(b.stored_as(products, [scale / _ONE], result), value.order)
+
+
+#: On a row: any number of these operators on one tensor are one table; for int16, one of them is if it is smooth (has
+#: no steps, and bends at 0 only: 512 straight lines are enough). A clamp may follow another operator.
+ROWS: Rows = (
+    row("relu.default", lower_function, single_values, pointwise=True, clamp=True),
+    row("hardtanh.default clamp.default", lower_function, single_values, keep=True, pointwise=True, clamp=True),
+    row(
+        "sigmoid.default tanh.default exp.default expm1.default erf.default atan.default asinh.default",
+        lower_function,
+        single_values,
+        pointwise=True,
+        smooth=True,
+    ),
+    row(
+        "silu.default gelu.default mish.default softplus.default log_sigmoid.default elu.default celu.default",
+        lower_function,
+        single_values,
+        keep=True,
+        pointwise=True,
+        smooth=True,
+    ),
+    row("abs.default", _absolute, single_or_wide, pointwise=True),
+    row("neg.default", _negative, single_or_wide, pointwise=True),
+    row("hardsigmoid.default", _hardsigmoid, single_or_wide, keep=True, pointwise=True),
+    row("hardswish.default", _hardswish, single_or_wide, keep=True, pointwise=True),
+    row("leaky_relu.default", _leaky, single_or_wide, keep=True, pointwise=True),
+    row(
+        "threshold.default hardshrink.default softshrink.default square.default",
+        lower_function,
+        single_values,
+        keep=True,
+        pointwise=True,
+    ),
+    row(
+        "log.default log1p.default log2.default log10.default sqrt.default rsqrt.default reciprocal.default "
+        "sin.default cos.default tan.default asin.default acos.default sinh.default cosh.default acosh.default "
+        "atanh.default sign.default floor.default ceil.default round.default trunc.default "
+        "add.Scalar sub.Scalar mul.Scalar div.Scalar rsub.Scalar pow.Tensor_Scalar pow.Tensor_Tensor",
+        lower_function,
+        single_values,
+        pointwise=True,
+    ),
+)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 
-from delegatekit_api import argument, operator_name
-from delegatekit_api.quantization import DEQUANTIZE
+from delegatekit_api import Call, Operand
+from delegatekit_toolkit.support import Constraint, row
 from delegatekit_toolkit.tosa import (
     DType,
     Equal,
@@ -26,15 +26,13 @@ from delegatekit_toolkit.tosa import (
 )
 from delegatekit_toolkit.tosa.types import INTEGER_RANGES
 
-from ..ir.builder import Emitter, Lowering, Result
-from ..ir.units import SOFTMAX
-from ..ir.values import Value
-from ..limits import COMMON_RANK
+from ..ir.program import LowerCall, ProgramBuilder
+from ..ir.values import Result, Value
+from ..limits import COMMON_RANK, masked_obstacle, softmax_obstacle
+from ..targets import CHOICES, COMPARISONS, COMPUTED_MASKS, Target
+from .common import Rows, common_rank, needs
 from .elementwise import comparable, ranked
-from .softmax import masked_softmax
-
-if TYPE_CHECKING:
-    from torch.fx import Node
+from .softmax import NOTHING, SOFTMAX, masked_softmax
 
 #: Name -> the operator of TOSA, and whether it tells the opposite.
 _COMPARISONS: Final[dict[str, tuple[Operator, bool]]] = {
@@ -47,37 +45,80 @@ _COMPARISONS: Final[dict[str, tuple[Operator, bool]]] = {
 }
 
 
-def _binary(b: Lowering, kind: Operator, left: Tensor, right: Tensor, name: str = "") -> Tensor:
+# -- constraints -----------------------------------------------------------------------------------------------------
+
+
+def chooses(target: Target) -> Constraint:
+    """The constraint of a choice: the U85 chooses between numbers, the others hide numbers from a softmax."""
+    reasons = target.lacks(CHOICES), target.lacks(COMPUTED_MASKS)
+
+    def check(call: Call) -> str | None:
+        readers = call.node.users
+        if len(readers) == 1 and call.users and call.users[0].operator == SOFTMAX:
+            return (None if call["condition"].is_constant else reasons[1]) or hides_scores(call)
+        if reasons[0] is not None:
+            return reasons[0]
+        return common_rank(call)
+
+    softmax = "front of a softmax{}: where a {}mask is set, a constant that is nothing beside the others."
+    check.__doc__ = (
+        f"In {softmax.format(' only', 'constant ')}"
+        if reasons[0]
+        else f"Numbers, of at most 4 axes if operands have several shapes; in {softmax.format('', '')}"
+    )
+    return check
+
+
+def hides_scores(call: Call) -> str | None:
+    """What is filled in is a constant that is nothing beside the others."""
+    (softmax,) = call.users
+    scores: Operand = call["other"]
+    data = call["self"].constant
+    if data is None or data.numel() != 1:
+        return "what it hides numbers by is computed"
+    if scores.integers is None:
+        return "what it hides is not quantized"
+    found = scores.quantization
+    if found is not None and not float(data) <= (found.minimum - found.zero_point) * found.scale - NOTHING:
+        return f"{float(data)} is not so small that a softmax leaves it out"
+    obstacle = masked_obstacle(call.result.shape, scores.shape)
+    return obstacle or softmax_obstacle(call.result.shape, softmax["dim"])
+
+
+# -- lowerings -------------------------------------------------------------------------------------------------------
+
+
+def _binary(b: ProgramBuilder, kind: Operator, left: Tensor, right: Tensor, name: str = "") -> Tensor:
     shape = [max(pair) for pair in zip(left.shape, right.shape, strict=True)]
     left, right = _repeated(b, left, shape), _repeated(b, right, shape)
     return b.emit(kind, (left, right), shape, DType.BOOL, name)
 
 
-def _opposite(b: Lowering, truth: Tensor) -> Tensor:
+def _opposite(b: ProgramBuilder, truth: Tensor) -> Tensor:
     return b.emit(LogicalNot(), (truth,), truth.shape, DType.BOOL, "opposite")
 
 
-def _comparison(name: str) -> Emitter:
+def _comparison(name: str) -> LowerCall:
     kind, turned = _COMPARISONS[name]
 
-    def lower(b: Lowering, node: Node, result: Result) -> Value:
-        (left, right), order = comparable(b, node)
+    def lower(b: ProgramBuilder, call: Call, result: Result) -> Value:
+        (left, right), order = comparable(b, call)
         told = _binary(b, kind, left, right)
         return Value(_opposite(b, told) if turned else told, order)
 
     return lower
 
 
-def _comparison_with_number(name: str) -> Emitter:
+def _comparison_with_number(name: str) -> LowerCall:
     """PyTorch tells for which integers it holds: for those between two, or for all others."""
     compare: Callable[[Any, Any], Any] = getattr(operator, name)
 
-    def lower(b: Lowering, node: Node, result: Result) -> Value:
-        operand = argument(node, "self")
+    def lower(b: ProgramBuilder, call: Call, result: Result) -> Value:
+        operand = call["self"]
         value, scale = b.integers(operand), b.scale(operand)
         lowest, highest = INTEGER_RANGES[scale.dtype]
         points = (torch.arange(lowest, highest + 1) - scale.zero_point).float() * scale.scale
-        truths = compare(points, argument(node, "other")).numpy()
+        truths = compare(points, call["other"]).numpy()
         (places,) = np.nonzero(~truths if name == "ne" else truths)
         first, last = (lowest + int(places[0]), lowest + int(places[-1])) if len(places) else (highest + 1, highest)
         side = b.rescaled(value.tensor, [1.0], name="operand")
@@ -90,65 +131,68 @@ def _comparison_with_number(name: str) -> Emitter:
     return lower
 
 
-def _logic(kind: Operator) -> Emitter:
-    def lower(b: Lowering, node: Node, result: Result) -> Value:
-        rank = len(node.meta["val"].shape)
-        left, right = (ranked(b, b.integers(argument(node, name)), rank) for name in ("self", "other"))
+def _logic(kind: Operator) -> LowerCall:
+    def lower(b: ProgramBuilder, call: Call, result: Result) -> Value:
+        rank = call.result.rank
+        left, right = (ranked(b, b.integers(call[name]), rank) for name in ("self", "other"))
         order = max((left, right), key=lambda value: (value.tensor.data is None, value.tensor.size)).order
         return Value(_binary(b, kind, b.stored(left, order), b.stored(right, order)), order)
 
     return lower
 
 
-def _not(b: Lowering, node: Node, result: Result) -> Value:
-    value = b.integers(argument(node, "self"))
+def _not(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    value = b.integers(call["self"])
     return Value(b.emit(LogicalNot(), (value.tensor,), value.tensor.shape, DType.BOOL), value.order)
 
 
-def _chosen(b: Lowering, node: Node, result: Result) -> Value:
+def _chosen(b: ProgramBuilder, call: Call, result: Result) -> Value:
     """The one where the condition holds, the other elsewhere, both as integers of the result."""
-    if any(operator_name(reader) == SOFTMAX for reader in node.users):
-        return masked_softmax(b, node, result)
-    rank = len(node.meta["val"].shape)
-    condition = ranked(b, b.integers(argument(node, "condition")), rank)
-    sides = [ranked(b, _side(b, argument(node, name), result), rank) for name in ("self", "other")]
+    if any(reader.operator == SOFTMAX for reader in call.users):
+        return masked_softmax(b, call, result)
+    rank = call.result.rank
+    condition = ranked(b, b.integers(call["condition"]), rank)
+    sides = [ranked(b, _side(b, call[name], result), rank) for name in ("self", "other")]
     leader = max((*sides, condition), key=lambda value: (value.tensor.data is None, value.tensor.size))
     operands = [b.stored(value, leader.order) for value in (condition, *sides)]
-    shape = [node.meta["val"].shape[axis] for axis in leader.order]
+    shape = [call.result.shape[axis] for axis in leader.order]
     operands = [_repeated(b, tensor, shape) for tensor in operands]
     made = b.emit(Select(), operands, shape, result.scale.dtype)
     return Value(b.clamped(made, result), leader.order)
 
 
-def _repeated(b: Lowering, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """A constant for more than four axes as it is used: Vela (5.1) would read on behind it."""
+def _repeated(b: ProgramBuilder, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """A constant for more than four axes as it is used: Vela (5.1) would read beyond its end."""
     if tensor.data is None or len(shape) <= COMMON_RANK:
         return tensor
     return b.graph.constant(np.broadcast_to(tensor.data, shape), tensor.dtype, tensor.name)
 
 
-def _side(b: Lowering, node: Node, result: Result) -> Value:
+def _side(b: ProgramBuilder, operand: Operand, result: Result) -> Value:
     """A quantized tensor, or a constant, as integers of the result."""
     after = result.scale
-    if operator_name(node) in DEQUANTIZE:
-        value = b.integers(node)
-        return Value(b.requantized(value.tensor, b.scale(node), Result(after)), value.order)
-    numbers = b.numbers(node)
+    if operand.integers is not None:
+        value = b.integers(operand)
+        return Value(b.requantized(value.tensor, b.scale(operand), Result(after)), value.order)
+    numbers = b.numbers(operand)
     assert numbers is not None
     integers = np.clip(np.rint(numbers / after.scale) + after.zero_point, *INTEGER_RANGES[after.dtype])
     return Value.dense(b.graph.constant(integers, after.dtype, f"{b.name}.constant"))
 
 
-EMITTERS: dict[str, Emitter] = {
-    **{f"aten.{name}.Tensor": _comparison(name) for name in _COMPARISONS},
-    **{f"aten.{name}.Scalar": _comparison_with_number(name) for name in _COMPARISONS},
-    "aten.logical_and.default": _logic(LogicalAnd()),
-    "aten.logical_or.default": _logic(LogicalOr()),
-    "aten.logical_xor.default": _logic(LogicalXor()),
-    "aten.logical_not.default": _not,
-    "aten.bitwise_and.Tensor": _logic(LogicalAnd()),
-    "aten.bitwise_or.Tensor": _logic(LogicalOr()),
-    "aten.bitwise_xor.Tensor": _logic(LogicalXor()),
-    "aten.bitwise_not.default": _not,
-    "aten.where.self": _chosen,
-}
+def rows(target: Target) -> Rows:
+    """The rows for an accelerator. What gives truth values needs no quantize after it."""
+    constraints = needs(target, COMPARISONS) or (common_rank,)
+    compared = (row(f"{name}.Tensor", _comparison(name), *constraints, truth=True) for name in _COMPARISONS)
+    with_numbers = (
+        row(f"{name}.Scalar", _comparison_with_number(name), *constraints, truth=True) for name in _COMPARISONS
+    )
+    return (
+        *compared,
+        *with_numbers,
+        row("logical_and.default bitwise_and.Tensor", _logic(LogicalAnd()), *constraints, truth=True),
+        row("logical_or.default bitwise_or.Tensor", _logic(LogicalOr()), *constraints, truth=True),
+        row("logical_xor.default bitwise_xor.Tensor", _logic(LogicalXor()), *constraints, truth=True),
+        row("logical_not.default bitwise_not.default", _not, *constraints, truth=True),
+        row("where.self", _chosen, chooses(target), float_constants=True),
+    )

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 import torch
 
-from delegatekit_api import argument
+from delegatekit_api import Call, Operand
+from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import DType, Tensor
 from delegatekit_toolkit.tosa.types import Array
 
 from ..ir.arithmetic import Arithmetic
-from ..ir.builder import Emitter, Lowering, Result
-from ..ir.values import Value
-from ..limits import count
+from ..ir.program import ProgramBuilder
+from ..ir.values import Result, Value
+from ..limits import count, norm_obstacle
+from .common import Rows, constant_parameters
 from .variance import DIFFERENCE, ROOT_BITS, Norm, Root, Statistics, row_roots, statistics, widened
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 #: Results of products, without the sign; and of RESCALE, which TOSA defines up to 2^29 where a scale is a power of two.
 _BITS: Final = 30
@@ -31,7 +30,34 @@ _SPREAD: Final = 15
 _MOST_SHIFTED: Final = 31
 
 
-def _normalized(b: Lowering, norm: Norm, result: Result) -> Tensor:
+# -- constraints -----------------------------------------------------------------------------------------------------
+
+
+def normalizes_rows(call: Call) -> str | None:
+    """Over 2 to 16384 elements (without a mean 4096), at most 65536 times."""
+    shape, sizes = call["input"].shape, call["normalized_shape"]
+    centred = call.operator != "aten.rms_norm.default"
+    return norm_obstacle(shape, count(shape[: len(shape) - len(sizes)]), centred=centred)
+
+
+def normalizes_groups(call: Call) -> str | None:
+    """Over 2 to 16384 elements, at most 65536 times."""
+    shape = call["input"].shape
+    return norm_obstacle(shape, shape[0] * call["num_groups"])
+
+
+def normalizes_channels(call: Call) -> str | None:
+    """Over 2 to 16384 elements, at most 65536 times; by the input's own mean and variance."""
+    shape = call["input"].shape
+    if not call["use_input_stats"]:
+        return "normalizes by recorded statistics"
+    return norm_obstacle(shape, count(shape[:2]))
+
+
+# -- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def _normalized(b: ProgramBuilder, norm: Norm, result: Result) -> Tensor:
     """The rows, normalized, as the integers of a result.
 
     Its steps are a power of two of those that come before, so that the last sum gives them at once.
@@ -55,7 +81,7 @@ def _normalized(b: Lowering, norm: Norm, result: Result) -> Tensor:
     return b.stored_as(x, [result.scale.scale * 2.0**-affine.bits], result)
 
 
-def _by_factors(b: Lowering, norm: Norm, found: Statistics, root: Root) -> tuple[Tensor, Tensor, int, float]:
+def _by_factors(b: ProgramBuilder, norm: Norm, found: Statistics, root: Root) -> tuple[Tensor, Tensor, int, float]:
     """Differences, a factor for each row, how far their products are shifted, and the unit: root * 2^half is 1.
 
     All rows have one shift: the factors of those that vary most have 14 bits, and 20 of those that vary as usual.
@@ -74,11 +100,11 @@ def _by_factors(b: Lowering, norm: Norm, found: Statistics, root: Root) -> tuple
     return x, factor, shift, 2.0 ** (root.most - bits)
 
 
-def _by_places(b: Lowering, norm: Norm, found: Statistics, root: Root) -> tuple[Tensor, Tensor, int, float]:
+def _by_places(b: ProgramBuilder, norm: Norm, found: Statistics, root: Root) -> tuple[Tensor, Tensor, int, float]:
     """The same with differences times 2^half, so that the factors need not be shifted.
 
     d * 2^(half - dropped / 2) is 2^15.5 at most, as d is sqrt(W) at most, and half is `most` at most. With the bits
-    behind the point that leaves room for, the whole has 29 bits, and the shift is 29 at most.
+    after the point that leaves room for, the whole has 29 bits, and the shift is 29 at most.
     """
     do = Arithmetic(b)
     width = min(15.5 + root.dropped / 2, DIFFERENCE[norm.before.dtype] + root.most) - root.least
@@ -99,7 +125,7 @@ def _by_places(b: Lowering, norm: Norm, found: Statistics, root: Root) -> tuple[
 class _Affine:
     """What is done to normalized numbers: times `gain`, which the root takes, times weight * 2^-31, plus bias.
 
-    The sum has `bits` behind the point of the result's steps.
+    The sum has `bits` after the point of the result's steps.
     """
 
     gain: float
@@ -130,7 +156,7 @@ def _affine(norm: Norm, unit: float, step: float) -> _Affine:
     return _Affine(1.0, factors, np.rint(bias / step * 2.0**bits), bits)
 
 
-def _quick(b: Lowering, numbers: Array, name: str) -> Tensor:
+def _quick(b: ProgramBuilder, numbers: Array, name: str) -> Tensor:
     """Constants that an operation copies: where they lie they would be read again for each row, from slow memory."""
     data = b.graph.constant(numbers, DType.INT32, f"{b.name}.{name}")
     return Arithmetic(b).add(data, 0, name)
@@ -139,60 +165,67 @@ def _quick(b: Lowering, numbers: Array, name: str) -> Tensor:
 # -- operators -------------------------------------------------------------------------------------------------------
 
 
-def _layer_norm(b: Lowering, node: Node, result: Result) -> Value:
-    return _over_last(b, node, result, argument(node, "bias"), float(argument(node, "eps")), centred=True)
+def _layer_norm(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    return _over_last(b, call, result, call["bias"], float(call["eps"]), centred=True)
 
 
-def _rms_norm(b: Lowering, node: Node, result: Result) -> Value:
-    eps = argument(node, "eps")
-    return _over_last(b, node, result, None, torch.finfo(torch.float32).eps if eps is None else eps, centred=False)
+def _rms_norm(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    eps = call["eps"]
+    return _over_last(b, call, result, None, torch.finfo(torch.float32).eps if eps is None else eps, centred=False)
 
 
-def _over_last(b: Lowering, node: Node, result: Result, bias: Any, eps: float, *, centred: bool) -> Value:
+def _over_last(
+    b: ProgramBuilder, call: Call, result: Result, bias: Operand | None, eps: float, *, centred: bool
+) -> Value:
     """Over the last axes, which may lie in any order."""
-    operand = argument(node, "input")
+    operand = call["input"]
     value, before = b.integers(operand), b.scale(operand)
-    first = len(value.order) - len(argument(node, "normalized_shape"))
+    first = len(value.order) - len(call["normalized_shape"])
     inner = [axis for axis in value.order if axis >= first]
     order = (*(axis for axis in value.order if axis < first), *inner)
     tensor = b.stored(value, order)
     size = count([value.shape[axis] for axis in inner])
     weight, shift = (
         None if numbers is None else numbers.transpose([axis - first for axis in inner]).reshape(1, 1, 1, size)
-        for numbers in (b.numbers(argument(node, "weight")), b.numbers(bias))
+        for numbers in (b.numbers(call["weight"]), b.numbers(bias))
     )
     rows = b.reshaped(tensor, (1, tensor.size // size, 1, size))
     made = _normalized(b, Norm(rows, rows.shape, before, eps, weight, shift, centred), result)
     return Value(b.reshaped(made, tensor.shape), order)
 
 
-def _group_norm(b: Lowering, node: Node, result: Result) -> Value:
-    return _over_groups(b, node, result, argument(node, "num_groups"))
+def _group_norm(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    return _over_groups(b, call, result, call["num_groups"])
 
 
-def _instance_norm(b: Lowering, node: Node, result: Result) -> Value:
-    return _over_groups(b, node, result, argument(node, "input").meta["val"].shape[1])
+def _instance_norm(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    return _over_groups(b, call, result, call["input"].shape[1])
 
 
-def _over_groups(b: Lowering, node: Node, result: Result, groups: int) -> Value:
-    """Over the channels of each group and all that is behind them."""
-    operand = argument(node, "input")
+def _over_groups(b: ProgramBuilder, call: Call, result: Result, groups: int) -> Value:
+    """Over the channels of each group and all that comes after them."""
+    operand = call["input"]
     value, before = b.integers(operand), b.scale(operand)
     samples, channels, *sizes = value.shape
     each = channels // groups
     weight, bias = (
         None if numbers is None else np.tile(numbers.reshape(1, groups, each, 1), (1, samples, 1, 1))
-        for numbers in (b.numbers(argument(node, name)) for name in ("weight", "bias"))
+        for numbers in (b.numbers(call[name]) for name in ("weight", "bias"))
     )
     shape = (1, samples * groups, each, count(sizes))
     rows = b.reshaped(b.contiguous(value), (1, samples * groups, 1, each * count(sizes)))
-    made = _normalized(b, Norm(rows, shape, before, float(argument(node, "eps")), weight, bias), result)
+    made = _normalized(b, Norm(rows, shape, before, float(call["eps"]), weight, bias), result)
     return Value.dense(b.reshaped(made, value.shape))
 
 
-EMITTERS: dict[str, Emitter] = {
-    "aten.layer_norm.default": _layer_norm,
-    "aten.rms_norm.default": _rms_norm,
-    "aten.group_norm.default": _group_norm,
-    "aten.instance_norm.default": _instance_norm,
-}
+_PARAMETERS: Final = ("weight", "bias")
+
+ROWS: Rows = tuple(
+    row(operator, lower, constant_parameters(*names), normalizes, keep=True, constants=names)
+    for operator, lower, names, normalizes in (
+        ("layer_norm.default", _layer_norm, _PARAMETERS, normalizes_rows),
+        ("rms_norm.default", _rms_norm, _PARAMETERS[:1], normalizes_rows),
+        ("group_norm.default", _group_norm, _PARAMETERS, normalizes_groups),
+        ("instance_norm.default", _instance_norm, _PARAMETERS, normalizes_channels),
+    )
+)

@@ -4,128 +4,149 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Final
 
 import numpy as np
 import torch
 
-from delegatekit_api import argument, operator_name, per_axis
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import per_axis
+from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import AvgPool2d, DType, MaxPool2d, Mul, Tensor
 from delegatekit_toolkit.tosa.types import Array
 
-from ..ir.builder import Emitter, Lowering, Result, Scale
-from ..ir.values import CHANNELS_LAST, ROWS_OF_CHANNELS, Value
-from ..limits import PADDED_WINDOW
-from .weighted import convolved, fitted_pads, possible_strides, thinned
-
-if TYPE_CHECKING:
-    from torch.fx import Node
+from ..ir.filters import Filters, convolved
+from ..ir.program import ProgramBuilder
+from ..ir.values import CHANNELS_LAST, ROWS_OF_CHANNELS, Result, Scale, Value
+from ..ir.windows import Pair, Windows, fitted, thinned
+from ..limits import PADDED_WINDOW, adaptive_obstacle, average_obstacle, divisor_obstacle, maximum_obstacle
+from .common import Rows, is_wide
 
 #: Factors that differ by no more are the same.
-_SAME = 2.0**-40
+_SAME: Final = 2.0**-40
 #: 1, where averages have divisors of their own.
-_ONE = 1 << 22
+_ONE: Final = 1 << 22
 
 
-def _image(b: Lowering, node: Node) -> tuple[Tensor, tuple[int, int]]:
+# -- constraints -----------------------------------------------------------------------------------------------------
+
+
+def _axes(call: Call) -> int:
+    return 1 if "1d" in call.operator else 2
+
+
+def pools_maximum(call: Call) -> str | None:
+    """Windows to 256 high, no dilation, with a batch axis."""
+    kernel, dilation = (per_axis(call[name], _axes(call), 1) for name in ("kernel_size", "dilation"))
+    return maximum_obstacle(call["self"].shape, kernel, dilation)
+
+
+def pools_average(call: Call) -> str | None:
+    """Windows to 64 high and of 4096 elements, with a batch axis."""
+    return average_obstacle(call["self"].shape, per_axis(call["kernel_size"], _axes(call), 1))
+
+
+def even_windows(call: Call) -> str | None:
+    """The result's sizes divide the input's; windows to 64 high and of 4096 elements, with a batch axis."""
+    return adaptive_obstacle(call["self"].shape, call.result.shape, _axes(call))
+
+
+def even_divisors(call: Call) -> str | None:
+    """In int16 all windows have one divisor: padding counts, sizes are not rounded up."""
+    if not is_wide(call):
+        return None
+    return divisor_obstacle(call["padding"], call["count_include_pad"], call["ceil_mode"])
+
+
+# -- lowerings -------------------------------------------------------------------------------------------------------
+
+
+def _image(b: ProgramBuilder, call: Call) -> tuple[Tensor, Pair]:
     """The input of a pool as (N, H, W, C), one row for (N, C, L), and the sizes of the result."""
-    value, sizes = b.integers(argument(node, "self")), tuple(node.meta["val"].shape[2:])
+    value, sizes = b.integers(call["self"]), call.result.shape[2:]
     if len(sizes) == 2:
         return b.stored(value, CHANNELS_LAST), (sizes[0], sizes[1])
     tensor = b.stored(value, ROWS_OF_CHANNELS)
     return b.reshaped(tensor, (tensor.shape[0], 1, *tensor.shape[1:])), (1, sizes[0])
 
 
-def _value(b: Lowering, node: Node, made: Tensor) -> Value:
+def _value(b: ProgramBuilder, call: Call, made: Tensor) -> Value:
     """What `_image` began, ended."""
-    if len(node.meta["val"].shape) == 4:
+    if call.result.rank == 4:
         return Value(made, CHANNELS_LAST)
     return Value(b.reshaped(made, (made.shape[0], *made.shape[2:])), ROWS_OF_CHANNELS)
 
 
-def _window(node: Node, name: str, one_row: int) -> tuple[int, int]:
+def _setting(call: Call, name: str, one_row: int) -> Pair:
     """A setting along height and width."""
-    given = argument(node, name)
+    given = call[name]
     if name == "stride" and not given:
-        given = argument(node, "kernel_size")
-    axes = len(node.meta["val"].shape) - 2
+        given = call["kernel_size"]
+    axes = call.result.rank - 2
     found = per_axis(given, axes, one_row)
     return (found[0], found[1]) if axes == 2 else (one_row, found[0])
 
 
-def _settings(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-    """Kernel, stride and padding."""
-    return _window(node, "kernel_size", 1), _window(node, "stride", 1), _window(node, "padding", 0)
+def _windows(call: Call, sizes: Pair) -> Windows:
+    padding = _setting(call, "padding", 0)
+    return Windows(_setting(call, "kernel_size", 1), sizes, _setting(call, "stride", 1)).padded(padding, padding)
 
 
-def _maximum(b: Lowering, node: Node, result: Result) -> Value:
-    x, sizes = _image(b, node)
-    kernel, stride, padding = _settings(node)
-    steps, further, counts = possible_strides(stride, sizes)
-    x, pads = fitted_pads(b, x, kernel, steps, padding, (1, 1), counts)
-    made = b.emit(MaxPool2d(kernel, steps, pads), (x,), (x.shape[0], *counts, x.shape[3]), x.dtype, "maximum")
+def _maximum(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    x, sizes = _image(b, call)
+    windows, further = _windows(call, sizes).possible()
+    x, windows = fitted(b, x, windows)
+    shape = (x.shape[0], *windows.sizes, x.shape[3])
+    made = b.emit(MaxPool2d(windows.kernel, windows.stride, windows.pads), (x,), shape, x.dtype, "maximum")
     made = thinned(b, made, further)
-    return _value(b, node, b.requantized(made, b.scale(argument(node, "self")), result))
+    return _value(b, call, b.requantized(made, b.scale(call["self"]), result))
 
 
-def _average(b: Lowering, node: Node, result: Result) -> Value:
-    x, sizes = _image(b, node)
-    kernel, stride, padding = _settings(node)
-    before = b.scale(argument(node, "self"))
-    factors = _factors(node, x, kernel, stride, padding)
-    leaves_out = any(padding) and not argument(node, "count_include_pad")
-    if before == result.scale and leaves_out and x.shape[0] == 1 and max(kernel) <= PADDED_WINDOW:
-        steps, further, counts = possible_strides(stride, sizes)
-        x, pads = fitted_pads(b, x, kernel, steps, padding, (1, 1), counts)
-        return _value(b, node, thinned(b, _native(b, x, before, result, kernel, steps, pads, counts), further))
-    made = averaged(b, x, before, result, kernel, stride, padding, sizes, factors)
-    return _value(b, node, made)
+def _average(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    x, sizes = _image(b, call)
+    windows, before = _windows(call, sizes), b.scale(call["self"])
+    factors = _factors(call, x, windows)
+    leaves_out = any(windows.pads) and not call["count_include_pad"]
+    if before == result.scale and leaves_out and x.shape[0] == 1 and max(windows.kernel) <= PADDED_WINDOW:
+        possible, further = windows.possible()
+        x, possible = fitted(b, x, possible)
+        return _value(b, call, thinned(b, _native(b, x, before, result, possible), further))
+    return _value(b, call, _averaged(b, x, before, result, windows, factors))
 
 
-def _factors(
-    node: Node, x: Tensor, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
-) -> Array:
+def _factors(call: Call, x: Tensor, windows: Windows) -> Array:
     """1 / divisor for each place of the result, (H, W): what PyTorch makes of ones."""
     ones = torch.ones(1, 1, *x.shape[1:3], dtype=torch.float64)
-    ceil, counted = bool(argument(node, "ceil_mode")), bool(argument(node, "count_include_pad"))
-    override = argument(node, "divisor_override") if "2d" in operator_name(node) else None
+    ceil, counted, override = call["ceil_mode"], call["count_include_pad"], call.get("divisor_override")
+    settings = windows.kernel, windows.stride, windows.padding, ceil
     pool = torch.nn.functional.avg_pool2d
-    means = pool(ones, kernel, stride, padding, ceil, counted, override)
-    sums = pool(ones, kernel, stride, padding, ceil, divisor_override=1)
-    found: Array = (means / sums)[0, 0].numpy()
+    found: Array = (pool(ones, *settings, counted, override) / pool(ones, *settings, divisor_override=1))[0, 0].numpy()
     return found
 
 
-def averaged(
-    b: Lowering,
-    x: Tensor,
-    before: Scale,
-    result: Result,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    sizes: tuple[int, int],
-    factors: Array,
-) -> Tensor:
+def _averaged(b: ProgramBuilder, x: Tensor, before: Scale, result: Result, windows: Windows, factors: Array) -> Tensor:
     """Averages over windows of (N, H, W, C): sums times `factors`, one for each place (H, W).
 
     Where the result has the scale of the input, the NPU's own average is exact. Else it would be rounded twice: sums
     are a depthwise convolution with ones then, and rounded once.
     """
-    steps, further, counts = possible_strides(stride, sizes)
-    x, pads = fitted_pads(b, x, kernel, steps, padding, (1, 1), counts)
+    windows, further = windows.possible()
+    x, windows = fitted(b, x, windows)
     even = float(factors.max()) if np.ptp(factors) < _SAME * factors.max() else None
-    if before == result.scale and not any(pads) and x.shape[0] == 1 and even == 1 / math.prod(kernel):
-        return thinned(b, _native(b, x, before, result, kernel, steps, pads, counts), further)
-    ones, channels = np.ones((x.shape[3], 1, *kernel), np.int8), x.shape[3]
-    settings = (steps, pads, (1, 1), channels, counts)
+    alone = not any(windows.pads) and x.shape[0] == 1
+    if before == result.scale and alone and even == 1 / math.prod(windows.kernel):
+        return thinned(b, _native(b, x, before, result, windows), further)
+    channels = x.shape[3]
+    ones = np.ones((channels, 1, *windows.kernel), np.int8)
     if even is not None:
 
         def finish(sums: Tensor, scales: Sequence[float]) -> Tensor:
             return b.stored_as(sums, scales, result)
 
-        return thinned(b, convolved(b, x, before, ones, np.full(channels, even), None, *settings, finish), further)
-    sums = convolved(b, x, before, ones, np.ones(channels), None, *settings, lambda sums, scales: sums)
+        filters = Filters(ones, np.full(channels, even), groups=channels)
+        return thinned(b, convolved(b, x, before, filters, windows, finish), further)
+    filters = Filters(ones, np.ones(channels), groups=channels)
+    sums = convolved(b, x, before, filters, windows, lambda sums, scales: sums)
     sums = thinned(b, sums, further)
     # A divisor for each place: at most 255 * 2^22 here.
     reciprocals = b.graph.constant(np.rint(factors[None, ..., None] * _ONE), DType.INT32, f"{b.name}.factors")
@@ -133,36 +154,25 @@ def averaged(
     return b.stored_as(products, [before.scale / _ONE], result)
 
 
-def _native(
-    b: Lowering,
-    x: Tensor,
-    before: Scale,
-    result: Result,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    pads: tuple[int, int, int, int],
-    sizes: tuple[int, int],
-) -> Tensor:
+def _native(b: ProgramBuilder, x: Tensor, before: Scale, result: Result, windows: Windows) -> Tensor:
     zero = b.number(before.zero_point, before.dtype)
-    shape = (x.shape[0], *sizes, x.shape[3])
-    made = b.emit(AvgPool2d(kernel, stride, pads), (x, zero, zero), shape, x.dtype, "average")
+    operator = AvgPool2d(windows.kernel, windows.stride, windows.pads)
+    made = b.emit(operator, (x, zero, zero), (x.shape[0], *windows.sizes, x.shape[3]), x.dtype, "average")
     return b.requantized(made, before, result)
 
 
-def _adaptive(b: Lowering, node: Node, result: Result) -> Value:
-    x, sizes = _image(b, node)
+def _adaptive(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    x, sizes = _image(b, call)
     high, wide = (old // new for old, new in zip(x.shape[1:3], sizes, strict=True))
+    windows = Windows((high, wide), sizes, (high, wide))
     factors = np.full(sizes, 1 / (high * wide))
-    before = b.scale(argument(node, "self"))
-    made = averaged(b, x, before, result, (high, wide), (high, wide), (0, 0), sizes, factors)
-    return _value(b, node, made)
+    return _value(b, call, _averaged(b, x, b.scale(call["self"]), result, windows, factors))
 
 
-EMITTERS: dict[str, Emitter] = {
-    "aten.max_pool1d.default": _maximum,
-    "aten.max_pool2d.default": _maximum,
-    "aten.avg_pool1d.default": _average,
-    "aten.avg_pool2d.default": _average,
-    "aten.adaptive_avg_pool1d.default": _adaptive,
-    "aten._adaptive_avg_pool2d.default": _adaptive,
-}
+ROWS: Rows = (
+    row("max_pool1d.default max_pool2d.default", _maximum, pools_maximum, keep=True),
+    row("avg_pool1d.default", _average, pools_average, even_divisors, keep=True),
+    row("avg_pool2d.default", _average, pools_average, even_divisors),
+    row("adaptive_avg_pool1d.default", _adaptive, even_windows, keep=True),
+    row("_adaptive_avg_pool2d.default", _adaptive, even_windows),
+)

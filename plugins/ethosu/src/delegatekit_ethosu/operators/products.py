@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from delegatekit_api import Call, Operand
+from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import DType, Matmul
 
-from ..ir.builder import Emitter, Lowering, Result
-from ..ir.values import Value
-from ..limits import count
+from ..ir.program import ProgramBuilder
+from ..ir.values import Result, Value
+from ..limits import count, matrices_obstacle
+from ..targets import WIDE_PRODUCTS, Target
+from .common import Rows, narrow
 
-if TYPE_CHECKING:
-    from torch.fx import Node
+
+def equal_stacks(call: Call) -> str | None:
+    """Matrices, or stacks of as many."""
+    left, right = call.arguments.values()
+    return matrices_obstacle(left.shape, right.shape)
 
 
-def _matmul(b: Lowering, node: Node, result: Result) -> Value:
+def _matmul(b: ProgramBuilder, call: Call, result: Result) -> Value:
     """(..., M, K) @ (..., K, N), with equal stacks."""
-    nodes: list[Node] = list(node.args[:2])  # type: ignore[arg-type]
-    scales = [b.scale(item) for item in nodes]
-    shapes = [tuple(item.meta["val"].shape) for item in nodes]
+    factors: tuple[Operand, Operand] = tuple(call.arguments.values())
+    scales = [b.scale(item) for item in factors]
+    shapes = [item.shape for item in factors]
     stack = shapes[0][:-2]
     left, right = (
         b.reshaped(b.contiguous(b.integers(item)), (count(stack), *shape[-2:]))
-        for item, shape in zip(nodes, shapes, strict=True)
+        for item, shape in zip(factors, shapes, strict=True)
     )
     zeros = [b.number(scale.zero_point, scale.dtype) for scale in scales]
     shape = (left.shape[0], left.shape[1], right.shape[2])
@@ -32,8 +37,10 @@ def _matmul(b: Lowering, node: Node, result: Result) -> Value:
     return Value.dense(b.reshaped(made, (*stack, *shape[1:])))
 
 
-EMITTERS: dict[str, Emitter] = {
-    "aten.matmul.default": _matmul,
-    "aten.mm.default": _matmul,
-    "aten.bmm.default": _matmul,
-}
+def rows(target: Target) -> Rows:
+    """The rows for an accelerator."""
+    constraints = (equal_stacks, *narrow(target, WIDE_PRODUCTS))
+    return (
+        row("mm.default bmm.default", _matmul, *constraints),
+        row("matmul.default", _matmul, *constraints, keep=True),
+    )

@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from delegatekit_api import argument
+from delegatekit_api import Call
+from delegatekit_toolkit.support import Constraint, row
 from delegatekit_toolkit.tosa import DType, Resize, ResizeMode, Sub, Tensor, Tile
 
-from ..ir.builder import Emitter, Lowering, Result, Scale
-from ..ir.values import CHANNELS_LAST, Value
-from ..limits import count, resize_steps
-from .weighted import convolved
+from ..ir.filters import Filters, convolved
+from ..ir.program import ProgramBuilder
+from ..ir.values import CHANNELS_LAST, Result, Scale, Value
+from ..ir.windows import Windows
+from ..limits import count, resize_obstacle, resize_steps
+from ..targets import RESIZES, Target
+from .common import Rows
 
-if TYPE_CHECKING:
-    from torch.fx import Node
+# -- constraints -----------------------------------------------------------------------------------------------------
 
 
-def _nearest(b: Lowering, node: Node, result: Result) -> Value:
-    operand = argument(node, "input")
+def resizes(mode: str, target: Target) -> Constraint:
+    """The constraint of resizing: `mode` is "nearest" or "bilinear"."""
+
+    def check(call: Call) -> str | None:
+        corners = bool(call.get("align_corners"))
+        lacks = target.lacks(RESIZES[mode])
+        source, made = call["input"].shape, call.result.shape
+        return resize_obstacle(source, made, mode, corners, call["scale_factors"], lacks)
+
+    narrow = {"nearest": "Larger by whole factors.", "bilinear": "2, 4 or 8 times as large; corners are not aligned."}
+    check.__doc__ = narrow[mode] if target.lacks("") else "To a 16th at least; steps of at least a 1024th of a pixel."
+    return check
+
+
+# -- lowerings -------------------------------------------------------------------------------------------------------
+
+
+def _nearest(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    operand = call["input"]
     x = b.stored(b.integers(operand), CHANNELS_LAST)
-    sizes = tuple(node.meta["val"].shape[2:])
+    sizes = call.result.shape[2:]
     if _is_plain(x, sizes) or b.family != "u85":
         made = _repeated(b, x, (sizes[0] // x.shape[1], sizes[1] // x.shape[2]))
     else:
@@ -36,7 +55,9 @@ def _is_plain(x: Tensor, sizes: Sequence[int]) -> bool:
     return factor in (2, 4, 8) and tuple(sizes) == (factor * x.shape[1], factor * x.shape[2])
 
 
-def _between(b: Lowering, x: Tensor, sizes: Sequence[int], mode: ResizeMode, corners: bool, dtype: DType) -> Tensor:
+def _between(
+    b: ProgramBuilder, x: Tensor, sizes: Sequence[int], mode: ResizeMode, corners: bool, dtype: DType
+) -> Tensor:
     """Of any size. Bilinear, the result is as many times larger as there are steps, of rows times of columns."""
     axes = zip(x.shape[1:3], sizes, strict=True)
     (up, down, top, bottom), (wide, narrow, left, right) = (
@@ -46,7 +67,7 @@ def _between(b: Lowering, x: Tensor, sizes: Sequence[int], mode: ResizeMode, cor
     return b.emit(Resize(mode), (x, *operands), (x.shape[0], *sizes, x.shape[3]), dtype, "resized")
 
 
-def _resized(b: Lowering, x: Tensor, factor: int, mode: ResizeMode, dtype: DType, name: str) -> Tensor:
+def _resized(b: ProgramBuilder, x: Tensor, factor: int, mode: ResizeMode, dtype: DType, name: str) -> Tensor:
     """Between the centres of pixels: 2 * factor steps from one to the next, of which the result takes every second."""
     shape = (x.shape[0], x.shape[1] * factor, x.shape[2] * factor, x.shape[3])
     scale = b.sizes((2 * factor, 2, 2 * factor, 2))
@@ -54,7 +75,7 @@ def _resized(b: Lowering, x: Tensor, factor: int, mode: ResizeMode, dtype: DType
     return b.emit(Resize(mode), (x, scale, offset, border), shape, dtype, name)
 
 
-def _repeated(b: Lowering, x: Tensor, factors: tuple[int, int]) -> Tensor:
+def _repeated(b: ProgramBuilder, x: Tensor, factors: tuple[int, int]) -> Tensor:
     """Each pixel so many times along both axes.
 
     The smaller accelerators do it for one sample, and by two: Vela (5.1) fails at larger factors whose result is joined
@@ -70,7 +91,7 @@ def _repeated(b: Lowering, x: Tensor, factors: tuple[int, int]) -> Tensor:
     return _copied(b, x, 1, high)
 
 
-def _copied(b: Lowering, x: Tensor, axis: int, times: int) -> Tensor:
+def _copied(b: ProgramBuilder, x: Tensor, axis: int, times: int) -> Tensor:
     """Each row (column) so many times."""
     if times == 1:
         return x
@@ -80,7 +101,7 @@ def _copied(b: Lowering, x: Tensor, axis: int, times: int) -> Tensor:
     return b.reshaped(made, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
 
 
-def _doubled(b: Lowering, x: Tensor, times: int) -> Tensor:
+def _doubled(b: ProgramBuilder, x: Tensor, times: int) -> Tensor:
     """Each pixel twice along both axes, so often."""
     if not times:
         return x
@@ -93,10 +114,10 @@ def _doubled(b: Lowering, x: Tensor, times: int) -> Tensor:
     return b.joined(parts, 0, "samples")
 
 
-def _bilinear(b: Lowering, node: Node, result: Result) -> Value:
-    operand, sizes = argument(node, "input"), tuple(node.meta["val"].shape[2:])
+def _bilinear(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    operand, sizes = call["input"], call.result.shape[2:]
     x, before = b.stored(b.integers(operand), CHANNELS_LAST), b.scale(operand)
-    corners = bool(argument(node, "align_corners"))
+    corners = bool(call["align_corners"])
     if corners or not _is_plain(x, sizes):
         return Value(_interpolated(b, x, before, sizes, corners, result), CHANNELS_LAST)
     factor = sizes[0] // x.shape[1]
@@ -119,11 +140,13 @@ def _bilinear(b: Lowering, node: Node, result: Result) -> Value:
     def finish(sums: Tensor, scales: Sequence[float]) -> Tensor:
         return b.stored_as(sums, scales, result)
 
-    settings = ((1, 1), (0, 0, 0, 0), (1, 1), channels, (high, wide))
-    return Value(convolved(b, inner, before, kernel, steps, None, *settings, finish), CHANNELS_LAST)
+    filters, windows = Filters(kernel, steps, groups=channels), Windows((factor + 1, factor + 1), (high, wide))
+    return Value(convolved(b, inner, before, filters, windows, finish), CHANNELS_LAST)
 
 
-def _interpolated(b: Lowering, x: Tensor, before: Scale, sizes: Sequence[int], corners: bool, result: Result) -> Tensor:
+def _interpolated(
+    b: ProgramBuilder, x: Tensor, before: Scale, sizes: Sequence[int], corners: bool, result: Result
+) -> Tensor:
     """Bilinear, of any size."""
     wide = DType.INT32 if x.dtype == DType.INT8 else DType.INT48
     sums = _between(b, x, sizes, ResizeMode.BILINEAR, corners, wide)
@@ -137,7 +160,7 @@ def _interpolated(b: Lowering, x: Tensor, before: Scale, sizes: Sequence[int], c
     return b.stored_as(sums, [before.scale / steps], result)
 
 
-def _bordered(b: Lowering, x: Tensor, axis: int) -> Tensor:
+def _bordered(b: ProgramBuilder, x: Tensor, axis: int) -> Tensor:
     """The first and the last row (column) twice."""
     edge = [*x.shape]
     edge[axis] = 1
@@ -146,7 +169,9 @@ def _bordered(b: Lowering, x: Tensor, axis: int) -> Tensor:
     return b.joined((first, x, last), axis, "bordered")
 
 
-EMITTERS: dict[str, Emitter] = {
-    "aten.upsample_nearest2d.vec": _nearest,
-    "aten.upsample_bilinear2d.vec": _bilinear,
-}
+def rows(target: Target) -> Rows:
+    """The rows for an accelerator."""
+    return (
+        row("upsample_nearest2d.vec", _nearest, resizes("nearest", target), keep=True),
+        row("upsample_bilinear2d.vec", _bilinear, resizes("bilinear", target), keep=True),
+    )

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from delegatekit_api import argument
+from delegatekit_api import Call, Operand
+from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import (
     Add,
     ArithmeticRightShift,
@@ -36,16 +37,17 @@ from delegatekit_toolkit.tosa import (
 )
 from delegatekit_toolkit.tosa.types import INTEGER_RANGES, Array
 
-from ..ir.builder import Builder, Emitter, Lowering, Result
-from ..ir.values import Value
-from ..limits import MAX_AXIS, WINDOW
+from ..ir.builder import TosaBuilder
+from ..ir.program import ProgramBuilder
+from ..ir.tables import KNOTS, interpolated, looked_up
+from ..ir.values import Result, Value
+from ..limits import MAX_AXIS, MAX_SCORES, WINDOW, softmax_obstacle
+from .common import Rows
 from .elementwise import ranked
-from .functions import KNOTS, interpolated, looked_up
 from .reduction import rows_of
 
-if TYPE_CHECKING:
-    from torch.fx import Node
-
+#: The operator, which the selection before it may be one with.
+SOFTMAX = "aten._softmax.default"
 #: Exponentials, and reciprocals of numbers from 1 to 2, have so many bits.
 _BITS = 15
 #: The sum of a row, brought to the same number of bits.
@@ -56,24 +58,46 @@ _SPANS = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
 NOTHING = 12.0
 #: By so much RESCALE multiplies all differences.
 _SMALL = 1 << 12
-#: Logarithms have so many bits behind the point.
+#: Logarithms have so many bits after the point.
 _LOG_BITS = 16
 
 
-def _softmax(b: Lowering, node: Node, result: Result) -> Value:
-    return _weights(b, argument(node, "self"), argument(node, "dim"), None, result)
+# -- constraints -----------------------------------------------------------------------------------------------------
 
 
-def masked_softmax(b: Lowering, node: Node, result: Result) -> Value:
+def short_rows(call: Call) -> str | None:
+    """Over 2 to 32768 elements."""
+    return softmax_obstacle(call["self"].shape, call["dim"])
+
+
+def near_scores(call: Call) -> str | None:
+    """Scores of a range of at most 8192."""
+    found = call["self"].quantization
+    if found is None or isinstance(found.scale, torch.Tensor):
+        return None
+    span = (found.maximum - found.minimum) * found.scale
+    if span <= MAX_SCORES:
+        return None
+    return f"a log_softmax of scores over a range of {span:.4g}: {MAX_SCORES} is the most"
+
+
+# -- lowerings -------------------------------------------------------------------------------------------------------
+
+
+def _softmax(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    return _weights(b, call["self"], call["dim"], None, result)
+
+
+def masked_softmax(b: ProgramBuilder, call: Call, result: Result) -> Value:
     """Of a selection: where the condition holds, scores are hidden from the softmax that reads it."""
-    (softmax,) = node.users
-    condition = argument(node, "condition")
-    known = b.view_of_program.constant(condition)
+    (softmax,) = call.users
+    condition = call["condition"]
+    known = condition.constant
     hidden = b.integers(condition) if known is None else known.numpy()
-    return _weights(b, argument(node, "other"), argument(softmax, "dim"), hidden, result)
+    return _weights(b, call["other"], softmax["dim"], hidden, result)
 
 
-def _weights(b: Lowering, operand: Node, dim: int, hidden: Array | Value | None, result: Result) -> Value:
+def _weights(b: ProgramBuilder, operand: Operand, dim: int, hidden: Array | Value | None, result: Result) -> Value:
     powers, _, total, order, value = _exponentials(b, operand, dim, hidden)
     places, mantissa = _normalised(b, total)
     reciprocal = _function(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m), "reciprocal")
@@ -85,9 +109,9 @@ def _weights(b: Lowering, operand: Node, dim: int, hidden: Array | Value | None,
     return Value(b.reshaped(made, [value.shape[axis] for axis in order]), order)
 
 
-def _log_softmax(b: Lowering, node: Node, result: Result) -> Value:
-    operand = argument(node, "self")
-    _, below, total, order, value = _exponentials(b, operand, argument(node, "dim"))
+def _log_softmax(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    operand = call["self"]
+    _, below, total, order, value = _exponentials(b, operand, call["dim"])
     places, mantissa = _normalised(b, total)
     # ln(sum) = ln(mantissa) + ln(2) * (15 - places)
     logarithm = _function(b, mantissa, lambda m: np.log(1.5 + m) * (1 << _LOG_BITS), "logarithm", bits=_LOG_BITS)
@@ -103,7 +127,7 @@ def _log_softmax(b: Lowering, node: Node, result: Result) -> Value:
 
 
 def _exponentials(
-    b: Lowering, operand: Node, dim: int, hidden: Array | Value | None = None
+    b: ProgramBuilder, operand: Operand, dim: int, hidden: Array | Value | None = None
 ) -> tuple[Tensor, Tensor, Tensor, tuple[int, ...], Value]:
     """exp(x - largest) of each row in int32 and their sum; x - largest in int32; and the rows' order.
 
@@ -151,12 +175,12 @@ def _exponentials(
     return powers, difference, total, order, value
 
 
-def _by_reduction(b: Builder, rows: Tensor) -> Tensor:
+def _by_reduction(b: TosaBuilder, rows: Tensor) -> Tensor:
     """The largest of each row, (N, S) to (N, 1)."""
     return b.emit(ReduceMax(1), (rows,), (rows.shape[0], 1), rows.dtype, "largest")
 
 
-def _by_pools(b: Builder, rows: Tensor) -> Tensor:
+def _by_pools(b: TosaBuilder, rows: Tensor) -> Tensor:
     """The same by maximum pools over columns: a transpose, but then many rows at once."""
     count, left = rows.shape
     found = b.transposed(rows, (1, 0))
@@ -175,7 +199,7 @@ def _parts_of(size: int) -> list[int]:
     return [height, size // height] if size // height <= WINDOW[0] else []
 
 
-def _among_others(b: Lowering, hides: Tensor) -> Tensor:
+def _among_others(b: ProgramBuilder, hides: Tensor) -> Tensor:
     """What is hidden, but for rows in which all is."""
     one = (*hides.shape[:-1], 1)
     whole = b.emit(ReduceAll(len(one) - 1), (hides,), one, DType.BOOL, "whole")
@@ -183,14 +207,14 @@ def _among_others(b: Lowering, hides: Tensor) -> Tensor:
     return b.emit(LogicalAnd(), (hides, others), hides.shape, DType.BOOL, "hidden")
 
 
-def _lowest(b: Lowering, x: Tensor, bounds: Array) -> Tensor:
+def _lowest(b: ProgramBuilder, x: Tensor, bounds: Array) -> Tensor:
     """Not above the bounds."""
     limit = b.graph.constant(bounds, DType.INT32)
     found = _binary(b, Minimum(), b.rescaled(x, [1.0], name="score"), limit, "visible")
     return b.rescaled(found, [1.0], dtype=x.dtype, name="visible")
 
 
-def _normalised(b: Lowering, total: Tensor) -> tuple[Tensor, Tensor]:
+def _normalised(b: ProgramBuilder, total: Tensor) -> tuple[Tensor, Tensor]:
     """By how many places a sum was shifted to have 31 bits, and the result, from 1 to 2, less 1.5, as int16."""
     zeros = b.emit(Clz(), (total,), total.shape, DType.INT32, "zeros")
     places = _binary(b, Sub(), zeros, b.single(1, (1, 1)), "places")
@@ -201,7 +225,9 @@ def _normalised(b: Lowering, total: Tensor) -> tuple[Tensor, Tensor]:
     return places, b.rescaled(centred, [step], dtype=DType.INT16, name="mantissa")
 
 
-def _function(b: Lowering, tensor: Tensor, function: Callable[[Array], Array], name: str, bits: int = _BITS) -> Tensor:
+def _function(
+    b: ProgramBuilder, tensor: Tensor, function: Callable[[Array], Array], name: str, bits: int = _BITS
+) -> Tensor:
     """Integers of `bits` bits for the integers of a tensor, of which the function gets the part of all there are."""
     wide = tensor.dtype == DType.INT16
     knots = KNOTS if wide else np.arange(-128, 128, dtype=np.float64)
@@ -212,12 +238,13 @@ def _function(b: Lowering, tensor: Tensor, function: Callable[[Array], Array], n
     return b.rescaled(found, [unit], name=name)
 
 
-def _binary(b: Lowering, operator: object, left: Tensor, right: Tensor, name: str, *more: Tensor) -> Tensor:
+def _binary(b: ProgramBuilder, operator: object, left: Tensor, right: Tensor, name: str, *more: Tensor) -> Tensor:
     shape = [max(pair) for pair in zip(left.shape, right.shape, strict=True)]
     return b.emit(operator, (left, right, *more), shape, DType.INT32, name)  # type: ignore[arg-type]
 
 
-EMITTERS: dict[str, Emitter] = {
-    "aten._softmax.default": _softmax,
-    "aten._log_softmax.default": _log_softmax,
-}
+#: On a row: the operator before it that is lowered with it, if it is nothing else's operand.
+ROWS: Rows = (
+    row(SOFTMAX, _softmax, short_rows, pair="aten.where.self"),
+    row("_log_softmax.default", _log_softmax, short_rows, near_scores),
+)

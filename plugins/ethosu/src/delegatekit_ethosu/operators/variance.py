@@ -17,12 +17,15 @@ from delegatekit_toolkit.tosa import ArithmeticRightShift, DType, Maximum, Minim
 from delegatekit_toolkit.tosa.types import Array
 
 from ..ir.arithmetic import Arithmetic
-from ..ir.builder import Builder, Lowering, Scale
-from .weighted import convolved, pointwise
+from ..ir.builder import TosaBuilder
+from ..ir.filters import Filters, convolved, pointwise
+from ..ir.program import ProgramBuilder
+from ..ir.values import Scale
+from ..ir.windows import Windows
 
 #: Bits of a difference between two integers.
 DIFFERENCE: Final = {DType.INT8: 8, DType.INT16: 16}
-#: 1 / sqrt of a number from 1/4 to 1 has so many bits behind the point; the number itself 31.
+#: 1 / sqrt of a number from 1/4 to 1 has so many bits after the point; the number itself 31.
 ROOT_BITS: Final = 29
 #: eps is at most so many bits, in squares of a row's steps; of larger ones the last bits are left out.
 _EPS_BITS: Final = 28
@@ -77,29 +80,29 @@ class Statistics:
 # -- statistics ------------------------------------------------------------------------------------------------------
 
 
-def _sums(b: Lowering, x: Tensor) -> Tensor:
+def _sums(b: ProgramBuilder, x: Tensor) -> Tensor:
     """The sum of each row, exact: 2^15 * 2^14 at most."""
 
-    def by_channels(b: Builder, x: Tensor) -> Tensor:
+    def by_channels(b: TosaBuilder, x: Tensor) -> Tensor:
         ones = np.ones((1, x.shape[3]), np.int8)
-        sums, _ = pointwise(b, x, Scale(1.0, 0, x.dtype), ones, np.ones(1), None)
+        sums, _ = pointwise(b, x, Scale(1.0, 0, x.dtype), Filters(ones, np.ones(1)))
         return sums if sums.dtype == DType.INT32 else b.rescaled(sums, [1.0], name="sums")
 
-    def plain(b: Builder, x: Tensor) -> Tensor:
+    def plain(b: TosaBuilder, x: Tensor) -> Tensor:
         return _reduced(b, b.rescaled(x, [1.0], name="operand"), "sums")
 
     return b.cheapest(x, [by_channels, plain], "sums of rows")
 
 
-def _reduced(b: Builder, squares: Tensor, name: str) -> Tensor:
+def _reduced(b: TosaBuilder, squares: Tensor, name: str) -> Tensor:
     return b.emit(ReduceSum(3), (squares,), (*squares.shape[:3], 1), DType.INT32, name)
 
 
-def _product(b: Lowering, left: Tensor, right: Tensor, name: str) -> Tensor:
+def _product(b: ProgramBuilder, left: Tensor, right: Tensor, name: str) -> Tensor:
     return b.emit(Mul(), (left, right, b.number(0)), left.shape, DType.INT32, name)
 
 
-def _centre(b: Lowering, norm: Norm, sums: Tensor) -> tuple[Tensor, Tensor]:
+def _centre(b: ProgramBuilder, norm: Norm, sums: Tensor) -> tuple[Tensor, Tensor]:
     """The mean, rounded, and what is missing, times n; or the zero point, and so on."""
     do = Arithmetic(b)
     if norm.centred:
@@ -109,7 +112,7 @@ def _centre(b: Lowering, norm: Norm, sums: Tensor) -> tuple[Tensor, Tensor]:
     return b.graph.constant([[[[zero]]]], DType.INT32), do.sub(sums, zero * norm.size, "rest")
 
 
-def _statistics8(b: Lowering, norm: Norm) -> Statistics:
+def _statistics8(b: ProgramBuilder, norm: Norm) -> Statistics:
     """The squares of the integers themselves are summed up: n * 2^14 at most.
 
     sum (x - c)^2 = sum x^2 - c * (sum x + rest) with rest = sum x - n * c. Products and sums stay below 2^30: n is 2^14
@@ -123,7 +126,7 @@ def _statistics8(b: Lowering, norm: Norm) -> Statistics:
     return Statistics(centre, rest if norm.centred else None, sums, do.sub(squares, excess, "total"))
 
 
-def _statistics16(b: Lowering, norm: Norm) -> Statistics:
+def _statistics16(b: ProgramBuilder, norm: Norm) -> Statistics:
     """Differences of 16 bits and a sign are 256 * high + low, with high from -256 to 256 and low of 8 bits.
 
     The squares of the differences sum up to n * 2^30 at most; so high^2 to little more than n * 2^14, and so do
@@ -146,37 +149,37 @@ def _statistics16(b: Lowering, norm: Norm) -> Statistics:
     return Statistics(centre, more, None, squares, middle, highest, differences)
 
 
-def widened(b: Lowering, x: Tensor, bits: int, zero_point: int) -> Tensor:
-    """int8 or int16 as int32, with so many bits behind the point.
+def widened(b: ProgramBuilder, x: Tensor, bits: int, zero_point: int) -> Tensor:
+    """int8 or int16 as int32, with so many bits after the point.
 
     A depthwise convolution is the fastest, but on the U65; for int16 a product.
     """
 
-    def by_channels(b: Builder, x: Tensor) -> Tensor:
+    def by_channels(b: TosaBuilder, x: Tensor) -> Tensor:
         size = x.shape[3]
         channels = max(part for part in range(1, min(size, _CHANNELS) + 1) if size % part == 0)
         image = b.reshaped(x, (1, x.size // channels, 1, channels))
         ones = np.ones((channels, 1, 1, 1), np.int8)
-        settings = ((1, 1), (0, 0, 0, 0), (1, 1), channels, image.shape[1:3])
+        filters, windows = Filters(ones, np.ones(channels), groups=channels), Windows((1, 1), (image.shape[1], 1))
 
         def finish(sums: Tensor, scales: Sequence[float]) -> Tensor:
             return b.rescaled(sums, [2.0**bits], name="wide")
 
-        wide = convolved(b, image, Scale(1.0, zero_point), ones, np.ones(channels), None, *settings, finish)
+        wide = convolved(b, image, Scale(1.0, zero_point), filters, windows, finish)
         return b.reshaped(wide, x.shape)
 
-    def by_product(b: Builder, x: Tensor) -> Tensor:
+    def by_product(b: TosaBuilder, x: Tensor) -> Tensor:
         one = b.graph.constant([[[[1 << bits]]]], x.dtype)
         return b.emit(Mul(), (x, one, b.number(0)), x.shape, DType.INT32, "wide")
 
-    def plain(b: Builder, x: Tensor) -> Tensor:
+    def plain(b: TosaBuilder, x: Tensor) -> Tensor:
         return b.rescaled(x, [2.0**bits], zero_point=zero_point, name="wide")
 
     ways = [by_channels if x.dtype == DType.INT8 else by_product, plain]
     return b.cheapest(x, ways, ("widen", bits, zero_point))
 
 
-def statistics(b: Lowering, norm: Norm) -> Statistics:
+def statistics(b: ProgramBuilder, norm: Norm) -> Statistics:
     """Of each row."""
     return (_statistics8 if norm.before.dtype == DType.INT8 else _statistics16)(b, norm)
 
@@ -198,7 +201,7 @@ class Root:
     dropped: int
 
 
-def row_roots(b: Lowering, norm: Norm, found: Statistics) -> Root:
+def row_roots(b: ProgramBuilder, norm: Norm, found: Statistics) -> Root:
     """Of the sum of squares W, eps among them, and so many times 4 as bring it to 2^29 to 2^31.
 
     In rows that are not of one value W is 1/2 at least. In others whatever comes out is multiplied by 0.
@@ -209,7 +212,7 @@ def row_roots(b: Lowering, norm: Norm, found: Statistics) -> Root:
     largest = size * 2.0 ** (2 * DIFFERENCE[norm.before.dtype] - (2 if norm.centred else 0)) * 2.0**-dropped + eps
     low = found.low if not dropped else b.rescaled(found.low, [2.0**-dropped], name="low")
     low = do.add(low, math.floor(eps), "low")
-    # With so many bits behind the point rest^2 / n, rest being n/2 + 1 at most, has 29.
+    # With so many bits after the point rest^2 / n, rest being n/2 + 1 at most, has 29.
     fraction = 29 - math.ceil(math.log2(size / 4 + 2))
     if found.high is None:
         # `low` is below 2^29: the squares are 2^28 at most, and so is eps. It becomes 2^29 at most.
@@ -246,7 +249,7 @@ def row_roots(b: Lowering, norm: Norm, found: Statistics) -> Root:
     return Root(_inverse_root(b, mantissa), do.do(Minimum(), half, most, "half"), least, most, dropped)
 
 
-def _inverse_root(b: Lowering, x: Tensor) -> Tensor:
+def _inverse_root(b: ProgramBuilder, x: Tensor) -> Tensor:
     """1 / sqrt of numbers from 1/4 to 1 with 31 bits: 1 to 2 with 29.
 
     A table of int8 has it to 0.6 %; Newton's step, r * (3 - x * r^2) / 2, to 6e-5, and the next to 5e-9.

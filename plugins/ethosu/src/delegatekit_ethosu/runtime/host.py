@@ -15,8 +15,9 @@ from delegatekit_api import (
     ExecutionError,
     FormatError,
     RuntimeUnavailableError,
-    TensorSpec,
 )
+from delegatekit_toolkit.blob import compile_spec, named_bytes
+from delegatekit_toolkit.signature import Signature, check_call
 from delegatekit_toolkit.tosa import reference
 from delegatekit_toolkit.tosa.reader import read
 from delegatekit_toolkit.tosa.types import Array
@@ -39,8 +40,7 @@ class _Handle:
     run: _Run | None
     #: "command stream" or "TOSA reference model".
     engine: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    signature: Signature
 
 
 class EthosURuntime:
@@ -66,14 +66,13 @@ class EthosURuntime:
         run, engine = _engine(payload, blob)
         _LOG.info("%s runs by its %s", payload.delegate_id, engine)
         decompressor.hold()
-        return _Handle(run, engine, payload.inputs, payload.outputs)
+        return _Handle(run, engine, Signature.of_payload(payload))
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once. Raises ExecutionError."""
         if handle.run is None:
             raise ExecutionError("was destroyed", where=DELEGATE_ID)
-        _match("input", inputs, handle.inputs)
-        _match("output", outputs, handle.outputs)
+        check_call(handle.signature, inputs, outputs, DELEGATE_ID)
         results = handle.run([tensor.detach().numpy() for tensor in inputs])
         for output, result in zip(outputs, results, strict=True):
             target = output.numpy()
@@ -128,28 +127,14 @@ def _sidecar(payload: DelegatePayload) -> bytes | None:
 
     The reference model would end the process over some damaged programs.
     """
-    for spec in payload.compile_specs:
-        if spec.key == TOSA_SPEC:
-            key = spec.value.decode("ascii", errors="replace")
-            data = payload.named_data.get(key)
-            if data is None:
-                raise FormatError(f"the TOSA program {key!r} is not in the file", where=DELEGATE_ID)
-            program = bytes(data)
-            if tosa_key(program) != key:
-                raise FormatError("the TOSA program is damaged: its sum is not its name", where=DELEGATE_ID)
-            return program
-    return None
-
-
-def _match(name: str, tensors: Sequence[torch.Tensor], specs: Sequence[TensorSpec]) -> None:
-    """That a call's tensors are those that the delegate was made for. Raises ExecutionError."""
-    if len(tensors) != len(specs):
-        raise ExecutionError(f"has {len(specs)} {name}s, got {len(tensors)}", where=DELEGATE_ID)
-    for index, (tensor, spec) in enumerate(zip(tensors, specs, strict=True)):
-        found = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
-        if found != (spec.dtype, spec.shape):
-            what = f"is {found[0]} {found[1]}, not {spec.dtype} {spec.shape}"
-            raise ExecutionError(what, where=f"{name} {index} of {DELEGATE_ID}")
+    spec = compile_spec(payload, TOSA_SPEC, DELEGATE_ID)
+    if spec is None:
+        return None
+    key = spec.decode("ascii", errors="replace")
+    program = bytes(named_bytes(payload, key, where=f"TOSA program of {DELEGATE_ID}"))
+    if tosa_key(program) != key:
+        raise FormatError("the TOSA program is damaged: its sum is not its name", where=DELEGATE_ID)
+    return program
 
 
 def _check(payload: DelegatePayload, blob: Blob) -> None:

@@ -34,7 +34,7 @@ def check_commands(blob: bytes, target: Target) -> None:
 
 
 def check_numbers(blob: bytes, tosa: bytes, target: Target) -> None:
-    """That the compiled program gives, bit for bit, what the TOSA program behind it gives in Arm's reference model.
+    """That the compiled program gives, bit for bit, what its TOSA program gives in Arm's reference model.
 
     Raises OptionError for other targets than an Ethos-U55, RuntimeUnavailableError without the reference model, and
     LoweringError where the two differ or one of them cannot be run.

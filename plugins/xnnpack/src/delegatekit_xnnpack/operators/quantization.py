@@ -13,7 +13,7 @@ from delegatekit_toolkit.quantized import DynamicQuantization, dynamic_quantizat
 from delegatekit_toolkit.support import Row, row
 
 from ..ir import operators as ops
-from ..ir.formats import activation_format, weight_format
+from ..ir.formats import GROUP_STEP, activation_format, weight_format
 from ..ir.layout import Tensor
 from ..ir.types import DataType, Format, PerRowQuantization
 from .common import LARGEST, SMALLEST
@@ -129,6 +129,10 @@ def _chain_obstacle(chain: DynamicQuantization, readers: tuple[Call, ...]) -> st
         weight: Operand = reader["weight"]
         integers = weight.integers
         quantization = weight.quantization if integers is not None and integers.is_constant else None
+        group = None if quantization is None else quantization.group
+        if group is not None and group % GROUP_STEP:
+            name = reader.node.name
+            return f"the weight of {name} has groups of {group}: XNNPACK has groups of multiples of {GROUP_STEP}"
         format = None if quantization is None else weight_format(quantization)
         axis = getattr(format.quantization, "axis", None) if format is not None else None
         transposed = reader.operator == _CONVOLUTION and reader["transposed"]
