@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
+import json
+import logging
 import os
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))  # packages.py
+
+if TYPE_CHECKING:
+    from packages import Package
+
 # Every lowering of the tests checks what one stage hands to the next.
 os.environ.setdefault("DELEGATEKIT_VERIFY", "1")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Before the fixtures of a test."""
+    _stop_tracing()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """Before a test."""
+    _stop_tracing()
+
+
+def _stop_tracing() -> None:
+    """Nobody reads torch's structured trace here, but pytest listens to every logger, and torch then writes it."""
+    logging.getLogger("torch.__trace").handlers.clear()
+
 
 #: A plugin that is ready; replace parts of it to break it.
 PLUGIN = """
@@ -85,11 +113,126 @@ def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     discovery.refresh()
 
 
+FromSource = Callable[[Path], AbstractContextManager[None]]
+
+
 @pytest.fixture(scope="session")
-def stock_external(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def from_source(tmp_path_factory: pytest.TempPathFactory) -> FromSource:
+    """from_source(folder): the package of this folder counts as installed meanwhile, if it is not installed anyway."""
+    from importlib_metadata import PackageNotFoundError, distribution
+    from packages import Package
+
+    from delegatekit.plugins import discovery
+
+    @contextmanager
+    def installed(folder: Path) -> Iterator[None]:
+        package = Package(folder)
+        try:
+            distribution(package.distribution)
+        except PackageNotFoundError:
+            pass
+        else:
+            yield
+            return
+        added = [str(package.source), str(write_dist_info(tmp_path_factory.mktemp("metadata"), package))]
+        sys.path[:0] = added
+        importlib.invalidate_caches()
+        discovery.refresh()
+        yield
+        for path in added:
+            sys.path.remove(path)
+        for name in [name for name in sys.modules if name.partition(".")[0] == package.module]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+        discovery.refresh()
+
+    return installed
+
+
+@pytest.fixture(scope="session")
+def write_metadata() -> Callable[[Path, Package], Path]:
+    """`write_dist_info`, for tests that put the folder on a path themselves."""
+    return write_dist_info
+
+
+def write_dist_info(folder: Path, package: Package) -> Path:
+    """Write the dist-info that an installer would make of a package's pyproject.toml; returns the folder."""
+    version = package.project["version"]
+    info = folder / f"{package.module}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package.distribution}\nVersion: {version}\n")
+    groups = package.project.get("entry-points", {})
+    lines = [
+        line
+        for group, points in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
+    ]
+    (info / "entry_points.txt").write_text("\n".join([*lines, ""]))
+    return folder
+
+
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """once(name, make): a folder that make(folder) has filled, in whichever of the test processes first needed it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder = shared / f"once-{name}"
+        with (shared / f"once-{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                unfinished = tmp_path_factory.mktemp(name)
+                make(unfinished)
+                unfinished.rename(folder)
+        return folder
+
+    return made
+
+
+class StockProcess:
+    """A process in which stock ExecuTorch is imported, at the first script that does it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, script: str | Path, *arguments: str | Path) -> str:
+        """Run a script, given as its file or its text; returns what it prints. Raises AssertionError if it fails."""
+        if self._process is None:
+            server = Path(__file__).parent / "tests" / "stock_process.py"
+            command = [sys.executable, str(server)]
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        source, name = (script.read_text("utf-8"), str(script)) if isinstance(script, Path) else (script, "script")
+        print(json.dumps([source, name, [*map(str, arguments)]]), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        assert line, f"{name} ended the process"
+        printed, error = json.loads(line)
+        assert not error, error
+        return str(printed)
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@pytest.fixture(scope="session")
+def stock_process() -> Iterator[StockProcess]:
+    """Runs scripts that need stock ExecuTorch's own lowering: importing it takes long, so one process runs them all."""
+    process = StockProcess()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def stock_external(once: Once, stock_process: StockProcess) -> Path:
     """A folder of files with weights outside, written by stock ExecuTorch: see tests/stock_external.py."""
     pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
-    folder = tmp_path_factory.mktemp("stock_external")
     script = Path(__file__).parent / "tests" / "stock_external.py"
-    subprocess.run([sys.executable, str(script), str(folder)], check=True, capture_output=True)
-    return folder
+    return once("stock_external", lambda folder: stock_process.run(script, folder))

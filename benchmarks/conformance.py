@@ -8,14 +8,11 @@ python benchmarks/conformance.py --from run.json          # of a run that `deleg
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from delegatekit_conformance import Run, Session, Settings
 from delegatekit_conformance.report import read_json
-from delegatekit_conformance.run import Run
 
 
 def main() -> None:
@@ -31,16 +28,11 @@ def main() -> None:
 
 
 def measured(arguments: argparse.Namespace) -> Run:
-    """A run in processes of its own; faults do not matter here."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "run.json"
-        program = [sys.executable, "-c", "from delegatekit.cli import main; main()"]
-        settings = ["--profile", arguments.profile, "--jobs", str(arguments.jobs), "--json", str(path)]
-        select = [word for pattern in arguments.select for word in ("--select", pattern)]
-        subprocess.run(
-            [*program, "conform", arguments.backend, *settings, *select], stdout=subprocess.DEVNULL, check=False
-        )
-        return read_json(path)
+    """A run of the suite; faults do not matter here."""
+    settings = Settings(
+        arguments.backend, select=tuple(arguments.select), profile=arguments.profile, jobs=arguments.jobs
+    )
+    return Session(settings).run()
 
 
 def table(run: Run) -> str:

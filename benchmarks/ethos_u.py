@@ -99,10 +99,10 @@ def measure(engine: str, model: str, target: str, keep: Path | None) -> dict[str
 
     from delegatekit.quantization.ratio import sqnr_db
     from delegatekit_conformance.cases.quantized import InDouble
-    from delegatekit_ethosu import tosa
     from delegatekit_ethosu.blob import pack
     from delegatekit_ethosu.compiler import compile_program
     from delegatekit_ethosu.options import EthosUOptions
+    from delegatekit_toolkit import tosa
 
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -206,7 +206,7 @@ def stock(module: Any, samples: list[Any], judged: Any, target: str) -> dict[str
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    from delegatekit_ethosu.tosa import reference
+    from delegatekit_toolkit.tosa import reference
 
     with tempfile.TemporaryDirectory() as scratch:
         start = time.process_time()

@@ -10,18 +10,17 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "conformance" / "tests"))
 
-from seeded import FAULTS, Finding, find
+from seeded import FAULTS, Fault, Finding, find
 
 PAGE = Path(__file__).with_name("faults.md")
 HEAD = """# Seeded faults, and what finds them
 
 Written by `python docs/find_faults.py`. Do not edit.
 
-Each line is a backend with one fault (`conformance/tests/faulty`), built on the `reference` backend or on XNNPACK.
+Each line is a sound backend, named in parentheses, with one fault (`conformance/tests/faulty`).
 `delegatekit conform faulty`, at its default settings, ran the cases of what is broken up to the first that found it.
 
 | fault | what is wrong | found by | verdict |
@@ -29,30 +28,29 @@ Each line is a backend with one fault (`conformance/tests/faulty`), built on the
 """
 
 
+#: The backend that the faults of native code are seeded into.
+NATIVE = "xnnpack"
+
+
 def main(names: list[str]) -> int:
     """Run the suite against each fault; returns the exit code: 1 if one was not found."""
-    rows: list[tuple[str, Finding | None]] = []
-    chosen = names or list(FAULTS)
+    rows: list[tuple[Fault, str, Finding | None]] = []
+    chosen = [(FAULTS[name], NATIVE if FAULTS[name].native else "reference") for name in names or FAULTS]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for name, finding in zip(chosen, threads.map(_find, chosen), strict=True):
-            rows.append((name, finding))
+        for (fault, base), finding in zip(chosen, threads.map(lambda pair: find(*pair), chosen), strict=True):
+            rows.append((fault, base, finding))
             said = f"{finding.case}: {finding.outcome.detail:.100}" if finding else "NOT FOUND"
-            print(f"{name}: {said}", flush=True)
-    missed = [name for name, finding in rows if finding is None]
+            print(f"{fault.name} ({base}): {said}", flush=True)
+    missed = [fault.name for fault, _, finding in rows if finding is None]
     if not names:
-        text = HEAD + "".join(_row(name, finding) for name, finding in rows)
+        text = HEAD + "".join(_row(*row) for row in rows)
         PAGE.write_text(text + f"\n{len(rows) - len(missed)} of {len(rows)} found.\n", "utf-8")
     return bool(missed)
 
 
-def _find(name: str) -> Finding | None:
-    with TemporaryDirectory() as folder:
-        return find(FAULTS[name], Path(folder))
-
-
-def _row(name: str, finding: Finding | None) -> str:
+def _row(fault: Fault, base: str, finding: Finding | None) -> str:
     found = f"`{finding.case}` | {finding.outcome.verdict.value}" if finding else "**not found** | "
-    return f"| {name} | {FAULTS[name].what} ({FAULTS[name].base}) | {found} |\n"
+    return f"| {fault.name} | {fault.what} ({base}) | {found} |\n"
 
 
 if __name__ == "__main__":

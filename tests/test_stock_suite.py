@@ -27,8 +27,21 @@ def suite() -> ModuleType:
     return module
 
 
-def test_some_operators_in_float(suite: ModuleType) -> None:
-    files = suite.run([suite.FLOAT], ["relu", "prelu", "mean", "avgpool3d", "trunc"])[suite.FLOAT]
+@pytest.fixture(scope="module")
+def some(suite: ModuleType) -> Any:
+    """The outcomes of some operators by flow and file: one process, which imports the suite once."""
+    quantized = ["linear", "convtranspose1d"]
+    return suite.run(
+        {
+            suite.FLOAT: ["relu", "prelu", "mean", "avgpool3d", "trunc"],
+            suite.QUANTIZED[0]: quantized,
+            suite.QUANTIZED[2]: quantized,
+        }
+    )
+
+
+def test_some_operators_in_float(suite: ModuleType, some: Any) -> None:
+    files = some[suite.FLOAT]
     total = suite.total(files)
     assert not total.failures and not total.counts["failed"]
     for name in ("relu", "prelu"):  # stock fails in three tests of prelu
@@ -42,18 +55,15 @@ def test_some_operators_in_float(suite: ModuleType) -> None:
     assert all((files[name].lowest or 999) > suite.STOCK_LOWEST_ELSEWHERE - 1 for name in files if name != "mean")
 
 
-def test_some_operators_in_int8(suite: ModuleType) -> None:
+def test_some_operators_in_int8(suite: ModuleType, some: Any) -> None:
     static, dynamic = suite.QUANTIZED[0], suite.QUANTIZED[2]
-    outcomes = suite.run([static, dynamic], ["linear", "convtranspose1d"])
     for flow in (static, dynamic):
-        total = suite.total(outcomes[flow])
+        total = suite.total(some[flow])
         assert [failure for failure in total.failures if "feature_sizes" not in failure] == []
-    assert outcomes[static]["linear"].quantized == outcomes[static]["linear"].counts["delegated"] == 5
-    assert (
-        outcomes[static]["convtranspose1d"].quantized == outcomes[static]["convtranspose1d"].counts["delegated"] == 14
-    )
-    assert outcomes[dynamic]["linear"].quantized == 4  # of 5: one has a single input feature
-    assert 50 < outcomes[static]["linear"].lowest < 100  # int8: within one step of the quantized model in eager
+    assert some[static]["linear"].quantized == some[static]["linear"].counts["delegated"] == 5
+    assert some[static]["convtranspose1d"].quantized == some[static]["convtranspose1d"].counts["delegated"] == 14
+    assert some[dynamic]["linear"].quantized == 4  # of 5: one has a single input feature
+    assert 50 < some[static]["linear"].lowest < 100  # int8: within one step of the quantized model in eager
 
 
 def test_what_the_suite_finds_is_counted(suite: ModuleType) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,15 @@ def create_runtime():
 _SOUND = {"init": "pass", "execute": "pass", "preprocess": "pass", "available": "True", "description": ""}
 
 InstallSeeded = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def quick_garbage_collection() -> Iterator[None]:
+    """What is there already is not looked through again: torch has a million objects, and rules collect garbage."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -1,24 +1,27 @@
-"""Runs the suite, at its default settings, against the backend with one seeded fault."""
+"""Runs the suite, at its default settings, against a backend with seeded faults."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from delegatekit_conformance.outcome import Outcome
-from delegatekit_conformance.report import read_json
-from delegatekit_conformance.run import Run
+from delegatekit_conformance import Outcome, Run, Settings
 
 #: The folder with the package and the metadata of the backend "faulty".
 FAULTY = Path(__file__).parent / "faulty"
+# The folder is on the path for as long as this import takes: other tests must not find the backend installed.
 sys.path.insert(0, str(FAULTY))
 
 from delegatekit_faulty.fault import Fault, all_faults  # noqa: E402  lies in that folder
 
 FAULTS = all_faults()
+sys.path.remove(str(FAULTY))
 
 
 @dataclass(frozen=True)
@@ -29,26 +32,40 @@ class Finding:
     outcome: Outcome
 
 
-def find(fault: Fault, folder: Path) -> Finding | None:
-    """Run the fault's cases up to the first that finds it; files go to `folder`."""
-    run = conform(fault.name, fault.select, folder, "--maxfail", "1")
+def find(fault: Fault, base: str = "reference") -> Finding | None:
+    """Run the fault's cases, on the backend `base`, up to the first that finds it."""
+    run = conform([fault.name], fault.select, base=base, maxfail=1)
     for result in run.faults:
         return Finding(result.case, result.faults[0])
     return None
 
 
-def conform(fault: str, select: tuple[str, ...], folder: Path, *more: str) -> Run:
-    """The run of `delegatekit conform faulty` in a process of its own, with a fault's name or "" for none."""
-    path = folder / "run.json"
-    patterns = [word for pattern in select for word in ("--select", pattern)]
-    environment = os.environ | {"DELEGATEKIT_FAULT": fault, "PYTHONPATH": str(FAULTY)}
-    program = [sys.executable, "-c", "from delegatekit.cli import main; main()"]
-    command = [*program, "conform", "faulty", "--jobs", "1", "--json", str(path)]
+#: In a process of its own: a fault may do harm to the process that imports it.
+_PROGRAM = """
+import pickle, sys
+from delegatekit_conformance import Session
+settings = pickle.load(sys.stdin.buffer)
+pickle.dump(Session(settings).run(), sys.stdout.buffer)
+"""
+
+
+def conform(faults: Iterable[str], select: Iterable[str], *, base: str = "reference", **more: Any) -> Run:
+    """A run of the suite with the faults of these names, on the backend `base`; `more` are further settings."""
+    settings = Settings("faulty", select=tuple(select), jobs=1, **more)
+    environment = {
+        "DELEGATEKIT_FAULT": ",".join(faults),
+        "DELEGATEKIT_FAULT_BASE": base,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(FAULTY), os.environ.get("PYTHONPATH")))),
+    }
     done = subprocess.run(
-        [*command, *patterns, *more], env=environment, capture_output=True, text=True, timeout=900, check=False
+        [sys.executable, "-c", _PROGRAM],
+        env=os.environ | environment,
+        input=pickle.dumps(settings),
+        capture_output=True,
+        timeout=900,
+        check=False,
     )
-    if done.returncode not in (0, 1) or not path.is_file():
-        raise AssertionError(f"the run ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    run = read_json(path)
-    assert (done.returncode == 1) == bool(run.faults)
+    if done.returncode:
+        raise AssertionError(f"the run ended with {done.returncode}: {done.stderr[-2000:].decode()}")
+    run: Run = pickle.loads(done.stdout)
     return run

@@ -65,7 +65,7 @@ def check_operator(name: str, *, first: int = 8, others: int = 2, exported: int 
         for recipe in examples:
             assert name in {step.target for step in recipe.steps}, f"{recipe.describe()} does not call {name}"
             check_eager(recipe)
-        for recipe in examples[-exported:] if is_first else ():
+        for recipe in examples[len(examples) - exported :] if is_first else ():
             check_exports(recipe)
 
 

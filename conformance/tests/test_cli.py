@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from delegatekit_conformance import cli
 from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
+from delegatekit_conformance.session import Session
 
 InstallSeeded = Callable[..., None]
 #: Two cases, of which the backend of these tests takes the first.
@@ -41,7 +42,7 @@ def play(monkeypatch: pytest.MonkeyPatch, install_seeded: InstallSeeded) -> Play
     def start(**verdicts: Verdict | type[BaseException]) -> list[str]:
         run: list[str] = []
 
-        def results(context: Any, names: Sequence[str], *_: Any) -> Iterator[CaseResult]:
+        def results(session: Session, names: Sequence[str], facts: object) -> Iterator[CaseResult]:
             for name in names:
                 played = verdicts.get(name.split(".")[1], Verdict.DELEGATED)
                 if not isinstance(played, Verdict):
@@ -49,7 +50,7 @@ def play(monkeypatch: pytest.MonkeyPatch, install_seeded: InstallSeeded) -> Play
                 run.append(name)
                 yield result(name, played)
 
-        monkeypatch.setattr(cli, "_results", results)
+        monkeypatch.setattr(Session, "_results", results)
         return run
 
     return start
@@ -93,7 +94,7 @@ def test_a_missing_runtime_is_said_clearly_and_no_fault(install_seeded: InstallS
 def test_a_fault_of_core_is_shown_and_does_not_fail(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     play()
     core = CaseResult(CASES[0], {"room": "operators"}, {}, (), (Outcome(Verdict.MISMATCH, "of core", blame="core"),))
-    monkeypatch.setattr(cli, "_results", lambda *_: (one for one in [core]))
+    monkeypatch.setattr(Session, "_results", lambda *_: (one for one in [core]))
     found = conform("seeded", "--select", CASES[0])
     assert found.exit_code == 0, found.output
     assert "faults of core" in found.stdout and "of core" in found.stdout

@@ -76,7 +76,7 @@ def test_entries_about_no_case_are_listed() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[expected]\n", "is no TOML: .*line 1"),
+        ("[[expected]\n", "is not TOML: .*line 1"),
         (
             "[[expected]]\ncase = 'a'\nreason = 'r'\n\n[[expected]]\ncase = 'b'\n",
             r"entry 2 \(line 5\): reason is missing",
@@ -85,9 +85,9 @@ def test_entries_about_no_case_are_listed() -> None:
         ("[[expected]]\ncase = 'a'\nreason = ' '\n", "reason is missing"),
         ("[[expected]]\ncase = 'a'\nreason = 'r'\nverdct = 'crash'\n", "'verdct' is unknown; there are case, verdict"),
         ("[[expected]]\ncase = 'a'\nreason = 'r'\nverdict = 'passed'\n", "'passed' is no fault; faults are"),
-        ("[[expected]]\ncase = 'a'\nreason = 'r'\nverdict = 3\n", "verdict is 3, not a text or a list"),
-        ("[[expected]]\ncase = 'a'\nreason = 'r'\ndetail = '('\n", "detail is no regular expression"),
-        ("[[expected]]\ncase = 3\nreason = 'r'\n", "case is 3, not a text"),
+        ("[[expected]]\ncase = 'a'\nreason = 'r'\nverdict = 3\n", "verdict is 3, not a string or a list"),
+        ("[[expected]]\ncase = 'a'\nreason = 'r'\ndetail = '('\n", "detail is not a regular expression"),
+        ("[[expected]]\ncase = 3\nreason = 'r'\n", "case is 3, not a string"),
         ("[expected]\ncase = 'a'\n", "must be a list of entries"),
         ("[[faults]]\ncase = 'a'\n", "has 'faults'"),
         ("strict = 'yes'\n", "not true or false"),

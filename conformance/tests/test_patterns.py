@@ -12,7 +12,7 @@ from delegatekit_conformance.context import Context
 from delegatekit_conformance.estimate import estimate
 from delegatekit_conformance.outcome import Verdict
 
-CONTEXT = Context("xnnpack")
+CONTEXT = Context("reference")
 QUICK = ("conv-bn-relu", "sdpa-bool-mask", "square-of-a-transpose", "element-of-a-constant", "nested-outputs", "clamps")
 
 
@@ -63,7 +63,7 @@ def test_a_builder_that_fails_is_not_exportable() -> None:
 
 
 def test_a_wrong_result_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GELU by tanh in the place of the exact one, 5e-4 apart, is no rounding."""
+    """GELU by tanh instead of the exact one, 5e-4 apart, is no rounding."""
     from delegatekit_conformance import trial
 
     case = pattern.cases["linear-gelu"]

@@ -92,4 +92,4 @@ def test_expected_faults_are_xfails_and_unexpected_passes_are_shown(
     assert code == 1 and "[XPASS(strict)] no fault, but one is expected: old" in output
     file.write_text("[[expected]]\ncase = 1\n")
     code, output = run(tmp_path, *QUICK, "--conformance-expectations", str(file))
-    assert code != 0 and "entry 1 (line 1): reason is missing" in output
+    assert code != 0 and "entry 1 (line 1): case is 1, not a string" in output

@@ -83,9 +83,8 @@ def test_the_module_computes_the_steps() -> None:
 
 
 def test_the_snippet_shows_the_same_without_the_suite() -> None:
-    text = recipe().snippet("xnnpack")
+    text = recipe().snippet("reference")
     assert "delegatekit_conformance" not in text
-    pytest.importorskip("executorch", reason="the runtime of the XNNPACK backend (executorch) is not installed")
     scope: dict[str, Any] = {}
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(text, scope)
@@ -96,7 +95,6 @@ def test_the_snippet_shows_the_same_without_the_suite() -> None:
 
 
 def test_the_snippet_of_changing_sizes_makes_the_further_calls() -> None:
-    pytest.importorskip("executorch", reason="the runtime of the XNNPACK backend (executorch) is not installed")
     tensors = (("x0", TensorRecipe((4, 3))), ("x1", TensorRecipe((4, 3), seed=1)))
     steps = (Step("y0", "aten.sub.Tensor", (Ref("x0"), Ref("x1"))),)
     sizes = (Size("rows", 2, 8, (("x0", 0), ("x1", 0))),)
@@ -104,7 +102,7 @@ def test_the_snippet_of_changing_sizes_makes_the_further_calls() -> None:
     assert [value.shape for value in changing.inputs((8,))] == [(8, 3), (8, 3)]
     changing.export()
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        exec(changing.snippet("xnnpack"), {})
+        exec(changing.snippet("reference"), {})
     assert printed.getvalue().count("tensor(") == 6
 
 
@@ -125,7 +123,7 @@ def test_a_quantized_program_names_the_module_of_its_operators() -> None:
     integers = TensorRecipe((2, 3), dtype="int8", values=("integers", -9, 9))
     quantized = Recipe((("x", integers),), (numbers,), (Ref("f"),), exact=True)
     assert torch.equal(quantized.module()(*quantized.inputs()), (integers.make() - 1) * 0.5)
-    text = quantized.snippet("xnnpack")
+    text = quantized.snippet("reference")
     assert "import torch.ao.quantization.fx._decomposed\n" in text and "torch.ops.quantized_decomposed" in text
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(text, {})
@@ -135,5 +133,5 @@ def test_a_quantized_program_names_the_module_of_its_operators() -> None:
 
 def test_numbers_that_python_cannot_write_are_written_as_calls() -> None:
     steps = (Step("y0", "aten.clamp.default", (Ref("x0"), float("-inf"), float("nan"))),)
-    text = replace(recipe(), steps=steps, outputs=(Ref("y0"),)).snippet("xnnpack")
+    text = replace(recipe(), steps=steps, outputs=(Ref("y0"),)).snippet("reference")
     assert 'float("-inf"), float("nan")' in text

@@ -123,7 +123,7 @@ def test_each_case_of_an_operator_is_a_square(run: Run, text: str) -> None:
     squares = [result for result in run.results if "dtype" in result.tags]
     assert len(parsed.having("cell")) == len(squares)
     assert len(parsed.having("cell")) + len(parsed.having("empty")) == (OPERATORS + 1) * len(DTYPES)
-    # Colour is never alone: each has a letter, and words for who cannot see either.
+    # Colour is never alone: each has a letter, and words for readers who can see neither.
     assert len(
         re.findall(r'<td class="cell[^>]*><span aria-hidden="true">\S</span><span class="hidden-text">\w', text)
     ) == len(squares)

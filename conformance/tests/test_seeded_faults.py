@@ -2,46 +2,51 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from seeded import FAULTS, conform, find
 
-from delegatekit_conformance.outcome import Verdict
+from delegatekit_conformance import PROFILES, Run, Verdict
 
 pytest.importorskip("delegatekit_reference", reason="the backend that most faults are built on is not installed")
 
-#: One of each kind, and what the suite must call it: these run with every change, all of them with the slow tests.
-VERDICTS = {
-    "dilation-is-ignored": Verdict.MISMATCH,
-    "crashes-at-rank-five": Verdict.CRASH,
-    "compiler-fails-on-a-claim": Verdict.LOWERING_ERROR,
-    "claims-and-leaves": Verdict.CLAIM,
-    "time-of-day-in-the-blob": Verdict.VIOLATION,
+#: One fault of each kind, what the suite must call it, and a case that finds it: these run with every change, all at
+#: once, since they do not meet. Every fault by itself, with all cases that may find it, is for the slow tests.
+FINDINGS = {
+    "dilation-is-ignored": (Verdict.MISMATCH, "operators/aten.convolution.default/float32"),
+    "crashes-at-rank-five": (Verdict.CRASH, "operators/aten.mul.Tensor/int64"),
+    "compiler-fails-on-a-claim": (Verdict.LOWERING_ERROR, "operators/aten.tanh.default/float32"),
+    "claims-and-leaves": (Verdict.CLAIM, "patterns/linear-relu-chain"),
+    "time-of-day-in-the-blob": (Verdict.VIOLATION, "contract/same-bytes"),
 }
 
 
-@pytest.mark.parametrize("name", VERDICTS)
-def test_a_seeded_fault_gets_its_verdict(name: str, tmp_path: Path) -> None:
-    finding = find(FAULTS[name], tmp_path)
-    assert finding is not None
-    assert finding.outcome.verdict is VERDICTS[name], finding
-    assert finding.outcome.blame == "backend"
+@pytest.fixture(scope="module")
+def run() -> Run:
+    """At the default settings, but without a long search for smaller examples."""
+    cases = {case for _, case in FINDINGS.values()}
+    return conform(FINDINGS, cases, profile=replace(PROFILES["default"], shrink_seconds=0.5))
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_a_seeded_fault_gets_its_verdict(name: str, run: Run) -> None:
+    verdict, case = FINDINGS[name]
+    (result,) = (result for result in run.faults if result.case == case)
+    assert result.verdict is verdict, result.faults
+    assert all(fault.blame == "backend" for fault in result.faults)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
-def test_every_seeded_fault_is_found(name: str, tmp_path: Path) -> None:
-    if FAULTS[name].base == "xnnpack":
-        pytest.importorskip("executorch", reason="the runtime of the XNNPACK backend (executorch) is not installed")
-    finding = find(FAULTS[name], tmp_path)
-    assert finding is not None, FAULTS[name].what
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if not fault.native])
+def test_every_seeded_fault_is_found(name: str) -> None:
+    assert find(FAULTS[name]) is not None, FAULTS[name].what
 
 
 @pytest.mark.slow
-def test_nothing_is_found_where_nothing_is_wrong(tmp_path: Path) -> None:
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
     select = tuple(sorted({pattern for fault in FAULTS.values() for pattern in fault.select}))
-    run = conform("", select, tmp_path)
+    run = conform([], select)
     assert not run.faults, [(result.case, result.faults) for result in run.faults]
     assert len(run.results) > 200
 

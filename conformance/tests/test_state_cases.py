@@ -9,7 +9,7 @@ from delegatekit_conformance.cases.state import state
 from delegatekit_conformance.context import Context
 from delegatekit_conformance.outcome import Verdict
 
-CONTEXT = Context("xnnpack")
+CONTEXT = Context("reference")
 
 
 @pytest.mark.parametrize("name", state.cases)

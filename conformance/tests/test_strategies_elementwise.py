@@ -51,18 +51,10 @@ def test_every_strategy_has_an_operator() -> None:
         assert len(set(entry.dtypes)) == len(entry.dtypes), name
 
 
-def test_what_xnnpack_takes_has_a_strategy() -> None:
-    from delegatekit_xnnpack.support import TABLE
-
-    # The edge program writes views as copies.
-    copies = {"expand", "permute", "select", "slice", "squeeze", "unsqueeze", "view"}
-    missing = {str(name) for name in TABLE if name.startswith("aten.")} - set(load_operators())
-    assert {name.split(".")[1].removesuffix("_copy") for name in missing} <= copies
-
-
+# What the strategies share is tried on some: exporting and shrinking take a while.
 @pytest.mark.parametrize("name", OPERATORS)
 def test_examples_are_valid(name: str) -> None:
-    check_operator(name, first=6, others=1)
+    check_operator(name, first=4, others=1, exported=OPERATORS.index(name) % 4 == 0)
 
 
 @pytest.mark.slow
@@ -71,7 +63,6 @@ def test_many_examples_are_valid(name: str) -> None:
     check_operator(name, first=45, others=15, exported=5)
 
 
-# What the strategies share is tried on some: shrinking takes a while.
 @pytest.mark.parametrize("name", OPERATORS[::6])
 def test_examples_shrink(name: str) -> None:
     check_shrinks(name)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from strategy_checks import check_eager
 
 from delegatekit_conformance.drawing import draw, shrink
-from delegatekit_conformance.oracle import Accuracy, compare
 from delegatekit_conformance.recipe import Recipe, TensorRecipe
 from delegatekit_conformance.strategies import load_operators
+from delegatekit_conformance.trial import flatten
 
 _MODULES = ("convolutions", "linear", "pooling", "normalization", "attention", "resampling", "recurrent")
 
@@ -53,40 +54,30 @@ def _first(recipe: Recipe) -> TensorRecipe:
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", _NAMES)
-def test_every_example_runs_in_eager_with_every_dtype(name: str) -> None:
-    for dtype in load_operators()[name].dtypes:
-        for recipe in _examples(name, 6, dtype):
-            result = recipe.module()(*recipe.inputs())
-            assert all(isinstance(item, torch.Tensor) for item in (result if isinstance(result, tuple) else [result]))
-
-
-@pytest.mark.parametrize("name", _NAMES)
-def test_examples_export_and_are_small(name: str) -> None:
-    for recipe in _examples(name, 2):
-        recipe.export()
+def _check(name: str, *, first: int, others: int, exported: int) -> None:
+    """Examples are small, run in eager with every dtype and can be exported; float32 agrees with float64."""
+    kept, *dtypes = load_operators()[name].dtypes
+    examples = _examples(name, first, kept)
+    for recipe in examples:
         assert all(math.prod(tensor.shape) <= 4096 for _, tensor in recipe.tensors), recipe.describe()
-
-
-def _shaken(x: torch.Tensor) -> torch.Tensor:
-    signs = torch.ones(x.numel(), dtype=x.dtype)
-    signs[::2] = -1
-    return x * (1 + 2.0**-24 * signs.reshape(x.shape))
+        check_eager(recipe)
+    for recipe in examples[len(examples) - exported :]:
+        recipe.export()
+    for dtype in dtypes:
+        for recipe in _examples(name, others, dtype):
+            results = flatten(recipe.module()(*recipe.inputs()))
+            assert all(isinstance(result, torch.Tensor) for result in results)
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_eager_agrees_with_itself_in_both_precisions(name: str) -> None:
-    """Eager's own float32 agrees with its float64: the answers are well determined."""
-    for recipe in _examples(name, 20):
-        module = recipe.module()
-        narrow = torch.utils._pytree.tree_leaves(module(*recipe.inputs()))
-        double = [x.double() if x.is_floating_point() else x for x in recipe.inputs()]
-        shaken = [_shaken(x) if x.is_floating_point() else x for x in double]
-        wide = torch.utils._pytree.tree_leaves(recipe.module().double()(*double))
-        moved = torch.utils._pytree.tree_leaves(recipe.module().double()(*shaken)) if recipe.ill_conditioned else None
-        accuracy = Accuracy(recipe.reduction_length, recipe.depth, recipe.exact, recipe.ill_conditioned)
-        found = compare(narrow, wide, narrow, "float32", accuracy, moved)
-        assert found.agrees, f"{found.difference}: {recipe.describe()}"
+def test_examples_are_valid(name: str) -> None:
+    _check(name, first=6, others=2, exported=_NAMES.index(name) % 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _NAMES)
+def test_many_examples_are_valid(name: str) -> None:
+    _check(name, first=40, others=12, exported=3)
 
 
 @pytest.mark.parametrize("name", ["aten.conv2d.default", "aten.max_pool2d.default", "aten.linear.default"])

@@ -14,9 +14,9 @@ from torch import nn
 
 import delegatekit
 from delegatekit import cli, pte
-from delegatekit.estimates import parse_limit
+from delegatekit.budget import parse_limit
 from delegatekit.pte import PteImage, schema, to_bytes
-from delegatekit.pte.estimates import ESTIMATES_KEY, estimates_to_json
+from delegatekit.pte.estimates import ESTIMATES_KEY, Estimates
 from delegatekit_api import Estimate, LayerEstimate, LoweringError, NamedData, PluginError
 
 #: XNNPACK under another name, with estimates: sums take 3 ms, everything else 1 ms.
@@ -29,7 +29,7 @@ from delegatekit_xnnpack.plugin import create_partitioner, create_runtime
 @hookimpl
 def describe_backend():
     return dataclasses.replace(xnnpack.describe_backend(), name="NAME", distribution="delegatekit-NAME",
-        version="1.2", api_version=ApiVersion(1, 3))
+        version="1.2", api_version=ApiVersion(2, 0))
 
 @hookimpl
 def preprocess(partition, options):
@@ -173,7 +173,7 @@ def image(stored: bytes) -> bytes:
 
 
 def test_the_text_shows_the_longest_layers_or_all() -> None:
-    found = delegatekit.inspect(image(estimates_to_json({"forward": [ESTIMATE]})))
+    found = delegatekit.inspect(image(Estimates({"forward": [ESTIMATE]}).to_json()))
     assert found.methods[0].delegates[0].estimate == ESTIMATE
     text = str(found)
     assert "estimated 200.00 ms, 2,000 cycles, sram 1.0 MiB, flash 5 B (somebody)" in text

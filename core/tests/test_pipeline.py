@@ -13,6 +13,7 @@ from torch import nn
 import delegatekit
 from delegatekit import LoweredProgram
 from delegatekit.plugins import discovery
+from delegatekit.pte import read
 from delegatekit_api import (
     BackendDescription,
     DelegateKitError,
@@ -125,6 +126,14 @@ def test_a_kept_operator_reaches_the_backend_whole(install: Any) -> None:
     assert backend.seen == [["aten.layer_norm.default"]]
 
 
+def test_named_data_of_backends_is_not_what_we_store_ourselves(install: Any) -> None:
+    install(Takes("one", {"aten.sin.default"}))
+    program = delegatekit.lower(Two(), (X,), backends=["one"])
+    assert "delegatekit.manifest" in read(program.buffer).named_data
+    assert program.report().named_data_size == 0
+    assert "named data of backends 0 B" in str(program.report())
+
+
 def test_the_file_records_who_made_each_delegate(install: Any) -> None:
     install(Takes("one", {"aten.sin.default"}))
     found = delegatekit.inspect(delegatekit.lower(Two(), (X,), backends=["one"]).buffer)
@@ -133,7 +142,7 @@ def test_the_file_records_who_made_each_delegate(install: Any) -> None:
         "oneBackend",
         "delegatekit-one",
         "0",
-        "1.4",
+        "2.0",
     )
 
 
@@ -211,7 +220,7 @@ def test_buffers_that_are_returned_or_exchanged_keep_their_old_values() -> None:
         assert [tensor.tolist() for tensor in stock((x,))] == expected
 
 
-def test_explain_names_operator_reason_and_source_line_of_what_nobody_runs(install: Any) -> None:
+def test_explain_names_operator_reason_and_source_line_of_what_nothing_runs(install: Any) -> None:
     install(Takes("one", {"aten.sin.default"}))
 
     class Odd(nn.Module):
@@ -228,9 +237,61 @@ def test_explain_names_operator_reason_and_source_line_of_what_nobody_runs(insta
     }
     assert "test_pipeline.py" in row.source
     assert "torch.linalg.inv(y)" in row.source
-    assert "NOBODY" in str(explanation)
+    assert "NOTHING RUNS IT" in str(explanation)
     with pytest.raises(UnsupportedError, match=r"linalg_inv_ex.*test_pipeline\.py"):
         delegatekit.lower(Odd(), (torch.randn(3, 3),), backends=["one"])
+
+
+def test_explain_shows_what_was_decomposed_and_why_it_was_refused_whole(install: Any) -> None:
+    install(Takes("one", {"aten.relu.default"}, keep={"aten.layer_norm.default", "aten.hardswish.default"}))
+    module = nn.Sequential(nn.LayerNorm(8), nn.ReLU(), nn.Hardswish())
+    explanation = delegatekit.explain(module, (X,), backends=["one"])
+    first, second = explanation.decomposed
+    assert (first.operator, first.became, first.round) == (
+        "aten.layer_norm.default",
+        ("aten.native_layer_norm.default",),
+        1,
+    )
+    assert first.reasons == {
+        "one": "aten.layer_norm.default is not for one",
+        "runtime": "the runtime has no kernel for it",
+    }
+    assert first.module == "0" and "layer_norm" in first.source
+    assert second.operator == "aten.hardswish.default" and "aten.clamp.default" in second.became
+    assert not explanation.unsupported
+    assert "aten.layer_norm.default" not in {row.operator for row in explanation.rows}
+    text = str(explanation)
+    assert "aten.layer_norm.default (layer_norm_default): decomposed into aten.native_layer_norm.default" in text
+    assert "    one: aten.layer_norm.default is not for one\n" in text
+
+
+def test_explain_shows_every_round_of_partitioning(install: Any) -> None:
+    install(Takes("one", {"aten.relu.default"}, keep={"aten.layer_norm.default"}))
+    module = nn.Sequential(nn.LayerNorm(8), nn.ReLU()).half()
+    explanation = delegatekit.explain(module, (X.half(),), backends=["one"])
+    assert [(row.round, row.operator) for row in explanation.decomposed] == [
+        (1, "aten.layer_norm.default"),
+        (2, "aten.native_layer_norm.default"),
+    ]
+    assert explanation.decomposed[1].reasons == {
+        "one": "aten.native_layer_norm.default is not for one",
+        "runtime": "the runtime's kernel sums up in the narrow type",
+    }
+    assert "aten._to_copy.default" in explanation.decomposed[1].became
+    assert not explanation.unsupported
+
+
+def test_explain_shows_what_was_decomposed_inside_control_flow(install: Any) -> None:
+    install(Takes("one", set(), keep={"aten.hardswish.default"}))
+
+    class Either(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = torch.cond(x.sum() > 0, nn.functional.hardswish, torch.sin, (x,))
+            return result
+
+    explanation = delegatekit.explain(Either(), (X,), backends=["one"])
+    (row,) = explanation.decomposed
+    assert (row.operator, row.reasons["one"]) == ("aten.hardswish.default", "aten.hardswish.default is not for one")
 
 
 def test_a_case_that_the_runtimes_kernel_would_refuse_is_refused_before_it_runs() -> None:

@@ -119,7 +119,7 @@ def suite_folder() -> Path:
 
 
 def run(
-    flows: Sequence[str],
+    flows: Sequence[str] | Mapping[str, Iterable[str]],
     files: Iterable[str] = (),
     *,
     with_stock: bool = False,
@@ -128,11 +128,14 @@ def run(
 ) -> Outcomes:
     """Run the suite in a process of its own: the outcomes by flow and operator file ("relu"; without files, all).
 
+    Flows may each have their own files, as a mapping; `files` is then left out.
     `output` is where pytest's own report goes, None for here; `keep` is a file to which the plugin's lines are added
     while the tests run. Raises SystemExit for a file that the suite has not.
     """
     folder = suite_folder()
-    paths = [folder / f"test_{name}.py" for name in files]
+    chosen = {flow: sorted(names) for flow, names in flows.items()} if isinstance(flows, Mapping) else {}
+    names = sorted({name for each in chosen.values() for name in each}) if chosen else list(files)
+    paths = [folder / f"test_{name}.py" for name in names]
     for path in paths:
         if not path.exists():
             raise SystemExit(f"the suite has no file {path.name}; it has {', '.join(sorted(_names(folder)))}")
@@ -150,6 +153,7 @@ def run(
             **os.environ,
             "STOCK_SUITE_RESULTS": str(results.absolute()),
             "STOCK_SUITE_WITH_STOCK": "1" if with_stock else "",
+            "STOCK_SUITE_FILES": json.dumps(chosen) if chosen else "",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH", "")))),
         }
         command = [sys.executable, "-m", "pytest", "-c", str(settings), "--rootdir", str(folder.parent)]

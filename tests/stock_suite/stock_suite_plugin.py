@@ -11,6 +11,7 @@ Environment variables:
 
 * STOCK_SUITE_RESULTS: a file to which each test appends a line of JSON, with what happened in each of its subtests;
   a line before the test begins tells of tests that end the process.
+* STOCK_SUITE_FILES: not empty: JSON of the operator files of each flow, the others are left out.
 * STOCK_SUITE_WITH_STOCK: not empty: the wheel's own XNNPACK flows stay, with the same inputs as ours.
 """
 
@@ -275,6 +276,16 @@ def _name(item: pytest.Item) -> dict[str, str]:
     flow = callspec.params.get("test_runner") if callspec is not None else None
     test = item.name.replace(f"{flow}-", "").replace(f"[{flow}]", "")
     return {"file": Path(item.path).stem.removeprefix("test_"), "test": test, "flow": str(flow)}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the files that are not wanted of a flow."""
+    if not os.environ.get("STOCK_SUITE_FILES"):
+        return
+    chosen = json.loads(os.environ["STOCK_SUITE_FILES"])
+    wanted = [item for item in items if (name := _name(item))["file"] in chosen.get(name["flow"], ())]
+    config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+    items[:] = wanted
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,7 +9,7 @@ import torch
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
-from delegatekit_toolkit.support import SupportTable, row
+from delegatekit_toolkit.support import Row, SupportTable, row
 from delegatekit_toolkit.testing import view_of
 
 
@@ -116,12 +116,12 @@ def test_calls_begin_with_their_debug_handles() -> None:
     seen = []
 
     class Noting(Numbered):
-        def begin(self, call: Call) -> None:
-            super().begin(call)
-            seen.append((call.operator, self.debug_handle))
+        def begin(self, call: Call, entry: Row[Any]) -> None:
+            super().begin(call, entry)
+            seen.append((call.operator, self.debug_handle, entry is TABLE[call.operator]))
 
     Noting(view).build(TABLE)
-    assert seen == [("aten.add.Tensor", 10), ("aten.relu.default", 11)]
+    assert seen == [("aten.add.Tensor", 10, True), ("aten.relu.default", 11, True)]
 
 
 def test_debug_handles_are_kept_once_in_order() -> None:

@@ -1,7 +1,7 @@
 """How exact a program's results can be, read off its exported graph: no model or pattern has a tolerance of its own.
 
 The oracle allows 8 u sqrt(n) for a sum of n products. Roundings of different operators are independent as those of one
-sum are, so their variances add up: a chain of operators with sums of n1, n2, ... behind one another is treated like one
+sum are, so their variances add up: a chain of operators with sums of n1, n2, ... after one another is treated like one
 sum of n1 + n2 + ... products. What bad conditioning adds is measured by the trial (`Accuracy.ill_conditioned`).
 """
 
@@ -32,7 +32,7 @@ _EXACT_NAMES = """
     diagonal squeeze_ unsqueeze_ resolve_conj resolve_neg type_as
 """
 _EXACT = frozenset(_EXACT_NAMES.split())
-#: Roundings one behind the other inside of composite operators, where they are more than one.
+#: Roundings that follow one another inside composite operators, where there are more than one.
 _INSIDE: Mapping[str, int] = {
     "softmax": 3,
     "_softmax": 3,
@@ -66,7 +66,7 @@ _SUMS = frozenset(
 def estimate(program: ExportedProgram, *, loops: int = 1, calls: int = 1, ill_conditioned: bool = False) -> Accuracy:
     """The accuracy of an exported program. Sizes that change count with their upper bounds.
 
-    `loops` is how often a `while_loop` goes round at most, `calls` how many calls build upon one another's state.
+    `loops` is the largest number of rounds of a `while_loop`, `calls` how many calls build upon one another's state.
     With `ill_conditioned`, what a rounding of the inputs changes is excused, too: for deep models.
     """
     roundings = _Walker(loops).walk(program.graph_module) * calls

@@ -1,7 +1,7 @@
 """Known faults of a backend: the file in which its vendor lists them, with reasons.
 
-The file is `conformance.toml` in the package of the plugin's module, so that it travels with the wheel; one that is
-named on the command line takes its place:
+The file is `conformance.toml` in the package of the plugin's module, so that it travels with the wheel; a file
+that is named on the command line is used instead:
 
     [[expected]]
     case = "operators/aten.pow.*/float16"  # names of cases, as fnmatch takes them; a pattern or a list
@@ -9,7 +9,7 @@ named on the command line takes its place:
     detail = "relative error"              # optional: a regular expression that the fault's detail must contain
     reason = "pow goes through exp and log in half precision"
     issue = "https://example.org/issues/12"  # optional
-    sometimes = true  # optional: only some examples show it, so that a run without it is no news
+    sometimes = true  # optional: only some examples show it, so a run without it is not an unexpected pass
 
 A case is excused if an entry fits each of its faults. A case that an entry names and that has no fault is an unexpected
 pass, unless the entry says `sometimes`: it is reported, and with `strict = true` at the top of the file it fails, too.
@@ -28,8 +28,8 @@ from typing import Any
 
 from delegatekit.plugins import BACKEND_GROUP
 
+from .errors import InputError
 from .outcome import CaseResult, Outcome, Verdict
-from .runner.plan import InputError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -120,7 +120,7 @@ def parse(text: str, where: str = FILE) -> Expectations:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"is no TOML: {error}", where=where) from error
+        raise InputError(f"is not TOML: {error}", where=where) from error
     unknown = sorted(values.keys() - {"expected", "strict"})
     if unknown:
         raise InputError(f"has {unknown[0]!r}; there may be [[expected]] entries and `strict`", where=where)
@@ -143,7 +143,7 @@ def _entry(values: Mapping[str, Any], where: str) -> Expectation:
         raise InputError(f"{unknown[0]!r} is unknown; there are {', '.join(_KEYS)}", where=where)
     for key in ("reason", "detail", "issue"):
         if not isinstance(values.get(key, ""), str):
-            raise InputError(f"{key} is {values[key]!r}, not a text", where=where)
+            raise InputError(f"{key} is {values[key]!r}, not a string", where=where)
     cases = _texts(values.get("case", []), "case", where)
     for key, value in (("case", "".join(cases)), ("reason", values.get("reason", ""))):
         if not value.strip():
@@ -157,15 +157,15 @@ def _entry(values: Mapping[str, Any], where: str) -> Expectation:
     try:
         detail = re.compile(values["detail"]) if "detail" in values else None
     except re.error as error:
-        raise InputError(f"detail is no regular expression: {error}", where=where) from error
+        raise InputError(f"detail is not a regular expression: {error}", where=where) from error
     return Expectation(cases, values["reason"].strip(), verdicts, detail, values.get("issue", ""), sometimes)
 
 
 def _texts(value: Any, key: str, where: str) -> tuple[str, ...]:
-    """What may be one text or a list of them."""
+    """One string, or a list of strings."""
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise InputError(f"{key} is {value!r}, not a text or a list of them", where=where)
+        raise InputError(f"{key} is {value!r}, not a string or a list of strings", where=where)
     return tuple(found)
 
 

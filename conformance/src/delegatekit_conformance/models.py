@@ -1,7 +1,7 @@
 """Whole models that backends are measured with: two pretrained ones, the rest with seeded random weights.
 
 A model is built by name and comes with example inputs. `MODELS` are plain networks of fixed sizes; `SEMANTIC_MODELS`
-are there for what a program may contain beside that: sizes that change, control flow, state, scattered writes,
+add what else a program may contain: sizes that change, control flow, state, scattered writes,
 recurrence. The packages that hold the architectures and the weights are the extra `delegatekit-conformance[models]`;
 nothing is downloaded.
 """
@@ -232,9 +232,9 @@ MODELS: dict[str, Callable[[str, bool], ModelCase]] = {
 class CachedDecoder(nn.Module):
     """A transformers language model with a static KV cache in buffers: (1, T) token ids -> (1, V) logits of the last.
 
-    Each call goes on behind the tokens of the calls before, up to `length` tokens in all; `reset` starts anew. Exported
-    once with a T that changes and once with T = 1, it gives the methods `prefill` and `decode` (`export_methods`),
-    which share all weights and the cache.
+    Each call continues after the tokens of the calls before, up to `length` tokens in all; `reset` starts anew.
+    Exported once with a T that changes and once with T = 1, it gives the methods `prefill` and `decode`
+    (`export_methods`), which share all weights and the cache.
 
     Raises ValueError for a model with sliding-window attention.
     """
@@ -441,7 +441,7 @@ class Experts(nn.Module):
         chosen = torch.zeros_like(gates).scatter(1, best, 1.0)
         place = chosen.cumsum(0).gather(1, best).to(torch.int64).squeeze(1) - 1
         fits = place < self.room
-        # Who finds no room is written to a queue behind the last expert's, which nobody reads.
+        # Tokens that find no room are written to a queue after the last expert's, which is not read.
         expert, slot = torch.where(fits, best.squeeze(1), experts), torch.where(fits, place, 0)
         queues = tokens.new_zeros(experts + 1, self.room, width).index_put((expert, slot), tokens)
         answers = torch.bmm(queues[:experts], self.weights).relu()

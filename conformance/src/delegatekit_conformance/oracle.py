@@ -1,7 +1,7 @@
 """The oracle: what eager computes in double precision, and the tolerance that separates right from wrong.
 
-Everything follows from dtypes, the length of sums, the number of operators one behind the other and the precision that
-the backend declares: no example has a tolerance of its own.
+Everything follows from dtypes, the length of sums, the number of operators that follow one another and the precision
+that the backend declares: no example has a tolerance of its own.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ROUNDOFF: Mapping[str, float] = {"float64": 2.0**-53, "float32": 2.0**-24, "floa
 class Accuracy:
     """How exact results can be.
 
-    `reduction_length` is how many products the longest sum adds up; `depth` counts the operators one behind the other
-    that round. Results that are `exact` are copies, integers or choices among the inputs, on which no rounding in the
+    `reduction_length` is how many products the longest sum adds up; `depth` counts the rounding operators that follow
+    one another. Results that are `exact` are copies, integers or choices among the inputs, on which no rounding in the
     output's own dtype is excused. `ill_conditioned` results may be off by what a rounding of the inputs changes.
     """
 
@@ -72,7 +72,7 @@ def tolerance(dtype: str, precision: str, reduction_length: int, depth: int = 1)
     their variance is at most u^2/3 times the sum of s_k^2. Terms of one sign give s_k = k m and a standard deviation
     of u m n^1.5 / 3 on a result of n m; terms of random sign with deviation d give s_k ~ sqrt(k) d and 0.4 u d n on a
     result of about sqrt(n) d. Either way the relative error is 0.4 sqrt(n) u or less, whatever the order of
-    summation. Each of `depth` operators one behind the other adds such an error of its own, and to first order they
+    summation. Each of `depth` operators after one another adds such an error of its own, and to first order they
     add up where the operators are well conditioned, as those of the suite are. The factor 8 is 20 standard deviations
     for long sums; for n = 1 it leaves room for approximated functions (exp, tanh: a few units in the last place).
     """

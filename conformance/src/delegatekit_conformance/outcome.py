@@ -32,7 +32,7 @@ class Verdict(Enum):
 
     @property
     def is_fault(self) -> bool:
-        """Whether somebody did something that a user must not meet."""
+        """Whether it is a fault, of the backend or of core."""
         return self in _FAULTS
 
     @property
@@ -59,12 +59,12 @@ _MEANINGS: Mapping[Verdict, str] = {
     Verdict.PARTLY: "the result is right; the runtime's own operators ran some of it",
     Verdict.FALLBACK: "the result is right, but the backend refused all of it; its reasons are listed",
     Verdict.PASSED: "the backend keeps this rule",
-    Verdict.REFUSED: "neither the backend nor the runtime runs an operator of it; lowering said which and why",
-    Verdict.UNAVAILABLE: "nothing here can run the backend's blobs: compiled only",
+    Verdict.REFUSED: "no backend and no runtime kernel supports one of its operators; lowering named it and the reason",
+    Verdict.UNAVAILABLE: "the backend's blobs were compiled, but its runtime is not available",
     Verdict.NOT_EXPORTABLE: "torch.export does not accept the example: nothing was tested",
     Verdict.NOT_APPLICABLE: "the case does not concern this backend; the reason is given",
     Verdict.UNDETECTED: "a damaged blob was run without an error and gave other numbers: it has no integrity check",
-    Verdict.LOWERING_ERROR: "the compiler failed on what the backend had said it takes, or nobody said why",
+    Verdict.LOWERING_ERROR: "the compiler failed on what the backend had claimed, or lowering failed without a reason",
     Verdict.LOAD_ERROR: "the backend's runtime refused what its compiler had made",
     Verdict.RUN_ERROR: "the backend's runtime failed to run what its compiler had made",
     Verdict.MISMATCH: "the error is above the tolerance, or shape, dtype, NaN or infinities differ",
@@ -211,9 +211,9 @@ class CaseResult:
         return cls(**fields)
 
 
-#: So many different reasons of refusals are kept for a case.
+#: This many different reasons of refusals are kept for a case.
 _REASONS = 12
-#: So many different faults are kept for a case, and shrunk.
+#: This many different faults are kept for a case, and shrunk.
 _KINDS = 4
 
 
@@ -258,7 +258,7 @@ class Tally:
             self._latencies.append((outcome.latency, outcome.eager_latency))
 
     def replace_fault(self, before: Outcome, after: Outcome) -> None:
-        """Put a smaller example of the same kind of fault in the place of one."""
+        """Replace an example by a smaller one with the same kind of fault."""
         self.faults = {kind: after if outcome is before else outcome for kind, outcome in self.faults.items()}
         self.core_faults = {kind: after if outcome is before else outcome for kind, outcome in self.core_faults.items()}
 

@@ -138,8 +138,8 @@ class Size:
 class Recipe:
     """Tensors by name, steps in order, and which results are returned.
 
-    `reduction_length` is how many products the longest sum adds up and `depth` how many rounding operators stand one
-    behind the other; with `exact`, results are copies or integers, on which no rounding is excused. With
+    `reduction_length` is how many products the longest sum adds up and `depth` how many rounding operators follow
+    one another; with `exact`, results are copies or integers, on which no rounding is excused. With
     `ill_conditioned` the oracle excuses what a rounding of the inputs would change, too.
     """
 
@@ -344,7 +344,7 @@ def _dynamic_code(recipe: Recipe, inputs: Iterable[str]) -> list[str]:
     return lines
 
 
-#: Up to so many elements are written out; more are made from the seed.
+#: Up to this many elements are written out; more are made from the seed.
 _WRITTEN_OUT = 48
 
 

@@ -37,10 +37,12 @@ class BackendFacts:
     #: Whether its blobs can run here, and if not, why.
     available: bool = True
     reason: str = ""
+    #: Whether the runtime on the device takes sizes that change, too.
+    device_dynamic_shapes: bool = True
 
     @classmethod
-    def of(cls, name: str) -> BackendFacts:
-        """The facts of an installed backend. Raises what `discovery.get_backend` raises."""
+    def of(cls, name: str, options: Mapping[str, Any] | None = None) -> BackendFacts:
+        """The facts of an installed backend with these options. Raises what `discovery.get_backend` raises."""
         backend = discovery.get_backend(name)
         description = backend.description
         availability = backend.runtime_availability()
@@ -51,10 +53,11 @@ class BackendFacts:
             description.delegate_id,
             description.summary,
             str(backend.info.api_version),
-            description.compute_precision,
+            backend.compute_precision(options),
             description.supports_dynamic_shapes,
             availability.available,
             availability.reason,
+            description.device_dynamic_shapes,
         )
 
 
@@ -83,7 +86,7 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=dict)
     #: Facts about the machine: "platform", "processor", "cores", "memory", "python".
     machine: Mapping[str, str] = field(default_factory=dict)
-    #: Facts about the device that ran the delegates, as whoever ran the suite gives them: "name", "driver".
+    #: Facts about the device that ran the delegates, as given for the run: "name", "driver".
     device: Mapping[str, str] = field(default_factory=dict)
     #: Patterns of the expectations file that match no case.
     unused_expectations: tuple[str, ...] = ()
@@ -91,7 +94,7 @@ class Run:
     @classmethod
     def of(cls, context: Context, results: Iterable[CaseResult], **facts: Any) -> Run:
         """A run in this environment; `facts` are further fields."""
-        backend = BackendFacts.of(context.backend)
+        backend = BackendFacts.of(context.backend, context.options)
         values: dict[str, Any] = {
             "seed": context.seed,
             "profile": context.profile.name,
@@ -105,7 +108,7 @@ class Run:
 
     @property
     def faults(self) -> tuple[CaseResult, ...]:
-        """Cases with a fault of the backend that nobody expects."""
+        """Cases with a fault of the backend that is not expected."""
         return tuple(result for result in self.results if result.is_fault)
 
     @property

@@ -6,11 +6,14 @@ from argparse import ArgumentError
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from .outcome import CaseResult, Outcome
+
+if TYPE_CHECKING:
+    from .session import Session
 
 #: This file stands for the suite in the ids of items.
 SUITE = Path(__file__)
@@ -41,7 +44,7 @@ def add_options(parser: pytest.Parser) -> None:
     add(
         "--conformance-expectations",
         metavar="FILE",
-        help="known faults, in the place of the vendor's conformance.toml",
+        help="known faults, used instead of the vendor's conformance.toml",
     )
 
 
@@ -49,12 +52,11 @@ class Suite:
     """The plugin of a run that names this package: collects the cases and keeps the pool that runs them."""
 
     def __init__(self) -> None:
-        self._pool: Any = None
-        self._expectations: Any = None
+        self._session: Session | None = None
 
     @pytest.hookimpl
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Check the options before anything is collected."""
+        """Check that there is a backend, before anything is collected."""
         from delegatekit.plugins import discovery
 
         name = _backend(config)
@@ -87,49 +89,44 @@ class Suite:
     @pytest.hookimpl
     def pytest_unconfigure(self) -> None:
         """End the workers."""
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
+        if self._session is not None:
+            self._session.close()
 
     def prepare(self, config: pytest.Config) -> list[str]:
         """The names of all cases. Raises UsageError if the backend, an option or the expectations are wrong."""
-        from delegatekit.plugins import discovery
         from delegatekit_api import DelegateKitError
 
-        from .context import PROFILES, Context
-        from .expectations import load
-        from .runner import Limits, Pool
+        from .session import Session
+        from .settings import Settings
 
         option = config.getoption
-        name, expectations = _backend(config), option("conformance_expectations")
-        settings = {}
-        for text in option("conformance_option"):
-            key, equals, value = text.partition("=")
-            if not equals:
-                raise pytest.UsageError(f"--conformance-option {text!r} is not of the form KEY=VALUE")
-            settings[key] = value
-        memory = int(option("conformance_memory") * 2**30) or None
+        expectations = option("conformance_expectations")
         try:
-            backend = discovery.get_backend(name)
-            if settings:
-                backend.make_options(settings)
-            self._expectations = load(name, Path(expectations) if expectations else None)
+            settings = Settings(
+                _backend(config),
+                profile=option("conformance_profile"),
+                seed=option("conformance_seed"),
+                options=_pairs(option("conformance_option")),
+                jobs=1,
+                timeout=option("conformance_timeout"),
+                memory=option("conformance_memory"),
+                expectations=Path(expectations) if expectations else None,
+            )
+            self._session = Session(settings)
         except DelegateKitError as error:
             raise pytest.UsageError(str(error)) from None
-        profile = PROFILES[option("conformance_profile")]
-        context = Context(name, profile, option("conformance_seed"), settings, option("conformance_timeout"))
-        self._pool = Pool(context, limits=Limits(memory=memory))
-        return list(self._pool.cases)
+        return list(self._session.cases)
 
     def run(self, name: str) -> CaseResult:
         """The result of a case, with what the vendor expects."""
-        result: CaseResult = self._expectations.mark(self._pool.run_case(name))
-        return result
+        assert self._session is not None, "cases were collected"
+        return self._session.run_case(name)
 
     @property
     def strict(self) -> bool:
         """Whether an unexpected pass fails."""
-        return bool(self._expectations.strict)
+        assert self._session is not None, "cases were collected"
+        return self._session.expectations.strict
 
 
 class SuiteFile(pytest.File):
@@ -144,7 +141,7 @@ class SuiteFile(pytest.File):
 
 
 class CaseFault(Exception):  # noqa: N818  the fault is the backend's
-    """The case has faults that nobody expects."""
+    """The case has faults that are not expected."""
 
 
 class CaseItem(pytest.Item):
@@ -183,6 +180,16 @@ class CaseItem(pytest.Item):
 
 def _backend(config: pytest.Config) -> str:
     return str(config.getoption("conformance_backend", None) or config.getoption("backend", None) or "")
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"--conformance-option {text!r} is not of the form KEY=VALUE")
+        found[key] = value
+    return found
 
 
 def _words(faults: tuple[Outcome, ...]) -> str:

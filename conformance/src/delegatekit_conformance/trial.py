@@ -86,7 +86,9 @@ def try_recipe(recipe: Recipe, context: Context, **lowering: Any) -> Outcome:
     try:
         subject = Subject.of_recipe(recipe)
     except Exception as error:
-        return Outcome(Verdict.NOT_EXPORTABLE, f"the example is wrong: {words(error)}", example=recipe.describe())
+        return Outcome(
+            Verdict.NOT_EXPORTABLE, f"the example cannot be built: {words(error)}", example=recipe.describe()
+        )
     return replace(try_subject(subject, context, **lowering), example=recipe.describe())
 
 
@@ -100,7 +102,7 @@ def try_subject(
     start = time.perf_counter()
     try:
         program = subject.program
-        precision = discovery.get_backend(context.backend).description.compute_precision
+        precision = discovery.get_backend(context.backend).compute_precision(context.options)
         expected = list(subject.references(subject.accuracy.roundoff(precision)))
     except Exception as error:
         return Outcome(Verdict.NOT_EXPORTABLE, words(error), seconds=time.perf_counter() - start)
@@ -112,7 +114,7 @@ def try_subject(
     alone = attempt(program, partial(run_calls, subject, expected, "float64"), backends=[])
     refused_alone = alone.verdict is Verdict.REFUSED and outcome.detail == alone.detail
     if outcome.verdict is Verdict.LOWERING_ERROR and refused_alone:
-        # The core refuses the program, whoever is to run it.
+        # The core refuses the program for every backend.
         outcome = replace(outcome, verdict=Verdict.REFUSED, refusals=alone.refusals)
     if alone.verdict.is_fault:
         alone = replace(alone, blame="core")
@@ -186,14 +188,14 @@ def run_calls(subject: Subject, expected: Sequence[Reference], precision: str, m
 def broken_claim(program: LoweredProgram) -> str:
     """What a backend's answers promised and lowering did not show; empty if there is nothing.
 
-    A node that it claimed and nobody delegated, one that it refused and got, or one that it refused without a reason.
+    A claimed node that no delegate has, a refused one that its delegate has, or one that was refused without a reason.
     """
     for method in program.methods.values():
         for plan in _plans(method.plan):
             for node in plan.fallback:
                 for backend, answer in plan.verdicts.get(node, {}).items():
                     if answer.supported and not answer.passenger:
-                        return f"{operator_name(node)}: {backend} claimed it, and no delegate has it"
+                        return f"{operator_name(node)}: {backend} claimed it, but no delegate has it"
                     if not answer.supported and not answer.reason.strip():
                         return f"{operator_name(node)}: {backend} refused it without a reason"
             # A node may be refused by itself and welcome in the group of another.
@@ -208,7 +210,7 @@ def broken_claim(program: LoweredProgram) -> str:
                     continue
                 taken = plan.verdicts.get(node, {}).get(backend)
                 if taken is not None and not taken.supported:
-                    return f"{operator_name(node)}: {backend} refused it ({taken.reason}), and its delegate has it"
+                    return f"{operator_name(node)}: {backend} refused it ({taken.reason}), but its delegate has it"
     return ""
 
 
@@ -251,13 +253,13 @@ def _not_lowered(
     options: Mapping[str, Mapping[str, Any]] | None,
     error: Exception,
 ) -> Outcome:
-    """A refusal, if the program holds what nobody runs; else the backend failed on what it had said it takes."""
+    """A refusal, if no backend and no runtime kernel supports an operator; else the backend failed on its claim."""
     reasons: tuple[str, ...] = ()
     if isinstance(error, UnsupportedError):
         try:
             rows = delegatekit.explain(exported, backends=backends, options=options).unsupported
         except Exception:
-            # The core refuses programs of such a kind before it asks anybody; the error itself is the reason.
+            # The core refuses programs of such a kind before it asks a backend; the error itself is the reason.
             return Outcome(Verdict.REFUSED, words(error), refusals=(str(error).splitlines()[0],))
         reasons = tuple(f"{row.operator}: {reason}" for row in rows for reason in row.reasons.values())
         if not reasons and not rows and not backends:
@@ -276,7 +278,7 @@ def _of_call(number: int, text: str) -> str:
 
 
 def _copies(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """The same numbers in the same layout, so that who writes to them does not change the original."""
+    """The same numbers in the same layout, so that writing to them does not change the original."""
     return tuple(value.detach().clone() if isinstance(value, torch.Tensor) else value for value in inputs)
 
 

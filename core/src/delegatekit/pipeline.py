@@ -1,40 +1,28 @@
-"""The whole road: model -> exported program -> edge -> partition -> lower -> image of a .pte file."""
+"""The list of stages: model -> exported program -> edge -> partition -> delegates -> image of a .pte file."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import torch
 from torch.export import ExportedProgram
-from torch.fx import Node
 
-from delegatekit_api import LoweringError, Partitioner, StageEvent
+from delegatekit_api import LoweringError, StageEvent
 
-from .edge import EdgeMethod, build_edge
+from .budget import Budget, check_budget
+from .edge import build_edge
 from .edge.export import Model, exported_programs
-from .edge.precompiled import is_precompiled
-from .edge.sizes import is_size_node
-from .emit import External, MemoryOptions, emit
-from .estimates import Budget, check_budget
-from .fallback import kernel_of
-from .fallback.rewrite import decompose_nodes
+from .emit import External, FileOptions, MemoryOptions, emit
 from .lowered_module import LoweredModule, check_whole
 from .lowered_program import LoweredProgram
 from .lowering import ChosenBackend, lower_partitions
-from .partition import PartitionedMethod, keep_operators
-from .partition import partition as form_partitions
-from .partition.selection import PartitionFunction, Selection, Selectors
+from .partition import Asked, PartitionedMethod, PartitionFunction, Selection, Selectors, settle
 from .plugins import discovery, notify
 from .version import __version__
 from .views.explanation import Explanation, explain_plan
-
-#: Environment variable that turns the checks at stage borders on (`--debug` and the tests set it).
-VERIFY = "DELEGATEKIT_VERIFY"
 
 
 def lower(
@@ -57,8 +45,9 @@ def lower(
 
     `model` is a module in eval mode with example `inputs` (and `kwargs`, and `dynamic_shapes` as torch.export takes
     them: every changing size needs an upper bound), an ExportedProgram, or a mapping of method names to
-    ExportedPrograms. `options` maps a backend's name to its options. Raises PluginError for an unknown
-    backend, OptionError for a wrong option, and UnsupportedError, with the user's source line, for what nobody runs.
+    ExportedPrograms. `options` maps a backend's name to its options. Raises PluginError for an unknown backend,
+    OptionError for a wrong option, and UnsupportedError, with the user's source line, for an operator that no backend
+    takes and the runtime cannot run.
 
     `only` and `skip` pin nodes: lists of module paths ("encoder.layers.*.attn", with all that is inside; "**" is any
     number of parts), operators ("aten.linear.default", "aten.linear", "linear": as exported, or as `explain` shows
@@ -66,8 +55,8 @@ def lower(
     selects and none that `skip` selects. What selects nothing is refused, and so is a name that is both a module and
     an operator: "module:linear", "operator:linear".
     `partition` is a function that forms the partitions itself: called for each graph (and again when operators that
-    nobody runs whole were decomposed) with its ProgramView and with `ask(backend, node)`, it returns pairs of a backend
-    and the nodes of one delegate, which are checked; other nodes run on the runtime.
+    nothing runs whole were decomposed) with its ProgramView and with `ask(backend, node)`, it returns pairs of a
+    backend and the nodes of one delegate, which are checked; other nodes run on the runtime.
 
     `external` chooses the weights that live outside the .pte: a function that is called with the name and the data of
     each constant and of each piece of named data of a backend, and answers False (inside), True (in the data file
@@ -78,24 +67,21 @@ def lower(
     With `stack_traces` the file tells for each instruction which lines of the user's source it comes from.
     `memory` chooses the planner, the alignment and the memory spaces of the values; see `MemoryOptions`.
     `budget` holds the backends' own estimates to limits: {"sram": "512KB", "latency": "20ms"} (or bytes and seconds);
-    what is over raises LoweringError with the figures. Only delegates are counted: see `estimates.check_budget`.
+    what is over raises LoweringError with the figures. Only delegates are counted: see `budget.check_budget`.
     """
     clock = _Clock()
     chosen = _choose(backends, options or {})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    selection = Selection(chosen, only, skip, partition)
-    partitioned = {name: _partitioned(program, name, chosen, selection, clock) for name, program in programs.items()}
-    selection.check_used()
-    return _compiled(partitioned, chosen, clock, external, stack_traces, memory, budget)
+    partitioned = _partitioned(programs, chosen, Selection(chosen, only, skip, partition), clock)
+    options_of_file = FileOptions(external, stack_traces, memory or MemoryOptions())
+    return _compiled(partitioned, chosen, clock, options_of_file, budget)
 
 
 def _compiled(
     partitioned: Mapping[str, PartitionedMethod],
     chosen: Mapping[str, ChosenBackend],
     clock: _Clock,
-    external: External = False,
-    stack_traces: bool = False,
-    memory: MemoryOptions | None = None,
+    options: FileOptions | None = None,
     budget: Budget | None = None,
 ) -> LoweredProgram:
     first = next(iter(partitioned))
@@ -104,9 +90,7 @@ def _compiled(
     if budget:
         check_budget(lowered, budget)
     with clock.stage("emit", first):
-        emitted = emit(
-            lowered, f"delegatekit {__version__}", external=external, stack_traces=stack_traces, memory=memory
-        )
+        emitted = emit(lowered, f"delegatekit {__version__}", options or FileOptions())
     return LoweredProgram(lowered, emitted, clock.seconds, tuple(chosen))
 
 
@@ -128,8 +112,7 @@ def to_backend(
     clock = _Clock()
     chosen = _choose([backend], {backend: options or {}})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    selection = Selection(chosen)
-    partitioned = {name: _partitioned(program, name, chosen, selection, clock) for name, program in programs.items()}
+    partitioned = _partitioned(programs, chosen, Selection(chosen), clock)
     for method in partitioned.values():
         check_whole(method)
     return LoweredModule(_compiled(partitioned, chosen, clock))
@@ -151,12 +134,8 @@ def explain(
     clock = _Clock()
     chosen = _choose(backends, options or {})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    selection = Selection(chosen, only, skip, partition)
-    plans = {
-        name: _partitioned(program, name, chosen, selection, clock, ask_all=True) for name, program in programs.items()
-    }
-    selection.check_used()
-    return explain_plan(plans, tuple(chosen))
+    partitioned = _partitioned(programs, chosen, Selection(chosen, only, skip, partition), clock, every=True)
+    return explain_plan(partitioned, tuple(chosen))
 
 
 def _choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, ChosenBackend]:
@@ -176,55 +155,26 @@ def _choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> d
 
 
 def _partitioned(
-    program: ExportedProgram,
-    name: str,
+    programs: Mapping[str, ExportedProgram],
     chosen: Mapping[str, ChosenBackend],
     selection: Selection,
     clock: _Clock,
     *,
-    ask_all: bool = False,
-) -> PartitionedMethod:
-    partitioners: dict[str, Partitioner] = {
-        backend: choice.backend.create_partitioner(choice.options) for backend, choice in chosen.items()
-    }
-    descriptions = {backend: choice.backend.description for backend, choice in chosen.items()}
-    keep = keep_operators(partitioners)
-
-    def settle(edge: EdgeMethod) -> PartitionedMethod:
-        """Partition until nobody is left with a node that he cannot run, from the inmost control flow outwards."""
-        inner = {call: tuple(map(settle, regions)) for call, regions in edge.regions.items()}
-        edge = replace(edge, regions={call: tuple(r.edge for r in regions) for call, regions in inner.items()})
-        plans = {id(region.edge): region.plan for regions in inner.values() for region in regions}
-        while True:
-            with clock.stage("partition", name):
-                selected = selection.partitioners(edge, partitioners, descriptions)
-                plan = form_partitions(edge, selected, descriptions=descriptions, ask_all=ask_all)
-            # Nobody runs these whole: kept for a backend that then left them, or without a kernel in the runtime.
-            stranded = {node for node in plan.fallback if _has_no_kernel(node)}
-            decomposed = False
-            if stranded:
-                with clock.stage("edge", name):
-                    rewritten, decomposed = decompose_nodes(edge, stranded, keep=keep)
-            if not decomposed:  # emission refuses what is stranded, explanations show it
-                regions = {call: tuple(plans[id(region)] for region in graphs) for call, graphs in edge.regions.items()}
-                return PartitionedMethod(edge, replace(plan, regions=regions))
-            edge = _verified(rewritten)
-
-    with clock.stage("edge", name):
-        edge = _verified(build_edge(program, keep=keep, method=name))
-    return settle(edge)
-
-
-def _verified(edge: EdgeMethod) -> EdgeMethod:
-    if os.environ.get(VERIFY):
-        edge.verify()
-    return edge
-
-
-def _has_no_kernel(node: Node) -> bool:
-    if is_size_node(node) or is_precompiled(node):
-        return False
-    return isinstance(node.target, torch._ops.OpOverload) and kernel_of(node) is None
+    every: bool = False,
+) -> dict[str, PartitionedMethod]:
+    """The programs in the edge dialect, partitioned; with `every`, each backend is asked about each node."""
+    found = {}
+    for name, program in programs.items():
+        partitioners = {
+            backend: choice.backend.create_partitioner(choice.options) for backend, choice in chosen.items()
+        }
+        descriptions = {backend: choice.backend.description for backend, choice in chosen.items()}
+        asked = Asked.of(partitioners, descriptions, selection, every=every)
+        with clock.stage("edge", name):
+            edge = build_edge(program, keep=asked.keep, method=name).verified()
+        found[name] = settle(edge, asked, partial(clock.stage, method=name))
+    selection.check_used()
+    return found
 
 
 class _Clock:

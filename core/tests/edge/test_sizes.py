@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,18 @@ from torch.export import Dim
 from torch.fx import Graph, Node
 
 from delegatekit.edge import build_edge
-from delegatekit.edge.sizes import SizeNodes, is_size_node, known_true, same, same_shape, upper_bound, upper_shape
+from delegatekit.edge.rules import RULES, Family
+from delegatekit.edge.sizes import (
+    _FUNCTIONS,
+    SizeNodes,
+    is_size_node,
+    known_true,
+    same,
+    same_shape,
+    upper_bound,
+    upper_shape,
+)
+from delegatekit.emit.sizes import _SIZE_FUNCTIONS
 from delegatekit_api import LoweringError, UnsupportedError
 
 
@@ -156,12 +169,13 @@ def test_sizes_depend_on_inputs_only_and_nobody_needs_unused_ones() -> None:
 
 
 def test_a_lowering_that_would_fix_a_size_is_refused_with_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    from delegatekit.edge.rules import general as rules
+    family = Family("careless")
 
-    def careless(b: Any, args: Any, kwargs: Any, value: Any) -> Any:
-        return args[0] if b.shape(args[0])[0] == 4 else NotImplemented
+    @family.rule(torch.ops.aten.sin.default)
+    def careless(b: Any, call: Any) -> Any:
+        return call["self"] if b.shape(call["self"])[0] == 4 else NotImplemented
 
-    monkeypatch.setitem(rules.RULES, torch.ops.aten.sin.default, careless)
+    monkeypatch.setattr("delegatekit.edge.build.RULES", RULES.extended(family))
 
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -170,3 +184,13 @@ def test_a_lowering_that_would_fix_a_size_is_refused_with_the_node(monkeypatch: 
     program = torch.export.export(Model(), (torch.zeros(4, 3),), dynamic_shapes={"x": {0: Dim("n", max=9)}})
     with pytest.raises(UnsupportedError, match=r"aten\.sin.*depends on a size that changes"):
         build_edge(program)
+
+
+def test_the_page_lists_all_functions_on_sizes() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text("utf-8")
+    table = text[text.index("| function | of |") :].partition("\n\n")[0]
+    listed = {name for row in table.splitlines()[2:] for name in re.findall(r"`([\w.]+)", row.split("|")[1])}
+    modules = {"_operator": "operator.", "math": "math.", "torch": "torch.", "builtins": ""}
+    known = {modules[function.__module__] + function.__name__ for function in _SIZE_FUNCTIONS}
+    assert listed == {*known, "aten.sym_size.int"}
+    assert set(_FUNCTIONS.values()) <= set(_SIZE_FUNCTIONS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -139,21 +137,16 @@ MORE = ["views", "encoder", "image", "channels last", "map", "cache", "xnnpack e
 STOCK_FAILS = {"channels last", "found"}
 
 
-def _lower(folder: Path, names: list[str]) -> Path:
-    command = [sys.executable, "-c", SCRIPT, str(folder), *names]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+@pytest.fixture(scope="module")
+def files(once: Any, stock_process: Any) -> Path:
+    folder: Path = once("stock_dynamic", lambda folder: stock_process.run(SCRIPT, folder, *NAMES))
     return folder
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _lower(tmp_path_factory.mktemp("dynamic"), NAMES)
-
-
-@pytest.fixture(scope="module")
-def more_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _lower(tmp_path_factory.mktemp("more_dynamic"), MORE)
+def more_files(once: Any, stock_process: Any) -> Path:
+    folder: Path = once("stock_more_dynamic", lambda folder: stock_process.run(SCRIPT, folder, *MORE))
+    return folder
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +90,9 @@ NAMES = ["views", "counter", "branch", "several", "types", "encoder", "image"]
 
 
 @pytest.fixture(scope="module")
-def stock_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("stock")
-    subprocess.run([sys.executable, "-c", SCRIPT, str(folder)], check=True, capture_output=True)
-    return folder
+def stock_files(once: Any, stock_process: Any) -> Path:
+    files: Path = once("stock_files", lambda folder: stock_process.run(SCRIPT, folder))
+    return files
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,19 +47,21 @@ def test_mutable_state_starts_at_its_initial_value_and_persists_in_the_stock_run
     assert [method((torch.ones(5),))[0][0].item() for _ in range(3)] == [101.0, 102.0, 103.0]
 
 
+STOCK_FILE = """
+import sys, torch
+from executorch.exir import to_edge
+torch.manual_seed(0)
+module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)).eval()
+program = torch.export.export(module, (torch.ones(2, 4),))
+open(sys.argv[1] + "/linear.pte", "wb").write(to_edge(program).to_executorch().buffer)
+"""
+
+
 @pytest.fixture(scope="module")
-def stock_file() -> Iterator[bytes]:
+def stock_file(once: Any, stock_process: Any) -> bytes:
     """A file written by ExecuTorch's own lowering, without delegates."""
-    script = (
-        "import sys, torch, logging; logging.disable(logging.WARNING)\n"
-        "from executorch.exir import to_edge\n"
-        "torch.manual_seed(0)\n"
-        "module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)).eval()\n"
-        "program = torch.export.export(module, (torch.ones(2, 4),))\n"
-        "sys.stdout.buffer.write(to_edge(program).to_executorch().buffer)\n"
-    )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    yield result.stdout
+    folder: Path = once("stock_writer", lambda folder: stock_process.run(STOCK_FILE, folder))
+    return (folder / "linear.pte").read_bytes()
 
 
 def test_a_file_of_the_stock_writer_reads_and_runs_equal_after_rewriting(stock_file: bytes) -> None:

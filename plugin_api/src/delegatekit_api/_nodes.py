@@ -4,28 +4,59 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
 
+_MISSING: Final = object()
+
+
+class _Target:
+    """What is known of what a call_function node calls."""
+
+    __slots__ = ("name", "parameters", "target")
+
+    def __init__(self, target: Any) -> None:
+        has_schema = hasattr(target, "_schema")
+        #: Kept, so that its id stays its own.
+        self.target = target
+        # An OpOverload's str is its qualified name; a Python function has only __name__.
+        self.name = str(target) if has_schema else str(getattr(target, "__name__", target))
+        #: Argument name -> position (None for keyword-only) and default, in the order of the schema.
+        self.parameters: dict[str, tuple[int | None, Any]] = _parameters(target._schema) if has_schema else {}
+
+
+def _parameters(schema: Any) -> dict[str, tuple[int | None, Any]]:
+    return {
+        parameter.name: (
+            None if parameter.kwarg_only else position,
+            parameter.default_value if parameter.has_default_value() else _MISSING,
+        )
+        for position, parameter in enumerate(schema.arguments)
+    }
+
+
+#: By the target's id: to hash an OpOverload takes longer than to look it up.
+_TARGETS: Final[dict[int, _Target]] = {}
+
+
+def _known(target: Any) -> _Target:
+    found = _TARGETS.get(id(target))
+    if found is None:
+        found = _TARGETS[id(target)] = _Target(target)
+    return found
+
+
 def operator_name(node: Node) -> str:
     """The name of a call_function node's operator: "aten.add.Tensor", "getitem"; for other nodes the node kind."""
-    if node.op != "call_function":
-        return node.op
-    target: Any = node.target
-    # An OpOverload's str is its qualified name; a Python function has only __name__.
-    return str(target) if hasattr(target, "_schema") else str(getattr(target, "__name__", target))
-
-
-_MISSING: Final = object()
+    return _known(node.target).name if node.op == "call_function" else node.op
 
 
 def argument_names(node: Node) -> tuple[str, ...]:
     """The names of an operator's arguments in the order of its schema; none for functions without a schema."""
-    return tuple(_parameters(node.target)) if hasattr(node.target, "_schema") else ()
+    return tuple(_known(node.target).parameters)
 
 
 def read_argument(node: Node, name: str) -> Any:
@@ -33,10 +64,10 @@ def read_argument(node: Node, name: str) -> Any:
 
     Raises KeyError if the operator has no argument of that name.
     """
-    parameters = _parameters(node.target) if hasattr(node.target, "_schema") else {}
-    if name not in parameters:
+    found = _known(node.target).parameters.get(name)
+    if found is None:
         raise KeyError(f"{operator_name(node)} has no argument {name!r}")
-    position, default = parameters[name]
+    position, default = found
     if position is not None and position < len(node.args):
         return node.args[position]
     value = node.kwargs.get(name, default)
@@ -67,24 +98,12 @@ def per_axis(setting: Any, axes: int, default: int | None = None) -> tuple[int, 
     return tuple(values * axes if len(values) == 1 else values)
 
 
-@cache
-def _parameters(target: Any) -> dict[str, tuple[int | None, Any]]:
-    """Argument name -> position (None for keyword-only) and default."""
-    return {
-        parameter.name: (
-            None if parameter.kwarg_only else position,
-            parameter.default_value if parameter.has_default_value() else _MISSING,
-        )
-        for position, parameter in enumerate(target._schema.arguments)
-    }
-
-
 def is_dynamic(value: Any) -> bool:
     """Whether a value (a fake tensor, a number or a tuple of these) has a size that changes from call to call."""
     if isinstance(value, tuple | list):
         return any(map(is_dynamic, value))
     if hasattr(value, "shape"):
-        return not all(isinstance(size, int) for size in value.shape)
+        return any(not isinstance(size, int) for size in value.shape)
     return not isinstance(value, bool | int | float | str | None)
 
 

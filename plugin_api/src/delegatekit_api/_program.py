@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from ._nodes import argument_names, describe_node, is_dynamic, operator_name, read_argument, source_line
+from ._nodes import argument_names, describe_node, operator_name, read_argument, source_line
 from ._quantization import DEQUANTIZE, QUANTIZE, Quantization, read_quantization
 
 if TYPE_CHECKING:
@@ -87,10 +87,11 @@ class ProgramView:
     def calls(self) -> Iterator[Call]:
         """The operator calls in execution order.
 
-        Nodes that only compute sizes, and `getitem` (which picks one of `Call.results`), are left out.
+        Nodes that only compute sizes, and `getitem` (which picks one of `Call.results`), are left out. An operator that
+        reads a number out of a tensor (`aten._local_scalar_dense.default`) is a call without results.
         """
         for node in self.graph.nodes:
-            if node.op == "call_function" and not _is_number(node) and operator_name(node) != "getitem":
+            if node.op == "call_function" and not _computes_size(node) and operator_name(node) != "getitem":
                 yield Call(node, self)
 
     def operand(self, node: Node) -> Operand:
@@ -105,7 +106,7 @@ class Operand:
     Two operands are equal if they are the same value of the same graph: they may be keys of a dict.
     """
 
-    __slots__ = ("index", "node", "program")
+    __slots__ = ("_shape", "index", "node", "program")
 
     def __init__(self, node: Node, program: ProgramView, index: int | None = None) -> None:
         #: The node that has the value.
@@ -113,6 +114,7 @@ class Operand:
         self.program: Final = program
         #: Which of the node's results it is, where the node has several; else None.
         self.index: Final = index
+        self._shape: tuple[Any, ...] | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operand) and self.node is other.node and self.index == other.index
@@ -142,12 +144,14 @@ class Operand:
     @property
     def shape(self) -> tuple[Any, ...]:
         """Sizes: an int each, or a torch.SymInt where it changes from call to call."""
-        return tuple(self.value.shape)
+        if self._shape is None:
+            self._shape = tuple(self.value.shape)
+        return self._shape
 
     @property
     def rank(self) -> int:
         """Number of axes."""
-        return len(self.value.shape)
+        return len(self.shape)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -163,7 +167,7 @@ class Operand:
     @property
     def is_dynamic(self) -> bool:
         """Whether a size changes from call to call."""
-        return is_dynamic(self.value)
+        return any(not isinstance(size, int) for size in self.shape)
 
     @property
     def constant(self) -> torch.Tensor | None:
@@ -222,15 +226,18 @@ class Call:
 
     Arguments have their defaults filled in. A tensor is an `Operand`, a list of tensors a tuple of `Operand` (or None
     where an index is left out); a size that the program computes is a torch.SymInt; everything else is as it was
-    written. Works alike on an exported graph and on the edge program, and costs nothing until it is asked.
+    written. Works alike on an exported graph and on the edge program, and costs nothing until it is asked. Operands
+    and results are looked up once: after a change of the graph, take a new Call.
     """
 
-    __slots__ = ("node", "program")
+    __slots__ = ("_operands", "_results", "node", "program")
 
     def __init__(self, node: Node, program: ProgramView) -> None:
         #: The call_function node.
         self.node: Final = node
         self.program: Final = program
+        self._operands: tuple[Operand, ...] | None = None
+        self._results: tuple[Operand, ...] | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Call) and self.node is other.node
@@ -266,7 +273,10 @@ class Call:
     @property
     def operands(self) -> tuple[Operand, ...]:
         """The tensors that it reads, each once, in order of first use."""
-        return tuple(Operand(node, self.program) for node in self.node.all_input_nodes if not _is_number(node))
+        if self._operands is None:
+            program = self.program
+            self._operands = tuple(Operand(node, program) for node in self.node.all_input_nodes if not _is_number(node))
+        return self._operands
 
     @property
     def sizes(self) -> tuple[Node, ...]:
@@ -276,12 +286,15 @@ class Call:
     @property
     def results(self) -> tuple[Operand, ...]:
         """The tensors that it makes: one, or one for each result of an operator with several."""
-        value = self.node.meta.get("val")
-        if isinstance(value, tuple | list):
-            return tuple(
-                Operand(self.node, self.program, index) for index, item in enumerate(value) if hasattr(item, "dtype")
+        if self._results is None:
+            value: Any = self.node.meta.get("val")
+            several = isinstance(value, tuple | list)
+            self._results = tuple(
+                Operand(self.node, self.program, index if several else None)
+                for index, item in enumerate(value if several else (value,))
+                if hasattr(item, "dtype")
             )
-        return (Operand(self.node, self.program),) if hasattr(value, "dtype") else ()
+        return self._results
 
     @property
     def result(self) -> Operand:
@@ -330,6 +343,11 @@ class Call:
         if not hasattr(value, "op"):
             return value
         return value.meta["val"] if _is_number(value) else Operand(value, self.program)
+
+
+def _computes_size(node: Node) -> bool:
+    """Whether a call_function node computes a number from shapes or from such numbers."""
+    return _is_number(node) and (not argument_names(node) or operator_name(node).startswith("aten.sym_"))
 
 
 def _is_number(node: Node) -> bool:

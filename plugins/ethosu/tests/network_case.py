@@ -15,11 +15,11 @@ import delegatekit
 from delegatekit import pte
 from delegatekit.lowering import Delegate
 from delegatekit_conformance.cases.quantized import InDouble
-from delegatekit_ethosu import stream, tosa
-from delegatekit_ethosu.blob import unpack
-from delegatekit_ethosu.runtime import TOSA_SPEC
-from delegatekit_ethosu.tosa import reference
-from delegatekit_ethosu.tosa.types import Array
+from delegatekit_ethosu.blob import TOSA_SPEC, unpack
+from delegatekit_ethosu.runtime import stream
+from delegatekit_toolkit import tosa
+from delegatekit_toolkit.tosa import reference
+from delegatekit_toolkit.tosa.types import Array
 
 
 @dataclass(frozen=True)

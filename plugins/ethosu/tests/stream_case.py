@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from delegatekit_ethosu import tosa
-from delegatekit_ethosu.tosa import DType, Graph, Tensor
-from delegatekit_ethosu.tosa.numerics import multipliers_and_shifts
+from delegatekit_toolkit import tosa
+from delegatekit_toolkit.tosa import DType, Graph, Tensor
+from delegatekit_toolkit.tosa.numerics import multipliers_and_shifts
 
 Array = npt.NDArray[np.generic]
 INT8, INT16, INT32, INT48 = DType.INT8, DType.INT16, DType.INT32, DType.INT48

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 from stream_case import INT8, INT16, INT32, INT48, NUMPY, Array, Case, softmax
 
-from delegatekit_ethosu import tosa
-from delegatekit_ethosu.tosa import DType, Graph, Tensor
-from delegatekit_ethosu.tosa.numerics import multipliers_and_shifts
+from delegatekit_toolkit import tosa
+from delegatekit_toolkit.tosa import DType, Graph, Tensor
+from delegatekit_toolkit.tosa.numerics import multipliers_and_shifts
 
 
 def window(case: Case, extent: int, size: int, stride: int, dilation: int = 1, most: int = 8) -> tuple[int, int, int]:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from stream_case import INT8, INT32, Array, Case, softmax
 
-from delegatekit_ethosu import tosa
-from delegatekit_ethosu.tosa import Graph, Tensor
+from delegatekit_toolkit import tosa
+from delegatekit_toolkit.tosa import Graph, Tensor
 
 _HEADROOM = float(1 << 20)
 

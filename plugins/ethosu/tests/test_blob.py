@@ -10,8 +10,8 @@ import pytest
 
 from delegatekit_api import FormatError
 from delegatekit_ethosu import blob
-from delegatekit_ethosu.blob import Blob
-from delegatekit_ethosu.compiler import Binding, compile_program
+from delegatekit_ethosu.blob import Binding, Blob
+from delegatekit_ethosu.compiler import compile_program
 from delegatekit_ethosu.options import EthosUOptions
 
 

@@ -10,7 +10,7 @@ from drawn_modules import draw
 import delegatekit
 from delegatekit_api import QuantizationError
 from delegatekit_ethosu.targets import TARGETS
-from delegatekit_ethosu.tosa.reference import availability
+from delegatekit_toolkit.tosa.reference import availability
 
 pytestmark = pytest.mark.skipif(not availability().available, reason=availability().reason)
 

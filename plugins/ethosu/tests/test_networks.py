@@ -20,7 +20,7 @@ pytest.importorskip("tosa_reference_model", reason="tosa-tools is not installed"
 pytest.importorskip("ethosu.regor", reason="ethos-u-vela is not installed")
 
 _spec = importlib.util.spec_from_file_location(
-    "ethosu_networks", Path(__file__).parent.joinpath("lowering", "networks.py")
+    "ethosu_networks", Path(__file__).parent.joinpath("operators", "networks.py")
 )
 assert _spec is not None and _spec.loader is not None
 networks = importlib.util.module_from_spec(_spec)

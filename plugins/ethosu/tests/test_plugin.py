@@ -15,7 +15,7 @@ from delegatekit import pte
 from delegatekit_api import PluginError
 from delegatekit_ethosu import plugin
 from delegatekit_ethosu.blob import unpack
-from delegatekit_ethosu.vela import vela_version
+from delegatekit_ethosu.compiler.vela import vela_version
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,12 @@ from torch import nn
 
 import delegatekit
 from delegatekit.edge import build_edge
-from delegatekit_api import Call, OptionError, QuantizationError, operator_name
-from delegatekit_ethosu.limits import convolution_obstacle, resize_obstacle, transposed_obstacle
-from delegatekit_ethosu.lowering import EMITTERS, POINTWISE
+from delegatekit_api import DEQUANTIZE, QUANTIZE, Call, OptionError, QuantizationError, operator_name
+from delegatekit_ethosu.operators.convolution import convolution_obstacle, transposed_obstacle
+from delegatekit_ethosu.operators.functions import lower_function
+from delegatekit_ethosu.operators.resize import resize_obstacle
 from delegatekit_ethosu.options import EthosUOptions
-from delegatekit_ethosu.support import TABLE, EthosUPartitioner
+from delegatekit_ethosu.support import TABLE, EthosUPartitioner, unit_rules
 
 
 def verdicts(module: Any, *inputs: torch.Tensor, **options: Any) -> dict[str, str]:
@@ -35,9 +36,11 @@ def quantized(module: nn.Module, *inputs: torch.Tensor, **more: Any) -> Any:
 
 
 def test_every_operator_of_the_table_has_a_lowering() -> None:
-    computing = {name for name in TABLE if name.startswith("aten.")}
-    assert computing == EMITTERS.keys() | POINTWISE
-    assert all(row.constraints or row.passenger or name in EMITTERS for name, row in TABLE.items())
+    rules, tabled = unit_rules("ethos-u55-128"), {name for name, row in TABLE.items() if row.lower is lower_function}
+    assert tabled <= rules.pointwise and not tabled & rules.anchors
+    assert TABLE.keys() == tabled | rules.anchors | QUANTIZE | DEQUANTIZE
+    assert all(TABLE[name].constraints for name in tabled)
+    assert rules.clamps <= tabled and rules.truths <= rules.anchors and rules.pairs.keys() <= rules.anchors
 
 
 def test_floating_programs_are_told_to_be_quantized() -> None:

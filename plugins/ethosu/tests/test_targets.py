@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from delegatekit_api import OptionError
+from delegatekit_ethosu.compiler.configuration import load_configuration
+from delegatekit_ethosu.compiler.system import system_text
+from delegatekit_ethosu.compiler.vela import packaged_configuration
 from delegatekit_ethosu.options import EthosUOptions
-from delegatekit_ethosu.system import system_text
-from delegatekit_ethosu.targets import TARGETS, list_targets, load_configuration
-from delegatekit_ethosu.vela import packaged_configuration
+from delegatekit_ethosu.targets import TARGETS, list_targets
 
 
 def test_all_accelerators_of_vela_are_targets() -> None:

@@ -11,11 +11,12 @@ from dataclasses import replace
 import pytest
 
 from delegatekit_api import FormatError
-from delegatekit_reference.blob import HEADER_SIZE, MAGIC, read_blob, write_blob
-from delegatekit_reference.graph import Constant, Graph, Named, Range, Ref, Step, Tensor
+from delegatekit_reference.blob import SEAL, read_blob, write_blob
+from delegatekit_reference.ir.graph import Constant, Graph, Named, Ref, Step
+from delegatekit_toolkit.signature import Range, TensorType
 
 GRAPH = Graph(
-    inputs=(Tensor("float32", (2, Range(0, 8, 0))), Tensor("bool", ())),
+    inputs=(TensorType("float32", (2, Range(0, 8, 0))), TensorType("bool", ())),
     constants=(Constant("int64", (3, 0), ""), Constant("bfloat16", (2,), "0" * 64)),
     steps=(
         Step("aten.add.Tensor", (Ref(0), Ref(0)), {"alpha": 2}),
@@ -31,16 +32,16 @@ GRAPH = Graph(
     ),
     outputs=(6, 9, 6),
     results=(
-        Tensor("float16", (2, Range(0, 8, 0))),
-        Tensor("float32", (2, Range(0, 24, 1))),
-        Tensor("float16", (2, Range(0, 8, 0))),
+        TensorType("float16", (2, Range(0, 8, 0))),
+        TensorType("float32", (2, Range(0, 24, 1))),
+        TensorType("float16", (2, Range(0, 8, 0))),
     ),
 )
 
 
 def _sealed(body: bytes, *, version: int = 1) -> bytes:
     """A blob around any bytes, with a right checksum: what only malice writes."""
-    start, length = struct.pack("<8sI", MAGIC, version), struct.pack("<Q", len(body))
+    start, length = struct.pack("<8sI", SEAL.magic, version), struct.pack("<Q", len(body))
     return start + struct.pack("<I", zlib.crc32(start + length + body)) + length + body
 
 
@@ -86,7 +87,7 @@ def test_every_truncation_and_every_flipped_bit_is_refused():
 
 def test_another_version_is_named():
     with pytest.raises(FormatError, match="version 2 of the format"):
-        read_blob(_sealed(write_blob(GRAPH)[HEADER_SIZE:], version=2))
+        read_blob(_sealed(write_blob(GRAPH)[SEAL.header_size :], version=2))
 
 
 @pytest.mark.parametrize(
@@ -98,8 +99,8 @@ def test_another_version_is_named():
         ({"steps": (Step("aten.cat.default", ((Ref(0), Ref(-1)),)),)}, "reads value -1"),
         ({"outputs": (12,), "results": GRAPH.results[:1]}, "returns value 12"),
         ({"outputs": (6,)}, "1 outputs, but 3"),
-        ({"inputs": (Tensor("complex64", ()), *GRAPH.inputs[1:])}, "dtype 'complex64' is unknown"),
-        ({"inputs": (Tensor("float32", (Range(3, 2, 0),)), *GRAPH.inputs[1:])}, "a size of 3 to 2"),
+        ({"inputs": (TensorType("complex64", ()), *GRAPH.inputs[1:])}, "dtype 'complex64' is unknown"),
+        ({"inputs": (TensorType("float32", (Range(3, 2, 0),)), *GRAPH.inputs[1:])}, "a size of 3 to 2"),
         ({"constants": (Constant("int8", (-1,), ""), *GRAPH.constants[1:])}, "a size of -1"),
     ],
 )
@@ -108,7 +109,7 @@ def test_graphs_that_could_do_harm_are_neither_written_nor_read(change, message)
     with pytest.raises(FormatError, match=message):
         write_blob(graph)
     # Read from a blob that somebody else wrote.
-    template = json.loads(write_blob(GRAPH)[HEADER_SIZE:])
+    template = json.loads(write_blob(GRAPH)[SEAL.header_size :])
     for name, items in change.items():
         if name == "steps":
             template[name] = [[step.operator, _plain(step.args), {}] for step in items]

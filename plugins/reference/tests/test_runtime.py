@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from delegatekit_api import ExecutionError, FormatError
-from delegatekit_reference.graph import Constant, Graph, Range, Ref, Step, Tensor
-from delegatekit_reference.interpreter import Interpreter
-from delegatekit_reference.lowering import content_key
-from delegatekit_reference.runtime import ReferenceRuntime
+from delegatekit_reference.ir.graph import Constant, Graph, Ref, Step
+from delegatekit_reference.runtime import Interpreter, ReferenceRuntime
+from delegatekit_toolkit.content import content_key
+from delegatekit_toolkit.signature import Range, TensorType
 
 WEIGHT = torch.tensor([1.0, -2.0, 3.0])
 DATA = {content_key(WEIGHT): WEIGHT.numpy().tobytes()}
 #: x (2, 3) -> x + weight and its maximum along the last axis with the places.
 GRAPH = Graph(
-    inputs=(Tensor("float32", (2, 3)),),
+    inputs=(TensorType("float32", (2, 3)),),
     constants=(Constant("float32", (3,), content_key(WEIGHT)),),
     steps=(
         Step("aten.add.Tensor", (Ref(0), Ref(1))),
@@ -26,15 +26,15 @@ GRAPH = Graph(
         Step("getitem", (Ref(3), 1)),
     ),
     outputs=(2, 4, 5),
-    results=(Tensor("float32", (2, 3)), Tensor("float32", (2,)), Tensor("int64", (2,))),
+    results=(TensorType("float32", (2, 3)), TensorType("float32", (2,)), TensorType("int64", (2,))),
 )
 #: x (n, 3) -> x repeated along the first axis: (2 n, 3).
 DYNAMIC = Graph(
-    inputs=(Tensor("float32", (Range(0, 4, 0), 3)), Tensor("float32", (Range(0, 4, 0),))),
+    inputs=(TensorType("float32", (Range(0, 4, 0), 3)), TensorType("float32", (Range(0, 4, 0),))),
     constants=(),
     steps=(Step("aten.cat.default", ((Ref(0), Ref(0)), 0)), Step("aten.relu.default", (Ref(1),))),
     outputs=(2, 3),
-    results=(Tensor("float32", (Range(0, 8, 1), 3)), Tensor("float32", (Range(0, 4, 0),))),
+    results=(TensorType("float32", (Range(0, 8, 1), 3)), TensorType("float32", (Range(0, 4, 0),))),
 )
 
 
@@ -121,7 +121,7 @@ def test_a_result_of_another_shape_than_declared_is_an_error_and_nothing_is_writ
         (),
         (Step("aten.sum.dim_IntList", (Ref(0), (1,))), Step("aten.sum.dim_IntList", (Ref(0), (0,)))),
         (1, 2),
-        (Tensor("float32", (2,)), Tensor("float32", (2,))),
+        (TensorType("float32", (2,)), TensorType("float32", (2,))),
     )
     runtime = ReferenceRuntime()
     outputs = _outputs(wrong)
@@ -132,7 +132,9 @@ def test_a_result_of_another_shape_than_declared_is_an_error_and_nothing_is_writ
 
 
 def test_a_step_that_fails_is_named(payload_of):
-    wrong = Graph(GRAPH.inputs, (), (Step("aten.mm.default", (Ref(0), Ref(0))),), (1,), (Tensor("float32", (2, 3)),))
+    wrong = Graph(
+        GRAPH.inputs, (), (Step("aten.mm.default", (Ref(0), Ref(0))),), (1,), (TensorType("float32", (2, 3)),)
+    )
     runtime = ReferenceRuntime()
     with pytest.raises(ExecutionError, match=r"step 0, aten.mm.default: RuntimeError: mat1 and mat2"):
         runtime.execute(runtime.init(payload_of(wrong)), [torch.zeros(2, 3)], [torch.zeros(2, 3)])
@@ -202,10 +204,10 @@ def test_constants_may_lie_anywhere_in_memory(payload_of):
     ("like", "message"),
     [
         (Graph((), (), (), (), GRAPH.results), "has 1 inputs, the program calls it with 0"),
-        (Graph((Tensor("float64", (2, 3)),), (), (), (), GRAPH.results), "input 0 is float32"),
-        (Graph((Tensor("float32", (2, 4)),), (), (), (), GRAPH.results), "input 0 is float32"),
+        (Graph((TensorType("float64", (2, 3)),), (), (), (), GRAPH.results), "input 0 is float32"),
+        (Graph((TensorType("float32", (2, 4)),), (), (), (), GRAPH.results), "input 0 is float32"),
         (Graph(GRAPH.inputs, (), (), (), GRAPH.results[:2]), "has 3 outputs, the program calls it with 2"),
-        (Graph(GRAPH.inputs, (), (), (), (*GRAPH.results[:2], Tensor("int64", ()))), "output 2 is int64"),
+        (Graph(GRAPH.inputs, (), (), (), (*GRAPH.results[:2], TensorType("int64", ()))), "output 2 is int64"),
     ],
 )
 def test_a_blob_in_a_program_that_it_was_not_made_for_is_refused(payload_of, like, message):
@@ -215,7 +217,7 @@ def test_a_blob_in_a_program_that_it_was_not_made_for_is_refused(payload_of, lik
 
 def test_an_operator_that_this_torch_lacks_is_named(payload_of, monkeypatch):
     monkeypatch.setattr("delegatekit_reference.blob.OPERATORS", {"aten.no_such.default"})
-    monkeypatch.setattr("delegatekit_reference.interpreter.OPERATORS", {"aten.no_such.default"})
+    monkeypatch.setattr("delegatekit_reference.runtime.interpreter.OPERATORS", {"aten.no_such.default"})
     graph = Graph(GRAPH.inputs, (), (Step("aten.no_such.default", (Ref(0),)),), (), ())
     with pytest.raises(FormatError, match=r"has no operator aten.no_such.default"):
         ReferenceRuntime().init(payload_of(graph))

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 import delegatekit
 from delegatekit import pte
 from delegatekit_api import ExecutionError
-from delegatekit_xnnpack import blob
+from delegatekit_xnnpack.blob import reader
 
 torch.manual_seed(0)
 
@@ -363,7 +363,7 @@ def test_a_static_program_and_one_with_one_changing_size_have_the_same_nodes(agr
         exported = torch.export.export(layer.eval(), TOKENS[0], dynamic_shapes=changing)
         file = pte.read(delegatekit.lower(exported, backends=["xnnpack"]).buffer)
         (delegate,) = file.program.execution_plan[0].delegates
-        counts.append([type(node.xnode_union).__name__ for node in blob.parse(file.delegate_blob(delegate)).xnodes])
+        counts.append([type(node.xnode_union).__name__ for node in reader.parse(file.delegate_blob(delegate)).xnodes])
     assert counts[0] == counts[1]
 
 

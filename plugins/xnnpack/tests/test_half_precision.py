@@ -18,12 +18,14 @@ from torch.nn import functional as F
 import delegatekit
 from delegatekit import pte
 from delegatekit_api import FormatError, LoweringError
-from delegatekit_xnnpack import operators as ops
-from delegatekit_xnnpack.blob import serialise, validate
-from delegatekit_xnnpack.builder import Builder
-from delegatekit_xnnpack.formats import narrowed
-from delegatekit_xnnpack.graph import DataType, Format, Node, Value
-from delegatekit_xnnpack.precision import TERM_LIMIT, fits_float16
+from delegatekit_xnnpack.blob.reader import validate
+from delegatekit_xnnpack.blob.writer import serialize
+from delegatekit_xnnpack.ir import operators as ops
+from delegatekit_xnnpack.ir.builder import GraphBuilder
+from delegatekit_xnnpack.ir.formats import narrowed
+from delegatekit_xnnpack.ir.graph import Node, Value
+from delegatekit_xnnpack.ir.types import DataType, Format
+from delegatekit_xnnpack.operators.precision import TERM_LIMIT, fits_float16
 
 HALVES = [torch.float16, torch.bfloat16]
 #: Unit roundoff.
@@ -447,7 +449,7 @@ def test_float16_holds_a_number_or_not():
 
 
 def test_a_node_with_two_types_is_an_error():
-    builder = Builder()
+    builder = GraphBuilder()
     x, y = builder.input((2, 3), Format(DataType.FLOAT16)), builder.input((2, 3))
     builder.output(builder.binary(ops.BinaryKind.ADD, x, y))
     with pytest.raises(LoweringError, match="reads FLOAT16 and FLOAT32: XNNPACK wants one type"):
@@ -455,7 +457,7 @@ def test_a_node_with_two_types_is_an_error():
 
 
 def test_a_computed_weight_of_another_type_is_an_error():
-    builder = Builder()
+    builder = GraphBuilder()
     x, weight = builder.input((2, 3)).value, Value((4, 3), DataType.FLOAT16)
     builder.graph.inputs.append(weight)
     output = Value((2, 4))
@@ -467,16 +469,16 @@ def test_a_computed_weight_of_another_type_is_an_error():
 
 
 def test_arguments_of_another_type_are_refused():
-    builder = Builder()
+    builder = GraphBuilder()
     builder.output(builder.unary(ops.UnaryKind.ABS, builder.input((2, 3), Format(DataType.FLOAT16))))
-    blob = serialise(builder.graph).blob
+    blob = serialize(builder.graph).blob
     validate(blob, {}, 2, types={0: "float16", 1: "float16"})
     with pytest.raises(FormatError, match="is argument 1 of type FLOAT16, the caller's is float32"):
         validate(blob, {}, 2, types={0: "float16", 1: "float32"})
 
 
 def test_conversions_between_the_two_halves_go_through_float32():
-    builder = Builder()
+    builder = GraphBuilder()
     x = builder.input((2, 3), Format(DataType.FLOAT16))
     builder.output(builder.converted(x, DataType.BFLOAT16))
     assert [node.output.datatype for node in builder.graph.nodes] == [DataType.FLOAT32, DataType.BFLOAT16]

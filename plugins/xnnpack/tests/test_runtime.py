@@ -10,14 +10,14 @@ import torch
 
 from delegatekit_api import ExecutionError, FormatError, RuntimeUnavailableError
 from delegatekit_toolkit.sizes import Dynamic
-from delegatekit_xnnpack import operators as ops
 from delegatekit_xnnpack import runtime as runtime_module
-from delegatekit_xnnpack.builder import Builder
+from delegatekit_xnnpack.ir import operators as ops
+from delegatekit_xnnpack.ir.builder import GraphBuilder
 from delegatekit_xnnpack.runtime import XnnpackRuntime
 
 
 def _graph():
-    builder = Builder()
+    builder = GraphBuilder()
     x, y = builder.input((2, 3)), builder.input((3,))
     total = builder.binary(ops.BinaryKind.ADD, x, y)
     builder.output(total)
@@ -42,7 +42,7 @@ def test_a_delegate_writes_its_results_into_the_callers_tensors(payload_of):
 
 
 def test_results_have_the_sizes_of_the_call(payload_of):
-    builder = Builder()
+    builder = GraphBuilder()
     rows, columns = Dynamic((5, 1, 2)), Dynamic((7, 1, 3))
     x, y = builder.input((rows, 1)), builder.input((columns,))
     builder.output(builder.binary(ops.BinaryKind.ADD, x, y))
@@ -113,7 +113,7 @@ def test_a_corrupted_blob_never_reaches_the_library(payload_of):
 def test_what_only_the_library_refuses_is_a_format_error_too(payload_of):
     from dataclasses import replace
 
-    other = Builder()
+    other = GraphBuilder()
     other.output(other.unary(ops.UnaryKind.EXP, other.input((7,))))
     broken = payload_of(other.graph).as_program([]).replace(b"XnnpackBackend", b"XnnpackBackenD")
     with pytest.raises(FormatError, match="does not load: not found"):

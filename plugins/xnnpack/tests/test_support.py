@@ -13,16 +13,9 @@ from torch.nn import functional as F
 
 from delegatekit.edge import build_edge
 from delegatekit_api import OptionError, PartitionProgram, operator_name
-from delegatekit_api.quantization import DYNAMIC
 from delegatekit_xnnpack import plugin
-from delegatekit_xnnpack.lowering import LOWERINGS
 from delegatekit_xnnpack.options import XnnpackOptions
-from delegatekit_xnnpack.support import SPECIAL_VALUES, TABLE
-
-
-def test_table_and_lowerings_name_the_same_operators():
-    # What finds parameters in each call is lowered with the dequantize behind it.
-    assert set(TABLE) == set(LOWERINGS) | DYNAMIC
+from delegatekit_xnnpack.support import TABLE
 
 
 def test_every_operator_of_the_table_exists_in_pytorch():
@@ -74,7 +67,7 @@ REFUSED = [
     # matrix products
     (lambda b, x, y: torch.addmm(b, x, y, beta=0.5), (torch.randn(2, 2),) * 3, "alpha = 1 and beta = 0.5"),
     # feature maps
-    (_ComputedFilter(), (IMAGE, torch.randn(3, 2, 3, 3)), "weight is computed: XNNPACK wants a constant"),
+    (_ComputedFilter(), (IMAGE, torch.randn(3, 2, 3, 3)), "weight is computed: a constant is taken"),
     (nn.Conv3d(1, 1, 2), (torch.randn(1, 1, 3, 3, 3),), "a convolution over 3 axes: XNNPACK has one and two"),
     (
         nn.ConvTranspose2d(2, 2, 3, stride=1, dilation=2, output_padding=1),
@@ -147,14 +140,20 @@ def test_exact_special_values_refuses_what_deviates(function, reason, refusals):
     ],
 )
 def test_special_values_still_deviate(function, special, lower_whole):
-    # When a new runtime makes one of these exact, its row in SPECIAL_VALUES can go.
+    # When a new runtime makes one of these exact, the row's special values can go.
     lowered = lower_whole(function, special)
     result, expected = lowered.run()[0], function(special)
     assert not torch.allclose(result, expected, equal_nan=True)
 
 
-def test_special_values_name_operators_of_the_table():
-    assert set(SPECIAL_VALUES) <= set(TABLE)
+def test_facts_have_names_that_something_reads():
+    known = {"any_type", "constants_of_any_type", "converts", "float16", "own_type", "takes_sizes"}
+    assert {name for row in TABLE.values() for name in row.facts} == known
+
+
+def test_special_values_that_float16_does_not_have_are_taken_there(refusals):
+    assert refusals(torch.sigmoid, X.half(), exact_special_values=True) == []
+    assert refusals(torch.exp, X.half(), exact_special_values=True) != []
 
 
 def test_per_operator_partitions_propose_each_operator_alone():
@@ -257,7 +256,7 @@ def test_preprocess_refuses_what_the_table_would_not_take():
 
     exported = torch.export.export(_Erf(), (X,))
     view = build_edge(exported).view
-    with pytest.raises(LoweringError, match=r"aten.erf.default .* XNNPACK has no lowering"):
+    with pytest.raises(LoweringError, match=r"aten.erf.default .* the backend has no lowering"):
         plugin.preprocess(PartitionProgram(exported, view, 0), XnnpackOptions())
 
 

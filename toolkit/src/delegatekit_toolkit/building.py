@@ -7,6 +7,7 @@ gives it the support table: rows join operators and lowering functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from operator import getitem
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
@@ -111,8 +112,8 @@ class PartitionBuilder(Generic[ValueT]):
         """Return a value as the partition's next output."""
         raise NotImplementedError
 
-    def begin(self, call: Call) -> None:
-        """A call is lowered next. Replacements call this one."""
+    def begin(self, call: Call, entry: Row[Any]) -> None:
+        """A call is lowered next, by this row. Replacements call this one."""
         self.debug_handle = call.debug_handle
 
     # -- what lowering functions use ----------------------------------------------------------------------------------
@@ -151,31 +152,43 @@ class PartitionBuilder(Generic[ValueT]):
         for node in program.inputs:
             operand = program.operand(node)
             self.define(operand, self.make_input(operand))
-        for call in program.calls():
-            if skip(call):
-                continue
-            entry = table.get(call.operator)
-            if entry is None:
-                raise LoweringError("the backend has no lowering for this operator", where=call.description)
-            self.begin(call)
-            made = entry.lower(self, call)
-            results = call.results
-            if len(results) == 1 and results[0].index is None:
-                self.define(results[0], made)
-            else:
-                for result in results:
-                    self.define(result, made[result.index])
+        self.lower(program.calls(), table, skip=skip)
         for result_node in program.outputs:
             if result_node is None:
                 raise LoweringError("returns something that is not computed", where="outputs of the partition")
             operand = program.operand(result_node)
             self.make_output(self.value(operand), operand)
 
+    def lower(
+        self,
+        calls: Iterable[Call],
+        table: Mapping[str, Row[Any]],
+        *,
+        skip: Callable[[Call], bool] = lambda call: False,
+    ) -> None:
+        """Lower some calls, in execution order, whose operands are defined or constants. Raises LoweringError."""
+        for call in calls:
+            if skip(call):
+                continue
+            entry = table.get(call.operator)
+            if entry is None:
+                raise LoweringError("the backend has no lowering for this operator", where=call.description)
+            self.begin(call, entry)
+            made = entry.lower(self, call)
+            results = call.results
+            if not results:
+                raise LoweringError("has a number as its result: a delegate returns tensors", where=call.description)
+            if len(results) == 1 and results[0].index is None:
+                self.define(results[0], made)
+            else:
+                for result in results:
+                    self.define(result, made[result.index])
+
 
 def _place(operand: Operand) -> Operand:
     """One of several results as such, whether it is reached by its `getitem` or not."""
-    call = operand.producer
-    if call is not None and call.operator == "getitem":
-        source, index = call.node.args
-        return Operand(source, operand.program, index)  # type: ignore[arg-type]
-    return operand
+    node = operand.node
+    if node.target is not getitem:
+        return operand
+    source, index = node.args
+    return Operand(source, operand.program, index)  # type: ignore[arg-type]

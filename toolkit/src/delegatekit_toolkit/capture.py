@@ -1,4 +1,4 @@
-"""What Arm's libraries print on file descriptor 1 goes to stderr: on stdout a program may write JSON."""
+"""Keeps stdout free of what a vendor's library prints there: a program may write JSON on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ _LOCK = threading.Lock()
 
 @contextlib.contextmanager
 def quiet(*unwanted: str) -> Iterator[None]:
-    """Keeps what is printed inside out of stdout: lines go to stderr, but for those that begin with `unwanted`."""
+    """What is printed inside on file descriptor 1 goes to stderr; lines that begin with one of `unwanted` are dropped.
+
+    The descriptor belongs to the whole process: calls of several threads wait for each other.
+
+    >>> import os
+    >>> with quiet("Warning:"):
+    ...     _ = os.write(1, b"Warning: version 5\\nreading\\n")  # "reading" goes to stderr
+    """
     with _LOCK, tempfile.TemporaryFile() as printed:
         _flush()
         kept = os.dup(1)

@@ -1,7 +1,10 @@
 """Constraints that most backends need: each function here makes one, for a row or for a whole table.
 
-TABLE = SupportTable(ROWS, common=(dtypes("float32"), elements(), max_rank(4)))
-row("convolution.default", _convolution, constant("weight", "bias"))
+    TABLE = SupportTable(ROWS, common=(dtypes("float32"), elements(), max_rank(4)))
+    row("convolution.default", _convolution, constant("weight", "bias"))
+
+A constraint takes a `Call` and says why it is refused, or None. The first line of its docstring documents it in the
+generated tables; the constraints made here have one.
 """
 
 from __future__ import annotations
@@ -13,9 +16,18 @@ from delegatekit_api import Call, Operand
 
 from .support import Constraint
 
+#: The largest number of float32.
+FLOAT32_MAX = 3.4028234663852886e38
+
 
 def dtypes(*allowed: str, constants: bool = True) -> Constraint:
-    """All tensors have one of these dtypes ("float32"); with `constants=False` constants may have any."""
+    """All tensors have one of these dtypes ("float32"); with `constants=False` constants may have any.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> dtypes("float32", "float16")(call_of(torch.neg, torch.ones(2, dtype=torch.int8)))
+    'arguments_0 is int8: float32 or float16 are taken'
+    """
     words = _listed(allowed)
 
     def check(call: Call) -> str | None:
@@ -28,7 +40,13 @@ def dtypes(*allowed: str, constants: bool = True) -> Constraint:
 
 
 def same_dtypes() -> Constraint:
-    """All tensors have the same dtype: PyTorch promotes operands of different ones."""
+    """All tensors have the same dtype: PyTorch promotes operands of different ones, and so does the edge dialect.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> same_dtypes()(call_of(torch.mul, torch.ones(2), torch.ones(2).half()))
+    'operands and results are float16 and float32: one dtype is taken'
+    """
 
     def check(call: Call) -> str | None:
         found = sorted({item.dtype_name for item in call.tensors})
@@ -38,7 +56,13 @@ def same_dtypes() -> Constraint:
 
 
 def elements() -> Constraint:
-    """No tensor is empty (sizes that change count with their bounds elsewhere)."""
+    """No tensor is empty. Sizes that change are left to the runtime.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> elements()(call_of(torch.neg, torch.ones(2, 0)))
+    'arguments_0 has no elements, (2, 0)'
+    """
 
     def check(call: Call) -> str | None:
         for item in call.tensors:
@@ -50,7 +74,13 @@ def elements() -> Constraint:
 
 
 def max_rank(most: int) -> Constraint:
-    """No tensor has more axes than `most`."""
+    """No tensor has more axes than `most`.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> max_rank(4)(call_of(torch.neg, torch.ones(1, 2, 3, 4, 5)))
+    'arguments_0 has 5 axes: 4 is the most'
+    """
 
     def check(call: Call) -> str | None:
         for item in call.tensors:
@@ -61,8 +91,35 @@ def max_rank(most: int) -> Constraint:
     return _documented(check, f"At most {most} axes.")
 
 
+def rank(name: str, *allowed: int) -> Constraint:
+    """A tensor argument has one of these numbers of axes; one that is left out passes.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> rank("self", 3, 4)(call_of(torch.neg, torch.ones(2)))
+    'self has 1 axis: 3 or 4 are taken'
+    """
+    words = _listed(tuple(map(str, allowed)))
+
+    def check(call: Call) -> str | None:
+        operand = call[name]
+        if not isinstance(operand, Operand) or operand.rank in allowed:
+            return None
+        verb = "is" if len(allowed) == 1 else "are"
+        return f"{name} has {operand.rank} {'axis' if operand.rank == 1 else 'axes'}: {words} {verb} taken"
+
+    return _documented(check, f"{name} has {words} {'axis' if allowed == (1,) else 'axes'}.")
+
+
 def static_sizes() -> Constraint:
-    """No size changes from call to call."""
+    """No size changes from call to call.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> call = call_of(torch.nn.ReLU(), torch.ones(2, 3), dynamic_shapes=({0: torch.export.Dim("n", max=9)},))
+    >>> static_sizes()(call)
+    'input (..., 3) has sizes that change from call to call'
+    """
 
     def check(call: Call) -> str | None:
         changing = next((item for item in call.tensors if item.is_dynamic), None)
@@ -72,7 +129,14 @@ def static_sizes() -> Constraint:
 
 
 def constant(*names: str) -> Constraint:
-    """The named tensor arguments are constants, or integers that a dequantize makes numbers of, or left out."""
+    """The named tensor arguments are constants, or constant integers that a dequantize makes numbers of, or left out.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> call = call_of(torch.nn.functional.linear, torch.ones(1, 3), torch.ones(2, 3))
+    >>> constant("weight", "bias")(call)
+    'weight is computed: a constant is taken'
+    """
 
     def check(call: Call) -> str | None:
         for name in names:
@@ -84,8 +148,29 @@ def constant(*names: str) -> Constraint:
     return _documented(check, f"{_listed(names, 'and')} {'is a constant' if len(names) == 1 else 'are constants'}.")
 
 
+def absent(*names: str) -> Constraint:
+    """The named arguments are None, or an empty list.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> absent("bias")(call_of(torch.nn.Linear(3, 2), torch.ones(1, 3)))
+    'bias is given'
+    """
+
+    def check(call: Call) -> str | None:
+        return next((f"{name} is given" for name in names if call[name] not in (None, ())), None)
+
+    return _documented(check, f"{_listed(names, 'and')} {'is' if len(names) == 1 else 'are'} left out.")
+
+
 def equals(name: str, *allowed: Any) -> Constraint:
-    """An argument has one of the allowed values."""
+    """An argument has one of the allowed values.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> equals("alpha", 1)(call_of(lambda x: torch.add(x, x, alpha=2), torch.ones(2)))
+    'alpha = 2: only 1 is taken'
+    """
     words = _listed(tuple(map(str, allowed)))
 
     def check(call: Call) -> str | None:
@@ -94,13 +179,19 @@ def equals(name: str, *allowed: Any) -> Constraint:
     return _documented(check, f"{name} is {words}.")
 
 
-def finite(*names: str, largest: float = 3.4028234663852886e38) -> Constraint:
-    """The named arguments are finite numbers; not beyond `largest`, which is float32's limit."""
+def finite(*names: str, largest: float = FLOAT32_MAX) -> Constraint:
+    """The named arguments are finite numbers, and not beyond `largest`; one that is left out (None) passes.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> finite("min", "max")(call_of(lambda x: x.clamp(max=float("inf")), torch.ones(2)))
+    'max = inf is not a finite number'
+    """
 
     def check(call: Call) -> str | None:
         for name in names:
             value = call[name]
-            if not isinstance(value, int | float) or not abs(value) <= largest:
+            if value is not None and (not isinstance(value, int | float) or not abs(value) <= largest):
                 return f"{name} = {value} is not a finite number"
         return None
 
@@ -108,7 +199,14 @@ def finite(*names: str, largest: float = 3.4028234663852886e38) -> Constraint:
 
 
 def finite_constants() -> Constraint:
-    """Constant operands have neither NaN nor infinity in them."""
+    """Constant operands have neither NaN nor infinity in them.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> steps = torch.tensor([1.0, float("nan")])
+    >>> finite_constants()(call_of(lambda x: x + steps, torch.ones(2)))
+    'c_lifted_tensor_0 is a constant with NaN or infinity'
+    """
 
     def check(call: Call) -> str | None:
         for item in call.operands:
@@ -121,7 +219,13 @@ def finite_constants() -> Constraint:
 
 
 def element_count(operand: Operand) -> int | None:
-    """How many elements a tensor has; None if that changes from call to call."""
+    """How many elements a tensor has; None if that changes from call to call.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> element_count(call_of(torch.neg, torch.ones(2, 3)).result)
+    6
+    """
     return None if operand.is_dynamic else math.prod(operand.shape)
 
 

@@ -172,6 +172,14 @@ def serialize(root: Table, identifier: bytes) -> bytes:
 
     Equal strings and equal vectors of numbers are stored once. Raises FormatError for a value that its field cannot
     hold, with the field's name.
+
+    >>> class Segment(Table):
+    ...     name: str | None = string()
+    ...     sizes: list[int] | None = vector("u32")
+    ...
+    >>> data = serialize(Segment(name="weights", sizes=[2, 3]), b"SEGM")
+    >>> data[4:8], parse(Segment, data, [b"SEGM"])
+    (b'SEGM', Segment(name='weights', sizes=[2, 3]))
     """
     writer = _Writer()
     writer.builder.Finish(writer.table(root), file_identifier=identifier)

@@ -33,6 +33,11 @@ def dynamic_quantization_of(call: Call) -> DynamicQuantization | None:
     """The chain that ends in this dequantize, from the search for parameters in every call.
 
     None for other calls, and for chains that mean something else than numbers rounded and read back.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> dynamic_quantization_of(call_of(torch.neg, torch.ones(2))) is None
+    True
     """
     if call.operator != "torchao.dequantize_affine.default":
         return None

@@ -1,8 +1,9 @@
 """Sizes that change from call to call: known by what they are in a few sample calls.
 
-XNNPACK propagates sizes by itself, call by call. While lowering, all that must be known of an unknown size is whether
-it equals another one, and what it is in the largest call, which the blob declares. Both follow from its value in some
-calls that stand for all: whichever way PyTorch and this package write a size down, equal sizes have equal values.
+A runtime that propagates sizes by itself, call by call, needs to be told little: all that must be known of a size that
+changes is whether it equals another one, and what it is in the largest call, which the blob declares. Both follow from
+its value in some calls that stand for all: whichever way PyTorch and a backend write a size down, equal sizes have
+equal values.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import sympy  # type: ignore[import-untyped]
 
-from delegatekit_api import LoweringError
+from delegatekit_api import LoweringError, Operand
 
 #: How many calls stand for all: the largest, the smallest, and others in between. Two sizes that are independent of
 #: each other are taken for equal with probability 2^-30 at most.
@@ -29,6 +30,10 @@ class Dynamic:
 
     It computes as an int does. It equals only a size that is the same in every call, and never an int. It has no order:
     see `largest`, `smallest` and `at_most`.
+
+    >>> rows = Dynamic((8, 1, 5))
+    >>> 2 * rows + 1, rows - rows, rows == 8
+    (3..17, 0, False)
     """
 
     __slots__ = ("calls",)
@@ -89,27 +94,47 @@ def _calls(size: Size) -> tuple[int, ...]:
 
 
 def largest(size: Size) -> int:
-    """The size in the largest call."""
+    """The size in the largest call.
+
+    >>> largest(Dynamic((8, 1, 5))), largest(3)
+    (8, 3)
+    """
     return size.calls[0] if isinstance(size, Dynamic) else size
 
 
 def smallest(size: Size) -> int:
-    """The least that the size is in any call."""
+    """The least that the size is in any call.
+
+    >>> smallest(Dynamic((8, 1, 5)))
+    1
+    """
     return min(size.calls) if isinstance(size, Dynamic) else size
 
 
 def minimum(left: Size, right: Size) -> Size:
-    """The lesser of two sizes, call by call."""
+    """The lesser of two sizes, call by call.
+
+    >>> minimum(Dynamic((8, 1, 5)), 4).calls
+    (4, 1, 4)
+    """
     return _combined(min, left, right)
 
 
 def at_most(left: Size, right: Size) -> bool:
-    """Whether `left` exceeds `right` in no call."""
+    """Whether `left` exceeds `right` in no call.
+
+    >>> at_most(Dynamic((8, 1, 5)), 8)
+    True
+    """
     return all(map(operator.le, _calls(left), _calls(right)))
 
 
 def dynamic_count(shape: Iterable[Size]) -> int:
-    """How many sizes of a shape change."""
+    """How many sizes of a shape change.
+
+    >>> dynamic_count((Dynamic((8, 1, 5)), 3))
+    1
+    """
     return sum(isinstance(size, Dynamic) for size in shape)
 
 
@@ -118,6 +143,9 @@ def size_of(size: Any) -> Size:
 
     A size that may be 0 is taken to be 1 at least: calls without elements are refused at run time. Raises
     LoweringError for a size without an upper bound.
+
+    >>> size_of(7)
+    7
     """
     if isinstance(size, int):
         return size
@@ -127,8 +155,17 @@ def size_of(size: Any) -> Size:
     return _sampled(expression, tuple((symbol, ranges[symbol].lower, ranges[symbol].upper) for symbol in symbols))
 
 
+def shape_of(operand: Operand) -> tuple[Size, ...]:
+    """The sizes of a tensor of the program. Raises LoweringError for one without an upper bound."""
+    return tuple(map(size_of, operand.value.shape))
+
+
 def is_bounded(size: Any) -> bool:
-    """Whether an int or SymInt has an upper bound."""
+    """Whether an int or SymInt has an upper bound.
+
+    >>> is_bounded(7)
+    True
+    """
     try:
         size_of(size)
     except LoweringError:

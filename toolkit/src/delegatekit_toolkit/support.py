@@ -84,6 +84,15 @@ class SupportTable(Mapping[str, Row[LoweringT]]):
     """Operator name -> row, with constraints that hold for all of them.
 
     Raises ValueError if two rows name the same operator.
+
+    >>> from delegatekit_toolkit.constraints import dtypes
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> import torch
+    >>> table = SupportTable([row("add.Tensor mul.Tensor", print)], common=[dtypes("float32")])
+    >>> table.check(call_of(torch.add, torch.ones(2), torch.ones(2))).supported
+    True
+    >>> table.check(call_of(torch.sub, torch.ones(2), torch.ones(2))).reason
+    "aten.sub.Tensor is not in the backend's operator table"
     """
 
     def __init__(self, rows: Iterable[Row[LoweringT]], *, common: Sequence[Constraint] = ()) -> None:
@@ -124,7 +133,11 @@ class SupportTable(Mapping[str, Row[LoweringT]]):
 class TablePartitioner:
     """A `Partitioner` that is nothing but a support table, less the operators that the user leaves out.
 
-    Raises OptionError for a name in `leave_out` that is none of the table's operators.
+    Raises OptionError for a name in `leave_out` that is none of the table's operators; `backend` is for its message.
+
+    >>> table = SupportTable([row("add.Tensor", print), row("gelu.default", print, keep=True)])
+    >>> TablePartitioner(table).keep_operators(), TablePartitioner(table, leave_out=["gelu"]).keep_operators()
+    ({'aten.gelu.default'}, set())
     """
 
     def __init__(self, table: SupportTable[Any], *, leave_out: Collection[str] = (), backend: str = "") -> None:
@@ -162,7 +175,13 @@ def leavable_names(operator: str) -> frozenset[str]:
 
 
 def check_left_out(leave_out: Collection[str], operators: Iterable[str], backend: str = "") -> None:
-    """Raise OptionError for the first name in `leave_out` that is none of the backend's operators."""
+    """Raise OptionError for the first name in `leave_out` that is none of the backend's operators.
+
+    >>> check_left_out(["relu"], ["aten.add.Tensor"], "mine")
+    Traceback (most recent call last):
+    ...
+    delegatekit_api._errors.OptionError: option of backend mine: leave_out names 'relu', which is no operator that ...
+    """
     known = frozenset().union(*map(leavable_names, operators))
     for name in sorted(leave_out):
         if name not in known:

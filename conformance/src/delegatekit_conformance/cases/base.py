@@ -1,4 +1,4 @@
-"""What a case is: a name, examples, and a way to try one example. The runner knows nothing else of cases."""
+"""What a case is: a name, examples, and a way to try one example. The runner knows nothing else about cases."""
 
 from __future__ import annotations
 

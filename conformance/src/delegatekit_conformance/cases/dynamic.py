@@ -256,7 +256,7 @@ def view() -> Built:
 
 @dynamic("permute")
 def permute() -> Built:
-    """Dimensions that change places."""
+    """Permuted dimensions."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -439,7 +439,7 @@ def repeat() -> Built:
 
 @dynamic("pad")
 def pad() -> Built:
-    """Zeros in front of and behind the size that changes."""
+    """Zeros before and after the elements of a size that changes."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -493,7 +493,7 @@ def masked() -> Built:
 
 @dynamic("passed-through")
 def passed_through() -> Built:
-    """Values that nobody changes: returned as they came, twice, and with a constant."""
+    """Inputs returned unchanged, once and twice, and with a constant."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

@@ -29,7 +29,7 @@ class Fresh:
     """What a process did."""
 
     answer: Mapping[str, Any]
-    #: What came out of its standard output, whoever wrote it.
+    #: What was written to its standard output, also by native code.
     stdout: str
     stderr: str
     #: What it left in its working, home and temporary folders: "home/.tool/state".

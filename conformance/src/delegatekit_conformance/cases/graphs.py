@@ -1,5 +1,5 @@
 """Random graphs: the backend alone, with nodes taken away from it, each node in a delegate of its own, and together
-with a second backend. Beside the numbers, what the partitioner did is checked by rules that do not use its code.
+with a second backend. Apart from the numbers, what the partitioner did is checked by rules that do not use its code.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PARTNER = "reference"
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How a graph is lowered: the priority order of the backends and who may not take what."""
+    """How a graph is lowered: the priority order of the backends, and which nodes they may not take."""
 
     name: str
     meaning: str
     #: "" for no pins, "skip" for a random third of the nodes per backend, "torn" for each node in its own delegate.
     pins: str = ""
-    #: "" for the backend alone; else whether the partner stands "behind" or "before" it.
+    #: "" for the backend alone; else whether the partner comes "after" or "before" it in priority.
     partner: str = ""
     #: Which part of the profile's number of graphs is tried.
     share: float = 1.0
@@ -53,7 +53,7 @@ class Arrangement:
         """In priority order."""
         if not self.partner:
             return [context.backend]
-        return [context.backend, PARTNER] if self.partner == "behind" else [PARTNER, context.backend]
+        return [context.backend, PARTNER] if self.partner == "after" else [PARTNER, context.backend]
 
     def lowering(self, backends: Sequence[str], pin: int) -> dict[str, Any]:
         """Further arguments of `delegatekit.lower`."""
@@ -68,9 +68,9 @@ ARRANGEMENTS = (
     Arrangement("alone", "the backend alone"),
     Arrangement("pinned", "a random third of the nodes is kept from the backend", pins="skip", share=0.5),
     Arrangement("torn", "each node that the backend takes is a delegate of its own", pins="torn", share=0.3),
-    Arrangement("first", f"{PARTNER} stands behind; both are kept from some nodes", "skip", "behind", share=0.3),
-    Arrangement("second", f"{PARTNER} stands before; both are kept from some nodes", "skip", "before", share=0.3),
-    Arrangement("torn-pair", f"nodes go to the backend or to {PARTNER} one by one", "torn", "behind", share=0.2),
+    Arrangement("first", f"{PARTNER} comes after it; some nodes are kept from both", "skip", "after", share=0.3),
+    Arrangement("second", f"{PARTNER} comes before it; some nodes are kept from both", "skip", "before", share=0.3),
+    Arrangement("torn-pair", f"nodes go to the backend or to {PARTNER} one by one", "torn", "after", share=0.2),
 )
 
 
@@ -220,7 +220,7 @@ def why_not(backends: Collection[str]) -> str:
         except DelegateKitError as error:
             return f"{name} is not installed: pip install delegatekit-{name} ({error})"
         if not backend.has("create_partitioner"):
-            return f"{name} takes no programs: it has no create_partitioner"
+            return f"{name} compiles no programs: it has no create_partitioner"
     return ""
 
 
@@ -309,7 +309,7 @@ def check_plan(plan: PartitionPlan) -> str:
 
 def _check_partition(partition: Partition) -> str:
     inside = set(partition.nodes)
-    # Convex: whoever leaves the partition does not come back.
+    # Convex: no path leaves the partition and comes back.
     waiting = [user for node in inside for user in node.users if user not in inside]
     seen: set[Node] = set()
     while waiting:

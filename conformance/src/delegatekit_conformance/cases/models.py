@@ -1,7 +1,7 @@
 """Whole models: small ones in every profile, large ones in the thorough one, and two pretrained networks on real data.
 
 How exact a model can be follows from its exported graph, and from what a rounding of its inputs changes: deep networks
-enlarge that, whoever computes them. What a user would see is compared besides: the best class of photos, the nearest
+enlarge that on every backend. What a user would see is compared, too: the best class of photos, the nearest
 neighbours of sentences.
 """
 
@@ -182,7 +182,7 @@ def _on_sentences() -> Subject:
 
 
 def _with_cache() -> Subject:
-    """The tiny Llama, token by token: each call goes on behind the last."""
+    """The tiny Llama, token by token: each call continues after the one before."""
     calls = [(torch.tensor([[token]]),) for token in (72, 101, 108, 108, 111)]
     return subject_of(tiny_llama(16), calls, stateful=True, ill_conditioned=True)
 

@@ -1,7 +1,7 @@
 """Quantized programs: how the numbers of a backend are judged against the fake-quantized program, run in eager.
 
 A quantized result is not right or wrong to a rounding: an accumulator that ends between two steps may fall either way,
-and each operator behind may carry that on. Two measures tell such a difference from a fault: the largest distance in
+and each later operator may carry that on. Two measures tell such a difference from a fault: the largest distance in
 steps of the output's own scale, which no rounding makes large, and the ratio of signal to quantization noise, which no
 single outlier makes small.
 """
@@ -58,7 +58,7 @@ class Judgement:
 def max_steps(result: torch.Tensor, reference: torch.Tensor, scale: float) -> int:
     """The largest difference in whole steps of `scale`. Raises ValueError for a scale that is not above 0."""
     if not scale > 0.0:
-        raise ValueError(f"a scale is above 0, not {scale}")
+        raise ValueError(f"a scale must be above 0, not {scale}")
     if not reference.numel():
         return 0
     return round(float((result.double() - reference.double()).abs().max()) / scale)
@@ -165,7 +165,7 @@ class QuantizedCase(Case):
         return tuple(scheme.name for scheme in schemes) or (_NO_SCHEMES,)
 
     def run(self, example: str, context: Context) -> Outcome:
-        """Quantize, lower, run, compare; and run without a backend, so that a fault of core is told from others."""
+        """Quantize, lower, run, compare; and run without a backend, so that a fault of core is told apart."""
         if example == _NO_SCHEMES:
             return Outcome(Verdict.NOT_APPLICABLE, _NO_SCHEMES, example=example)
         start = time.perf_counter()
@@ -241,11 +241,11 @@ def _judged(program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], m
 
 
 class InDouble(torch.fx.Interpreter):
-    """Runs a quantized module in eager, with double precision between each dequantize and the quantize behind it.
+    """Runs a quantized module in eager, with double precision between each dequantize and the quantize after it.
 
     Two executions of a quantized network that are equally right differ at the end: a sum that ends between two steps
-    falls one way or the other, and the layers behind carry that on. What this one differs by from eager itself says how
-    much may be asked of a third.
+    falls one way or the other, and later layers carry that on. The difference between this one and eager itself says
+    how close a third must be.
     """
 
     def run_node(self, n: torch.fx.Node) -> Any:

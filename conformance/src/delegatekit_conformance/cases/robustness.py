@@ -1,7 +1,7 @@
 """Robustness: damaged blobs end in an error or in the right answer, and handles leave no memory behind.
 
 Each damage is an example, so that a crash costs this one only and is reported with its place. Places are fractions of
-the blob, which is compiled where the example is tried: whoever lists examples need not run the backend.
+the blob, which is compiled where the example is tried: examples can be listed without running the backend.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class RobustnessCase(Case):
         except NotApplicable as reason:
             return Outcome(Verdict.NOT_APPLICABLE, str(reason), example=example.describe())
         except Exception as error:
-            # The rule contract/compiles-what-it-takes tells about it.
-            detail = f"there is no good blob to begin with: {words(error)}"
+            # The rule contract/compiles-what-it-takes reports it.
+            detail = f"there is no undamaged blob to start from: {words(error)}"
             return Outcome(Verdict.NOT_APPLICABLE, detail, example=example.describe())
         outcome = self.attempt(example, items, context)
         blame = "backend" if outcome.verdict.is_fault else ""
@@ -228,7 +228,7 @@ def try_payload(payload: DelegatePayload, item: Sample, what: str, context: Cont
         return Outcome(Verdict.PASSED, f"{what}: the answer is right")
     references = [tensor.double() if tensor.is_floating_point() else tensor for tensor in item.outputs]
     accuracy = Accuracy(item.recipe.reduction_length, item.recipe.depth, item.recipe.exact)
-    compared = compare(outputs, references, item.outputs, backend.description.compute_precision, accuracy)
+    compared = compare(outputs, references, item.outputs, backend.compute_precision(context.options), accuracy)
     if compared.agrees:
         return Outcome(Verdict.PASSED, f"{what}: the answer is right", error=compared.error)
     if backend.description.integrity_check:
@@ -251,7 +251,7 @@ def show(damage: Damage, context: Context) -> None:
 
 @dataclass(frozen=True)
 class Cycles:
-    """So many times a handle is made, used and destroyed."""
+    """How many times a handle is made, used and destroyed."""
 
     program: str
     count: int
@@ -286,11 +286,17 @@ class CyclesCase(RobustnessCase):
             finally:
                 runtime.destroy(handle)
 
+        frozen = gc.get_freeze_count()
+        gc.collect()
+        gc.freeze()  # what is there already need not be looked through each time that garbage is collected
         try:
             with torch.no_grad():
                 growth, done = _growth(cycle, items, example.count, context.timeout / 2)
         except Exception as error:
             return Outcome(Verdict.VIOLATION, f"fails after some cycles: {words(error)}")
+        finally:
+            if not frozen:
+                gc.unfreeze()
         if done < _FEWEST:
             return Outcome(Verdict.NOT_APPLICABLE, f"too slow: {done} cycles in {context.timeout / 2:.0f} s")
         # What tells most about the cause comes first.
@@ -321,13 +327,13 @@ def _growth(
 ) -> tuple[dict[str, int], int]:
     """What the process has more after the cycles than before, by name, and how many cycles there were.
 
-    Growth that goes on counts: of four quarters the lowest but one, four times. A heap that grew once or twice, or
-    memory that somebody else gave back once, does not. No more cycles are made than fit into `seconds`.
+    Steady growth counts: of four quarters the lowest but one, four times. A heap that grew once or twice, or
+    memory that something else freed once, does not. No more cycles are made than fit into `seconds`.
     """
     start = time.monotonic()
 
     def cycles(most: int, share: float) -> int:
-        """Up to so many, until this share of the time is over."""
+        """Up to this many, until this share of the time is over."""
         for number in range(most):
             if time.monotonic() > start + share * seconds:
                 return number

@@ -53,12 +53,12 @@ _X, _Y = Ref("x"), Ref("y")
 
 
 def _numbers(name: str, scale: float, zero_point: int = 0) -> tuple[Any, ...]:
-    """The step that makes numbers of the int8 tensor `name`; its result is called `name` with "f" behind it."""
+    """The step that makes numbers of the int8 tensor `name`; its result is called `name` followed by "f"."""
     return f"{name}f", f"{_QUANTIZED}.dequantize_per_tensor.default", Ref(name), scale, zero_point, *_INT8
 
 
 def _integers(name: str, scale: float, zero_point: int = 0) -> tuple[Any, ...]:
-    """The step that makes int8 of a result; its own is called `name` with "q" behind it."""
+    """The step that makes int8 of a result; its own is called `name` followed by "q"."""
     return f"{name}q", f"{_QUANTIZED}.quantize_per_tensor.default", Ref(name), scale, zero_point, *_INT8
 
 
@@ -250,7 +250,7 @@ def compiles(context: Context) -> LoadedBackend:
     """The backend, if it compiles programs. Raises NotApplicable if it does not."""
     backend = backend_of(context)
     if not backend.has("create_partitioner"):
-        raise NotApplicable("the plugin takes no programs: it has no create_partitioner")
+        raise NotApplicable("the plugin compiles no programs: it has no create_partitioner")
     return backend
 
 
@@ -291,7 +291,7 @@ def delegates(program: LoweredProgram, backend: str) -> list[Delegate]:
 def taken(context: Context) -> dict[str, LoweredProgram]:
     """The specimens of which the backend takes something. Raises NotApplicable if it takes none.
 
-    One that cannot be lowered is passed over: the rule contract/compiles tells about it.
+    One that cannot be lowered is left out: the rule contract/compiles-what-it-takes reports it.
     """
     compiles(context)
     found: dict[str, LoweredProgram] = {}
@@ -305,7 +305,7 @@ def taken(context: Context) -> dict[str, LoweredProgram]:
         if delegates(program, context.backend):
             found[name] = program
     if not found:
-        why = f"lowering fails: {failed}" if failed else f"it takes nothing of {', '.join(SPECIMENS)}"
+        why = f"lowering fails: {failed}" if failed else f"it takes no operator of {', '.join(SPECIMENS)}"
         raise NotApplicable(f"no program to try it with: {why}")
     return found
 
@@ -423,14 +423,14 @@ def sample(name: str, context: Context) -> list[Sample]:
     if isinstance(known, Exception):
         raise known
     if not known:
-        raise NotApplicable(f"the backend takes nothing of the program {name}")
+        raise NotApplicable(f"the backend takes no operator of the program {name}")
     return known
 
 
 def samples(context: Context) -> list[Sample]:
     """The delegates of all specimens that compile and run. Raises NotApplicable if there are none.
 
-    One that fails is passed over: the rule contract/compiles tells about it.
+    One that fails is left out: the rule contract/compiles-what-it-takes reports it.
     """
     runs(context)
     found: list[Sample] = []

@@ -36,8 +36,8 @@ class SubjectCase(Case):
     """A case of one module.
 
     The builder's text becomes the snippet, so it must use nothing but `torch` and `nn`. How exact the results can be
-    follows from the exported graph (`estimate`). With `stateful`, calls change buffers; `loops` is how often a
-    `while_loop` goes round at most; with `measure`, the backend is timed against eager.
+    follows from the exported graph (`estimate`). With `stateful`, calls change buffers; `loops` is the
+    largest number of rounds of a `while_loop`; with `measure`, the backend is timed against eager.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ def measured(outcome: Outcome, subject: Subject, context: Context) -> Outcome:
             )
     except Exception as error:
         return replace(
-            outcome, verdict=Verdict.RUN_ERROR, detail=f"runs once, not again: {words(error)}", blame="backend"
+            outcome, verdict=Verdict.RUN_ERROR, detail=f"the second run fails: {words(error)}", blame="backend"
         )
     finally:
         torch.set_num_threads(threads)

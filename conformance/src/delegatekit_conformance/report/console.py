@@ -16,7 +16,7 @@ from . import views
 from .marks import STYLES, mark
 from .text import clean, first_line
 
-#: So many snippets, further faults by name, and lines of each other list are printed.
+#: This many snippets, further faults by name, and lines of each other list are printed.
 _SNIPPETS = 5
 _LINES = 10
 
@@ -28,10 +28,10 @@ def print_console(console: Console, run: Run, *, snippets: int = _SNIPPETS) -> N
     expected = [(r.case, f"{r.verdict.value}: {r.expected}") for r in views.expected(run.results)]
     _print_list(console, "expected faults", expected)
     passes = [(result.case, f"expected: {result.expected}") for result in run.unexpected_passes]
-    _print_list(console, "unexpected passes: take them off the expectations", passes)
+    _print_list(console, "unexpected passes: remove them from the expectations", passes)
     _print_list(console, "expectations that match no case", [(name, "") for name in run.unused_expectations])
     core = [(result.case, fault.core or fault.detail) for result, fault in views.core_faults(run.results)]
-    _print_list(console, "faults of core: they show without the backend, too", core)
+    _print_list(console, "faults of core: they occur without the backend, too", core)
     reasons = [(f"{reason.cases}×", reason.text) for reason in views.reasons(run.results)]
     _print_list(console, "reasons of refusals, by cases", reasons)
     console.print(_last_line(run), highlight=False)

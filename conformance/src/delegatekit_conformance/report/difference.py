@@ -20,7 +20,7 @@ from .text import cell, clean, code, first_line
 LATENCY_THRESHOLD = 1.5
 #: By so much the share of delegated examples must differ if the two runs did not try the same examples.
 _SHARE = 0.1
-#: So many lines of a group are printed.
+#: This many lines of a group are printed.
 _LINES = 30
 
 #: "faults" and "lost" are regressions.
@@ -165,7 +165,7 @@ def diff(old: Run, new: Run, *, latency_threshold: float = LATENCY_THRESHOLD) ->
             changes.append(Change("only_old", name, _shown(result)))
     for name, result in after.items():
         if name not in before:
-            # A fault in a case that the old run did not have is a new fault: nobody has seen it before.
+            # A fault in a case that the old run did not have is a new fault: it was not seen before.
             group: Group = "faults" if result.is_fault else "only_new"
             changes.append(Change(group, name, "", _shown(result), _said(result)))
     return Difference(
@@ -200,7 +200,7 @@ def _changes(old: CaseResult, new: CaseResult, least_share: float) -> Iterable[C
     if old.verdict in _RANK and shares[0] is not None and shares[1] is not None:
         moved = shares[1] - shares[0]
         if abs(moved) > max(least_share, 1e-9):
-            told = f"{views.percent(shares[0])} -> {views.percent(shares[1])} of the examples taken whole"
+            told = f"{views.percent(shares[0])} -> {views.percent(shares[1])} of the examples fully delegated"
             yield change("lost" if moved < 0 else "gained", told)
             return
     if old.verdict is not new.verdict or (new.verdict.is_fault and (old.expected is None) != (new.expected is None)):

@@ -10,7 +10,7 @@ from ..run import Run
 from . import views
 from .text import block, cell, clean, code, first_line
 
-#: So many faults are written out with their snippets, so many lines of the other lists, and so many characters of one
+#: The number of faults that are written out with their snippets, of lines of the other lists, and of characters of a
 #: snippet: a comment on GitHub holds 65 536 characters.
 _FAULTS = 10
 _LINES = 15
@@ -41,12 +41,12 @@ def headline(run: Run) -> str:
     result = f"**{views.cases(faults)} with faults**" if faults else "**No faults**"
     examples = sum(result.examples for result in run.results)
     share = views.percent(views.share(run.results))
-    taken = f" The backend took {share} of the examples whole." if share else ""
+    taken = f" {share} of the examples were fully delegated." if share else ""
     return f"{result} in {views.cases(len(run.results))} with {examples:,} examples.{taken}"
 
 
 def _table(run: Run) -> str:
-    lines = ["| room | cases | examples | taken whole | verdicts | faults |", "|---|---:|---:|---:|---|---:|"]
+    lines = ["| room | cases | examples | fully delegated | verdicts | faults |", "|---|---:|---:|---:|---|---:|"]
     for name, results in views.rooms(run.results).items():
         verdicts = ", ".join(f"{count} {verdict.value}" for verdict, count in views.case_counts(results).items())
         faults = sum(result.is_fault for result in results)
@@ -73,8 +73,8 @@ def _fault(result: CaseResult, fault: Outcome) -> str:
         lines.append(f"Example: {code(first_line(fault.example, 400))}")
     if fault.snippet:
         whole = len(fault.snippet) <= _SNIPPET
-        snippet = fault.snippet if whole else fault.snippet[:_SNIPPET] + "\n# ... the report has the whole"
-        lines.append(_folded("Python that shows it", block(snippet, "python")))
+        snippet = fault.snippet if whole else fault.snippet[:_SNIPPET] + "\n# ... the report has the whole script"
+        lines.append(_folded("Python that reproduces it", block(snippet, "python")))
     return "\n\n".join(lines)
 
 
@@ -88,7 +88,7 @@ def _lists(run: Run) -> list[str]:
     unused = [code(pattern) for pattern in run.unused_expectations]
     titles = {
         "Expected faults": expected,
-        "Unexpected passes (take them off the expectations)": passes,
+        "Unexpected passes (remove them from the expectations)": passes,
         "Expectations that match no case": unused,
         "Faults of core, without the backend": core,
     }

@@ -16,16 +16,16 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..outcome import CaseResult, Outcome, Verdict
-from ..run import Run
+from ..run import BackendFacts, Run
 from . import views
 from .marks import CORE, Mark, mark, mark_of
 from .plot import plot, ratio, swatch
 from .text import clean, first_line
 
-#: The page shows so many faults of a kind, and so many characters of a message; the JSON document has all of them.
+#: The page shows this many faults of a kind, and this many characters of a message; the JSON document has all of them.
 _FAULTS = 200
 _MESSAGE = 4000
-#: So many cases are listed as slowest against eager.
+#: This many cases are listed as slowest against eager.
 _SLOWEST = 10
 
 #: The parts of the bar, from good to bad.
@@ -93,7 +93,7 @@ class Sheet:
 
     @cached_property
     def faults(self) -> list[Card]:
-        """The faults that nobody expects."""
+        """The faults that are not expected."""
         found = views.faults(self.run.results)
         return [self._card("fault", number, *each) for number, each in enumerate(found)]
 
@@ -151,14 +151,14 @@ class Sheet:
         found = [
             ("Cases", f"{len(results):,}", ""),
             ("Examples", f"{sum(result.examples for result in results):,}", ""),
-            ("Examples taken whole", views.percent(views.share(results)) or "–", ""),
+            ("Examples fully delegated", views.percent(views.share(results)) or "–", ""),
             ("Operator calls delegated", views.percent(delegated / total if total else None) or "–", ""),
             ("Time", views.duration(self.run.seconds), ""),
         ]
         passes, expected = len(self.run.unexpected_passes), len(views.expected(results))
         optional = (
             ("Expected faults", expected, ""),
-            ("Unexpected passes", passes, "to take off the list"),
+            ("Unexpected passes", passes, "to remove from the list"),
             ("Faults of core", len(self.core), "not the backend's"),
         )
         return found + [(name, f"{count:,}", remark) for name, count, remark in optional if count]
@@ -176,7 +176,7 @@ class Sheet:
                     "delegate": backend.delegate_id,
                     "plugin API": backend.api_version,
                     "precision": backend.compute_precision,
-                    "dynamic shapes": "yes" if backend.supports_dynamic_shapes else "no",
+                    "dynamic shapes": _dynamic(backend),
                     "runtime": "available" if backend.available else f"not available: {backend.reason}",
                     "options": ", ".join(f"{name}={value}" for name, value in run.options.items()),
                 },
@@ -238,7 +238,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """What is behind the squares of an operator: dtypes for which the same holds."""
+    """The details of an operator's squares: dtypes for which the same holds."""
 
     label: str
     dtypes: str
@@ -427,8 +427,15 @@ def _delegated(result: CaseResult) -> str:
     return views.percent(delegated / total) if total else ""
 
 
+def _dynamic(backend: BackendFacts) -> str:
+    """Whether delegates take sizes that change, and where."""
+    if not backend.supports_dynamic_shapes:
+        return "no"
+    return "yes" if backend.device_dynamic_shapes else "here yes, not on the device"
+
+
 def _breaks(name: str) -> Markup:
-    """A name that a narrow screen may break behind its signs."""
+    """A name that a narrow screen may break after its punctuation."""
     return Markup(re.sub(r"(?<=[/._])(?=[^/._])", "<wbr>", str(escape(clean(name)))))
 
 

@@ -16,7 +16,7 @@ _DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "int16
 _ROOMS = ("contract", "operators", "patterns", "quantized", "dynamic", "state", "graphs", "models", "robustness")
 #: Examples with these verdicts say nothing about the backend.
 _UNTRIED = frozenset({Verdict.NOT_EXPORTABLE, Verdict.NOT_APPLICABLE})
-#: Examples with these were taken whole.
+#: Examples with these were fully delegated.
 _TAKEN = frozenset({Verdict.DELEGATED, Verdict.UNAVAILABLE})
 
 
@@ -76,7 +76,7 @@ def cases(count: int) -> str:
 
 
 def faults(results: Iterable[CaseResult]) -> list[tuple[CaseResult, Outcome]]:
-    """The faults that nobody expects, the gravest first."""
+    """The faults that are not expected, the gravest first."""
     order = list(Verdict)
     found = [(result, fault) for result in results if result.is_fault for fault in result.faults]
     return sorted(found, key=lambda pair: order.index(pair[1].verdict), reverse=True)
@@ -146,7 +146,7 @@ class Reason:
     cases: int
 
 
-#: Names that torch.export gives: a name with a number behind it says nothing to a reader.
+#: Names that torch.export gives: a name followed by a number says nothing to a reader.
 _NODE_NAMES = re.compile(r"\b(?:inputs?|args?|[a-z][a-z0-9_]*)_\d+\b")
 #: "is int8": the refusals of several dtypes are one reason.
 _REFUSED_DTYPE = re.compile(rf" is ({'|'.join(_DTYPES)})\b")

@@ -1,8 +1,8 @@
-"""Runs cases in worker processes with limits of time and memory; a crash or a hang is a verdict, the run goes on."""
+"""Runs cases in worker processes with limits of time and memory. A crash or a hang is a verdict; the run continues."""
 
 from __future__ import annotations
 
-from .plan import InputError, Limits, select, shard
+from .plan import Limits, Source, select, shard
 from .pool import Pool
 
-__all__ = ["InputError", "Limits", "Pool", "select", "shard"]
+__all__ = ["Limits", "Pool", "Source", "select", "shard"]

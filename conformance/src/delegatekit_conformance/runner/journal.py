@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..context import Context
+from ..errors import InputError
 from ..outcome import CaseResult, Outcome
 from ..run import versions
-from .plan import InputError
 
 #: Version of the layout of the file of finished cases.
 FORMAT = 1
@@ -28,7 +28,7 @@ class Diary:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
         if self._file.tell() and not path.read_bytes().endswith(b"\n"):
-            self._file.write("\n")  # who wrote before died in the middle of a line
+            self._file.write("\n")  # the process that wrote before died in the middle of a line
 
     def write(self, event: str, **facts: Any) -> None:
         """Append an event; it is with the operating system when this returns."""
@@ -121,7 +121,7 @@ class Progress:
 
 
 class Finished:
-    """The file of finished cases of a run, to go on after an interrupt: a line that tells the run, a line per case."""
+    """The file of finished cases of a run, to continue it after an interrupt: a line for the run, a line per case."""
 
     def __init__(self, path: Path, context: Context, distribution: str) -> None:
         """Open or create the file. `distribution` is the backend's.

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from delegatekit_api import OptionError
-
 from ..cases import Case
 from ..context import Context
 
@@ -23,19 +21,15 @@ _COST_FACTOR = 4.0
 Source = Callable[[Context], Mapping[str, Case]]
 
 
-class InputError(OptionError):
-    """A file or setting that somebody gave to the suite is wrong. Commands end with exit code 2."""
-
-
 @dataclass(frozen=True)
 class Limits:
     """What a worker may use, and how often one may die."""
 
     #: Bytes of private memory that a worker may have (Linux: RLIMIT_DATA), or None.
     memory: int | None = 8 << 30
-    #: After so many crashes or hangs in one case, the rest of its examples is not tried.
+    #: After this many crashes or hangs in one case, the rest of its examples is not tried.
     crashes: int = 3
-    #: A worker is replaced by a fresh one after so many cases.
+    #: A worker is replaced by a fresh one after this many cases.
     recycle: int = 40
 
 
@@ -50,7 +44,7 @@ class Job:
 
 
 def limit_of(case: Case, examples: int, timeout: float) -> float:
-    """Seconds that one of so many examples of a case may take."""
+    """Seconds that one of this many examples of a case may take."""
     return max(timeout, _COST_FACTOR * case.cost) if examples == 1 else timeout
 
 

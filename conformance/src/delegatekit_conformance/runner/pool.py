@@ -1,4 +1,4 @@
-"""Runs cases in a pool of worker processes, and makes verdicts of deaths: what no worker survives is seen from here."""
+"""Runs cases in a pool of worker processes, and turns their deaths into verdicts."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from . import work
 from .journal import Progress
 from .plan import Job, Limits, Source
 
-#: How often a worker is looked at, in seconds.
+#: Seconds between two looks at a worker.
 _POLL = 0.2
-#: So many seconds after its time is up, a worker that did not end itself is ended.
+#: This many seconds after its time is up, a worker that did not end itself is ended.
 _GRACE = 10.0
-#: So many bytes of what a dead worker wrote to stderr are kept, and so many frames of its traceback.
+#: This many bytes of what a dead worker wrote to stderr are kept, and this many frames of its traceback.
 _TAIL = 400
 _FRAMES = 3
-#: So many bytes of the traceback are read.
+#: This many bytes of the traceback are read.
 _TRACE = 1 << 20
 #: What the frames of the thread that runs the case have in them.
 _HERE = "/work.py"
-#: So many pools in a row may break before a case is given up.
+#: This many pools in a row may break before a case is given up.
 _BROKEN = 3
 
 
@@ -86,7 +86,7 @@ class Pool:
         self._folder = TemporaryDirectory(prefix="conformance-")
         _quieten_tracker()
         self._spawn = multiprocessing.get_context("spawn")
-        # Nobody writes to it: workers see its end when this process has died.
+        # Nothing is written to it: workers see its end when this process has died.
         self._lifeline, self._alive = self._spawn.Pipe(duplex=False)
         self._lock = threading.Lock()
         self._stopping = threading.Event()

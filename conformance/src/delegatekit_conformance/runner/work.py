@@ -27,7 +27,7 @@ from .plan import Job, Limits, Source, limit_of
 
 #: Seconds for what comes before the first example: imports, and drawing the examples.
 PREPARATION = 600.0
-#: How often a child that tries a smaller example is looked at, in seconds.
+#: Seconds between two looks at a child that tries a smaller example.
 _POLL = 0.005
 #: What a child that tries a smaller example ends with when it neither crashed nor hung.
 _SURVIVED = 77
@@ -62,8 +62,8 @@ def prepare(context: Context, limits: Limits, supervisor: Connection | None, sou
 def _start_guard(supervisor: Connection | None) -> None:
     """Start a process that ends this worker's whole group once the worker, or its supervisor, is gone.
 
-    So compilers that the backend started do not outlive the worker. The guard is of the group, so the group's number
-    cannot have gone to another one when it is used.
+    So compilers that the backend started do not outlive the worker. The guard belongs to the group, so the group's
+    number cannot have been given to another group when it is used.
     """
     global _alive
     os.setsid()
@@ -205,7 +205,7 @@ def _close(diary: Diary) -> None:
 
 
 def _watch(seconds: float) -> None:
-    """End this process, with a traceback, unless this is called again within so many seconds."""
+    """End this process, with a traceback, unless this is called again within `seconds`."""
     assert _trace is not None
     faulthandler.dump_traceback_later(seconds, exit=True, file=_trace)
 
@@ -243,7 +243,7 @@ def _run(case: Case, example: Any) -> Outcome:
         outcome = case.run(example, _context)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         kind = Verdict.RUN_ERROR if isinstance(error, Exception) else Verdict.CRASH
-        outcome = Outcome(kind, f"the case was ended by {type(error).__name__}: {error}", blame="backend")
+        outcome = Outcome(kind, f"the case ended with {type(error).__name__}: {error}", blame="backend")
     changes: dict[str, Any] = {}
     if not outcome.example:
         changes["example"] = describe(example)
@@ -297,7 +297,7 @@ def _smaller(case: Case, example: Any, outcome: Outcome, limit: float) -> Outcom
 
 
 def _fate(case: Case, example: Any, seconds: float) -> Verdict | None:
-    """How a process ends that tries the example: CRASH, TIMEOUT after so many seconds, or None if it survives."""
+    """How a process ends that tries the example: CRASH, TIMEOUT after `seconds`, or None if it survives."""
     child = os.fork()
     if not child:
         _live(lambda: case.run(example, _context))

@@ -76,7 +76,7 @@ def _tensors(sketch: Sketch, form: _Form, results: tuple[int, ...], transposed: 
 
 
 def _written(sketch: Sketch, numbers: list[int]) -> list[int]:
-    """Perhaps one number for all dimensions; not in half precision, where eager reads behind the end of such a list."""
+    """Perhaps one number for all dimensions; not in half precision, where eager reads past the end of such a list."""
     return written(sketch, numbers) if sketch.dtype == "float32" else numbers
 
 

@@ -68,7 +68,7 @@ _FUNCTIONS: dict[str, tuple[Values, ...]] = {
 }
 
 
-#: Exponentials: who computes them with powers of two rounds x * log2(e) first, which changes the result by x roundings.
+#: Exponentials: an implementation by powers of two rounds x * log2(e) first, which changes the result by x roundings.
 _STEEP = ("exp", "exp2", "expm1", "sinh", "cosh")
 
 

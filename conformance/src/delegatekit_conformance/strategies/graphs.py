@@ -22,7 +22,7 @@ from ..recipe import Recipe, Ref, Step, TensorRecipe, Values, find_target
 
 #: Shapes of the first input.
 _SHAPES = ((2, 3), (4,), (2, 3, 4), (1, 4, 6, 6), (2, 2, 5, 5), (3, 8), (1, 1), (1, 6, 8), (2, 1, 4), ())
-#: A value has at most so many elements.
+#: A value has at most this many elements.
 _LARGEST = 3000
 #: Values beyond this are brought back to order 1.
 _HIGH = 30.0
@@ -75,7 +75,7 @@ class _Graph:
     # choices
 
     def use(self, numbers: Sequence[int]) -> None:
-        """The numbers that the choices of the next step are made by; zeros behind them."""
+        """The numbers that the choices of the next step are made by, followed by zeros."""
         self._numbers = iter(numbers)
 
     def one_of(self, count: int) -> int:
@@ -687,7 +687,7 @@ def build(
             del graph.tensors[before[0] :], graph.steps[before[1] :], graph.values[before[2] :]
     assume(graph.steps)
     used = {ref for step in graph.steps for ref in step.references()}
-    # What nobody uses is returned, but for inputs and constants: those may stay without use.
+    # Results that no step uses are returned; unused inputs and constants need not be.
     made = [value for value in graph.values if value.ref.name.startswith("y")]
     outputs = [value for value in made if value.ref not in used]
     # Further outputs: values in the middle, inputs, constants, the same value twice.

@@ -134,7 +134,7 @@ def _matmul(sketch: Sketch, name: str) -> Recipe:
     m, n = _size(sketch), _size(sketch)
     batch = [sketch.integer(1, 3) for _ in range(max(0, max(ranks) - 2))]
     left, right = ([size if sketch.rarely(4) is False else 1 for size in _last(batch, rank - 2)] for rank in ranks)
-    # Where both are broadcast, the result has a 1, too: a batch size that nobody has left.
+    # Where both are broadcast, the result has a 1, too: a batch size that neither operand has.
     shapes = ([*left, m, k] if ranks[0] > 1 else [k], [*right, k, n] if ranks[1] > 1 else [k])
     results = [*batch, *([m] if ranks[0] > 1 else []), *([n] if ranks[1] > 1 else [])]
     sketch.call(name, *_factors(sketch, results, *shapes))

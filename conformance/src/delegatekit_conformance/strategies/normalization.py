@@ -12,7 +12,7 @@ from .sketch import FLOATS, Sketch
 from .summands import maybe
 
 _EPSILONS = (1e-5, 1e-3, 0.1, 1.0)
-#: So many random numbers are never all close to one another.
+#: This many random numbers are never all close to one another.
 _ENOUGH = 4
 #: Of one sign, so that a sum of few of them keeps its digits.
 _POSITIVE: Values = ("uniform", 0.5, 2.0)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..recipe import Ref, Values
 from .sketch import Sketch
 
-#: So many results of normal numbers are never all small beside their summands.
+#: This many results of normal numbers are never all small beside their summands.
 _MANY = 16
 
 

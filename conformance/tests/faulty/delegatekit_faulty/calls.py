@@ -1,4 +1,4 @@
-"""Faults in the numbers: an operator computes something a little different, as kernels do that nobody compared."""
+"""Faults in the numbers: an operator computes something a little different, as kernels do that were never compared."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def _two_results_are_exchanged(name: str, args: list[Any], kwargs: dict[str, Any
 
 @fault("call", "operators/aten.relu*", "patterns/*", "graphs/alone*")
 def _fused_activations_are_dropped(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """An activation directly behind a convolution or a product of matrices does nothing."""
+    """An activation directly after a convolution or a product of matrices does nothing."""
     result = sound(*args, **kwargs)
     if name in ("aten.convolution.default", "aten.addmm.default", "aten.mm.default", "aten.linear.default"):
         _fused_outputs[id(result)] = result  # kept alive, so that its id stays its own

@@ -27,7 +27,7 @@ def _another_version_than_the_wheel(sound: Any) -> Any:
 
 @fault("describe", "contract/*", "operators/aten.add.Tensor/*")
 def _unknown_precision(sound: Any) -> Any:
-    """The description names a precision that nobody knows."""
+    """The description names an unknown precision."""
     return dataclasses.replace(sound, compute_precision="float24")
 
 

@@ -16,7 +16,7 @@ class Fault:
 
     `part` says which part of the backend it changes: "call" (an operator's result), "describe", "options",
     "partitioner", "preprocess" or "runtime"; `change` is then called with the sound part and returns the faulty one,
-    or for "call" in the place of each operator.
+    or for "call" instead of each operator.
     """
 
     name: str
@@ -25,8 +25,8 @@ class Fault:
     change: Callable[..., Any]
     #: Patterns of the cases that are run to find it: those that concern what is broken.
     select: tuple[str, ...]
-    #: The sound backend that it is built on.
-    base: str = "reference"
+    #: Whether it is for a backend that runs native code; others are for the reference backend.
+    native: bool = False
 
 
 class Wrapped:
@@ -42,15 +42,15 @@ class Wrapped:
 _faults: dict[str, Fault] = {}
 
 
-def fault(part: str, *select: str, base: str = "reference") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def fault(part: str, *select: str, native: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function as the change of a fault, named after it; its docstring says what is wrong."""
 
     def register(change: Callable[..., Any]) -> Callable[..., Any]:
         name = change.__name__.strip("_").replace("_", "-")
         what = " ".join((change.__doc__ or "").split()).rstrip(".")
         if name in _faults or not what:
-            raise ValueError(f"fault {name} stands twice or says nothing")
-        _faults[name] = Fault(name, what, part, change, select, base)
+            raise ValueError(f"fault {name} is registered twice or has no docstring")
+        _faults[name] = Fault(name, what, part, change, select, native)
         return change
 
     return register

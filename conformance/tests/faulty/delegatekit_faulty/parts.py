@@ -310,7 +310,7 @@ def _outputs_keep_the_largest_size(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "robustness/*", base="reference")
+@fault("runtime", "robustness/*")
 def _damage_is_not_noticed(sound: Any) -> Any:
     """A blob with a wrong check sum ends the process."""
     import os
@@ -340,9 +340,9 @@ def _errors_are_python_s_own(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "operators/aten.add.Tensor/float32", "contract/*", base="xnnpack")
-def _xnnpack_with_half_the_precision(sound: Any) -> Any:
-    """XNNPACK's results are rounded to float16, which the description does not say."""
+@fault("runtime", "operators/aten.add.Tensor/float32", "contract/*", native=True)
+def _half_the_precision(sound: Any) -> Any:
+    """Results are rounded to float16, which the description does not say."""
 
     class Runtime(Wrapped):
         def execute(self, handle: Any, inputs: Any, outputs: Any) -> None:
@@ -354,8 +354,8 @@ def _xnnpack_with_half_the_precision(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("partitioner", "operators/aten.tan.default/*", "operators/aten.cumsum.default/*", base="xnnpack")
-def _xnnpack_claims_everything(sound: Any) -> Any:
+@fault("partitioner", "operators/aten.tan.default/*", "operators/aten.cumsum.default/*", native=True)
+def _claims_everything(sound: Any) -> Any:
     """Every operator is claimed, also those that the compiler does not know."""
 
     class Partitioner(Wrapped):
@@ -365,9 +365,9 @@ def _xnnpack_claims_everything(sound: Any) -> Any:
     return Partitioner(sound)
 
 
-@fault("runtime", "operators/aten.sub.Tensor/float32", base="xnnpack")
-def _xnnpack_exchanges_inputs(sound: Any) -> Any:
-    """Two inputs of one shape reach XNNPACK in the wrong order where an operator is not symmetric."""
+@fault("runtime", "operators/aten.sub.Tensor/float32", native=True)
+def _exchanges_inputs(sound: Any) -> Any:
+    """Two inputs of one shape reach the runtime in the wrong order where an operator is not symmetric."""
 
     class Runtime(Wrapped):
         def execute(self, handle: Any, inputs: Any, outputs: Any) -> None:

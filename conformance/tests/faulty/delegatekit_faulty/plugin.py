@@ -1,10 +1,13 @@
-"""The backend "faulty": a sound backend with the one fault that `DELEGATEKIT_FAULT` names, or none."""
+"""The backend "faulty": a sound backend with the faults that `DELEGATEKIT_FAULT` names, separated by commas.
+
+`DELEGATEKIT_FAULT_BASE` names the sound backend that it is built on: "reference" if it is not set.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -13,23 +16,21 @@ from delegatekit_api import BackendDescription, CompileSpec, PreprocessResult, h
 
 from .fault import Fault, all_faults, description_faults
 
-NAME = os.environ.get("DELEGATEKIT_FAULT", "")
-BASE: Any = import_module(f"delegatekit_{'xnnpack' if NAME.startswith('xnnpack-') else 'reference'}.plugin")
+NAMES = tuple(filter(None, os.environ.get("DELEGATEKIT_FAULT", "").split(",")))
+BASE: Any = import_module(f"delegatekit_{os.environ.get('DELEGATEKIT_FAULT_BASE', 'reference')}.plugin")
 
 
 @functools.cache
-def _fault() -> Fault | None:
-    return all_faults()[NAME] if NAME else None
+def _faults(part: str) -> Sequence[Fault]:
+    """The seeded faults of one part of the backend."""
+    known = description_faults() if part in ("describe", "options") else all_faults()
+    return tuple(known[name] for name in NAMES if name in known and known[name].part == part)
 
 
 def _part(name: str, sound: Any) -> Any:
-    fault = _fault()
-    return sound if fault is None or fault.part != name else fault.change(sound)
-
-
-def _described(part: str, sound: Any) -> Any:
-    fault = description_faults().get(NAME)
-    return sound if fault is None or fault.part != part else fault.change(sound)
+    for fault in _faults(name):
+        sound = fault.change(sound)
+    return sound
 
 
 @hookimpl
@@ -38,8 +39,8 @@ def describe_backend() -> BackendDescription:
     base = BASE.describe_backend()
     own = "FaultyBackend" if base.delegate_id == "ReferenceBackend" else base.delegate_id
     description = replace(base, name="faulty", delegate_id=own, distribution="delegatekit-faulty", version="1.0")
-    description = replace(description, options=_described("options", description.options))
-    return _described("describe", description)  # type: ignore[no-any-return]
+    description = replace(description, options=_part("options", description.options))
+    return _part("describe", description)  # type: ignore[no-any-return]
 
 
 @hookimpl
@@ -57,21 +58,27 @@ def preprocess(partition: Any, options: Any) -> PreprocessResult:
 @hookimpl
 def create_runtime() -> Any:
     """The base's runtime; its interpreter computes some operators wrongly if the fault is in a call."""
-    fault = _fault()
-    if fault is None or fault.part != "call":
-        return _part("runtime", BASE.create_runtime())
-    from delegatekit_reference.interpreter import Interpreter
-    from delegatekit_reference.runtime import ReferenceRuntime
+    runtime, faults = _part("runtime", BASE.create_runtime()), _faults("call")
+    if not faults:
+        return runtime
+    from delegatekit_reference.runtime import Interpreter, ReferenceRuntime
 
     class FaultyInterpreter(Interpreter):
         def step(self, index: int, step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return fault.change(step.operator, list(args), kwargs, self.functions[index])
+            compute = self.functions[index]
+            for fault in faults:
+                compute = functools.partial(_intercepted, fault, step.operator, compute)
+            return compute(*args, **kwargs)
 
     class FaultyRuntime(ReferenceRuntime):
         def interpreter(self, graph: Any, constants: Sequence[Any]) -> Interpreter:
             return FaultyInterpreter(graph, constants)
 
     return FaultyRuntime()
+
+
+def _intercepted(fault: Fault, operator: str, compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return fault.change(operator, list(args), kwargs, compute)
 
 
 def with_remark(result: PreprocessResult, text: str) -> PreprocessResult:

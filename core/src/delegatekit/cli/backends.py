@@ -32,7 +32,7 @@ def backends(
     if check:
         rows = [(item.info, item.runtime) for item in check_backends(listed, seconds=timeout).values()]
     else:
-        rows = [(info, expected_runtime(info.name) if info.status == "not imported" else None) for info in listed]
+        rows = [(info, expected_runtime(info) if info.status == "not imported" else None) for info in listed]
     if as_json:
         facts = {info.name: asdict(info) | {"runtime": asdict(runtime) if runtime else None} for info, runtime in rows}
         print(json.dumps(facts, indent=1))

@@ -43,13 +43,11 @@ def explain(
             skip=selectors(skip, backend),
         )
     if as_json:
-        print(
-            json.dumps([dataclasses.asdict(row) | {"reasons": dict(row.reasons)} for row in explanation.rows], indent=1)
-        )
+        rows = (*explanation.decomposed, *explanation.rows)
+        print(json.dumps([dataclasses.asdict(row) | {"reasons": dict(row.reasons)} for row in rows], indent=1))
         return
     shown = explanation.rows if every else tuple(row for row in explanation.rows if row.backend is None)
-    if shown:
-        text = str(dataclasses.replace(explanation, rows=shown))
+    if text := str(dataclasses.replace(explanation, rows=shown)):
         out.print(text, markup=False, highlight=False, soft_wrap=True)
     total = len(explanation.rows)
     taken = sum(row.backend is not None for row in explanation.rows)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 from torch._ops import OpOverload
@@ -15,19 +15,30 @@ from delegatekit_api import LoweringError, UnsupportedError, describe_node, oper
 from delegatekit_api.quantization import DEQUANTIZE
 
 from .arguments import nodes_in, substitute
+from .draft import Draft
 from .sizes import SYMBOLIC, Shape, SizeNodes, expression, is_static
 
 if TYPE_CHECKING:
     from .program import EdgeMethod
 
+
+class Rules(Protocol):
+    """The rules and checks of operators: `rules.RuleTable`."""
+
+    def rule(self, target: OpOverload) -> Rule | None:
+        """The rule for an operator; None if it has none."""
+
+    def check(self, target: OpOverload) -> Check | None:
+        """The check for an operator; None if it has none."""
+
+
 #: What an operator call yields: a node, a tuple of these (several results), or a literal.
 Value: TypeAlias = Any
-#: A rewrite rule: gets the builder, positional and keyword arguments and the known fake value (or None);
-#: returns the result, or NotImplemented to let the operator pass.
-Rule: TypeAlias = Callable[["Builder", tuple[Any, ...], dict[str, Any], Any], Value]
+#: A rewrite rule: returns the result of a call, or NotImplemented to let the operator pass.
+Rule: TypeAlias = Callable[["EdgeBuilder", Draft], Value]
 
-#: Refuses a call, by `Builder.refuse`, or does nothing; gets what rules get.
-Check: TypeAlias = Callable[["Builder", tuple[Any, ...], dict[str, Any], Any], None]
+#: Refuses a call, by `EdgeBuilder.refuse`, or does nothing.
+Check: TypeAlias = Callable[["EdgeBuilder", Draft], None]
 
 #: A folded constant may be this much larger than what it is computed from (a mask from an arange, say).
 FOLD_LIMIT_BYTES = 4 << 20
@@ -35,20 +46,19 @@ FOLD_LIMIT_BYTES = 4 << 20
 aten = torch.ops.aten
 
 
-class Builder:
+class EdgeBuilder:
     """The edge graph under construction.
 
-    `rules` rewrite an operator call, `checks` come before that and may refuse it, kept or not; `expand` decomposes one
-    that no rule took; `keep` names the operators that are left whole because a backend asked. `origin` is the exported
-    node that is being translated.
+    `rules` rewrite an operator call; their checks come before that and may refuse it, kept or not; `expand` decomposes
+    one that no rule took; `keep` names the operators that are left whole because a backend asked. `origin` is the
+    exported node that is being translated.
     """
 
     def __init__(
         self,
         fake_mode: FakeTensorMode | None,
-        rules: Mapping[OpOverload, Rule],
-        checks: Mapping[OpOverload, Check],
-        expand: Callable[[Builder, OpOverload, tuple[Any, ...], dict[str, Any]], Value],
+        rules: Rules,
+        expand: Callable[[EdgeBuilder, OpOverload, tuple[Any, ...], dict[str, Any]], Value],
         keep: frozenset[OpOverload],
     ) -> None:
         self.graph = Graph()
@@ -57,7 +67,6 @@ class Builder:
         self.origin: Node | None = None
         self._fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
         self._rules = rules
-        self._checks = checks
         self._expand = expand
         self._merged: dict[Any, Node] = {}
         self._literal_constants: dict[Any, Node] = {}
@@ -69,9 +78,9 @@ class Builder:
         #: Call of a control flow operator -> its graphs.
         self.regions: dict[Node, tuple[EdgeMethod, ...]] = {}
 
-    def nested(self) -> Builder:
+    def nested(self) -> EdgeBuilder:
         """A builder of the same kind for a graph of control flow."""
-        return Builder(self._fake_mode, self._rules, self._checks, self._expand, self.keep)
+        return EdgeBuilder(self._fake_mode, self._rules, self._expand, self.keep)
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
@@ -85,18 +94,18 @@ class Builder:
             return args[0][args[1]] if isinstance(args[0], tuple | list) else self.emit(target, args, {}, value)
         if not isinstance(target, OpOverload):
             self.refuse(f"{getattr(target, '__name__', target)} is not an ATen operator")
-        check = self._checks.get(target)
+        check = self._rules.check(target)
         if check is not None:
-            check(self, args, kwargs, value)
+            check(self, Draft(target, args, kwargs, value))
         if target in self.keep:
             return self.emit(target, args, kwargs, value)
         return self.decompose(target, args, kwargs, value)
 
     def decompose(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
         """Translate a call by rule or decomposition, even if a backend asked to keep the operator."""
-        rule = self._rules.get(target)
+        rule = self._rules.rule(target)
         if rule is not None:
-            result = rule(self, args, kwargs, value)
+            result = rule(self, Draft(target, args, kwargs, value))
             if result is not NotImplemented:
                 return result
         expanded = self._expand(self, target, args, kwargs)
@@ -104,7 +113,7 @@ class Builder:
 
     def has_rule(self, target: OpOverload) -> bool:
         """Whether a rule rewrites the operator."""
-        return target in self._rules
+        return self._rules.rule(target) is not None
 
     def emit(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None, value: Any = None) -> Node:
         """Append the call as it is (merged with an equal one, folded if all its inputs are constants).
@@ -183,7 +192,7 @@ class Builder:
         return node
 
     def placeholder(self, name: str, value: Any) -> Node:
-        """A placeholder behind the existing ones, before all operators."""
+        """A placeholder after the existing ones, before all operators."""
         first = next(iter(self.graph.nodes), None) if self._last_placeholder is None else None
         if self._last_placeholder is not None:
             position: Any = self.graph.inserting_after(self._last_placeholder)
@@ -293,7 +302,7 @@ def resolve(names: Collection[str]) -> frozenset[OpOverload]:
     return frozenset(found)
 
 
-def drop_dead(builder: Builder, keep: set[Node]) -> dict[Node, torch.Tensor]:
+def drop_dead(builder: EdgeBuilder, keep: set[Node]) -> dict[Node, torch.Tensor]:
     """Remove nodes without users (those of `keep` stay); returns the constants that are left."""
     for node in reversed(list(builder.graph.nodes)):
         if node.op != "output" and not node.users and node not in keep:

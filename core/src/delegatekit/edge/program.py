@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.fx import Graph, Node
@@ -13,6 +14,9 @@ from torch.fx import Graph, Node
 from delegatekit_api import LoweringError, MutableState, ProgramView, describe_node
 
 from .sizes import is_size
+
+#: Environment variable that turns the checks at stage borders on (`--debug` and the tests set it).
+VERIFY: Final = "DELEGATEKIT_VERIFY"
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,12 @@ class EdgeMethod:
         """What backends see of the method."""
         outputs = tuple(item if isinstance(item, Node) else None for item in self.outputs)
         return ProgramView(self.graph, self.constants, self.inputs, outputs, self.name, self.buffers)
+
+    def verified(self) -> EdgeMethod:
+        """The method itself, checked by `verify` if the environment variable DELEGATEKIT_VERIFY is set."""
+        if os.environ.get(VERIFY):
+            self.verify()
+        return self
 
     def verify(self) -> None:
         """Check what later stages rely on; raises LoweringError naming the node and the rule it broke."""

@@ -1,16 +1,18 @@
-"""From lowered methods to the image of a .pte file: out-variants, memory plan, values and instructions."""
+"""From lowered methods to the image of a .pte file: values, instructions, and a memory plan for each method."""
 
 from __future__ import annotations
 
 from .arena import ArenaReport, MemoryOptions, PlannedValue
-from .emit import Emitted, emit
 from .external import External
+from .file import Emitted, emit
 from .memory import MemoryPlan, Request, plan_memory
+from .shared import FileOptions
 
 __all__ = [
     "ArenaReport",
     "Emitted",
     "External",
+    "FileOptions",
     "MemoryOptions",
     "MemoryPlan",
     "PlannedValue",

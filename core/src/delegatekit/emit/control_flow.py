@@ -6,85 +6,85 @@ them. Jumps go where a condition is false; a jump that is always taken has a con
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 from torch.fx import Node
 
 from ..lowering import LoweredMethod
+from .writer import Writer
 
-if TYPE_CHECKING:
-    from .method import MethodEmitter
+#: Writes a graph's instructions, its inputs being the values of these indices.
+Enter: TypeAlias = Callable[[LoweredMethod, Sequence[int]], None]
+#: Writes a call of a control flow operator.
+_Emitter: TypeAlias = Callable[[Writer, Node, tuple[LoweredMethod, ...], Enter], None]
 
 
-def emit_region_call(m: MethodEmitter, node: Node, regions: tuple[LoweredMethod, ...]) -> None:
-    """Write a call of a control flow operator."""
+def write_region_call(writer: Writer, node: Node, regions: tuple[LoweredMethod, ...], enter: Enter) -> None:
+    """Write a call of a control flow operator; `enter` writes one of its graphs."""
     kind: Any = node.target
-    _EMITTERS[kind.name()](m, node, regions)
+    _EMITTERS[kind.name()](writer, node, regions, enter)
 
 
 def _arguments(node: Node) -> Any:
     return node.args
 
 
-def _cond(m: MethodEmitter, node: Node, regions: tuple[LoweredMethod, ...]) -> None:
+def _cond(w: Writer, node: Node, regions: tuple[LoweredMethod, ...], enter: Enter) -> None:
     predicate, _, operands = _arguments(node)
-    results = m.planned_results(node)
-    to_false = m.jump_if_false(m.operand(predicate))
+    results = w.planned_results(node)
+    to_false = w.code.jump_if_false(w.operand(predicate))
     for number, region in enumerate(regions):
-        m.enter_region(region, [m.operand(item) for item in operands])
+        enter(region, [w.operand(item) for item in operands])
         for result, item in zip(results, region.edge.outputs, strict=True):
             if result is not None:
-                m.copy_into(result, item)
+                w.copy_into(result, item)
         if number == 0:
-            to_end = m.jump()
-            m.land(to_false)
-    m.land(to_end)
+            to_end = w.jump()
+            w.code.land(to_false)
+    w.code.land(to_end)
 
 
-def _while_loop(m: MethodEmitter, node: Node, regions: tuple[LoweredMethod, ...]) -> None:
+def _while_loop(w: Writer, node: Node, regions: tuple[LoweredMethod, ...], enter: Enter) -> None:
     carried, operands = _arguments(node)
     condition, body = regions
-    state = m.planned_results(node)
+    state = w.planned_results(node)
     for result, item in zip(state, carried, strict=True):
-        m.copy_into(result, item)
-    with m.loop():
-        start = m.position
-        inputs = [*state, *(m.operand(item) for item in operands)]
-        m.enter_region(condition, inputs)
-        to_end = m.jump_if_false(m.operand(condition.edge.outputs[0]))
-        m.enter_region(body, inputs)
+        w.copy_into(result, item)
+    with w.loop():
+        start = len(w.code)
+        inputs = [*state, *(w.operand(item) for item in operands)]
+        enter(condition, inputs)
+        to_end = w.code.jump_if_false(w.operand(condition.edge.outputs[0]))
+        enter(body, inputs)
         # A result may be what is carried in another place: all are read before any is written.
-        results = [m.kept(item, among=state) for item in body.edge.outputs]
+        results = [w.kept(item, among=state) for item in body.edge.outputs]
         for place, result in zip(state, results, strict=True):
-            m.copy_into(place, result)
-        m.jump(start)
-        m.land(to_end)
+            w.copy_into(place, result)
+        w.jump(start)
+        w.code.land(to_end)
 
 
-def _map(m: MethodEmitter, node: Node, regions: tuple[LoweredMethod, ...]) -> None:
+def _map(w: Writer, node: Node, regions: tuple[LoweredMethod, ...], enter: Enter) -> None:
     mapped, operands = _arguments(node)
     (body,) = regions
+    values, code = w.values, w.code
     # The kernel that writes a row resizes its target to the rows written so far.
-    results = m.planned_results(node, dynamic=True)
-    count = m.row_count(mapped[0])
-    row, more = m.new_number(0), m.new_number(False)
-    m.move(m.literal(0), row)
-    with m.loop():
-        start = m.position
-        m.prim("lt.Scalar", row, count, more)
-        to_end = m.jump_if_false(more)
-        rows = [m.select_row(item, row) for item in mapped]
-        m.enter_region(body, [*rows, *(m.operand(item) for item in operands)])
+    results = w.planned_results(node, dynamic=True)
+    count = w.row_count(mapped[0])
+    row, more = values.number(0), values.number(False)
+    code.move(values.literal(0), row)
+    with w.loop():
+        start = len(code)
+        code.primitive("lt.Scalar", row, count, more)
+        to_end = code.jump_if_false(more)
+        rows = [w.select_row(item, row) for item in mapped]
+        enter(body, [*rows, *(w.operand(item) for item in operands)])
         for result, item in zip(results, body.edge.outputs, strict=True):
-            m.prim("et_copy_index.tensor", result, m.operand(item), row)
-        m.prim("add.Scalar", row, m.literal(1), row)
-        m.jump(start)
-        m.land(to_end)
+            code.primitive("et_copy_index.tensor", result, w.operand(item), row)
+        code.primitive("add.Scalar", row, values.literal(1), row)
+        w.jump(start)
+        code.land(to_end)
 
 
-_EMITTERS: dict[str, Callable[[MethodEmitter, Node, tuple[LoweredMethod, ...]], None]] = {
-    "cond": _cond,
-    "while_loop": _while_loop,
-    "map_impl": _map,
-}
+_EMITTERS: Final[dict[str, _Emitter]] = {"cond": _cond, "while_loop": _while_loop, "map_impl": _map}

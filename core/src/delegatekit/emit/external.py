@@ -68,10 +68,11 @@ class Outside:
         """The data files by name; "" is the one that is named as the .pte is."""
         return {name: PtdImage(tuple(data.values())) for name, data in self._files.items()}
 
-    def keys_of_backends(self) -> dict[str, list[str]]:
+    def keys_of_backends(self) -> dict[str, tuple[str, ...]]:
         """The keys of named data in each data file."""
         return {
-            name: [key for key, datum in data.items() if datum.layout is None] for name, data in self._files.items()
+            name: tuple(key for key, datum in data.items() if datum.layout is None)
+            for name, data in self._files.items()
         }
 
     def _file(self, key: str, data: Any) -> str | None:
@@ -116,5 +117,5 @@ def _file_name(answer: Any, key: str) -> str | None:
         )
     name = answer.removesuffix(".ptd")
     if not name or name.startswith(".") or re.search(r"[/\\\0]", name):
-        raise LoweringError(f"{answer!r} is no name of a file", where=where, hint="it is written beside the .pte")
+        raise LoweringError(f"{answer!r} is not the name of a file", where=where, hint="it is written beside the .pte")
     return name

@@ -3,7 +3,7 @@
 What the emitter has written is the start: every value that a kernel or a delegate computes has memory of its own, with
 the steps in which it is in use. Three things are known to be the same bytes at the same time:
 
-* an elementwise kernel may write its result over an operand that nobody reads any more;
+* an elementwise kernel may write its result over an operand that is not read any more;
 * a slice of leading rows is a part of what it is sliced from: no copy is needed;
 * what is concatenated along the leading sizes may be computed where the result wants it.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,54 +23,15 @@ from torch.fx import Node
 
 from delegatekit_api import is_dynamic
 
+from ..edge.arguments import read_argument
 from ..fallback import IN_PLACE
-from ..pte import schema
 from .memory import Request, is_least, plan_memory
+from .storage import FOREVER, Storage
 
 aten = torch.ops.aten
 
 #: Up to this many values, plans with and without sharing are compared.
 _TRIALS = 4096
-
-#: A step behind all others: values that stay when the method has run.
-FOREVER = 1 << 62
-
-
-@dataclass(eq=False)
-class Storage:
-    """One planned piece of memory and when it is in use; views of a value share it.
-
-    `first` is the step that writes it: 0 for inputs and buffers, else the number of the instruction, counted from 1.
-    `last` is the last step that needs it. After `Reuse.apply`, `within` is the memory that it lies in, `shift` bytes
-    behind its begin.
-    """
-
-    size: int
-    first: int
-    last: int
-    tensors: list[schema.Tensor]
-    #: The node or buffer that it is made for.
-    name: str = ""
-    reads: list[int] = field(default_factory=list)
-    #: Whether instructions write it again after its first step: buffers, and results of control flow.
-    rewritten: bool = False
-    #: Whether it is a buffer that keeps its content from call to call.
-    state: bool = False
-    within: Storage | None = None
-    shift: int = 0
-
-    def root(self) -> tuple[Storage, int]:
-        """The memory that it lies in, in the end, and at which byte."""
-        storage, offset = self, 0
-        while storage.within is not None:
-            offset += storage.shift
-            storage = storage.within
-        return storage, offset
-
-    def put_into(self, other: Storage, shift: int = 0) -> None:
-        """Let this root live in another root."""
-        self.within, self.shift = other, shift
-        other.first, other.last = min(self.first, other.first), max(self.last, other.last)
 
 
 @dataclass(frozen=True)
@@ -121,7 +82,7 @@ class Reuse:
 
     def _offer_cat(self, step: int, node: Node, result: Storage, operands: Sequence[tuple[Node, Any]]) -> None:
         shape = node.meta["val"].shape
-        dim = _argument(node, 1, "dim", 0) % len(shape)
+        dim = read_argument(node, "dim") % len(shape)
         if math.prod(shape[:dim]) != 1 or len({id(storage) for _, storage in operands}) < len(operands):
             return
         parts: list[tuple[Storage, int]] = []
@@ -218,7 +179,7 @@ def _reset(storages: Sequence[Storage], lives: Sequence[tuple[int, int]]) -> Non
 
 
 def _dies(root: Storage, item: _InPlace) -> bool:
-    """Whether nobody needs an operand's memory behind the instruction, which is the only one to write the result."""
+    """Whether an operand's memory is not needed after the instruction, which is the only one to write the result."""
     result = item.result
     return (
         root.last == item.step == result.first
@@ -243,10 +204,6 @@ def _same_layout(operand: Node, node: Node) -> bool:
     return mine.dtype == its.dtype and list(map(str, mine.shape)) == list(map(str, its.shape))
 
 
-def _argument(node: Node, position: int, name: str, default: Any) -> Any:
-    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
-
-
 def _row_bytes(node: Node, dim: int) -> int | None:
     """Bytes from one row along `dim` to the next; None if sizes before it make the rows lie apart."""
     operand: Any = node.args[0]
@@ -258,8 +215,8 @@ def _row_bytes(node: Node, dim: int) -> int | None:
 
 def _slice_offset(node: Node) -> int | None:
     operand: Any = node.args[0]
-    dim = _argument(node, 1, "dim", 0) % operand.meta["val"].dim()
-    start, step = _argument(node, 2, "start", None) or 0, _argument(node, 4, "step", 1)
+    dim = read_argument(node, "dim") % operand.meta["val"].dim()
+    start, step = read_argument(node, "start") or 0, read_argument(node, "step")
     row = _row_bytes(node, dim)
     if row is None or step != 1 or not isinstance(start, int) or start < 0 or not node.meta["val"].numel():
         return None
@@ -268,14 +225,14 @@ def _slice_offset(node: Node) -> int | None:
 
 def _select_offset(node: Node) -> int | None:
     operand: Any = node.args[0]
-    dim, index = _argument(node, 1, "dim", 0) % operand.meta["val"].dim(), _argument(node, 2, "index", 0)
+    dim, index = read_argument(node, "dim") % operand.meta["val"].dim(), read_argument(node, "index")
     row = _row_bytes(node, dim)
     if row is None or not isinstance(index, int) or index < 0 or not node.meta["val"].numel():
         return None
     return index * row
 
 
-#: Operators that take rows which lie one behind the other -> at which byte they begin; None if it is not so.
+#: Operators that take rows which lie one after the other -> at which byte they begin; None if it is not so.
 _ROWS = {aten.slice_copy.Tensor: _slice_offset, aten.select_copy.int: _select_offset}
 
 

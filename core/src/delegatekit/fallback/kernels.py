@@ -13,6 +13,9 @@ from torch.fx import Node
 
 from delegatekit_api import UnsupportedError, describe_node
 
+from ..edge.arguments import has_argument, read_argument
+from ..edge.precompiled import is_precompiled
+from ..edge.sizes import is_size_node
 from .names import runtime_operators
 
 #: Settings that the output tensor carries itself, so that out-variants leave them out.
@@ -64,10 +67,24 @@ def out_variant(target: OpOverload) -> OutVariant | None:
 def kernel_of(node: Node) -> OutVariant | None:
     """The kernel that runs a node outside delegates; None if the runtime has none, or none for this case."""
     variant = out_variant(node.target) if isinstance(node.target, OpOverload) else None
-    return None if variant is None or kernel_limit(node) is not None else variant
+    return None if variant is None or _limit(node) is not None else variant
 
 
-def kernel_limit(node: Node) -> str | None:
+def refusal(node: Node) -> str | None:
+    """Why the runtime cannot run a node outside delegates; None if it can.
+
+    It computes sizes, runs control flow and picks results without kernels, and a lowered module is a delegate already.
+    """
+    if not isinstance(node.target, OpOverload) or is_size_node(node) or is_precompiled(node):
+        return None
+    return None if kernel_of(node) is not None else _lack(node)
+
+
+def _lack(node: Node) -> str:
+    return _limit(node) or "the runtime has no kernel for it"
+
+
+def _limit(node: Node) -> str | None:
     """Why the runtime's kernel refuses this case of its operator, although its name is registered; None if it runs."""
     limit = _LIMITS.get(str(node.target))
     return limit(node) if limit is not None else None
@@ -77,9 +94,8 @@ def require_kernel(node: Node) -> OutVariant:
     """The node's kernel; raises UnsupportedError, with the user's source line, if the runtime cannot run it."""
     variant = kernel_of(node)
     if variant is None:
-        lack = kernel_limit(node) or "the runtime has no kernel for it"
         raise UnsupportedError(
-            f"no chosen backend takes {node.target}, and {lack}",
+            f"no chosen backend takes {node.target}, and {_lack(node)}",
             where=describe_node(node),
             hint="`delegatekit explain` shows why each backend leaves it; add a backend that takes it, or rewrite it",
         )
@@ -97,9 +113,9 @@ _COMPUTED_SINGLE = "the runtime's kernel computes float64 in float32"
 _COMPUTED_DOUBLE = "the runtime's kernel computes int64 in float64, which has 53 bits"
 
 
-def _operand(node: Node, position: int = 0) -> torch.Tensor | None:
-    """The tensor operand at a position; None if a number stands there."""
-    item: Any = node.args[position] if len(node.args) > position else None
+def _operand(node: Node, name: str = "self") -> torch.Tensor | None:
+    """The tensor operand of this name; None if a number stands there."""
+    item = read_argument(node, name)
     value = item.meta["val"] if isinstance(item, Node) else None
     return value if isinstance(value, torch.Tensor) else None  # a number may be a node, too: a size
 
@@ -138,7 +154,7 @@ def _sum_limit(node: Node) -> str | None:
         return None
     if x.dim() == 0:
         return "the runtime's sum of a tensor of no dimensions stops the process"
-    dims: Any = node.args[1] if len(node.args) > 1 else None
+    dims = read_argument(node, "dim")
     along = len(dims) if dims else x.dim()
     single = along == 1 and x.dtype == _dtype(node) and x.dtype in (torch.float64, torch.int64)
     return f"the runtime's sum along one dimension computes {x.dtype} in float32" if single else None
@@ -150,20 +166,23 @@ def _cumsum_limit(node: Node) -> str | None:
 
 
 def _product_limit(node: Node) -> str | None:
+    return _empty_sum(node, _operand(node))
+
+
+def _empty_sum(node: Node, left: torch.Tensor | None) -> str | None:
     # With nothing to sum up, the kernel returns without having written its output.
-    left = _operand(node)
     empty = left is not None and left.shape[-1] == 0 and node.meta["val"].numel() > 0
     return "the runtime's matrix product cannot sum over no elements" if empty else None
 
 
 def _linear_limit(node: Node) -> str | None:
-    x = _operand(node)
+    x = _operand(node, "input")
     vector = x is not None and x.dim() < 2
-    return "the runtime's linear takes no single vector" if vector else _product_limit(node)
+    return "the runtime's linear takes no single vector" if vector else _empty_sum(node, x)
 
 
 def _division_limit(node: Node) -> str | None:
-    mode, dtype = node.kwargs.get("rounding_mode"), _dtype(node)
+    mode, dtype = read_argument(node, "rounding_mode"), _dtype(node)
     if mode == "floor" and dtype.is_floating_point:
         rounded = bool(node.users) and all(user.target is torch.ops.aten.round.default for user in node.users)
         return None if rounded else "the runtime's floor division of floats leaves a rounding error"
@@ -171,7 +190,7 @@ def _division_limit(node: Node) -> str | None:
 
 
 def _fmod_limit(node: Node) -> str | None:
-    number: Any = node.args[1]
+    number = read_argument(node, "other")
     if _dtype(node) == torch.uint8 and not isinstance(number, Node) and number < 0:
         return "the runtime's fmod does not take a negative number as an unsigned one"
     return (_COMPUTED_DOUBLE if _dtype(node) == torch.int64 else None) or _mixed_limit(node)
@@ -182,8 +201,7 @@ def _remainder_limit(node: Node) -> str | None:
 
 
 def _power_limit(node: Node) -> str | None:
-    dtype, exponent = _dtype(node), node.args[1]
-    base = node.args[0]
+    dtype, base, exponent = _dtype(node), read_argument(node, "self"), read_argument(node, "exponent")
     if not dtype.is_floating_point and base in (2, 4, 8, 16):
         return "the runtime computes powers of two in float64, and they do not leave the type as bits do"
     if isinstance(exponent, Node) or not isinstance(base, Node):
@@ -204,12 +222,13 @@ def _bool_sum_limit(node: Node) -> str | None:
 
 def _mixed_limit(node: Node) -> str | None:
     # Eager lets a tensor of no dimensions count less, and converts it first; the kernels do not.
-    dtypes = {item.dtype for item in (_operand(node, 0), _operand(node, 1)) if item is not None}
+    names = ("self", "exponent" if has_argument(node, "exponent") else "other")
+    dtypes = {item.dtype for item in (_operand(node, name) for name in names) if item is not None}
     return f"the runtime promotes {' and '.join(sorted(map(str, dtypes)))} its own way" if len(dtypes) > 1 else None
 
 
 def _where_limit(node: Node) -> str | None:
-    dtypes = {item.dtype for item in (_operand(node, 1), _operand(node, 2)) if item is not None}
+    dtypes = {item.dtype for item in (_operand(node, name) for name in ("self", "other")) if item is not None}
     return "the runtime's where wants values of one dtype" if len(dtypes) > 1 else None
 
 

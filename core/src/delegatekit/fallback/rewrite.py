@@ -1,9 +1,11 @@
-"""Rewrites an edge method after partitioning: what nobody runs whole is decomposed after all."""
+"""Rewrites an edge method after partitioning: what no backend takes and the runtime cannot run is decomposed."""
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,16 +15,26 @@ from torch.fx import Node
 from delegatekit_api import MutableState
 
 from ..edge.arguments import nodes_in, substitute
-from ..edge.builder import Builder, drop_dead, resolve
+from ..edge.builder import EdgeBuilder, drop_dead, resolve
 from ..edge.decompose import Decomposer
+from ..edge.draft import Draft
 from ..edge.program import EdgeMethod
-from ..edge.rules import CHECKS, RULES
+from ..edge.rules import RULES
 from ..edge.sizes import is_size, is_size_node, no_guards
 from .substitutes import SUBSTITUTES
 
 
-def decompose_nodes(method: EdgeMethod, nodes: Collection[Node], *, keep: Collection[str]) -> tuple[EdgeMethod, bool]:
-    """The method with some operators decomposed, because nobody runs them whole; and whether any was.
+@dataclass(frozen=True)
+class Decomposed:
+    """A method after some of its nodes were decomposed."""
+
+    edge: EdgeMethod
+    #: Node of the method before -> the nodes of this one that it became. A node that could not be decomposed is absent.
+    became: Mapping[Node, tuple[Node, ...]]
+
+
+def decompose_nodes(method: EdgeMethod, nodes: Collection[Node], *, keep: Collection[str]) -> Decomposed:
+    """The method with some operators decomposed, as far as they can be.
 
     Other nodes stay as they are, and operators inside the decompositions that `keep` names stay whole. Graphs of
     control flow are handed on.
@@ -31,17 +43,22 @@ def decompose_nodes(method: EdgeMethod, nodes: Collection[Node], *, keep: Collec
     with no_guards(rewrite.builder):
         for node in method.graph.nodes:
             rewrite.translate(node)
-    return rewrite.finish(), rewrite.decomposed
+    edge = rewrite.finish()
+    left = set(edge.graph.nodes) if rewrite.became else ()
+    return Decomposed(
+        edge, {node: tuple(item for item in created if item in left) for node, created in rewrite.became.items()}
+    )
 
 
 class _Rewrite:
     def __init__(self, method: EdgeMethod, nodes: Collection[Node], keep: Collection[str]) -> None:
         self.method = method
         self.nodes = nodes
-        self.decomposed = False
+        #: Decomposed node -> the nodes that were written for it.
+        self.became: dict[Node, list[Node]] = {}
         self.decomposer = Decomposer()
         first = [node.meta.get("val") for node in method.graph.nodes if node.op != "output"]
-        self.builder = Builder(detect_fake_mode(first), RULES, CHECKS, self.decomposer, resolve(keep))
+        self.builder = EdgeBuilder(detect_fake_mode(first), RULES, self.decomposer, resolve(keep))
         self.values: dict[Node, Any] = {}
 
     def translate(self, node: Node) -> None:
@@ -78,19 +95,26 @@ class _Rewrite:
             self.values[node] = value if is_size(value) else created
 
     def _decompose(self, node: Node, args: Any, kwargs: Any) -> Any:
+        last = next(iter(reversed(self.builder.graph.nodes)), None)
+        result, decomposed = self._result(node, args, kwargs)
+        if decomposed:
+            created = itertools.takewhile(lambda item: item is not last, reversed(self.builder.graph.nodes))
+            self.became[node] = [item for item in reversed(list(created)) if item.op == "call_function"]
+        return result
+
+    def _result(self, node: Node, args: Any, kwargs: Any) -> tuple[Any, bool]:
+        """What computes the node's value, and whether that is other operators."""
         target: Any = node.target
-        substitute_for = SUBSTITUTES.get(target)
+        substitute_for = SUBSTITUTES.rule(target)
         if substitute_for is not None:
-            result = substitute_for(self.builder, args, kwargs, node.meta["val"])
+            result = substitute_for(self.builder, Draft(target, args, kwargs, node.meta["val"]))
             if result is not NotImplemented:
-                self.decomposed = True
-                return result
+                return result, True
         result = self.builder.decompose(target, args, kwargs, node.meta["val"])
         if _is_still(result, target):
             further = self.decomposer.last_resort(self.builder, target, args, kwargs)
             result = result if further is NotImplemented else further
-        self.decomposed |= not _is_still(result, target)
-        return result
+        return result, not _is_still(result, target)
 
     def finish(self) -> EdgeMethod:
         method, builder = self.method, self.builder

@@ -1,39 +1,32 @@
 """Other spellings for what the stock runtime has no kernel for, or has one that computes something else than PyTorch.
 
-Only nodes that nobody runs as they are come here, after partitioning: backends see the operator itself. What each
-kernel does wrongly is said by the limits in `kernels.py`.
+Only nodes that no backend takes and the runtime cannot run come here, after partitioning: backends see the operator
+itself. What each kernel does wrongly is said by the limits in `kernels.py`.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from ..edge.builder import Builder, Rule, Value
-from ..edge.rules.general import aten, completed, convert, view
-from ..edge.rules.promotion import NARROW_FLOATS
+from ..edge.builder import EdgeBuilder, Rule, Value
+from ..edge.draft import Draft
+from ..edge.rules import Family, RuleTable
+from ..edge.rules.writing import NARROW_FLOATS, convert, view
 from ..edge.sizes import is_static, same
 from .volumes import convolution_3d
 
-#: Operator -> how to compute it otherwise. A rule may answer NotImplemented: then PyTorch's decomposition is tried.
-SUBSTITUTES: dict[OpOverload, Rule] = {}
+aten = torch.ops.aten
+
+_FAMILY = Family("substitutes")
 
 
-def _substitute(*targets: OpOverload) -> Callable[[Rule], Rule]:
-    def register(function: Rule) -> Rule:
-        for target in targets:
-            SUBSTITUTES[target] = function
-        return function
-
-    return register
-
-
-def _zero_dims_as_one(b: Builder, x: Node, call: Callable[[Node], Node], value: Any) -> Node:
+def _zero_dims_as_one(b: EdgeBuilder, x: Node, call: Callable[[Node], Node], value: Any) -> Node:
     """What an operator along dim 0 makes of a tensor of no dimensions."""
     return view(b, call(view(b, x, (1,))), tuple(value.shape))
 
@@ -44,10 +37,11 @@ def _zero_dims_as_one(b: Builder, x: Node, call: Callable[[Node], Node], value: 
 def _in_float32(target: OpOverload) -> Rule:
     """The operator on float32, its results back in their dtype."""
 
-    def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-        if not any(isinstance(item, Node) and b.dtype(item) in NARROW_FLOATS for item in args):
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
+        value = call.value
+        if not any(isinstance(item, Node) and b.dtype(item) in NARROW_FLOATS for item in call.args):
             return NotImplemented
-        result = b.call(target, *(_widened(b, item) for item in args), **kwargs)
+        result = b.call(target, *(_widened(b, item) for item in call.args), **call.kwargs)
         if isinstance(value, torch.Tensor):
             return convert(b, result, value.dtype)
         parts = [b.call(operator.getitem, result, number) for number in range(len(value))]
@@ -56,7 +50,7 @@ def _in_float32(target: OpOverload) -> Rule:
     return apply
 
 
-def _widened(b: Builder, item: Any) -> Any:
+def _widened(b: EdgeBuilder, item: Any) -> Any:
     return convert(b, item, torch.float32) if isinstance(item, Node) and b.dtype(item) in NARROW_FLOATS else item
 
 
@@ -66,18 +60,22 @@ for _target in (
     aten.native_layer_norm.default,
     aten.avg_pool2d.default,
 ):
-    SUBSTITUTES[_target] = _in_float32(_target)
+    _FAMILY.rule(_target)(_in_float32(_target))
 
 
-@_substitute(aten.convolution.default)
-def _convolution(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    widened = _in_float32(aten.convolution.default)(b, args, kwargs, value)
-    return convolution_3d(b, args, value) if widened is NotImplemented else widened
+@_FAMILY.rule(aten.convolution.default)
+def _convolution(b: EdgeBuilder, call: Draft) -> Value:
+    widened = _WIDE_CONVOLUTION(b, call)
+    return convolution_3d(b, call) if widened is NotImplemented else widened
 
 
-@_substitute(aten.native_group_norm.default)
-def _group_norm(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, weight, bias, batch, channels, positions, groups, epsilon = args
+_WIDE_CONVOLUTION = _in_float32(aten.convolution.default)
+
+
+@_FAMILY.rule(aten.native_group_norm.default)
+def _group_norm(b: EdgeBuilder, call: Draft) -> Value:
+    x, weight, bias, epsilon = call["input", "weight", "bias", "eps"]
+    batch, channels, positions, groups = call["N", "C", "HxW", "group"]
     grouped = view(b, x, (batch, groups, channels // groups * positions))
     moments = b.call(aten.var_mean.correction, grouped, [2], correction=0, keepdim=True)
     variance, mean = (b.call(operator.getitem, moments, number) for number in range(2))
@@ -92,11 +90,11 @@ def _group_norm(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value
     return (result, *(view(b, item, (batch, groups)) for item in (mean, factor)))
 
 
-@_substitute(aten.cumsum.default)
-def _running_sum(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, dim = args[:2]
+@_FAMILY.rule(aten.cumsum.default)
+def _running_sum(b: EdgeBuilder, call: Draft) -> Value:
+    x, dim, value = call["self"], call["dim"], call.value
     if not b.shape(x):
-        return _zero_dims_as_one(b, x, lambda one: b.call(aten.cumsum.default, one, 0, **kwargs), value)
+        return _zero_dims_as_one(b, x, lambda one: b.call(aten.cumsum.default, one, 0, **call.kwargs), value)
     if value.dtype not in NARROW_FLOATS:
         return NotImplemented
     x = convert(b, convert(b, x, value.dtype), torch.float32)
@@ -106,33 +104,34 @@ def _running_sum(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], valu
 # -- sums and products -------------------------------------------------------------------------------------------------
 
 
-@_substitute(aten.sum.dim_IntList)
-def _sum(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, dims, keepdim = completed(args, 2, (False,))
+@_FAMILY.rule(aten.sum.dim_IntList)
+def _sum(b: EdgeBuilder, call: Draft) -> Value:
+    x, dims, keepdim = call["self", "dim", "keepdim"]
     rank = len(b.shape(x))
     if not rank:
-        return convert(b, x, value.dtype)
+        return convert(b, x, call.value.dtype)
     # Along one dim, the kernel sums up in float32. Beside a second dim of size 1 it does not.
     dim = (dims[0] if dims else 0) % rank
     beside = b.call(aten.unsqueeze.default, x, dim + 1)
-    result = b.call(aten.sum.dim_IntList, beside, [dim, dim + 1], keepdim, **kwargs)
+    dtype = {} if call["dtype"] is None else {"dtype": call["dtype"]}
+    result = b.call(aten.sum.dim_IntList, beside, [dim, dim + 1], keepdim, **dtype)
     return b.call(aten.squeeze.dims, result, [dim + 1]) if keepdim else result
 
 
-@_substitute(aten.mm.default, aten.bmm.default)
-def _empty_product(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    if not same(b.shape(args[0])[-1], 0):
+@_FAMILY.rule(aten.mm.default, aten.bmm.default)
+def _empty_product(b: EdgeBuilder, call: Draft) -> Value:
+    if not same(b.shape(call["self"])[-1], 0):
         return NotImplemented
-    return b.call(aten.full.default, list(value.shape), 0, dtype=value.dtype)
+    return b.call(aten.full.default, list(call.value.shape), 0, dtype=call.value.dtype)
 
 
-@_substitute(aten.addmm.default)
-def _product_and_sum(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    bias, x, y = args
-    scales = [kwargs.get(name, 1) for name in ("alpha", "beta")]
-    dtype = value.dtype
-    if dtype in NARROW_FLOATS and scales != [1, 1]:
-        bias, x, y = (convert(b, item, torch.float32) for item in args)
+@_FAMILY.rule(aten.addmm.default)
+def _product_and_sum(b: EdgeBuilder, call: Draft) -> Value:
+    bias, x, y = call["self", "mat1", "mat2"]
+    scales = call["alpha", "beta"]
+    dtype = call.value.dtype
+    if dtype in NARROW_FLOATS and scales != (1, 1):
+        bias, x, y = (convert(b, item, torch.float32) for item in (bias, x, y))
     product = b.call(aten.mm.default, x, y)
     product, bias = (
         item if scale == 1 else b.call(aten.mul.Tensor, item, scale)
@@ -141,9 +140,9 @@ def _product_and_sum(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], 
     return convert(b, b.call(aten.add.Tensor, product, bias), dtype)
 
 
-@_substitute(aten.linear.default)
-def _empty_linear(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, _, bias = completed(args, 2, (None,))
+@_FAMILY.rule(aten.linear.default)
+def _empty_linear(b: EdgeBuilder, call: Draft) -> Value:
+    x, bias, value = call["input"], call["bias"], call.value
     if not same(b.shape(x)[-1], 0):
         return NotImplemented
     if bias is not None:
@@ -151,10 +150,10 @@ def _empty_linear(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], val
     return b.call(aten.full.default, list(value.shape), 0, dtype=value.dtype)
 
 
-@_substitute(aten.cumprod.default)
-def _running_product(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+@_FAMILY.rule(aten.cumprod.default)
+def _running_product(b: EdgeBuilder, call: Draft) -> Value:
     """In log2(size) steps: each multiplies what is there by the same, moved on by as many places as it covers."""
-    x, dim = args[:2]
+    x, dim, value = call["self"], call["dim"], call.value
     if not b.shape(x):
         return convert(b, x, value.dtype)
     dim %= len(b.shape(x))
@@ -175,9 +174,9 @@ def _running_product(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], 
 # -- division ----------------------------------------------------------------------------------------------------------
 
 
-@_substitute(aten.div.Tensor_mode, aten.div.Scalar_mode)
-def _rounded_division(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, y = args
+@_FAMILY.rule(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def _rounded_division(b: EdgeBuilder, call: Draft) -> Value:
+    x, y, value = call["self"], call["other"], call.value
     floored = b.call(aten.div.Tensor_mode, x, y, rounding_mode="floor")
     if value.dtype.is_floating_point:
         # The kernel leaves a rounding error; the limit lets it pass if it is rounded away.
@@ -187,9 +186,9 @@ def _rounded_division(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any],
     return b.call(aten.add.Tensor, floored, convert(b, upwards, value.dtype))
 
 
-@_substitute(aten.fmod.Tensor, aten.fmod.Scalar)
-def _rest_of_integers(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, y = args
+@_FAMILY.rule(aten.fmod.Tensor, aten.fmod.Scalar)
+def _rest_of_integers(b: EdgeBuilder, call: Draft) -> Value:
+    x, y, value = call["self"], call["other"], call.value
     if value.dtype == torch.uint8:
         return b.call(aten.fmod.Tensor, x, int(y) & 0xFF)
     if value.dtype.is_floating_point:
@@ -198,9 +197,9 @@ def _rest_of_integers(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any],
     return b.call(aten.sub.Tensor, x, b.call(aten.mul.Tensor, quotient, y))
 
 
-@_substitute(aten.remainder.Tensor, aten.remainder.Scalar)
-def _remainder(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, y = args
+@_FAMILY.rule(aten.remainder.Tensor, aten.remainder.Scalar)
+def _remainder(b: EdgeBuilder, call: Draft) -> Value:
+    x, y = call["self", "other"]
     if not isinstance(x, Node):
         return NotImplemented
     rest = b.call(aten.fmod.Tensor, x, y)
@@ -208,12 +207,12 @@ def _remainder(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value:
     return b.call(aten.where.self, other_side, b.call(aten.add.Tensor, rest, y), rest)
 
 
-def _is(b: Builder, comparison: Any, x: Node) -> Node:
+def _is(b: EdgeBuilder, comparison: Any, x: Node) -> Node:
     """`x` compared with 0."""
     return b.call(comparison.Scalar, x, 0)  # type: ignore[no-any-return]
 
 
-def _differ_in_sign(b: Builder, x: Node, y: Any) -> Node:
+def _differ_in_sign(b: EdgeBuilder, x: Node, y: Any) -> Node:
     below = _is(b, aten.lt, x)
     if isinstance(y, Node):
         return b.call(aten.logical_xor.default, below, _is(b, aten.lt, y))  # type: ignore[no-any-return]
@@ -223,9 +222,9 @@ def _differ_in_sign(b: Builder, x: Node, y: Any) -> Node:
 # -- powers and functions ----------------------------------------------------------------------------------------------
 
 
-@_substitute(aten.pow.Tensor_Scalar)
-def _power(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, exponent = args
+@_FAMILY.rule(aten.pow.Tensor_Scalar)
+def _power(b: EdgeBuilder, call: Draft) -> Value:
+    x, exponent, value = call["self"], call["exponent"], call.value
     if value.dtype.is_floating_point:
         return b.call(aten.sqrt.default, x) if exponent == 0.5 else NotImplemented
     if exponent == 0:
@@ -238,9 +237,9 @@ def _power(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
     return result
 
 
-@_substitute(aten.pow.Scalar)
-def _power_of_number(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    number, exponent = args
+@_FAMILY.rule(aten.pow.Scalar)
+def _power_of_number(b: EdgeBuilder, call: Draft) -> Value:
+    number, exponent, value = call["self"], call["exponent"], call.value
     if value.dtype.is_floating_point or number < 2 or number & (number - 1):
         return NotImplemented
     # A power of two is a shift: both are 0 where the bit leaves the type, and for negative exponents.
@@ -248,38 +247,38 @@ def _power_of_number(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], 
     return b.call(aten.bitwise_left_shift.Tensor, b.constant(torch.tensor(1, dtype=value.dtype)), places)
 
 
-@_substitute(aten.exp2.default)
-def _power_of_two(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    return b.call(aten.pow.Scalar, 2.0, convert(b, args[0], value.dtype))
+@_FAMILY.rule(aten.exp2.default)
+def _power_of_two(b: EdgeBuilder, call: Draft) -> Value:
+    return b.call(aten.pow.Scalar, 2.0, convert(b, call["self"], call.value.dtype))
 
 
-@_substitute(aten.sign.default)
-def _sign(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    above, below = (convert(b, _is(b, side, args[0]), value.dtype) for side in (aten.gt, aten.lt))
+@_FAMILY.rule(aten.sign.default)
+def _sign(b: EdgeBuilder, call: Draft) -> Value:
+    above, below = (convert(b, _is(b, side, call["self"]), call.value.dtype) for side in (aten.gt, aten.lt))
     return b.call(aten.sub.Tensor, above, below)
 
 
-@_substitute(aten.signbit.default)
-def _sign_bit(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+@_FAMILY.rule(aten.signbit.default)
+def _sign_bit(b: EdgeBuilder, call: Draft) -> Value:
     # Of floats, no kernel can tell -0.0 and negative NaNs.
-    return NotImplemented if b.dtype(args[0]).is_floating_point else _is(b, aten.lt, args[0])
+    return NotImplemented if b.dtype(call["self"]).is_floating_point else _is(b, aten.lt, call["self"])
 
 
-@_substitute(aten.round.decimals)
-def _round_decimals(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    decimals = kwargs.get("decimals", args[1] if len(args) > 1 else 0)
+@_FAMILY.rule(aten.round.decimals)
+def _round_decimals(b: EdgeBuilder, call: Draft) -> Value:
+    decimals = call["decimals"]
     steps = [aten.mul.Tensor, aten.div.Tensor] if decimals >= 0 else [aten.div.Tensor, aten.mul.Tensor]
-    scale = b.constant(torch.tensor(10.0 ** abs(decimals), dtype=value.dtype))
-    return b.call(steps[1], b.call(aten.round.default, b.call(steps[0], args[0], scale)), scale)
+    scale = b.constant(torch.tensor(10.0 ** abs(decimals), dtype=call.value.dtype))
+    return b.call(steps[1], b.call(aten.round.default, b.call(steps[0], call["self"], scale)), scale)
 
 
 def _without_nan(form: OpOverload) -> Rule:
     """The smaller or larger of two, where NaN counts as absent."""
 
-    def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-        x, y = args
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
+        x, y = call["self", "other"]
         chosen = b.call(form, x, y)
-        if not value.dtype.is_floating_point:
+        if not call.value.dtype.is_floating_point:
             return chosen
         chosen = b.call(aten.where.self, b.call(aten.isnan.default, y), x, chosen)
         return b.call(aten.where.self, b.call(aten.isnan.default, x), y, chosen)
@@ -287,35 +286,40 @@ def _without_nan(form: OpOverload) -> Rule:
     return apply
 
 
-SUBSTITUTES[aten.fmin.default] = _without_nan(aten.minimum.default)
-SUBSTITUTES[aten.fmax.default] = _without_nan(aten.maximum.default)
+_FAMILY.rule(aten.fmin.default)(_without_nan(aten.minimum.default))
+_FAMILY.rule(aten.fmax.default)(_without_nan(aten.maximum.default))
 
 
-@_substitute(aten.hypot.default)
-def _hypotenuse(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+@_FAMILY.rule(aten.hypot.default)
+def _hypotenuse(b: EdgeBuilder, call: Draft) -> Value:
+    value = call.value
     if value.dtype == torch.float64:
         return NotImplemented  # the squares may overflow
-    x, y = (convert(b, item, torch.float64) for item in args)
+    x, y = (convert(b, item, torch.float64) for item in call["self", "other"])
     total = b.call(aten.add.Tensor, b.call(aten.mul.Tensor, x, x), b.call(aten.mul.Tensor, y, y))
     return convert(b, b.call(aten.sqrt.default, total), value.dtype)
 
 
-@_substitute(aten.add.Scalar)
-def _or_true(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    if value.dtype != torch.bool:
+@_FAMILY.rule(aten.add.Scalar)
+def _or_true(b: EdgeBuilder, call: Draft) -> Value:
+    if call.value.dtype != torch.bool:
         return NotImplemented
-    return b.call(aten.logical_or.default, args[0], b.constant(torch.tensor(True))) if args[1] else args[0]
+    x, added = call["self", "other"]
+    return b.call(aten.logical_or.default, x, b.constant(torch.tensor(True))) if added else x
 
 
-@_substitute(aten.sort.default, aten.sort.stable)
-def _sort(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, dim, descending = completed(args, 1, (-1, False))
-    if kwargs.get("stable"):
+@_FAMILY.rule(aten.sort.default, aten.sort.stable)
+def _sort(b: EdgeBuilder, call: Draft) -> Value:
+    x, dim, descending = call["self", "dim", "descending"]
+    if call.get("stable"):
         return NotImplemented  # the kernel below may swap equal elements
-    dim, descending = kwargs.get("dim", dim), kwargs.get("descending", descending)
     if not b.shape(x):
         return x, b.call(aten.full.default, [], 0, dtype=torch.int64)
     numbers = convert(b, x, torch.uint8) if b.dtype(x) == torch.bool else x
     result = b.call(aten.topk.default, numbers, b.shape(x)[dim], dim, descending, True)
     largest, places = (b.call(operator.getitem, result, number) for number in range(2))
     return convert(b, largest, b.dtype(x)), places
+
+
+#: How to compute operators otherwise. A rule may answer NotImplemented: then PyTorch's decomposition is tried.
+SUBSTITUTES: Final = RuleTable([_FAMILY])

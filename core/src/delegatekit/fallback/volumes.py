@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.fx import Node
 
-from ..edge.builder import Builder, Value
-from ..edge.rules.general import aten, permute, slice_dim, view
+from ..edge.builder import EdgeBuilder, Value
+from ..edge.draft import Draft
+from ..edge.rules.writing import permute, slice_dim, view
 from ..edge.sizes import is_static
 
+aten = torch.ops.aten
 
-def convolution_3d(b: Builder, args: tuple[Any, ...], value: Any) -> Value:
+
+def convolution_3d(b: EdgeBuilder, call: Draft) -> Value:
     """`aten.convolution` of (N, C, D, H, W) by convolutions of the N * D planes; NotImplemented for other ranks."""
-    x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
+    x, weight, bias, value = call["input"], call["weight"], call["bias"], call.value
+    stride, padding, dilation, output_padding = call["stride", "padding", "dilation", "output_padding"]
+    transposed, groups = call["transposed", "groups"]
     if len(b.shape(weight)) != 5 or not is_static(b.shape(x)) or not value.dtype.is_floating_point:
         return NotImplemented
     result: Node | None = None
@@ -41,7 +47,7 @@ def convolution_3d(b: Builder, args: tuple[Any, ...], value: Any) -> Value:
     return permute(b, result, (0, 2, 1, 3, 4))
 
 
-def _planes(b: Builder, x: Node, weight: Node, place: int, bias: Node | None, settings: tuple[Any, ...]) -> Node:
+def _planes(b: EdgeBuilder, x: Node, weight: Node, place: int, bias: Node | None, settings: tuple[Any, ...]) -> Node:
     """x (N, D, C, H, W), each plane convolved with the kernel's plane at `place`."""
     batch, depth, *plane = b.shape(x)
     kernel = b.call(aten.select.int, weight, 2, place)
@@ -50,7 +56,7 @@ def _planes(b: Builder, x: Node, weight: Node, place: int, bias: Node | None, se
 
 
 def _transposed(
-    b: Builder, x: Node, weight: Node, planes: tuple[Any, ...], depth: int, along: tuple[int, int, int]
+    b: EdgeBuilder, x: Node, weight: Node, planes: tuple[Any, ...], depth: int, along: tuple[int, int, int]
 ) -> Node | None:
     """The sum without bias, of `depth` planes; None if none of the kernel's planes reaches into it."""
     stride, padding, dilation = along

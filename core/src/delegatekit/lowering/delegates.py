@@ -68,6 +68,11 @@ class LoweredMethod:
         """The delegates in the order of their calls, those inside control flow included."""
         return tuple(self._delegates())
 
+    @property
+    def overread_bytes(self) -> int:
+        """How many bytes beyond its inputs a delegate of the method may read."""
+        return max((delegate.chosen.backend.description.overread_bytes for delegate in self.delegates), default=0)
+
     def _delegates(self) -> Iterator[Delegate]:
         for step in self.steps:
             if isinstance(step, Delegate):

@@ -1,9 +1,24 @@
-"""Partitioning: asks the backends about each node and groups what they take."""
+"""Partitioning: asks the backends about each node, groups what they take, and decomposes what nothing can run."""
 
 from __future__ import annotations
 
 from .ask import ask_backends, keep_operators
 from .grow import partition
-from .plan import Partition, PartitionedMethod, PartitionPlan
+from .plan import Decomposition, Partition, PartitionedMethod, PartitionPlan
+from .selection import PartitionFunction, Selection, Selectors
+from .settle import Asked, settle
 
-__all__ = ["Partition", "PartitionPlan", "PartitionedMethod", "ask_backends", "keep_operators", "partition"]
+__all__ = [
+    "Asked",
+    "Decomposition",
+    "Partition",
+    "PartitionFunction",
+    "PartitionPlan",
+    "PartitionedMethod",
+    "Selection",
+    "Selectors",
+    "ask_backends",
+    "keep_operators",
+    "partition",
+    "settle",
+]

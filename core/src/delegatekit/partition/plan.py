@@ -23,7 +23,7 @@ class Partition:
     inputs: tuple[Node, ...]
     #: Known values from outside, in order of first use.
     constants: tuple[Node, ...]
-    #: Values that somebody outside uses, in the order of the graph.
+    #: Values that something outside uses, in the order of the graph.
     outputs: tuple[Node, ...]
     #: Buffers that the delegate keeps inside itself and updates.
     buffers: tuple[Node, ...] = ()
@@ -35,7 +35,7 @@ class PartitionPlan:
 
     #: Fallback nodes and partitions, each after everything it depends on.
     steps: tuple[Node | Partition, ...]
-    #: Every call_function node -> backend name -> that backend's answer. A backend behind the taker is not asked.
+    #: Every call_function node -> backend name -> that backend's answer. A backend after the taker is not asked.
     verdicts: Mapping[Node, Mapping[str, Verdict]]
     #: Node -> the backend that computes it; fallback nodes are absent.
     taker: Mapping[Node, str] = field(default_factory=dict)
@@ -59,8 +59,25 @@ class PartitionPlan:
 
 
 @dataclass(frozen=True)
+class Decomposition:
+    """A node that was decomposed because no backend took it and the runtime cannot run it."""
+
+    #: The round of partitioning in which it was refused, counted from 1.
+    round: int
+    node: Node
+    #: Backend -> its answer about the whole node.
+    verdicts: Mapping[str, Verdict]
+    #: Why the runtime cannot run it.
+    refusal: str
+    #: The nodes of the next round that it became; none where what it became was there already.
+    became: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
 class PartitionedMethod:
     """A method in the edge dialect, and who computes what of it."""
 
     edge: EdgeMethod
     plan: PartitionPlan
+    #: What was decomposed on the way, round by round; that of control flow first.
+    decompositions: tuple[Decomposition, ...] = ()

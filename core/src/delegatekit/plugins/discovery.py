@@ -52,12 +52,15 @@ def look_up(name: str) -> BackendInfo:
     return loaded.info if isinstance(loaded, LoadedBackend) else loaded
 
 
-def distribution_of(name: str) -> metadata.Distribution:
-    """The distribution that brings a backend. Raises KeyError for no backend, LookupError if its metadata is gone."""
+def declared_requirements(name: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The extras of the distribution that brings a backend, and its requirements, those of the extras included.
+
+    Raises KeyError for no backend, and whatever damaged metadata makes importlib_metadata raise.
+    """
     found = _candidates()[name][0].dist
     if found is None:
         raise LookupError(f"the entry point {name} has no distribution")
-    return found
+    return frozenset(found.metadata.get_all("Provides-Extra") or ()), tuple(found.requires or ())
 
 
 def get_backend(name: str) -> LoadedBackend:

@@ -21,7 +21,7 @@ import importlib_metadata
 from delegatekit_api import Availability
 
 from .backend import BackendInfo
-from .discovery import distribution_of
+from .discovery import declared_requirements
 
 #: The extra of a plugin's distribution with what its runtime needs.
 RUNTIME_EXTRA: Final = "runtime"
@@ -38,7 +38,7 @@ class CheckedBackend:
     runtime: Availability | None
 
 
-def expected_runtime(name: str) -> Availability:
+def expected_runtime(info: BackendInfo) -> Availability:
     """Whether what a backend's runtime needs is installed, by metadata alone: nothing is imported. Never raises.
 
     The reason names the first requirement that is not met.
@@ -46,13 +46,13 @@ def expected_runtime(name: str) -> Availability:
     from packaging.requirements import Requirement
 
     try:
-        distribution = distribution_of(name)
-        if RUNTIME_EXTRA not in (distribution.metadata.get_all("Provides-Extra") or ()):
+        extras, requirements = declared_requirements(info.name)
+        if RUNTIME_EXTRA not in extras:
             return Availability(False, f"declares no extra {RUNTIME_EXTRA!r}: files run on the device only")
-        for text in distribution.requires or ():
+        for text in requirements:
             reason = _unmet(Requirement(text))
             if reason is not None:
-                return Availability(False, f"{reason}: pip install '{distribution.name}[{RUNTIME_EXTRA}]'")
+                return Availability(False, f"{reason}: pip install '{info.distribution}[{RUNTIME_EXTRA}]'")
     except Exception as error:  # whatever damaged metadata makes importlib_metadata and packaging raise
         return Availability(False, f"its metadata cannot be read: {type(error).__name__}: {error}")
     return Availability(True)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from delegatekit_api import Estimate, LayerEstimate
@@ -18,31 +19,47 @@ ESTIMATES_KEY: Final = "delegatekit.estimates"
 _LARGEST: Final = 16 << 20
 
 
-def estimates_to_json(methods: Mapping[str, Sequence[Estimate | None]]) -> bytes:
-    """The estimates of each method's delegates, as the file has them."""
-    content = {
-        name: [None if item is None else dataclasses.asdict(item) for item in of_method]
-        for name, of_method in methods.items()
-    }
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), default=dict).encode()
+@dataclass(frozen=True)
+class Estimates:
+    """The estimates of a file: for each method, an item for each of its delegates, None where there is none."""
+
+    methods: Mapping[str, Sequence[Estimate | None]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return any(item is not None for of_method in self.methods.values() for item in of_method)
+
+    def of(self, method: str, index: int) -> Estimate | None:
+        """The estimate of a method's delegate, if there is one."""
+        of_method = self.methods.get(method, ())
+        return of_method[index] if index < len(of_method) else None
+
+    def to_json(self) -> bytes:
+        """The estimates as the file has them."""
+        content = {
+            name: [None if item is None else dataclasses.asdict(item) for item in of_method]
+            for name, of_method in self.methods.items()
+        }
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), default=dict).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Estimates:
+        """The estimates of a file. Damaged ones are ignored."""
+        try:
+            content: Any = json.loads(data)
+        except (ValueError, RecursionError):
+            return cls()
+        if not isinstance(content, dict):
+            return cls()
+        return cls(
+            {method: tuple(map(_estimate, items)) for method, items in content.items() if isinstance(items, list)}
+        )
 
 
-def read_estimates(file: PteFile) -> dict[tuple[str, int], Estimate]:
-    """The file's estimates by method and index of the delegate. What is missing or damaged is not there."""
+def read_estimates(file: PteFile) -> Estimates:
+    """The file's estimates. What is missing or damaged is ignored."""
     stored = file.named_data.get(ESTIMATES_KEY, memoryview(b""))
-    if not 0 < len(stored) <= _LARGEST:
-        return {}
-    try:
-        content: Any = json.loads(bytes(stored))
-    except (ValueError, RecursionError):
-        return {}
-    found = {}
-    for method, of_method in content.items() if isinstance(content, dict) else ():
-        for index, item in enumerate(of_method if isinstance(of_method, list) else ()):
-            estimate = _estimate(item)
-            if estimate is not None:
-                found[method, index] = estimate
-    return found
+    return Estimates.from_json(bytes(stored)) if 0 < len(stored) <= _LARGEST else Estimates()
 
 
 def _estimate(item: Any) -> Estimate | None:

@@ -1,4 +1,4 @@
-"""Who made a .pte and its delegates: the named data "delegatekit.manifest", JSON written by emission."""
+"""Who made a .pte and its delegates: the named data "delegatekit.manifest", which is JSON."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ class Owner:
     distribution: str = "unknown"
     version: str = "unknown"
     api_version: str = "unknown"
+
+    @classmethod
+    def from_json(cls, item: Mapping[str, Any]) -> Owner:
+        """The owner of a delegate, as the manifest has it."""
+        return cls(*(str(item.get(key, "unknown")) for key in ("distribution", "version", "api")))
 
 
 @dataclass(frozen=True)
@@ -48,45 +53,72 @@ class Manifest:
         """The owner of a method's delegate."""
         return self.owners.get((method, index), Owner())
 
+    def to_json(self) -> bytes:
+        """The manifest as the file has it; what is empty is left out."""
+        content: dict[str, Any] = {
+            "producer": self.producer,
+            "delegates": [
+                {
+                    "method": method,
+                    "index": index,
+                    "outputs": self.outputs[method, index],
+                    "distribution": owner.distribution,
+                    "version": owner.version,
+                    "api": owner.api_version,
+                }
+                for (method, index), owner in self.owners.items()
+            ],
+        }
+        if self.parameters:
+            content["parameters"] = {name: list(names) for name, names in self.parameters.items()}
+        if self.shared_state:
+            content["shared_state"] = sorted(self.shared_state)
+        if self.data_files:
+            content["data_files"] = {name: list(keys) for name, keys in self.data_files.items()}
+        return json.dumps(content, sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Manifest:
+        """The manifest of a file. What is missing or damaged is "unknown"."""
+        try:
+            content: Any = json.loads(data)
+        except (ValueError, RecursionError):
+            return cls()
+        if not isinstance(content, dict):
+            return cls()
+        found = [
+            (str(item.get("method")), index, item)
+            for item in _of_type(list, content.get("delegates"))
+            if isinstance(item, dict) and isinstance(index := item.get("index"), int)
+        ]
+        return cls(
+            producer=str(content.get("producer", "unknown")),
+            owners={(method, index): Owner.from_json(item) for method, index, item in found},
+            outputs={
+                (method, index): count for method, index, item in found if isinstance(count := item.get("outputs"), int)
+            },
+            data_files={
+                name: tuple(key for key in keys if isinstance(key, str))
+                for name, keys in _of_type(dict, content.get("data_files")).items()
+                if isinstance(keys, list)
+            },
+            shared_state=frozenset(
+                name for name in _of_type(list, content.get("shared_state")) if isinstance(name, str)
+            ),
+            parameters={
+                method: tuple(map(str, names))
+                for method, names in _of_type(dict, content.get("parameters")).items()
+                if isinstance(names, list)
+            },
+        )
+
 
 def read_manifest(file: PteFile) -> Manifest:
     """The file's manifest. What is missing or damaged is "unknown": files of other writers have none."""
     stored = file.named_data.get(MANIFEST_KEY, memoryview(b"{}"))
-    if len(stored) > _LARGEST:
-        return Manifest()
-    try:
-        content: Any = json.loads(bytes(stored))
-    except (ValueError, RecursionError):
-        return Manifest()
-    if not isinstance(content, dict):
-        return Manifest()
-    delegates = content.get("delegates")
-    owners = {
-        (str(item.get("method")), index): Owner(
-            *(str(item.get(key, "unknown")) for key in ("distribution", "version", "api"))
-        )
-        for item in (delegates if isinstance(delegates, list) else ())
-        if isinstance(item, dict) and isinstance(index := item.get("index"), int)
-    }
-    outputs = {
-        (str(item.get("method")), index): count
-        for item in (delegates if isinstance(delegates, list) else ())
-        if isinstance(item, dict)
-        and isinstance(index := item.get("index"), int)
-        and isinstance(count := item.get("outputs"), int)
-    }
-    files = content.get("data_files")
-    data_files = {
-        name: tuple(key for key in keys if isinstance(key, str))
-        for name, keys in (files.items() if isinstance(files, dict) else ())
-        if isinstance(keys, list)
-    }
-    names = content.get("shared_state")
-    shared = frozenset(name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))
-    lists = content.get("parameters")
-    parameters = {
-        method: tuple(map(str, names))
-        for method, names in (lists.items() if isinstance(lists, dict) else ())
-        if isinstance(names, list)
-    }
-    return Manifest(str(content.get("producer", "unknown")), owners, data_files, outputs, shared, parameters)
+    return Manifest.from_json(bytes(stored)) if len(stored) <= _LARGEST else Manifest()
+
+
+def _of_type(kind: Any, value: Any) -> Any:
+    """The value, or an empty one if it is of another type."""
+    return value if isinstance(value, kind) else kind()

@@ -187,7 +187,7 @@ def _attention(b: _Parts, node: Node) -> Node | str:
 
     A constant mask is a bias within sane bounds, added to the scores, and a fill of those that it hides.
     """
-    given = Attention.of(node.args, node.kwargs)
+    given = Attention.of(node)
     operands = (given.query, given.key, given.values)
     if not all(map(is_float, operands)):
         return "its operands are not float32"

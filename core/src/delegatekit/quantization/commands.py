@@ -121,7 +121,7 @@ def quantize_model(
 
     from ..edge.export import exported_programs
     from ..pte.storage import check_place, write_files
-    from . import quantize
+    from .flow import quantize
 
     check_place(output)  # before the work, not behind it
     program, given, dynamic_shapes = model["model"], model.get("inputs"), model.get("dynamic_shapes")

@@ -31,10 +31,9 @@ from delegatekit_api import (
 )
 
 from ..edge import EdgeMethod
-from ..edge.builder import Builder, drop_dead, resolve
+from ..edge.builder import EdgeBuilder, drop_dead, resolve
 from ..edge.decompose import Decomposer
-from ..edge.rules import CHECKS, RULES
-from ..edge.rules.quantization import NAMESPACES, register
+from ..edge.rules import RULES
 from ..edge.sizes import is_size, is_size_node, no_guards
 from ..fallback import kernel_of
 from ..fallback.rewrite import decompose_nodes
@@ -53,6 +52,8 @@ _FEW: Final = 1 << 12
 _Parameters = tuple[Any, Any, int, int, torch.dtype]
 
 _Q: Final = torch.ops.quantized_decomposed
+#: Namespaces of the operators that convert from and to integers.
+_NAMESPACES: Final = ("quantized_decomposed", "torchao")
 
 
 class Trial:
@@ -88,9 +89,10 @@ class Trial:
             answers = _Answers(method, partitioner, self._backend)
             first = {number: first.get(number, reason) for number, reason in answers.reasons.items()}
             stranded = {node for node in answers.refused if not _is_conversion(node) and kernel_of(node) is None}
-            method, decomposed = decompose_nodes(method, stranded, keep=keep) if stranded else (method, False)
-            if not decomposed:
+            decomposed = decompose_nodes(method, stranded, keep=keep) if stranded else None
+            if decomposed is None or not decomposed.became:
                 return answers.in_float() | first
+            method = decomposed.edge
 
 
 class _Answers:
@@ -139,7 +141,7 @@ class _Answers:
 
 def _is_conversion(node: Node) -> bool:
     """Whether a node converts from or to integers."""
-    return getattr(node.target, "namespace", "") in NAMESPACES
+    return getattr(node.target, "namespace", "") in _NAMESPACES
 
 
 class _Program:
@@ -158,9 +160,8 @@ class _Program:
         self._form = form
         self._keep = keep
         self._fixed = constants(module, every=True, made=True)
-        register([getattr(getattr(_Q, name), overload) for name, overload in _SPELLINGS])
         values = [node.meta.get("val") for node in module.graph.nodes]
-        self._builder = Builder(detect_fake_mode(values), RULES, CHECKS, decomposer, resolve(keep))
+        self._builder = EdgeBuilder(detect_fake_mode(values), RULES, decomposer, resolve(keep))
         self._number = 0
         self._origin: Node | None = None
         self._inputs: list[Node] = []
@@ -372,17 +373,6 @@ def _named(operand: Any, value: Node) -> Any:
     if isinstance(operand, Node) and operand.op == "call_function":
         operand._rename(value.name)
     return operand
-
-
-#: The operators that a trial may call: where a backend does not keep them, they become arithmetic.
-_SPELLINGS: Final = (
-    ("choose_qparams", "tensor"),
-    ("quantize_per_tensor", "default"),
-    ("quantize_per_tensor", "tensor"),
-    ("dequantize_per_tensor", "default"),
-    ("dequantize_per_tensor", "tensor"),
-    ("dequantize_per_channel", "default"),
-)
 
 
 def _middle(given: TensorQuantization) -> int:

@@ -1,18 +1,24 @@
-"""Explains a partition plan: for every node who runs it, and why the backends that do not take it leave it."""
+"""Explains partitioning: who runs each node, and why the backends that do not take it leave it.
+
+Nodes that were decomposed because nothing runs them whole are told, too, with the reasons of the round in which they
+were refused.
+"""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from delegatekit_api import operator_name, source_line
+from torch.fx import Node
+
+from delegatekit_api import Verdict, operator_name, source_line
 
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled, precompiled
 from ..edge.sizes import is_size_node
-from ..fallback import kernel_limit, kernel_of
-from ..partition import PartitionedMethod, PartitionPlan
+from ..fallback import kernel_of, refusal
+from ..partition import Decomposition, PartitionedMethod, PartitionPlan
 
 #: The runtime's own operators, among the reasons.
 RUNTIME = "runtime"
@@ -31,49 +37,80 @@ class ExplainRow:
     module: str
     #: The user's source line, "model.py:12: `x = a + b`".
     source: str
-    #: The backend that runs the node; None for the runtime's own operators, or nobody.
+    #: The backend that runs the node; None for the runtime's own operators, or nothing.
     backend: str | None
     #: The runtime's kernel if no backend runs the node ("aten::add.out"); None if there is none either.
     kernel: str | None
     #: Backend -> why it leaves the node; `RUNTIME` -> why the runtime's own operators cannot run it, either.
     reasons: Mapping[str, str]
+    #: For a node that was decomposed because nothing runs it whole: the operators that it became.
+    became: tuple[str, ...] = ()
+    #: The round of partitioning in which a decomposed node was refused, counted from 1; 0 for the nodes that are left.
+    round: int = 0
 
     @property
     def runnable(self) -> bool:
-        """Whether anybody can run the node."""
+        """Whether a backend or the runtime can run the node."""
         return self.backend is not None or self.kernel is not None
+
+    def lines(self) -> Iterator[str]:
+        """The row as text: who runs the node, and where no backend does, each reason on a line of its own."""
+        who = self.backend or (f"runtime ({self.kernel})" if self.kernel else "NOTHING RUNS IT")
+        if self.round:
+            who = f"decomposed into {', '.join(self.became) or 'what was there already'}"
+        place = ", ".join(part for part in (self.module, self.source) if part)
+        yield f"{self.method}: {self.operator} ({self.node}): {who}" + (f"   [{place}]" if place else "")
+        if self.backend is None:
+            yield from (f"    {backend}: {reason}" for backend, reason in self.reasons.items())
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """All nodes of all methods, in graph order."""
+    """All nodes of all methods, in graph order.
+
+    `rows` are the nodes of the program that is lowered; `decomposed` those that were asked about before and then
+    decomposed, because no backend took them and the runtime cannot run them, in the order of the rounds.
+    """
 
     rows: tuple[ExplainRow, ...]
     backends: tuple[str, ...]
+    decomposed: tuple[ExplainRow, ...] = ()
 
     @property
     def unsupported(self) -> tuple[ExplainRow, ...]:
-        """The nodes that nobody can run: lowering would refuse the program because of them."""
+        """The nodes that nothing can run: lowering would refuse the program because of them."""
         return tuple(row for row in self.rows if not row.runnable)
 
     def __str__(self) -> str:
-        lines = []
-        for row in self.rows:
-            who = row.backend or (f"runtime ({row.kernel})" if row.kernel else "NOBODY")
-            place = ", ".join(part for part in (row.module, row.source) if part)
-            lines.append(f"{row.method}: {row.operator} ({row.node}): {who}" + (f"   [{place}]" if place else ""))
-            if row.backend is None:
-                lines.extend(f"    {backend}: {reason}" for backend, reason in row.reasons.items())
-        return "\n".join(lines)
+        return "\n".join(line for row in (*self.decomposed, *self.rows) for line in row.lines())
 
 
 def explain_plan(methods: Mapping[str, PartitionedMethod], backends: tuple[str, ...]) -> Explanation:
     """Make the explanation of partition plans that asked every backend about every node."""
     rows: list[ExplainRow] = []
+    decomposed: list[ExplainRow] = []
     for name, method in methods.items():
+        decomposed.extend(_decomposed(name, item) for item in method.decompositions)
         for edge, plan in _graphs(method.edge, method.plan):
             rows.extend(_rows(name, edge, plan))
-    return Explanation(tuple(rows), backends)
+    return Explanation(tuple(rows), backends, tuple(decomposed))
+
+
+def _decomposed(method: str, item: Decomposition) -> ExplainRow:
+    became = [operator_name(node) for node in item.became if _is_shown(node)]
+    reasons = {**_left_because(item.verdicts), RUNTIME: item.refusal}
+    row = _row(method, item.node, None, None, reasons)
+    return replace(row, became=tuple(dict.fromkeys(became)), round=item.round)
+
+
+def _is_shown(node: Node) -> bool:
+    return node.op == "call_function" and node.target is not operator.getitem and not is_size_node(node)
+
+
+def _left_because(verdicts: Mapping[str, Verdict]) -> dict[str, str]:
+    """Why each backend does not take a node that is in no delegate."""
+    refused = {backend: answer.reason for backend, answer in verdicts.items() if not answer.supported}
+    return refused | {backend: ONLY_TOGETHER for backend, answer in verdicts.items() if answer.supported}
 
 
 def _graphs(edge: EdgeMethod, plan: PartitionPlan) -> Iterator[tuple[EdgeMethod, PartitionPlan]]:
@@ -84,32 +121,32 @@ def _graphs(edge: EdgeMethod, plan: PartitionPlan) -> Iterator[tuple[EdgeMethod,
             yield from _graphs(region, inner)
 
 
-def _rows(name: str, method: EdgeMethod, plan: PartitionPlan) -> list[ExplainRow]:
-    rows = []
-    for node in method.graph.nodes:
-        if node.op != "call_function" or node.target is operator.getitem or is_size_node(node):
-            continue
-        taker = plan.taker.get(node)
+def _rows(name: str, method: EdgeMethod, plan: PartitionPlan) -> Iterator[ExplainRow]:
+    for node in filter(_is_shown, method.graph.nodes):
+        taker, verdicts = plan.taker.get(node), plan.verdicts[node]
         if is_precompiled(node):
             taker = precompiled(node).delegate.chosen.backend.name
-        reasons = {backend: answer.reason for backend, answer in plan.verdicts[node].items() if not answer.supported}
-        if taker is None:
-            reasons |= {backend: ONLY_TOGETHER for backend, answer in plan.verdicts[node].items() if answer.supported}
+        if taker is not None:
+            reasons = {backend: answer.reason for backend, answer in verdicts.items() if not answer.supported}
+            yield _row(name, node, taker, None, reasons)
+            continue
         variant = kernel_of(node)
         kernel = variant.full_name if variant is not None else "jumps" if node in method.regions else None
-        if taker is None and kernel is None:
-            reasons[RUNTIME] = kernel_limit(node) or "the runtime has no kernel for it"
-        stack = node.meta.get("nn_module_stack")
-        rows.append(
-            ExplainRow(
-                method=name,
-                node=node.name,
-                operator=operator_name(node),
-                module=str(next(reversed(stack.values()))[0]) if stack else "",
-                source=source_line(node) or "",
-                backend=taker,
-                kernel=kernel if taker is None else None,
-                reasons=reasons,
-            )
-        )
-    return rows
+        reasons = _left_because(verdicts)
+        if kernel is None:
+            reasons[RUNTIME] = refusal(node) or "the runtime cannot run it"
+        yield _row(name, node, None, kernel, reasons)
+
+
+def _row(method: str, node: Node, backend: str | None, kernel: str | None, reasons: Mapping[str, str]) -> ExplainRow:
+    stack = node.meta.get("nn_module_stack")
+    return ExplainRow(
+        method=method,
+        node=node.name,
+        operator=operator_name(node),
+        module=str(next(reversed(stack.values()))[0]) if stack else "",
+        source=source_line(node) or "",
+        backend=backend,
+        kernel=kernel,
+        reasons=reasons,
+    )

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delegatekit_api import FormatError
-
-from .compiler import Binding, Compiled
+from delegatekit_toolkit.content import content_key
 
 #: The id under which the runtime on the device registers.
 DELEGATE_ID: Final = "EthosUBackend"
@@ -32,6 +31,11 @@ _BLOCKS: Final = (
     "outputs",
     "vela_end_stream",
 )
+#: The compile spec with the key under which the TOSA program lies in the file, if it does.
+TOSA_SPEC: Final = "tosa"
+#: Compile specs that the runtime on the device does not read: for which accelerator, and by which Vela.
+TARGET_SPEC: Final = "target"
+VELA_SPEC: Final = "vela_version"
 #: Marks of the two forms of a command stream.
 _MARKS: Final = (b"COP1", b"COP2")
 #: The region in which ExecuTorch's runtime puts inputs and outputs.
@@ -39,8 +43,23 @@ _SCRATCH: Final = 1
 
 
 @dataclass(frozen=True)
+class Binding:
+    """Where an input or output lies: `shape` has 6 sizes, filled up with 1 in front; `region` is a number, 0 to 7."""
+
+    shape: tuple[int, ...]
+    #: Bytes of an element.
+    element_size: int
+    #: Byte offset within the region.
+    address: int
+    region: int
+
+
+@dataclass(frozen=True)
 class Blob:
-    """What a blob holds."""
+    """What a blob holds: commands, constants, and where inputs and outputs lie.
+
+    Regions: 0 has the constants, 1 the arena with inputs and outputs (`scratch_size` bytes).
+    """
 
     command_stream: bytes
     read_only: bytes
@@ -49,15 +68,15 @@ class Blob:
     outputs: tuple[Binding, ...]
 
 
-def pack(compiled: Compiled | Blob) -> bytes:
-    """The blob of a compiled program, byte for byte as stock ExecuTorch makes it."""
+def pack(blob: Blob) -> bytes:
+    """The bytes of a blob, byte for byte as stock ExecuTorch makes it."""
     contents = (
         b"",
-        compiled.command_stream,
-        compiled.read_only,
-        struct.pack("<I", compiled.scratch_size),
-        _pack_bindings(compiled.inputs),
-        _pack_bindings(compiled.outputs),
+        blob.command_stream,
+        blob.read_only,
+        struct.pack("<I", blob.scratch_size),
+        _pack_bindings(blob.inputs),
+        _pack_bindings(blob.outputs),
         b"",
     )
     return b"".join(_block(name, data) for name, data in zip(_BLOCKS, contents, strict=True))
@@ -82,6 +101,11 @@ def unpack(blob: bytes | bytearray | memoryview, named_data: Mapping[str, bytes 
         _unpack_bindings(found["inputs"], size, "inputs"),
         _unpack_bindings(found["outputs"], size, "outputs"),
     )
+
+
+def tosa_key(program: bytes) -> str:
+    """The key of a TOSA program in the file: its sha256."""
+    return f"{content_key(program)}.tosa"
 
 
 def _block(name: str, data: bytes) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from delegatekit_api import BackendOptions, option
+from delegatekit_toolkit.options import leave_out_option
 
 from .targets import TARGETS
 
@@ -103,10 +104,7 @@ class EthosUOptions(BackendOptions):
         help="Further flags of Vela's command line, such as --disable-cascading or --tensor-allocator=LinearAlloc.",
         check=_check_flags,
     )
-    leave_out: frozenset[str] = option(
-        frozenset(),
-        help='Operators that the backend shall not take: "aten.add.Tensor", "aten.add" or "add".',
-    )
+    leave_out: frozenset[str] = leave_out_option()
     keep_tosa: bool = option(
         False,
         help="Put the TOSA program into the file, beside the compiled one, for verification on the host. The device "

@@ -36,7 +36,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="Arm Ethos-U55, U65 and U85 NPUs (int8, int16)",
-        api_version=ApiVersion(1, 4),
+        api_version=ApiVersion(2, 0),
         options=EthosUOptions,
     )
 
@@ -52,15 +52,15 @@ def create_partitioner(options: BackendOptions) -> Partitioner:
 @hookimpl
 def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
     """Lower a partition to TOSA, compile it with Vela, pack the result as ExecuTorch's runtime wants it."""
-    from .delegate import make_delegate
+    from .compile import compile_partition
 
-    return make_delegate(partition.view, cast(EthosUOptions, options))
+    return compile_partition(partition.view, cast(EthosUOptions, options))
 
 
 @hookimpl
 def quantization_schemes() -> Sequence[QuantizationScheme]:
     """Static int8, and int16 with weights of int8."""
-    from .quantization import SCHEMES
+    from .schemes import SCHEMES
 
     return SCHEMES
 
@@ -76,7 +76,7 @@ def targets() -> Sequence[TargetInfo]:
 @hookimpl
 def create_runtime() -> DelegateRuntime:
     """The compiled program of a U55 on the host, or the TOSA program in Arm's reference model."""
-    from .runtime import EthosURuntime
+    from .runtime.host import EthosURuntime
 
     return EthosURuntime()
 
@@ -86,7 +86,7 @@ def documentation() -> BackendDocumentation:
     """The operators with their conditions for each family of accelerators, and what the host executes of a U55."""
     from delegatekit_toolkit.documentation import operator_table
 
-    from .stream import listing
+    from .runtime.stream import listing
     from .support import TABLE, TABLE_U85
 
     executed = f"Everything else in a command stream is refused, with its place and value.\n\n{listing()}"

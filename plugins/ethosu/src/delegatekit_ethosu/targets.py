@@ -1,19 +1,45 @@
-"""The accelerators, and the systems around them: what Vela's configuration file says of clocks and memories."""
+"""The accelerators: what they are, what the U85 alone can do, and how large anything may be.
+
+The limits are those that Vela's compiler states for TOSA on the Ethos-U55 and U65, the narrowest: what they allow
+compiles for every accelerator.
+"""
 
 from __future__ import annotations
 
-import configparser
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from delegatekit_api import OptionError, TargetInfo
+from delegatekit_api import TargetInfo
 
-from .vela import packaged_configuration
+# -- limits ----------------------------------------------------------------------------------------------------------
 
-_Found = TypeVar("_Found")
+#: Axes of a tensor.
+MAX_RANK: Final = 6
+#: Elements along one axis of a feature map.
+MAX_AXIS: Final = 1 << 16
+MAX_STRIDE: Final = 3
+MAX_DILATION: Final = 2
+#: Of transposed convolutions: more rows and columns than any network makes of one.
+MAX_TRANSPOSED_STRIDE: Final = 16
+#: Height, and elements, of a convolution's kernel and of a pooling's window.
+KERNEL: Final = (64, 4096)
+WINDOW: Final = (256, 1 << 16)
+#: Steps from one pixel to the next, and how much smaller images are made.
+MAX_RESIZE_STEPS: Final = 1 << 11
+MAX_SHRINKING: Final = 16
+#: Windows of averages that leave out the padding.
+PADDED_WINDOW: Final = 8
+#: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
+MAX_SOFTMAX: Final = 1 << 15
+#: From the smallest to the largest score of a log_softmax, whose steps are 2^-16 in 29 bits.
+MAX_SCORES: Final = 1 << 13
+#: Sums of squares in a norm of int8 and int16, of differences from the mean and from the zero point, fit 29 bits.
+MAX_NORM: Final = 1 << 14
+MAX_ROOT_MEAN_SQUARE: Final = 1 << 12
+#: Axes up to which two operands are broadcast.
+COMMON_RANK: Final = 4
+
+# -- accelerators ----------------------------------------------------------------------------------------------------
 
 #: What the U85 alone has, in words.
 WIDE_PRODUCTS: Final = "products of int16 matrices"
@@ -83,101 +109,3 @@ def list_targets() -> tuple[TargetInfo, ...]:
         )
         for target in TARGETS.values()
     )
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """A file of Vela's with its system configurations and memory modes."""
-
-    path: str
-    #: Section -> key in lower case -> value, with what the section inherits.
-    sections: Mapping[str, Mapping[str, str]]
-    #: Name -> clock of the accelerator in Hz; 0 where the file gives none.
-    clocks: dict[str, float]
-    #: Name -> limit of the arena, or of the cache in front of it, in bytes; None where the file gives none.
-    arena_limits: dict[str, int | None]
-
-    def clock(self, system_config: str) -> float:
-        """The clock of a system configuration in Hz. Raises OptionError, with the names that there are."""
-        return _find(self.path, "system configuration", system_config, self.clocks)
-
-    def arena_limit(self, memory_mode: str) -> int | None:
-        """The limit of a memory mode in bytes. Raises OptionError, with the names that there are."""
-        return _find(self.path, "memory mode", memory_mode, self.arena_limits)
-
-
-def _find(path: str, kind: str, name: str, known: dict[str, _Found]) -> _Found:
-    if name not in known:
-        raise OptionError(
-            f"there is no {kind} {name!r}", where=f"Vela configuration {path}", hint=f"there are {', '.join(known)}"
-        )
-    return known[name]
-
-
-def load_configuration(path: str | None = None) -> Configuration:
-    """Read a configuration file (.ini); None is the one that comes with Vela.
-
-    Raises PluginError without Vela's package, and OptionError for a file that cannot be read or is not of Vela's form.
-    """
-    found = Path(path) if path else packaged_configuration()
-    try:
-        text = found.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"cannot be read: {error}", where=f"Vela configuration {found}") from error
-    return _parse(str(found), text)
-
-
-#: What the names of sections begin with.
-SYSTEM: Final = "System_Config."
-MEMORY: Final = "Memory_Mode."
-
-
-@lru_cache(maxsize=8)
-def _parse(path: str, text: str) -> Configuration:
-    where = f"Vela configuration {path}"
-    # Vela reads it so, too, but keeps "%" special.
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        parser.read_string(text)
-    except configparser.Error as error:
-        raise OptionError(f"is not of the form of an .ini file: {error}", where=where) from error
-    clocks: dict[str, float] = {}
-    limits: dict[str, int | None] = {}
-    sections: dict[str, dict[str, str]] = {}
-    for section in parser.sections():
-        if not section.startswith((SYSTEM, MEMORY)):
-            continue
-        try:
-            values = sections[section] = _inherited(parser, section)
-            if section.startswith(SYSTEM):
-                clocks[section.removeprefix(SYSTEM)] = _number(float, values, "core_clock") or 0.0
-            else:
-                limits[section.removeprefix(MEMORY)] = _number(int, values, "arena_cache_size")
-        except ValueError as error:
-            raise OptionError(str(error), where=f"{where}, section {section}") from error
-    return Configuration(path, sections, clocks, limits)
-
-
-def _number(kind: Callable[[str], _Found], values: Mapping[str, str], key: str) -> _Found | None:
-    """The number of a key, or None without it. Raises ValueError with the key and the reason."""
-    try:
-        return kind(values[key]) if key in values else None
-    except ValueError as error:
-        raise ValueError(f"{key}={values[key]}: {error}") from error
-
-
-def _inherited(parser: configparser.ConfigParser, section: str) -> dict[str, str]:
-    """What a section says, and those that it inherits from where it says nothing. Raises ValueError with the reason."""
-    found: dict[str, str] = {}
-    seen = set()
-    name: str | None = section
-    while name is not None:
-        if name in seen:
-            raise ValueError("inherits from itself")
-        seen.add(name)
-        if not parser.has_section(name):
-            raise ValueError(f"inherits from {name}, which does not exist")
-        values = dict(parser.items(name))
-        name = values.pop("inherit", None)
-        found = values | found
-    return found

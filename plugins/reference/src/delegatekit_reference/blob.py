@@ -1,11 +1,4 @@
-"""The blob: a header, and the graph as JSON.
-
-    offset  bytes  what (little endian)
-    0       8      "DKREFBLB"
-    8       4      version of the format: 1
-    12      4      CRC-32 of the bytes before it and of the JSON
-    16      8      length of the JSON in bytes
-    24             the JSON, to the end of the blob
+"""The blob: the graph as JSON, sealed (`delegatekit_toolkit.blob.Seal`) with the magic "DKREFBLB" and version 1.
 
 The JSON is an object with "inputs", "constants", "steps", "outputs" and "results", the fields of `graph.Graph`:
 
@@ -16,30 +9,25 @@ The JSON is an object with "inputs", "constants", "steps", "outputs" and "result
   {"dtype": "float32"}, {"layout": "strided"}, {"memory_format": "contiguous_format"} or {"device": "cpu"}.
 
 The same graph gives the same bytes. Reading refuses every blob that was cut off or changed, operators that are not
-listed in `operators`, and references to values that are not computed yet.
+listed in `ir.names`, and references to values that are not computed yet.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import struct
-import zlib
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
 from delegatekit_api import FormatError
+from delegatekit_toolkit.blob import Seal
+from delegatekit_toolkit.signature import Range, TensorType
 
-from .graph import DTYPES, Argument, Constant, Graph, Named, Range, Ref, Step, Tensor, arguments_of, references
-from .numbers import FUNCTIONS
-from .operators import OPERATORS
+from .ir.functions import FUNCTIONS
+from .ir.graph import DTYPES, Argument, Constant, Graph, Named, Ref, Step, arguments_of, references
+from .ir.names import OPERATORS
 
-MAGIC: Final = b"DKREFBLB"
-VERSION: Final = 1
-_START: Final = struct.Struct("<8sI")
-_CHECKSUM: Final = struct.Struct("<I")
-_LENGTH: Final = struct.Struct("<Q")
-HEADER_SIZE: Final = _START.size + _CHECKSUM.size + _LENGTH.size
+SEAL: Final = Seal(b"DKREFBLB", version=1, name="reference blob")
 
 #: Kinds of names -> what may be named.
 NAMES: Final[dict[str, tuple[str, ...]]] = {
@@ -51,7 +39,6 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
 _FLOATS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 #: torch's sizes and integers have 64 bits.
 _LARGEST: Final = (1 << 63) - 1
-_WHERE: Final = "reference blob"
 
 _Item = TypeVar("_Item")
 
@@ -73,42 +60,23 @@ def write_blob(graph: Graph) -> bytes:
         body = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"cannot be written: {error}", where="reference graph") from error
-    start, length = _START.pack(MAGIC, VERSION), _LENGTH.pack(len(body))
-    return b"".join((start, _CHECKSUM.pack(_checksum(start, length, body)), length, body))
+    return SEAL.wrap(body)
 
 
 def read_blob(blob: bytes | bytearray | memoryview) -> Graph:
     """The graph of a blob. Raises FormatError if a single bit of it is not as it was written."""
-    data = bytes(blob)
-    if len(data) < HEADER_SIZE:
-        _refuse(f"{len(data)} bytes are too few: the header has {HEADER_SIZE}")
-    magic, version = _START.unpack_from(data)
-    if magic != MAGIC:
-        _refuse(f"begins with {magic!r}, not with {MAGIC!r}")
-    if version != VERSION:
-        _refuse(f"has version {version} of the format: this release reads version {VERSION}")
-    (checksum,) = _CHECKSUM.unpack_from(data, _START.size)
-    (length,) = _LENGTH.unpack_from(data, _START.size + _CHECKSUM.size)
-    body = data[HEADER_SIZE:]
-    if length != len(body):
-        _refuse(f"the graph has {len(body)} bytes instead of {length}: cut off, or something was appended")
-    if checksum != _checksum(data[: _START.size], data[HEADER_SIZE - _LENGTH.size : HEADER_SIZE], body):
-        _refuse("is damaged: the checksum is wrong")
+    body = SEAL.unwrap(blob)
     try:
-        content = json.loads(body.decode("ascii"), parse_constant=_no_constant, object_pairs_hook=_unique)
+        content = json.loads(bytes(body).decode("ascii"), parse_constant=_no_constant, object_pairs_hook=_unique)
         graph = _graph(content)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"is not the JSON of a graph: {error}", where=_WHERE) from error
+        raise FormatError(f"is not the JSON of a graph: {error}", where=SEAL.name) from error
     _check(graph)
     return graph
 
 
-def _checksum(start: bytes, length: bytes, body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(length, zlib.crc32(start)))
-
-
 def _refuse(what: str) -> NoReturn:
-    raise FormatError(what, where=_WHERE)
+    raise FormatError(what, where=SEAL.name)
 
 
 # -- what a graph must be --------------------------------------------------------------------------------------------
@@ -129,7 +97,7 @@ def _check(graph: Graph) -> None:
     for number in graph.outputs:
         if not 0 <= number < known:
             _refuse(f"returns value {number}, which does not exist")
-    tensors: tuple[Tensor | Constant, ...] = (*graph.inputs, *graph.results, *graph.constants)
+    tensors: tuple[TensorType | Constant, ...] = (*graph.inputs, *graph.results, *graph.constants)
     for tensor in tensors:
         if tensor.dtype not in DTYPES:
             _refuse(f"dtype {tensor.dtype!r} is unknown")
@@ -142,7 +110,7 @@ def _check(graph: Graph) -> None:
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _tensor_data(tensor: Tensor) -> list[Any]:
+def _tensor_data(tensor: TensorType) -> list[Any]:
     sizes = [[size.low, size.high, size.symbol] if isinstance(size, Range) else size for size in tensor.shape]
     return [tensor.dtype, sizes]
 
@@ -214,9 +182,9 @@ def _string(item: Any) -> str:
     return item
 
 
-def _tensor(item: Any) -> Tensor:
+def _tensor(item: Any) -> TensorType:
     dtype, sizes = _fields(item, 2)
-    return Tensor(_string(dtype), _each(sizes, _size))
+    return TensorType(_string(dtype), _each(sizes, _size))
 
 
 def _size(item: Any) -> int | Range:

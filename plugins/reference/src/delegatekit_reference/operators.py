@@ -1,116 +1,103 @@
-"""The operators that the backend takes, by name: what a blob may call, and nothing else.
-
-All are functional and deterministic. Lists, not a search through torch: what is allowed does not depend on the torch
-that is installed, and this module does not import it.
-"""
+"""The rows of the support table: every operator is lowered to one step, that is, written down with its arguments."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
-from delegatekit_api import leavable_names
+import torch
+from torch.fx import Node
 
+from delegatekit_api import Call, LoweringError
+from delegatekit_toolkit.support import Constraint, Row, row
 
-def _names(text: str) -> frozenset[str]:
-    """ "add.Tensor,Scalar abs" as "aten.add.Tensor", "aten.add.Scalar", "aten.abs.default"."""
-    found: list[str] = []
-    for item in text.split():
-        packet, _, overloads = item.partition(".")
-        found.extend(f"aten.{packet}.{overload}" for overload in (overloads or "default").split(","))
-    return frozenset(found)
+from .ir.functions import name_of
+from .ir.graph import Argument, Named, Ref, Step
+from .ir.names import OPERATORS, VIEWS, WHOLE
 
+#: Node -> number of its value.
+Numbers: TypeAlias = Mapping[Node, int]
 
-#: What moves elements and computes nothing: not worth a delegate by itself.
-VIEWS: Final = _names(
-    """
-    as_strided_copy diagonal_copy expand_copy permute_copy select_copy.int slice_copy.Tensor split_copy.Tensor
-    split_with_sizes_copy squeeze_copy.default,dim,dims t_copy transpose_copy.int unbind_copy.int unfold_copy
-    unsqueeze_copy view_copy.default,dtype
-    """
+_NAMED: Final[tuple[tuple[type, str], ...]] = (
+    (torch.dtype, "dtype"),
+    (torch.layout, "layout"),
+    (torch.memory_format, "memory_format"),
+    (torch.device, "device"),
 )
 
-#: What core would take to pieces, and the backend wants whole: PyTorch computes it in a way of its own.
-WHOLE: Final = _names(
-    """
-    _safe_softmax _weight_norm_interface _upsample_bicubic2d_aa.default,vec _upsample_bilinear2d_aa.default,vec
-    _upsample_nearest_exact1d.default,vec _upsample_nearest_exact2d.default,vec
-    _upsample_nearest_exact3d.default,vec adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
-    adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d addcdiv addcmul addmv addr affine_grid_generator
-    aminmax argsort.default,stable avg_pool1d avg_pool2d avg_pool3d baddbmm addbmm batch_norm bilinear
-    binary_cross_entropy binary_cross_entropy_with_logits bucketize.Tensor,Scalar celu cdist channel_shuffle
-    conv1d.default,padding conv2d.default,padding conv3d.default,padding conv_transpose1d conv_transpose2d.input
-    conv_transpose3d.input cosine_similarity count_nonzero.default,dim_IntList cross cross_entropy_loss cummax
-    cummin cumprod dist dot einsum elu embedding_bag.default,padding_idx erfc erfinv fractional_max_pool2d frac
-    frexp.Tensor gcd gelu glu grid_sampler grid_sampler_2d grid_sampler_3d group_norm gru.input hardshrink
-    hardsigmoid hardswish hardtanh heaviside huber_loss hypot i0 igamma igammac im2col col2im index_add index_copy
-    index_reduce inner instance_norm isclose isin.Tensor_Tensor,Tensor_Scalar,Scalar_Tensor kl_div kthvalue l1_loss
-    layer_norm lcm leaky_relu lerp.Scalar,Tensor lgamma linalg_cross linalg_vector_norm linear log_sigmoid
-    log_softmax.int logaddexp logaddexp2 logcumsumexp logit logsumexp lstm.input masked_scatter matmul max_pool1d
-    max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices max_unpool2d max_unpool3d
-    median.default,dim mish mode mse_loss multi_margin_loss multilabel_margin_loss mv nan_to_num nanmean
-    nanmedian.default,dim nansum native_channel_shuffle native_group_norm native_layer_norm nextafter nll_loss
-    nll_loss2d nll_loss_nd norm.Scalar,ScalarOpt_dim outer pairwise_distance pdist pixel_shuffle pixel_unshuffle
-    polygamma prelu quantile.default,scalar nanquantile.default,scalar renorm repeat_interleave.self_int rms_norm
-    rnn_relu.input rnn_tanh.input rot90 scaled_dot_product_attention scatter.src,value,reduce,value_reduce
-    scatter_reduce.two searchsorted.Tensor,Scalar select_scatter selu sgn silu sinc slice_scatter diagonal_scatter
-    smooth_l1_loss soft_margin_loss softmax.int softplus softshrink special_entr special_erfcx special_i0e
-    special_i1 special_i1e special_log_ndtr special_ndtri special_xlog1py special_zeta square
-    std.default,dim,correction std_mean.correction take take_along_dim tensordot threshold trace trapezoid.x,dx triu
-    tril upsample_bicubic2d.default,vec upsample_bilinear2d.default,vec upsample_linear1d.default,vec
-    upsample_nearest1d.default,vec upsample_nearest2d.default,vec upsample_nearest3d.default,vec
-    upsample_trilinear3d.default,vec vdot var_mean.correction xlogy.Tensor,Scalar_Other,Scalar_Self
-    """
-)
 
-#: What reaches the backend as it is: core ATen, and what has no smaller pieces.
-PLAIN: Final = _names(
-    """
-    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _cdist_forward _embedding_bag
-    _embedding_bag_forward_only _log_softmax _logcumsumexp _native_batch_norm_legit.no_stats
-    _native_batch_norm_legit_no_training _pdist_forward _softmax _to_copy _trilinear _unsafe_index.Tensor
-    _unsafe_index_put _unsafe_view _weight_norm abs acos acosh add.Tensor,Scalar addmm alias_copy
-    all.default,dim,dims amax amin any.default,dim,dims arange.default,start,start_step argmax argmin
-    as_strided_scatter asin asinh atan atan2 atanh avg_pool2d_backward bitwise_and.Tensor,Scalar,Scalar_Tensor
-    bitwise_left_shift.Tensor,Tensor_Scalar,Scalar_Tensor bitwise_not bitwise_or.Tensor,Scalar,Scalar_Tensor
-    bitwise_right_shift.Tensor,Tensor_Scalar,Scalar_Tensor bitwise_xor.Tensor,Scalar,Scalar_Tensor bmm cat ceil
-    cholesky cholesky_inverse cholesky_solve clamp.default,Tensor clone constant_pad_nd convolution
-    convolution_backward copy copysign.Tensor,Scalar cos cosh cumsum detach_copy diag_embed digamma
-    div.Tensor,Scalar,Tensor_mode,Scalar_mode embedding embedding_dense_backward eq.Tensor,Scalar erf exp exp2 expm1
-    eye.default,m fill.Scalar,Tensor flip floor floor_divide.default,Scalar fmax fmin fmod.Tensor,Scalar full
-    full_like gather ge.Tensor,Scalar geqrf gt.Tensor,Scalar histc histogram.bin_ct,bins_tensor index.Tensor
-    index_put index_select isfinite isinf isnan isneginf isposinf le.Tensor,Scalar ldexp.Tensor linalg_cholesky_ex
-    linalg_det linalg_eigh linalg_eigvalsh linalg_householder_product linalg_inv linalg_inv_ex linalg_ldl_factor_ex
-    linalg_ldl_solve linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_matrix_exp linalg_pinv.atol_rtol_tensor
-    linalg_qr linalg_slogdet linalg_solve linalg_solve_triangular linalg_svd linalg_svdvals _linalg_det _linalg_eigh
-    _linalg_slogdet _linalg_solve_ex _linalg_svd linspace.default,Tensor_Tensor,Tensor_Scalar,Scalar_Tensor log
-    log10 log1p log2 logical_and logical_not logical_or logical_xor
-    logspace.default,Tensor_Tensor,Tensor_Scalar,Scalar_Tensor lt.Tensor,Scalar masked_fill.Scalar,Tensor
-    max.default,dim,other max_pool2d_with_indices_backward maximum mean.default,dim min.default,dim,other minimum mm
-    mul.Tensor,Scalar narrow_copy native_batch_norm native_group_norm_backward native_layer_norm_backward
-    ne.Tensor,Scalar neg new_full new_ones new_zeros ones ones_like ormqr pow.Tensor_Tensor,Tensor_Scalar,Scalar
-    prod.default,dim_int put reciprocal reflection_pad1d reflection_pad2d reflection_pad3d relu
-    remainder.Tensor,Scalar,Scalar_Tensor repeat replication_pad1d replication_pad2d replication_pad3d roll
-    round.default,decimals rsqrt rsub.Tensor,Scalar scalar_tensor scatter_add sigmoid sign signbit sin sinh
-    sort.default,stable special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
-    special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v
-    special_chebyshev_polynomial_w special_hermite_polynomial_h special_hermite_polynomial_he
-    special_laguerre_polynomial_l special_legendre_polynomial_p special_modified_bessel_i0
-    special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1
-    special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_shifted_chebyshev_polynomial_t
-    special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v
-    special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0 sqrt stack sub.Tensor,Scalar
-    sum.default,dim_IntList tan tanh topk triangular_solve trunc unsafe_split.Tensor unsafe_split_with_sizes
-    var.default,dim,correction where.self,Scalar,ScalarSelf,ScalarOther zeros zeros_like
-    """
-)
+def write_step(numbers: Numbers, call: Call) -> Step:
+    """The step of an operator or of a function on numbers. Raises LoweringError for what a blob cannot say."""
+    node = call.node
+    name = call.operator if isinstance(node.target, torch._ops.OpOverload) else name_of(node.target)
+    if name is None:
+        raise LoweringError("calls a function that a blob cannot name", where=call.description)
+    # As they were written: positional ones stay positional, and defaults are left to PyTorch.
+    args = tuple(_argument(item, numbers, call) for item in node.args)
+    return Step(name, args, {key: _argument(item, numbers, call) for key, item in node.kwargs.items()})
 
-#: Every operator that a blob may call.
-OPERATORS: Final = VIEWS | WHOLE | PLAIN
 
-#: Names that the option `leave_out` may say: "aten.add.Tensor", "aten.add", "add".
-LEAVABLE: Final = frozenset().union(*map(leavable_names, OPERATORS))
+def _argument(item: Any, numbers: Numbers, call: Call) -> Argument:
+    if isinstance(item, Node):
+        return Ref(numbers[item])
+    if isinstance(item, list | tuple):
+        return tuple(_argument(element, numbers, call) for element in item)
+    if item is None or isinstance(item, bool | int | float | str):
+        return item
+    for kind, name in _NAMED:
+        if isinstance(item, kind):
+            return Named(name, str(item).removeprefix("torch."))
+    raise LoweringError(f"has an argument that a blob cannot hold: {item!r:.60}", where=call.description)
 
-#: Operators that never reach a delegate, and why: said in words where the schema does not.
-UNDEFINED: Final = _names(
-    "empty.memory_format empty_like empty_permuted empty_strided new_empty new_empty_strided resize resize_as"
-)
+
+def not_training(call: Call) -> str | None:
+    """In evaluation mode: in training it updates its statistics."""
+    return "in training mode it updates its statistics: call model.eval()" if call["training"] else None
+
+
+def no_running_statistics(call: Call) -> str | None:
+    """Either from the statistics of its input, or from given ones; not both, which would update them."""
+    if call["use_input_stats"] and call["running_mean"] is not None:
+        return "it updates its running statistics: call model.eval()"
+    return None
+
+
+def no_dropout(call: Call) -> str | None:
+    """Without dropout."""
+    return "dropout is random: call model.eval()" if call["dropout_p"] else None
+
+
+def no_recurrent_dropout(call: Call) -> str | None:
+    """Without dropout between layers, or in evaluation mode."""
+    return "dropout is random: call model.eval()" if call["train"] and call["dropout"] else None
+
+
+def no_masks(call: Call) -> str | None:
+    """Indices are numbers: how many elements a mask selects depends on its values."""
+    for index in call["indices"]:
+        if index is not None and index.dtype in (torch.bool, torch.uint8):
+            return f"{index.name} is a mask: the size of the result depends on its values"
+    return None
+
+
+_CONSTRAINTS: Final[dict[str, Constraint]] = {
+    "aten.index.Tensor": no_masks,
+    "aten._unsafe_index.Tensor": no_masks,
+    "aten.batch_norm.default": not_training,
+    "aten.native_batch_norm.default": not_training,
+    "aten.instance_norm.default": no_running_statistics,
+    "aten.scaled_dot_product_attention.default": no_dropout,
+    "aten.lstm.input": no_recurrent_dropout,
+    "aten.gru.input": no_recurrent_dropout,
+    "aten.rnn_tanh.input": no_recurrent_dropout,
+    "aten.rnn_relu.input": no_recurrent_dropout,
+}
+
+
+def _row(name: str) -> Row[Any]:
+    constraints = (_CONSTRAINTS[name],) if name in _CONSTRAINTS else ()
+    return row(name, write_step, *constraints, keep=name in WHOLE, passenger=name in VIEWS)
+
+
+#: All operators that the backend takes. Adding one: its name in `ir.names`, and here what it refuses.
+ROWS: Final = tuple(map(_row, sorted(OPERATORS)))

@@ -5,24 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from delegatekit_api import BackendOptions, option
-
-from .operators import LEAVABLE
-
-
-def _known(names: frozenset[str]) -> str | None:
-    strangers = sorted(names - LEAVABLE)
-    return f"the backend has no operator {', '.join(strangers)}" if strangers else None
+from delegatekit_toolkit.options import leave_out_option
 
 
 @dataclass(frozen=True)
 class ReferenceOptions(BackendOptions):
     """What a user may choose about lowering to PyTorch. The blob needs no options at run time."""
 
-    leave_out: frozenset[str] = option(
-        frozenset(),
-        help='Operators that the backend shall not take: "aten.add.Tensor", "aten.add" or "add".',
-        check=_known,
-    )
+    leave_out: frozenset[str] = leave_out_option()
     decompose: bool = option(
         False,
         help="Let core take convolutions, attention, activations and the like to pieces, as for a backend that knows "

@@ -36,7 +36,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="runs with PyTorch, operator by operator: for tests, and to debug lowering without hardware",
-        api_version=ApiVersion(1, 3),
+        api_version=ApiVersion(2, 0),
         options=ReferenceOptions,
         supports_dynamic_shapes=True,
         integrity_check=True,
@@ -54,13 +54,9 @@ def create_partitioner(options: BackendOptions) -> Partitioner:
 @hookimpl
 def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
     """Write the partition down as a list of steps."""
-    from .blob import write_blob
-    from .lowering import build_graph
+    from .compile import compile_partition
 
-    lowered = build_graph(partition.view)
-    return PreprocessResult(
-        write_blob(lowered.graph), named_data=lowered.named_data, debug_handle_map=lowered.debug_handles
-    )
+    return compile_partition(partition.view)
 
 
 @hookimpl

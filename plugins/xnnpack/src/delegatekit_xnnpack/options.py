@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from delegatekit_api import BackendOptions, option
+from delegatekit_toolkit.options import at_least, leave_out_option
 
 #: Fits the second-level cache of most cores that run large products, with room for the rows and their results.
 BLOCK_BYTES = 768 << 10
@@ -14,10 +15,7 @@ BLOCK_BYTES = 768 << 10
 class XnnpackOptions(BackendOptions):
     """What a user may choose about lowering to XNNPACK. The blob needs no options at run time."""
 
-    leave_out: frozenset[str] = option(
-        frozenset(),
-        help='Operators that the backend shall not take: "aten.add.Tensor", "aten.add" or "add".',
-    )
+    leave_out: frozenset[str] = leave_out_option()
     per_operator_partitions: bool = option(
         False,
         help="One delegate for each operator (reshapes and other passengers stay outside): to find the operator that "
@@ -46,5 +44,5 @@ class XnnpackOptions(BackendOptions):
         BLOCK_BYTES,
         help="Large matrix products are computed in blocks whose weights are at most so many bytes, so that they stay "
         "in a core's cache. 0: in one piece.",
-        check=lambda size: None if size >= 0 else "it is not 0 or more",
+        check=at_least(0),
     )

@@ -36,12 +36,18 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="CPU inference on Arm, x86, WebAssembly and RISC-V (float32, float16, int8)",
-        api_version=ApiVersion(1, 3),
+        api_version=ApiVersion(2, 0),
         options=XnnpackOptions,
         supports_dynamic_shapes=True,
-        # XNNPACK's kernels load whole vectors and may read so many bytes behind the end of an input.
+        # XNNPACK's kernels load whole vectors and may read so many bytes after the end of an input.
         overread_bytes=64,
     )
+
+
+@hookimpl
+def compute_precision(options: BackendOptions) -> str:
+    """Weights that are stored as float16 are rounded before they are multiplied in float32."""
+    return "float16" if cast(XnnpackOptions, options).weights == "float16" else "float32"
 
 
 @hookimpl
@@ -54,24 +60,16 @@ def create_partitioner(options: BackendOptions) -> Partitioner:
 
 @hookimpl
 def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
-    """Lower a partition to XNNPACK's graph, clean it up, serialise it."""
-    from .blob import serialise
-    from .conversions import fold_conversions
-    from .lowering import build_graph
-    from .passes import optimise
+    """Compile a partition."""
+    from .compile import compile_partition
 
-    chosen = cast(XnnpackOptions, options)
-    graph = build_graph(partition.view, chosen)
-    optimise(graph, chosen.block_bytes, exact=chosen.exact_special_values)
-    fold_conversions(graph)
-    result = serialise(graph)
-    return PreprocessResult(result.blob, named_data=result.named_data, debug_handle_map=result.debug_handles)
+    return compile_partition(partition, cast(XnnpackOptions, options))
 
 
 @hookimpl
 def quantization_schemes() -> Sequence[QuantizationScheme]:
     """Static and dynamic int8, int4 weights."""
-    from .quantization import SCHEMES
+    from .schemes import SCHEMES
 
     return SCHEMES
 

@@ -15,8 +15,10 @@ from delegatekit_api import (
     RuntimeUnavailableError,
     TensorSpec,
 )
+from delegatekit_toolkit.dtypes import dtype_name
+from delegatekit_toolkit.signature import store_results
 
-from .blob import validate
+from .blob.reader import validate
 
 if TYPE_CHECKING:
     import torch
@@ -94,11 +96,9 @@ class XnnpackRuntime:
             raise ExecutionError(f"failed: {_explain(error)}", where="XNNPACK delegate") from error
         for output, result, spec in zip(outputs, results, handle.outputs, strict=True):
             if output.dtype != result.dtype or not (spec.dynamic or output.shape == result.shape):
-                found, wanted = (
-                    f"{str(item.dtype).removeprefix('torch.')} {tuple(item.shape)}" for item in (output, result)
-                )
+                found, wanted = (f"{dtype_name(item.dtype)} {tuple(item.shape)}" for item in (output, result))
                 raise ExecutionError(f"an output is {found}, the result {wanted}", where="XNNPACK delegate")
-            output.resize_(result.shape).copy_(result)
+        store_results(outputs, results)
 
     def destroy(self, handle: _Handle) -> None:
         """Release the delegate; twice is harmless."""

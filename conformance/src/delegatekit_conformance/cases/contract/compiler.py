@@ -35,7 +35,7 @@ RULES = Rules()
 
 @RULES.costing(5.0)
 def compiles_what_it_takes(context: Context) -> str:
-    """What the partitioner takes the compiler compiles, and the runtime, if it is here, loads and runs."""
+    """What the partitioner takes, the compiler compiles, and the runtime, if it is available here, loads and runs."""
     backend = compiles(context)
     here = backend.runtime_availability().available
     names = [*SPECIMENS, *(["dynamic"] if backend.description.supports_dynamic_shapes else [])]
@@ -53,7 +53,7 @@ def compiles_what_it_takes(context: Context) -> str:
         except Exception as error:
             raise Broken(f"the program {name} cannot {doing}: {words(error)}") from error
     if not done:
-        raise NotApplicable(f"the backend takes nothing of {', '.join(names)}")
+        raise NotApplicable(f"the backend takes no operator of {', '.join(names)}")
     return ", ".join(done)
 
 
@@ -111,7 +111,7 @@ def same_bytes_elsewhere(context: Context) -> str:
 
 @RULES.add
 def results_are_bytes(context: Context) -> str:
-    """A blob is not empty and made of bytes; compile specs have a text as key and bytes as value, each key once."""
+    """A blob is made of bytes and not empty; compile specs have a text as key and bytes as value, each key once."""
     sizes = []
     for name, program in taken(context).items():
         for partition, delegate in partitions(program, context.backend):
@@ -126,7 +126,7 @@ def results_are_bytes(context: Context) -> str:
                     raise Broken(f"{name}: {spec!r:.80} is not a compile spec with a text and bytes")
                 keys.append(spec.key)
             if len(set(keys)) != len(keys):
-                raise Broken(f"{name}: a compile spec's key stands twice: {', '.join(keys)}")
+                raise Broken(f"{name}: a compile spec's key appears twice: {', '.join(keys)}")
             sizes.append(delegate.blob_size)
     return f"{len(sizes)} blobs of {min(sizes)} to {max(sizes)} bytes"
 
@@ -150,7 +150,7 @@ def named_data(context: Context) -> str:
             for item in preprocess(partition, context).named_data:
                 first = known.get(item.key, ("", digest(_bytes(item.data))))
                 if first[1] != digest(_bytes(item.data)):
-                    raise Broken(f"the key {item.key!r} is that of {first[0]}, and of the same with other weights")
+                    raise Broken(f"the key {item.key!r} of {first[0]} stays the same with other weights")
     return f"{len(known)} keys"
 
 
@@ -184,7 +184,7 @@ def debug_handles(context: Context) -> str:
                     raise Broken(f"{name}: the debug handle map has {key!r}: {found!r}")
                 strangers = [handle for handle in found if handle not in handles]
                 if strangers:
-                    raise Broken(f"{name}: operator {key!r} has the debug handle {strangers[0]!r}, that of no node")
+                    raise Broken(f"{name}: operator {key!r} has the debug handle {strangers[0]!r}, which no node has")
                 mapped += 1
     return f"{mapped} operators" if mapped else "the backend gives none"
 

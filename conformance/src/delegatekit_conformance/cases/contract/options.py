@@ -35,13 +35,13 @@ def options_documented(context: Context) -> str:
         raise Broken(f"{options.__name__} has no docstring")
     for row in options.describe():
         if len(row.help.split()) < 2:
-            raise Broken(f"option {row.name} has no help text in words: {row.help!r}")
+            raise Broken(f"option {row.name} has no readable help text: {row.help!r}")
     return ", ".join(row.name for row in options.describe())
 
 
 @RULES.add
 def options_defaults(context: Context) -> str:
-    """Every default is a value that the option itself takes, and a default set leaves nothing to write down."""
+    """Every default is a value that the option itself accepts, and default options have an empty `to_mapping()`."""
     options = _options(context)
     plain = options()
     for row in options.describe():
@@ -50,9 +50,9 @@ def options_defaults(context: Context) -> str:
         except OptionError as error:
             raise Broken(f"the default of {row.name} is refused: {error.what}") from None
         if given != plain:
-            raise Broken(f"{row.name} = {row.default!r}, its default, gives other options than none at all")
+            raise Broken(f"{row.name} = {row.default!r}, its default, gives other options than leaving it out")
     if plain.to_mapping():
-        raise Broken(f"the defaults differ from themselves: {plain.to_mapping()}")
+        raise Broken(f"to_mapping of the default options is not empty: {plain.to_mapping()}")
     return f"{len(options.describe())} options"
 
 
@@ -95,11 +95,11 @@ def _refuse(context: Context, name: str, value: Any) -> None:
         if name not in str(error):
             raise Broken(f"the refusal of {name} = {value!r} does not name it: {error}") from None
         if not error.hint:
-            raise Broken(f"the refusal of {name} = {value!r} has no hint what is allowed: {error}") from None
+            raise Broken(f"the refusal of {name} = {value!r} has no hint about what is allowed: {error}") from None
     except Exception as error:
         raise Broken(f"{name} = {value!r} raises {type(error).__name__}, not OptionError: {error}") from None
     else:
-        raise Broken(f"{name} = {value!r} is taken")
+        raise Broken(f"{name} = {value!r} is accepted")
 
 
 def _hint(options: type[BackendOptions], name: str) -> tuple[Any, bool]:

@@ -1,4 +1,4 @@
-"""What a partitioner answers, and that it changes nothing while it looks."""
+"""What a partitioner answers, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def reason_fault(reason: Any, name: str) -> str:
     # A path or a number tells less than a word does.
     said = text.replace(name, " ").replace(name.rpartition(".")[0], " ")
     if len([word for word in said.split() if any(letter.isalpha() for letter in word)]) < 2:
-        return "with a reason that is no sentence"
+        return "with a reason that is not a sentence"
     if "Traceback" in text or " object at 0x" in text or "Error(" in text:
-        return "with a reason that is for programmers of the backend"
+        return "with a reason that only programmers of the backend understand"
     if len(text) > 500 or len(text.splitlines()) > 3:
         return "with a reason that is far too long"
     return ""
@@ -140,14 +140,14 @@ def reason_fault(reason: Any, name: str) -> str:
 
 @RULES.add
 def keep_operators(context: Context) -> str:
-    """The operators that shall not be decomposed exist, and are the same each time."""
+    """The operators that must not be decomposed exist, and are the same each time."""
     first = _partitioner(context).keep_operators()
     names = set(_partitioner(context).keep_operators())
     if isinstance(first, str) or not isinstance(first, Collection) or set(first) != names:
         raise Broken(f"keep_operators gives {first!r}, and then {sorted(names)}")
     for name in sorted(names):
         if not _exists(name):
-            raise Broken(f"wants to keep {name!r}, which is no operator (the form is aten.gelu.default)")
+            raise Broken(f"keeps {name!r}, which is not an operator (the form is aten.gelu.default)")
     return f"{len(names)} operators"
 
 
@@ -167,7 +167,7 @@ def _exists(name: Any) -> bool:
 
 @RULES.add
 def groups(context: Context) -> str:
-    """Nodes that stand or fall together are in the graph, and the backend takes all of them."""
+    """All nodes of a group are in the graph, and the backend takes all of them."""
     found = 0
     for name, edge in questions(context).items():
         partitioner = _partitioner(context)
@@ -176,7 +176,7 @@ def groups(context: Context) -> str:
             for member in _answer(partitioner, node, edge.view, name).group:
                 found += 1
                 if member not in nodes or member.op != "call_function":
-                    raise Broken(f"{name}: {operator_name(node)} is grouped with {member!r}, no node of the graph")
+                    raise Broken(f"{name}: {operator_name(node)} is grouped with {member!r}, no node of its graph")
     return f"{found} nodes in groups"
 
 
@@ -206,12 +206,12 @@ def proposals(context: Context) -> str:
 
 def _between(group: Collection[Node]) -> Iterator[Node]:
     """Nodes outside a group on a path from it back into it."""
-    behind = _reach([user for node in group for user in node.users if user not in group], lambda node: node.users)
+    after = _reach([user for node in group for user in node.users if user not in group], lambda node: node.users)
     before = _reach(
         [source for node in group for source in node.all_input_nodes if source not in group],
         lambda node: node.all_input_nodes,
     )
-    yield from behind & before
+    yield from after & before
 
 
 def _reach(start: Sequence[Node], step: Callable[[Node], Collection[Node]]) -> set[Node]:
@@ -227,7 +227,7 @@ def _reach(start: Sequence[Node], step: Callable[[Node], Collection[Node]]) -> s
 
 @RULES.add
 def unknown_operators(context: Context) -> str:
-    """An operator that nobody can know is refused with a reason; the question does no harm."""
+    """An operator that no backend can know is refused with a reason, and asking about it does no harm."""
     library: Any = torch.library.Library("delegatekit_conformance", "FRAGMENT")  # type: ignore[no-untyped-call]
     try:
         library.define("mystery(Tensor x, float[]? y=None, *, str z='a') -> (Tensor, Tensor[])")

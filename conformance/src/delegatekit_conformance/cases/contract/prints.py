@@ -1,4 +1,4 @@
-"""Fingerprints of graphs and tensors: equal before and after, if nobody changed anything."""
+"""Fingerprints of graphs and tensors: equal before and after, if nothing was changed."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _imports_of(backend: LoadedBackend, name: str, timeout: float) -> Fresh:
 def listing_imports_nothing(context: Context) -> str | None:
     """Listing the installed backends does not import the plugin."""
     if _imports(context).answer["listed"]:
-        raise Broken("the plugin's module is imported before anybody asks for the backend")
+        raise Broken("the plugin's module is imported before the backend is asked for")
     return None
 
 
@@ -174,7 +174,7 @@ def no_files_left(context: Context) -> str:
 
 @RULES.costing(8.0)
 def nothing_left_running(context: Context) -> str | None:
-    """When all handles are destroyed no Python thread and no child process is left, nor after the process ended."""
+    """After all handles are destroyed, no Python thread and no child process is left, nor after the process ended."""
     road = _road(context)
     if road.answer["threads"]:
         raise Broken(f"leaves threads running: {', '.join(road.answer['threads'])}")
@@ -201,7 +201,7 @@ def runs_elsewhere(context: Context) -> str:
         items.setdefault(item.name, item)
     given: list[Any] = [(name, item.data, item.recipe.inputs()) for name, item in items.items()]
     answer = in_fresh_process(_ELSEWHERE, context, given).answer
-    precision = backend_of(context).description.compute_precision
+    precision = backend_of(context).compute_precision(context.options)
     for name, item in items.items():
         here = [tensor.clone() for tensor in delegatekit.load(item.data)["forward"].run(item.recipe.inputs())]
         # Other addresses may lead to other kernels and roundings.

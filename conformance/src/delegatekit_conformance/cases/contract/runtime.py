@@ -87,7 +87,7 @@ def _expect(results: Sequence[torch.Tensor], item: Sample, where: str) -> None:
 
 @RULES.add
 def available(context: Context) -> str:
-    """Whether the runtime can work here is answered without an error, twice the same, and a no has a reason."""
+    """Whether the runtime is available is answered without an error, the same each time, and a no has a reason."""
     backend = backend_of(context)
     if not backend.has("create_runtime"):
         raise NotApplicable("the plugin has no runtime")
@@ -162,7 +162,7 @@ def tensors_anywhere(context: Context) -> str:
                 for view, given in zip(inputs, item.inputs, strict=True):
                     view.copy_(given)
                 runtime.execute(handle, inputs, outputs)
-                where = f"with tensors that begin {offset} elements behind an aligned address"
+                where = f"with tensors that begin {offset} elements after an aligned address"
                 for index, (view, (_, around)) in enumerate(zip(outputs, placed, strict=True)):
                     if view.shape == item.outputs[index].shape and not _untouched(view, around, offset):
                         raise Broken(f"{item.name}: {where}, memory around output {index} is written to")
@@ -177,8 +177,8 @@ _GUARD = 0x7B
 def _inside(tensor: torch.Tensor, offset: int, overread: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A contiguous tensor of the same kind that begins `offset` elements inside a larger memory, and that memory."""
     size = tensor.element_size()
-    behind = overread // size + 16
-    memory = torch.full(((offset + tensor.numel() + behind) * size,), _GUARD, dtype=torch.uint8)
+    after = overread // size + 16
+    memory = torch.full(((offset + tensor.numel() + after) * size,), _GUARD, dtype=torch.uint8)
     flat = memory.view(tensor.dtype)
     return flat[offset : offset + tensor.numel()].view(tensor.shape), memory
 
@@ -253,12 +253,12 @@ def execute_after_destroy(context: Context) -> str:
 
 @RULES.add
 def init_again(context: Context) -> str | None:
-    """A payload can be made ready again after its handle was destroyed, and by another runtime object."""
+    """A payload can be initialized again after its handle was destroyed, and by another runtime object."""
     for item in _some(context):
         runtime = _runtime(context)
         for number in range(3):
             with _handle(runtime, item.payload) as handle:
-                _expect(_run(runtime, handle, item), item, f"made ready for the {number + 1}. time")
+                _expect(_run(runtime, handle, item), item, f"initialized {number + 1} times")
             if number:
                 runtime = _runtime(context)
     return None
@@ -348,12 +348,12 @@ def nothing_kept(context: Context) -> str | None:
 def _refused(
     action: Callable[[], Any], item: Sample, what: str, family: type[DelegateKitError] = ExecutionError
 ) -> str:
-    """The words of the refusal. Raises Broken if there is none, or one of another family or without words."""
+    """The message of the refusal. Raises Broken if there is none, or one of another family or without a message."""
     try:
         action()
     except family as error:
         if len(error.what.split()) < 2:
-            raise Broken(f"{item.name}: {what}: the error has no words: {error}") from None
+            raise Broken(f"{item.name}: {what}: the error has no message: {error}") from None
         if not error.where and not error.hint:
             raise Broken(f"{item.name}: {what}: the error says neither where nor what to do: {error}") from None
         return str(error).splitlines()[0]
@@ -503,10 +503,10 @@ def unknown_compile_spec(context: Context) -> str:
         except Exception as error:
             raise Broken(f"{item.name}: raises {type(error).__name__} ({error}), not FormatError") from error
         try:
-            _expect(_run(runtime, handle, item), item, "with a compile spec that nobody knows")
+            _expect(_run(runtime, handle, item), item, "with an unknown compile spec")
         finally:
             runtime.destroy(handle)
-    return "refused" if refused else "not looked at"
+    return "refused" if refused else "the runtime ignores it"
 
 
 @RULES.costing(3.0)
@@ -540,7 +540,7 @@ def changing_sizes(context: Context) -> str:
             outputs = blank(largest)
             _refused(partial(runtime.execute, handle, inputs, outputs), item, "sizes out of bounds")
     if not shapes:
-        raise NotApplicable("the backend takes nothing of the program with changing sizes")
+        raise NotApplicable("the backend takes no operator of the program with changing sizes")
     return f"{len(shapes)} sizes"
 
 
@@ -564,7 +564,7 @@ def _wrong_call(item: Sample, context: Context) -> str:
     subject = Subject.of_recipe(item.recipe)
     first = subject.calls[0]
     subject = replace(subject, calls=(first, tuple(map(_other, first)), first))
-    precision = backend_of(context).description.compute_precision
+    precision = backend_of(context).compute_precision(context.options)
     method = delegatekit.load(item.data)["forward"]
     references = subject.references(subject.accuracy.roundoff(precision))
     for number, (inputs, (expected, dtypes, moved)) in enumerate(zip(subject.calls, references, strict=True)):

@@ -82,7 +82,7 @@ def x_plus_x() -> Built:
 
 @pattern("clamps")
 def clamps() -> Built:
-    """Clamps one behind the other, one with its ends the wrong way round, relu of a clamp."""
+    """Clamps one after another, one with its bounds in the wrong order, relu of a clamp."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -100,7 +100,7 @@ def clamps() -> Built:
 
 @pattern("functions")
 def functions() -> Built:
-    """Elementwise functions behind a convolution: roots, squares, exponentials and logarithms, maxima and minima."""
+    """Elementwise functions after a convolution: roots, squares, exponentials and logarithms, maxima and minima."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -156,7 +156,7 @@ def integers_and_floats() -> Built:
 
 @pattern("relu-as-maximum")
 def relu_as_maximum() -> Built:
-    """Activations in other words."""
+    """Activations written with other operators."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -186,7 +186,7 @@ def views_around_an_operator() -> Built:
 
 @pattern("square-of-a-transpose")
 def square_of_a_transpose() -> Built:
-    """A transposed value multiplied by itself, which the stock XNNPACK runtime gets wrong in its plain form."""
+    """A transposed value multiplied by itself, which some runtimes get wrong in its plain form."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -240,7 +240,7 @@ def slices() -> Built:
 
 @pattern("dead-branch")
 def dead_branch() -> Built:
-    """Work that nobody needs, an input that nobody reads, an output twice."""
+    """An operator whose result is not used, an input that is not read, an output that is returned twice."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor, unused: torch.Tensor) -> Any:

@@ -45,7 +45,7 @@ def conv_hardswish() -> Built:
 
 @pattern("conv-silu")
 def conv_silu() -> Built:
-    """SiLU behind a convolution, as in detectors."""
+    """SiLU after a convolution, as in detectors."""
     return nn.Sequential(nn.Conv2d(3, 8, 1), nn.SiLU()), [(torch.randn(1, 3, 8, 8),)]
 
 
@@ -60,7 +60,7 @@ def bn_conv() -> Built:
 
 @pattern("conv-used-twice")
 def conv_used_twice() -> Built:
-    """The convolution's result is needed before and behind the relu: the relu must not be fused away."""
+    """The convolution's result is needed before and after the relu: the relu must not be fused away."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -94,7 +94,7 @@ def convolution_kinds() -> Built:
 
 @pattern("patches-and-class-token")
 def patches_and_class_token() -> Built:
-    """Patches of an image as tokens behind a learned one, with learned positions, as vision transformers begin."""
+    """Patches of an image as tokens after a learned one, with learned positions, as vision transformers begin."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

@@ -1,8 +1,40 @@
-"""The rules of the edge dialect: how operators are rewritten into one spelling per meaning."""
+"""The rules of the edge dialect: how operators are rewritten into one spelling per meaning.
+
+A family of rules is a file; this is the list of families.
+"""
 
 from __future__ import annotations
 
-from . import attention, composites, normalization, pooling, promotion, quantization  # noqa: F401  (they register rules)
-from .general import CHECKS, RULES
+from typing import Final
 
-__all__ = ["CHECKS", "RULES"]
+from .arithmetic import ARITHMETIC
+from .attention import ATTENTION
+from .creation import CREATION
+from .identities import IDENTITIES
+from .layers import LAYERS
+from .normalization import NORMALIZATION
+from .pooling import POOLING
+from .primitives import PRIMITIVES
+from .promotion import promotion
+from .quantized_operators import QUANTIZED_OPERATORS
+from .table import Family, RuleTable
+from .views import VIEWS
+
+_PLAIN: Final = RuleTable(
+    (
+        IDENTITIES,
+        VIEWS,
+        ARITHMETIC,
+        CREATION,
+        LAYERS,
+        ATTENTION,
+        NORMALIZATION,
+        POOLING,
+        PRIMITIVES,
+        QUANTIZED_OPERATORS,
+    )
+)
+#: What rewrites exported operators.
+RULES: Final = _PLAIN.extended(promotion(_PLAIN))
+
+__all__ = ["RULES", "Family", "RuleTable"]

@@ -8,16 +8,22 @@ a whole row, is one multiplication.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch.fx import Node
 
-from ..builder import Builder, Value
+from ..arguments import read_argument
+from ..builder import EdgeBuilder, Value
+from ..draft import Draft
 from ..sizes import Shape, is_static
-from .general import aten, rule
+from .table import Family
+
+aten = torch.ops.aten
+
+ATTENTION = Family("attention")
 
 #: Added to a masked score: adding any sane score changes nothing, and exp() of it is exactly 0 beside a visible one.
 MASKED = -1e30
@@ -42,14 +48,14 @@ class Writer(Protocol):
         """Append a call. `value` is the fake result, where it is known."""
 
 
-@rule(aten.scaled_dot_product_attention.default)
-def _attention(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    given = Attention.of(args, kwargs)
+@ATTENTION.rule(aten.scaled_dot_product_attention.default)
+def _attention(b: EdgeBuilder, call: Draft) -> Value:
+    given = Attention.of(call)
     if given.dropout:
         b.refuse("attention with dropout is random", hint="call model.eval() before torch.export")
     if not b.dtype(given.query).is_floating_point or len(b.shape(given.query)) < 2:
         return NotImplemented
-    return in_pieces(b, given, value)
+    return in_pieces(b, given, call.value)
 
 
 @dataclass(frozen=True)
@@ -68,19 +74,10 @@ class Attention:
     grouped: bool
 
     @classmethod
-    def of(cls, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Attention:
-        """Those of a call."""
-        query, key, values, mask, dropout, causal = (*args, *(None, 0.0, False)[len(args) - 3 :])[:6]
-        return cls(
-            query,
-            key,
-            values,
-            kwargs.get("attn_mask", mask),
-            kwargs.get("dropout_p", dropout),
-            kwargs.get("is_causal", causal),
-            kwargs.get("scale"),
-            kwargs.get("enable_gqa", False),
-        )
+    def of(cls, call: Node | Draft) -> Attention:
+        """Those of a call of `aten.scaled_dot_product_attention`."""
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+        return cls(*(read_argument(call, name) for name in names))
 
 
 def in_pieces(b: Writer, given: Attention, value: Any, masked: Callable[[Node], Node] | None = None) -> Value:

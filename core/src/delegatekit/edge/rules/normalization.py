@@ -5,35 +5,57 @@ Statistics that are no constants (inputs, or buffers that the method updates) ar
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from ..builder import Builder, Value
-from .general import aten, convert, rule
+from ..arguments import read_argument
+from ..builder import EdgeBuilder, Value
+from ..draft import Draft
+from .table import Family
+from .writing import NARROW_FLOATS, convert
+
+aten = torch.ops.aten
+
+NORMALIZATION = Family("normalization")
 
 
-@rule(aten.batch_norm.default)
-def _batch_norm(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, weight, bias, mean, variance, training, _, epsilon = args[:8]
-    if training:
+@dataclass(frozen=True)
+class _Normalization:
+    """The arguments of a batch normalization; parameters and statistics have a number for each channel."""
+
+    x: Node
+    weight: Node | None
+    bias: Node | None
+    mean: Node | None
+    variance: Node | None
+    epsilon: float
+
+    @classmethod
+    def of(cls, call: Draft) -> _Normalization:
+        return cls(*call["input", "weight", "bias", "running_mean", "running_var", "eps"])
+
+
+@NORMALIZATION.rule(aten.batch_norm.default)
+def _batch_norm(b: EdgeBuilder, call: Draft) -> Value:
+    if call["training"]:
         b.refuse("batch_norm in training mode", hint="call model.eval() before torch.export")
-    return _normalise(b, x, weight, bias, mean, variance, epsilon, value)
+    return _normalized(b, _Normalization.of(call), call.value)
 
 
-@rule(aten._native_batch_norm_legit_no_training.default)
-def _native_batch_norm(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, weight, bias, mean, variance, _, epsilon = args
-    result = _normalise(b, x, weight, bias, mean, variance, epsilon, value[0] if value is not None else None)
+@NORMALIZATION.rule(aten._native_batch_norm_legit_no_training.default)
+def _native_batch_norm(b: EdgeBuilder, call: Draft) -> Value:
+    result = _normalized(b, _Normalization.of(call), call.value[0] if call.value is not None else None)
     return NotImplemented if result is NotImplemented else (result, None, None)
 
 
-@rule(aten.instance_norm.default)
-def _instance_norm(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, weight, bias, mean, variance, use_input_stats, _, epsilon = args[:8]
-    if not use_input_stats:
-        return _normalise(b, x, weight, bias, mean, variance, epsilon, value)
+@NORMALIZATION.rule(aten.instance_norm.default)
+def _instance_norm(b: EdgeBuilder, call: Draft) -> Value:
+    if not call["use_input_stats"]:
+        return _normalized(b, _Normalization.of(call), call.value)
+    x, weight, bias, epsilon = call["input", "weight", "bias", "eps"]
     rank, dtype = len(b.shape(x)), b.dtype(x)
     # The squares of narrow floats soon have no place in their own type.
     x, weight, bias = (None if item is None else _wide(b, item) for item in (x, weight, bias))
@@ -50,33 +72,27 @@ def _instance_norm(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], va
     return convert(b, result, dtype)
 
 
-def _wide(b: Builder, x: Node) -> Node:
-    return convert(b, x, torch.float32) if b.dtype(x) in (torch.float16, torch.bfloat16) else x
+def _wide(b: EdgeBuilder, x: Node) -> Node:
+    return convert(b, x, torch.float32) if b.dtype(x) in NARROW_FLOATS else x
 
 
-def _normalise(
-    b: Builder,
-    x: Node,
-    weight: Node | None,
-    bias: Node | None,
-    mean: Node | None,
-    variance: Node | None,
-    epsilon: float,
-    value: Any,
-) -> Value:
-    known = [None if node is None else b.constants.get(node) for node in (weight, bias, mean, variance)]
-    given = [node is not None for node in (weight, bias, mean, variance)]
-    if mean is None or variance is None:
+def _normalized(b: EdgeBuilder, given: _Normalization, value: Any) -> Value:
+    if given.mean is None or given.variance is None:
         return NotImplemented
-    if known[2] is None or known[3] is None or any(g and k is None for g, k in zip(given, known, strict=True)):
-        return _normalise_at_run_time(b, x, weight, bias, mean, variance, epsilon)
+    parameters = (given.weight, given.bias, given.mean, given.variance)
+    known = [None if node is None else b.constants.get(node) for node in parameters]
+    weight, bias, mean, variance = known
+    unknown = any(node is not None and tensor is None for node, tensor in zip(parameters, known, strict=True))
+    if mean is None or variance is None or unknown:
+        return _normalized_at_run_time(b, given)
     # In double precision up to the factor itself: it is then as exact as the weights that it scales.
-    factor = (known[3].double() + epsilon).rsqrt()
-    if known[0] is not None:
-        factor = factor * known[0].double()
-    shift = -known[2].double() * factor
-    if known[1] is not None:
-        shift = shift + known[1].double()
+    x = given.x
+    factor = (variance.double() + given.epsilon).rsqrt()
+    if weight is not None:
+        factor = factor * weight.double()
+    shift = -mean.double() * factor
+    if bias is not None:
+        shift = shift + bias.double()
     folded = _fold(b, x, factor, shift, value)
     if folded is not None:
         return folded
@@ -85,33 +101,33 @@ def _normalise(
     return b.call(aten.add.Tensor, scaled, b.constant(shift.to(dtype).reshape(shape)), value=value)
 
 
-def _normalise_at_run_time(
-    b: Builder, x: Node, weight: Node | None, bias: Node | None, mean: Node, variance: Node, epsilon: float
-) -> Value:
+def _normalized_at_run_time(b: EdgeBuilder, given: _Normalization) -> Value:
     """x * factor + shift; in float32 for narrow dtypes, whose statistics may be float32, too."""
-    dtype = b.dtype(x)
-    x = _wide(b, x)
+    assert given.mean is not None and given.variance is not None
+    dtype = b.dtype(given.x)
+    x = _wide(b, given.x)
     wide = b.dtype(x)
-    mean, variance = convert(b, mean, wide), convert(b, variance, wide)
-    factor = b.call(aten.rsqrt.default, b.call(aten.add.Scalar, variance, epsilon))
-    if weight is not None:
-        factor = b.call(aten.mul.Tensor, factor, convert(b, weight, wide))
+    mean, variance = convert(b, given.mean, wide), convert(b, given.variance, wide)
+    factor = b.call(aten.rsqrt.default, b.call(aten.add.Scalar, variance, given.epsilon))
+    if given.weight is not None:
+        factor = b.call(aten.mul.Tensor, factor, convert(b, given.weight, wide))
     shift = b.call(aten.neg.default, b.call(aten.mul.Tensor, mean, factor))
-    if bias is not None:
-        shift = b.call(aten.add.Tensor, shift, convert(b, bias, wide))
+    if given.bias is not None:
+        shift = b.call(aten.add.Tensor, shift, convert(b, given.bias, wide))
     per_channel = (1, -1, *[1] * (len(b.shape(x)) - 2))
     factor, shift = (b.call(aten.view.default, item, per_channel) for item in (factor, shift))
     scaled = b.call(aten.mul.Tensor, x, factor)
     return convert(b, b.call(aten.add.Tensor, scaled, shift), dtype)
 
 
-def _fold(b: Builder, x: Node, factor: torch.Tensor, shift: torch.Tensor, value: Any) -> Value | None:
+def _fold(b: EdgeBuilder, x: Node, factor: torch.Tensor, shift: torch.Tensor, value: Any) -> Value | None:
     """The producer of `x` with scaled weights, if it is a convolution or linear that only this node uses."""
     if x.target is aten.convolution.default:
         x_in, weight, bias, *rest = x.args
-        transposed, groups = bool(rest[3]), int(rest[5])  # type: ignore[arg-type]
+        transposed, groups = read_argument(x, "transposed"), read_argument(x, "groups")
     elif x.target is aten.linear.default and len(b.shape(x)) == 2:
-        x_in, weight, bias, rest, transposed, groups = x.args[0], x.args[1], _argument(x, 2), [], False, 1
+        x_in, weight, bias = (read_argument(x, name) for name in ("input", "weight", "bias"))
+        rest, transposed, groups = [], False, 1
     else:
         return None
     origin_input = b.origin.args[0] if b.origin is not None else None
@@ -137,7 +153,3 @@ def _scale_outputs(kernel: torch.Tensor, factor: torch.Tensor, *, transposed: bo
     grouped = kernel.reshape(groups, inputs, outputs, *kernel.shape[2:])
     scale = factor.reshape(groups, 1, outputs, *[1] * (kernel.dim() - 2))
     return (grouped * scale).reshape(kernel.shape)
-
-
-def _argument(node: Node, position: int) -> Any:
-    return node.args[position] if len(node.args) > position else None

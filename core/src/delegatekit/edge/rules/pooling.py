@@ -1,4 +1,4 @@
-"""Pooling: windows in one or three dimensions as windows in two, adaptive ones, and indices that nobody asks for."""
+"""Pooling: windows in one or three dimensions as windows in two, adaptive ones, and indices that are not used."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from ..builder import Builder, Value
+from ..builder import EdgeBuilder, Rule, Value
+from ..draft import Draft
 from ..sizes import is_static, same_shape
-from .general import RULES, aten, rule, slice_dim, view
+from .table import Family
+from .writing import per_dim, slice_dim, view
+
+aten = torch.ops.aten
+
+POOLING = Family("pooling")
 
 # -- windows of known sizes ------------------------------------------------------------------------------------------
 
 
-def _per_dim(setting: Any, dims: int) -> list[int]:
-    given = [setting] if isinstance(setting, int) else list(setting)
-    return given * dims if len(given) == 1 else given
-
-
-def _window(args: tuple[Any, ...], kwargs: dict[str, Any], names: Sequence[str], dims: int) -> dict[str, Any]:
+def _window(call: Draft, names: Sequence[str], dims: int) -> dict[str, Any]:
     """The settings of a pooling operator by name, each size a list of `dims` ints."""
-    given = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False, "count_include_pad": True}
-    given |= {"divisor_override": None} | dict(zip(names, args[1:], strict=False)) | kwargs
+    given = {"dilation": 1, "count_include_pad": True, "divisor_override": None} | {name: call[name] for name in names}
     given["stride"] = given["stride"] or given["kernel_size"]
     lists = {"kernel_size", "stride", "padding", "dilation"}
-    return {name: _per_dim(item, dims) if name in lists else item for name, item in given.items()}
+    return {name: per_dim(item, dims) if name in lists else item for name, item in given.items()}
 
 
 _AVERAGE = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 _LARGEST = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
-def _average(b: Builder, x: Node, s: dict[str, Any], axes: slice) -> Node:
+def _average(b: EdgeBuilder, x: Node, s: dict[str, Any], axes: slice) -> Node:
     windows = [s[name][axes] for name in ("kernel_size", "stride", "padding")]
     return b.call(  # type: ignore[no-any-return]
         aten.avg_pool2d.default, x, *windows, s["ceil_mode"], s["count_include_pad"], s["divisor_override"]
     )
 
 
-@rule(aten.avg_pool1d.default)
-def _average_1d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    s = _window(args, kwargs, _AVERAGE[:5], 1)
+@POOLING.rule(aten.avg_pool1d.default)
+def _average_1d(b: EdgeBuilder, call: Draft) -> Value:
+    s = _window(call, _AVERAGE[:5], 1)
     for name, neutral in (("kernel_size", 1), ("stride", 1), ("padding", 0)):
         s[name] = [neutral, *s[name]]
-    wide = b.call(aten.unsqueeze.default, args[0], -2)
+    wide = b.call(aten.unsqueeze.default, call["self"], -2)
     return b.call(aten.squeeze.dims, _average(b, wide, s, slice(None)), [-2])
 
 
-@rule(aten.avg_pool3d.default)
-def _average_3d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+@POOLING.rule(aten.avg_pool3d.default)
+def _average_3d(b: EdgeBuilder, call: Draft) -> Value:
     """Planes first, then depth. What windows that stick out must not count is corrected by a factor for each place."""
-    s = _window(args, kwargs, _AVERAGE, 3)
-    x = args[0]
+    s = _window(call, _AVERAGE, 3)
+    x = call["self"]
     # Averages of integers are cut off once, not twice.
     if not is_static(b.shape(x)) or not b.dtype(x).is_floating_point:
         return NotImplemented
@@ -83,7 +83,7 @@ def _average_3d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value
 
 
 def _divisors(size: int, axis: int, s: dict[str, Any]) -> tuple[torch.Tensor, int]:
-    """How many elements each window along an axis counts; and the padding behind it that the last window needs."""
+    """How many elements each window along an axis counts; and the padding after it that the last window needs."""
     kernel, stride, padding = (s[name][axis] for name in ("kernel_size", "stride", "padding"))
     places = size + 2 * padding - kernel
     count = (-(-places // stride) if s["ceil_mode"] else places // stride) + 1
@@ -95,10 +95,10 @@ def _divisors(size: int, axis: int, s: dict[str, Any]) -> tuple[torch.Tensor, in
     return counts, max(0, (count - 1) * stride + kernel - size - padding)
 
 
-@rule(aten.max_pool3d.default)
-def _largest_3d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    s = _window(args, kwargs, _LARGEST, 3)
-    if not is_static(b.shape(args[0])):
+@POOLING.rule(aten.max_pool3d.default)
+def _largest_3d(b: EdgeBuilder, call: Draft) -> Value:
+    s = _window(call, _LARGEST, 3)
+    if not is_static(b.shape(call["self"])):
         return NotImplemented
 
     def pool(x: Node, axes: slice) -> Node:
@@ -106,13 +106,13 @@ def _largest_3d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value
         windows = [s[name][axes] if axes.start == 1 else [s[name][0], _NEUTRAL[name]] for name in names]
         return b.call(aten.max_pool2d.default, x, *windows, s["ceil_mode"])  # type: ignore[no-any-return]
 
-    return _planes_then_depth(b, args[0], pool)
+    return _planes_then_depth(b, call["self"], pool)
 
 
 _NEUTRAL = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
 
 
-def _planes_then_depth(b: Builder, x: Node, pool: Any) -> Node:
+def _planes_then_depth(b: EdgeBuilder, x: Node, pool: Any) -> Node:
     """Pool (..., D, H, W) over H and W, then over D: two poolings in two dimensions."""
     *lead, depth, height, width = b.shape(x)
     planes = pool(view(b, x, (math.prod(lead), depth, height, width)), slice(1, 3))
@@ -121,9 +121,9 @@ def _planes_then_depth(b: Builder, x: Node, pool: Any) -> Node:
     return view(b, columns, (*lead, b.shape(columns)[-2], height, width))
 
 
-@rule(aten.adaptive_avg_pool1d.default)
-def _adaptive_average_1d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, (size,) = args[0], _per_dim(args[1], 1)
+@POOLING.rule(aten.adaptive_avg_pool1d.default)
+def _adaptive_average_1d(b: EdgeBuilder, call: Draft) -> Value:
+    x, (size,) = call["self"], per_dim(call["output_size"], 1)
     if same_shape((size,), b.shape(x)[-1:]):
         return x
     if size == 1:
@@ -134,9 +134,9 @@ def _adaptive_average_1d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, An
     return b.call(aten.squeeze.dims, pooled, [-2] if batched is wide else [0, -2])
 
 
-@rule(aten.adaptive_avg_pool3d.default, aten._adaptive_avg_pool3d.default)
-def _adaptive_average_3d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    x, size = args[0], _per_dim(args[1], 3)
+@POOLING.rule(aten.adaptive_avg_pool3d.default, aten._adaptive_avg_pool3d.default)
+def _adaptive_average_3d(b: EdgeBuilder, call: Draft) -> Value:
+    x, size = call["self"], per_dim(call["output_size"], 3)
     if not is_static((*b.shape(x), *size)):
         return NotImplemented
     if size == [1, 1, 1]:
@@ -148,58 +148,70 @@ def _adaptive_average_3d(b: Builder, args: tuple[Any, ...], kwargs: dict[str, An
     return view(b, result, (*lead, *size))
 
 
-# -- maxima whose places nobody asks for -----------------------------------------------------------------------------
+# -- maxima whose indices are not used --- -----------------------------------------------------------------------------
 
 #: An adaptive window of its own for each place of the result: with more, the graph grows beyond what it is worth.
 _PIECES = 16
 
 
-def _without_indices(target: OpOverload) -> Callable[[Callable[..., Value]], None]:
-    """Register a rule for an operator whose second result is where the maxima are, if nobody asks for that.
+def _without_indices(*targets: OpOverload) -> Callable[[Rule], Rule]:
+    """Add a rule for operators whose second result is where the maxima are, if that is not used.
 
     The rule returns the values alone. A decomposition may ask for indices that it then drops: it is left alone.
     """
 
-    def register(function: Callable[..., Value]) -> None:
-        def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-            if b.origin is None or b.origin.target is not target:
+    def register(function: Rule) -> Rule:
+        def apply(b: EdgeBuilder, call: Draft) -> Value:
+            if b.origin is None or b.origin.target is not call.target:
                 return NotImplemented
             readers = b.origin.users
             if not all(user.target is operator.getitem and (user.args[1] == 0 or not user.users) for user in readers):
                 return NotImplemented
-            result = function(b, *args, **kwargs)
+            result = function(b, call)
             return NotImplemented if result is NotImplemented else (result, None)
 
-        RULES[target] = apply
+        POOLING.rule(*targets)(apply)
+        return function
 
     return register
 
 
 @_without_indices(aten.max_pool2d_with_indices.default)
-def _largest_2d(b: Builder, *args: Any, **kwargs: Any) -> Value:
+def _largest_2d(b: EdgeBuilder, call: Draft) -> Value:
     # If no backend has the pooling without indices, the runtime has it with them.
-    return b.call(aten.max_pool2d.default, *args, **kwargs) if aten.max_pool2d.default in b.keep else NotImplemented
+    if aten.max_pool2d.default not in b.keep:
+        return NotImplemented
+    return b.call(aten.max_pool2d.default, *call.args, **call.kwargs)
 
 
 @_without_indices(aten.max_pool3d_with_indices.default)
-def _values_3d(b: Builder, x: Node, *args: Any, **kwargs: Any) -> Value:
-    return b.call(aten.max_pool3d.default, x, *args, **kwargs) if is_static(b.shape(x)) else NotImplemented
+def _values_3d(b: EdgeBuilder, call: Draft) -> Value:
+    if not is_static(b.shape(call["self"])):
+        return NotImplemented
+    return b.call(aten.max_pool3d.default, *call.args, **call.kwargs)
 
 
 @_without_indices(aten.max.dim)
-def _largest_along(b: Builder, x: Node, dim: int, keepdim: bool = False) -> Value:
-    return b.call(aten.amax.default, x, [dim], keepdim) if b.dtype(x).is_floating_point else NotImplemented
+def _largest_along(b: EdgeBuilder, call: Draft) -> Value:
+    return _extreme_along(b, aten.amax.default, call)
 
 
 @_without_indices(aten.min.dim)
-def _smallest_along(b: Builder, x: Node, dim: int, keepdim: bool = False) -> Value:
-    return b.call(aten.amin.default, x, [dim], keepdim) if b.dtype(x).is_floating_point else NotImplemented
+def _smallest_along(b: EdgeBuilder, call: Draft) -> Value:
+    return _extreme_along(b, aten.amin.default, call)
 
 
-def _adaptive_largest(dims: int) -> Callable[..., Value]:
-    def apply(b: Builder, x: Node, output_size: Any) -> Value:
-        """Windows of equal size are ordinary ones; others come each by itself, axis by axis."""
-        before, after = b.shape(x)[-dims:], _per_dim(output_size, dims)
+def _extreme_along(b: EdgeBuilder, target: OpOverload, call: Draft) -> Value:
+    x, dim, keepdim = call["self", "dim", "keepdim"]
+    return b.call(target, x, [dim], keepdim) if b.dtype(x).is_floating_point else NotImplemented
+
+
+def _adaptive_largest(dims: int) -> Rule:
+    """Windows of equal size are ordinary ones; others come each by itself, axis by axis."""
+
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
+        x = call["self"]
+        before, after = b.shape(x)[-dims:], per_dim(call["output_size"], dims)
         if not is_static((*before, *after)) or 0 in (*before, *after):
             return NotImplemented
         pairs = list(zip(before, after, strict=True))
@@ -221,7 +233,7 @@ for _dims, _target in enumerate(
     _without_indices(_target)(_adaptive_largest(_dims))
 
 
-def _pooled_evenly(b: Builder, x: Node, window: list[int]) -> Value:
+def _pooled_evenly(b: EdgeBuilder, x: Node, window: list[int]) -> Value:
     if len(window) == 3:
         return b.call(aten.max_pool3d.default, x, window, window)
     if aten.max_pool2d.default not in b.keep:
@@ -232,7 +244,7 @@ def _pooled_evenly(b: Builder, x: Node, window: list[int]) -> Value:
     return b.call(aten.squeeze.dims, b.call(aten.max_pool2d.default, wide, [1, *window], [1, *window]), [-2])
 
 
-def _piecewise(b: Builder, x: Node, axis: int, old: int, new: int) -> Node:
+def _piecewise(b: EdgeBuilder, x: Node, axis: int, old: int, new: int) -> Node:
     windows = [(place * old // new, -(-(place + 1) * old // new)) for place in range(new)]
     pieces = [b.call(aten.amax.default, slice_dim(b, x, axis, *window), [axis], True) for window in windows]
     return pieces[0] if new == 1 else b.call(aten.cat.default, pieces, axis)  # type: ignore[no-any-return]

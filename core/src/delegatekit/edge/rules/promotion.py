@@ -1,7 +1,7 @@
 """Mixed element types, written out: the operands of an elementwise operator get the dtype that it computes in.
 
 PyTorch converts them silently, and lets tensors of no dimensions and numbers count less. The runtime's kernels and
-accelerators have other habits; behind these rules there is nothing left that they could differ in.
+accelerators have other habits: after these rules there is nothing left that they could differ in.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from ..builder import Builder, Rule, Value
-from .general import RULES, aten, convert, result_dtype, rule
+from ..builder import EdgeBuilder, Rule, Value
+from ..draft import Draft
+from .table import Family, RuleTable
+from .writing import NARROW_FLOATS, convert, result_dtype
+
+aten = torch.ops.aten
 
 _COMPARISONS = frozenset(f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 #: Operators that round a number to a narrow tensor's dtype first (products and quotients do not).
@@ -40,26 +44,36 @@ PROMOTING: tuple[OpOverload, ...] = (
 _TO_FLOAT = frozenset({aten.div.Tensor, aten.atan2.default})
 #: Operators whose rule has another spelling for a number in front of a tensor.
 _NUMBER_FIRST = frozenset({aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor})
-NARROW_FLOATS = frozenset({torch.float16, torch.bfloat16})
 
 
-def _promoting(target: OpOverload) -> Rule:
+def promotion(earlier: RuleTable) -> Family:
+    """The rules that bring operands to one dtype, each followed by the operator's rule in the families before."""
+    family = Family("promotion")
+    for target in PROMOTING:
+        inner = earlier.rule(target)
+        family.rule(target, replaces=inner is not None)(_promoting(target, inner))
+    family.rule(aten.where.self)(_where)
+    family.rule(aten.clamp.Tensor)(_clamp)
+    return family
+
+
+def _promoting(target: OpOverload, inner: Rule | None) -> Rule:
     """The rule of an operator with two operands: first they get one dtype, then comes its other rule."""
-    inner = RULES.get(target)
 
-    def apply(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-        first, second, *rest = args
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
+        first, second, *rest = call.args
         if isinstance(first, bool | int | float) and isinstance(second, Node) and target not in _NUMBER_FIRST:
-            return b.translate(target, (_as_tensor(b, target, first, second), second, *rest), kwargs, value)
+            operands: tuple[Any, Any] = (_as_tensor(b, target, first, second), second)
+            return b.translate(target, (*operands, *rest), call.kwargs, call.value)
         operands = _promoted(b, target, first, second)
         if operands != (first, second):
-            return b.translate(target, (*operands, *rest), kwargs, value)
-        return NotImplemented if inner is None else inner(b, args, kwargs, value)
+            return b.translate(target, (*operands, *rest), call.kwargs, call.value)
+        return NotImplemented if inner is None else inner(b, call)
 
     return apply
 
 
-def _promoted(b: Builder, target: OpOverload, first: Any, second: Any) -> tuple[Any, Any]:
+def _promoted(b: EdgeBuilder, target: OpOverload, first: Any, second: Any) -> tuple[Any, Any]:
     if isinstance(first, Node) and isinstance(second, Node):
         if b.dtype(first) == b.dtype(second):
             return first, second
@@ -75,7 +89,7 @@ def _promoted(b: Builder, target: OpOverload, first: Any, second: Any) -> tuple[
     return first, second
 
 
-def _as_tensor(b: Builder, target: OpOverload, number: float, other: Node) -> Node:
+def _as_tensor(b: EdgeBuilder, target: OpOverload, number: float, other: Node) -> Node:
     """A number in front of a tensor (5 % x), in the dtype of their result: no kernel takes it as it is."""
     dtype = result_dtype(other, number)
     if target in _TO_FLOAT and not dtype.is_floating_point:
@@ -84,7 +98,7 @@ def _as_tensor(b: Builder, target: OpOverload, number: float, other: Node) -> No
     return made
 
 
-def _with_number(b: Builder, target: OpOverload, x: Node, number: float) -> tuple[Node, float]:
+def _with_number(b: EdgeBuilder, target: OpOverload, x: Node, number: float) -> tuple[Node, float]:
     dtype = result_dtype(x, number)
     name = target.overloadpacket._qualified_op_name
     if dtype.is_floating_point or name not in _COMPARISONS:
@@ -102,22 +116,17 @@ def as_seen(number: float, dtype: torch.dtype) -> float:
     return seen if math.isinf(seen) else type(number)(seen)
 
 
-for _target in PROMOTING:
-    RULES[_target] = _promoting(_target)
-
-
-@rule(aten.where.self)
-def _where(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-    condition, first, second = args
+def _where(b: EdgeBuilder, call: Draft) -> Value:
+    given = condition, first, second = call["condition", "self", "other"]
     dtype = result_dtype(first, second)
     converted = (convert(b, condition, torch.bool), convert(b, first, dtype), convert(b, second, dtype))
-    return NotImplemented if converted == args else b.emit(aten.where.self, converted, {}, value)
+    return NotImplemented if converted == given else b.emit(aten.where.self, converted, {}, call.value)
 
 
-@rule(aten.clamp.Tensor)
-def _clamp(b: Builder, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+def _clamp(b: EdgeBuilder, call: Draft) -> Value:
+    value = call.value
     if value is None:
         return NotImplemented
-    bounds = [*args[1:], *(kwargs.get(name) for name in ("min", "max")[len(args) - 1 :])]
-    converted = [None if item is None else convert(b, item, value.dtype) for item in (args[0], *bounds)]
-    return b.emit(aten.clamp.Tensor, tuple(converted), {}, value)
+    given = call["self", "min", "max"]
+    converted = tuple(None if item is None else convert(b, item, value.dtype) for item in given)
+    return b.emit(aten.clamp.Tensor, converted, {}, value)

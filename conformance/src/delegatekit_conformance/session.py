@@ -1,0 +1,218 @@
+"""A run of the suite from settings to results: chooses the cases, has them run, keeps and marks what comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import Any
+
+from delegatekit.plugins import discovery
+
+from .cases import Case, all_cases
+from .context import Context
+from .errors import InputError
+from .expectations import Expectations, load
+from .outcome import CaseResult
+from .run import Run
+from .runner import Limits, Pool, Source, select, shard
+from .runner.journal import Finished
+from .settings import Settings
+
+
+class Listener:
+    """Is told what happens in a run. Every method does nothing; override what is of interest."""
+
+    def begin(self, total: int, results: Mapping[str, CaseResult]) -> None:
+        """The run begins: `total` cases are chosen, `results` holds those that were finished before.
+
+        `results` is updated during the run.
+        """
+
+    def result(self, result: CaseResult) -> None:
+        """A case is finished."""
+
+    def note(self, text: str) -> None:
+        """A remark for the person who watches the run."""
+
+    def end(self) -> None:
+        """The run is over, or has failed."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was interrupted from the keyboard; `run` has the cases that were finished."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__("the conformance run was interrupted")
+        self.run = run
+
+
+class Session:
+    """A run of the suite against one backend.
+
+        from delegatekit_conformance import Session, Settings
+
+        if __name__ == "__main__":  # cases run in processes of their own, which import this file
+            session = Session(Settings("acme", select=("contract", "operators/aten.add*"), profile="quick"))
+            run = session.run()
+            for result in run.faults:
+                print(result.case, result.verdict.value, result.faults[0].detail)
+            print("passed" if session.accepts(run) else "failed")
+
+    `delegatekit_conformance.report` prints a run and writes it as JSON, JUnit XML, Markdown, CSV and HTML. To run
+    single cases with the same worker processes, use a session as a context manager, and call `run_case`.
+    """
+
+    def __init__(self, settings: Settings, *, listener: Listener | None = None, source: Source = all_cases) -> None:
+        """Check the settings against what is installed; nothing is run yet.
+
+        `source` gives the cases, here and in every worker: a function of a module that workers can import.
+
+        Raises InputError if the backend is not installed or the file of expectations is wrong, PluginError if the
+        backend cannot be used, and what its `make_options` raises if an option is wrong.
+        """
+        self.settings = settings
+        self.context: Context = settings.context
+        installed = discovery.backends(check=False)
+        if settings.backend not in installed:
+            names = ", ".join(installed) or "none"
+            raise InputError(f"no backend {settings.backend!r} is installed (installed: {names})")
+        self._backend = discovery.get_backend(settings.backend)
+        if settings.options:
+            self._backend.make_options(settings.options)
+        #: The known faults: of the file that the settings name, or else of the vendor's.
+        self.expectations: Expectations = load(settings.backend, settings.expectations)
+        self._listener = listener or Listener()
+        self._source = source
+        self._pool: Pool | None = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker processes of `run_case`. The session can be used again."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    @cached_property
+    def cases(self) -> Mapping[str, Case]:
+        """All cases of the suite for the backend by name, whether the settings select them or not."""
+        return self._source(self.context)
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """The names of the cases that are run: selected, and of the shard. Raises InputError if none is selected."""
+        found = select(self.cases, self.settings.select)
+        if not found:
+            rooms = dict.fromkeys(name.partition("/")[0] for name in self.cases)
+            raise InputError(
+                f"no case matches {' '.join(self.settings.select)!r}; there are {', '.join(rooms)} "
+                f"(`delegatekit conform {self.settings.backend} --list` shows all names)"
+            )
+        return shard(self.cases, found, *(self.settings.shard or (1, 1)))
+
+    def run(self) -> Run:
+        """Run the cases; the results are in the order of the suite, marked with what is expected.
+
+        Raises Interrupted, which has the results so far, after an interrupt from the keyboard.
+        """
+        names = self.names
+        self._note_runtime()
+        finished = self._finished()
+        before = {} if finished is None else finished.results
+        results = {name: self.expectations.mark(before[name]) for name in names if name in before}
+        if results:
+            self._listener.note(f"{len(results)} of {len(names)} cases are finished in {self.settings.resume}")
+        facts: dict[str, object] = {}
+        interrupted = False
+        start, begun = time.perf_counter(), time.gmtime()
+        self._listener.begin(len(names), results)
+        running = self._results([name for name in names if name not in results], facts)
+        try:
+            self._collect(running, finished, results)
+        except KeyboardInterrupt:
+            interrupted = True
+            self._listener.note(f"interrupted: {len(names) - len(results)} of {len(names)} cases not run")
+        finally:
+            running.close()  # type: ignore[attr-defined]  # gives up the cases that still run
+            self.close()
+            self._listener.end()
+            if finished is not None:
+                finished.close()
+        run = Run.of(
+            self.context,
+            [results[name] for name in names if name in results],
+            selection=" ".join(self.settings.select) or "*",
+            shard=self.settings.shard,
+            started=time.strftime("%Y-%m-%dT%H:%M:%SZ", begun),
+            seconds=time.perf_counter() - start,
+            device=dict(self.settings.device),
+            unused_expectations=self.expectations.unused(self.cases),
+            **facts,
+        )
+        if interrupted:
+            raise Interrupted(run)
+        return run
+
+    def run_case(self, name: str) -> CaseResult:
+        """Run one case, selected or not, and mark it with what is expected. Raises KeyError if there is none."""
+        return self.expectations.mark(self._workers().run_case(name))
+
+    def accepts(self, run: Run) -> bool:
+        """Whether the run has only expected faults and, where the expectations are strict, no unexpected pass."""
+        return not run.faults and not (self.expectations.strict and run.unexpected_passes)
+
+    def _collect(
+        self, running: Iterator[CaseResult], finished: Finished | None, results: dict[str, CaseResult]
+    ) -> None:
+        """Take in results as they come, up to the number of faults that ends the run."""
+        most = self.settings.maxfail
+        for result in running:
+            if finished is not None:
+                finished.add(result)
+            marked = results[result.case] = self.expectations.mark(result)
+            self._listener.result(marked)
+            if most and sum(one.is_fault for one in results.values()) >= most:
+                left = len(self.names) - len(results)
+                self._listener.note(f"stopped after {most} cases with faults; {left} not run")
+                return
+
+    def _results(self, names: Sequence[str], facts: dict[str, Any]) -> Iterator[CaseResult]:
+        """Run the cases here or on a cluster; facts about the workers of a cluster go into `facts`."""
+        if self.settings.scheduler:
+            from .runner.cluster import run_on_cluster
+
+            address, limits = self.settings.scheduler, self._limits()
+            yield from run_on_cluster(address, self.context, names, self.cases, limits, facts, self._source)
+        else:
+            yield from self._workers().run(names)
+
+    def _workers(self) -> Pool:
+        if self._pool is None:
+            self._pool = Pool(
+                self.context, jobs=self.settings.jobs, limits=self._limits(), cases=self.cases, source=self._source
+            )
+        return self._pool
+
+    def _limits(self) -> Limits:
+        return Limits(memory=int(self.settings.memory * 2**30) or None)
+
+    def _finished(self) -> Finished | None:
+        if self.settings.resume is None:
+            return None
+        return Finished(self.settings.resume, self.context, self._backend.distribution)
+
+    def _note_runtime(self) -> None:
+        runtime = self._backend.runtime_availability()
+        if not runtime.available and not self.settings.scheduler:
+            self._listener.note(
+                f"the runtime of {self.settings.backend} is not available: {runtime.reason}\n"
+                "  -> cases are compiled only; no result of a delegate is compared"
+            )

@@ -1,0 +1,109 @@
+"""Assembles the file: an execution plan for each lowered method, and what the methods store together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from delegatekit_api import NamedData
+
+from ..lowering import LoweredMethod
+from ..pte import PteImage
+from ..pte.estimates import ESTIMATES_KEY, Estimates
+from ..pte.manifest import MANIFEST_KEY, Manifest, Owner
+from .arena import ArenaReport
+from .plan import plan_method
+from .shared import FileOptions, Shared
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """The image of the file, and for each method the debug handles of its instructions, in their order."""
+
+    image: PteImage
+    handles: Mapping[str, tuple[tuple[int, ...], ...]]
+    #: The planned memory of each method, space by space.
+    arenas: Mapping[str, tuple[ArenaReport, ...]] = field(default_factory=dict)
+
+
+def emit(methods: Mapping[str, LoweredMethod], producer: str, options: FileOptions) -> Emitted:
+    """Assemble the file's image. `producer` is "delegatekit 0.1.0". Weights stay where they are.
+
+    Raises UnsupportedError, with the user's source line, for an operator that no backend takes and the runtime cannot
+    run.
+    """
+    shared = Shared(options)
+    state = _shared_state(methods)
+    if len(methods) > 1:
+        overread = max(method.overread_bytes for method in methods.values())
+        shared.spaces.keep(_buffers(methods, state), overread)
+    planned = {name: plan_method(name, method, shared) for name, method in methods.items()}
+    named_data = shared.outside.named_data(shared.named_data)
+    image = PteImage(
+        plans=tuple(item.plan for item in planned.values()),
+        constants=tuple(shared.constants),
+        mutable_state=tuple(shared.mutable_state),
+        delegate_blobs=tuple(shared.blobs),
+        named_data=(*named_data, *_own_data(methods, producer, state, shared)),
+        data_files=shared.outside.files(),
+    )
+    handles = {name: item.handles for name, item in planned.items()}
+    return Emitted(image, handles, {name: item.arenas for name, item in planned.items()})
+
+
+def _own_data(
+    methods: Mapping[str, LoweredMethod], producer: str, state: Collection[str], shared: Shared
+) -> list[NamedData]:
+    """What we store about the file: the manifest, and the estimates if there are any."""
+    delegates = {
+        (name, index): delegate for name, method in methods.items() for index, delegate in enumerate(method.delegates)
+    }
+    manifest = Manifest(
+        producer=producer,
+        owners={
+            key: Owner(
+                delegate.chosen.backend.distribution,
+                delegate.chosen.backend.version,
+                str(delegate.chosen.backend.description.api_version),
+            )
+            for key, delegate in delegates.items()
+        },
+        outputs={key: len(delegate.results) for key, delegate in delegates.items()},
+        data_files=shared.outside.keys_of_backends(),
+        shared_state=frozenset(state),
+        parameters={name: method.edge.parameters for name, method in methods.items() if method.edge.parameters},
+    )
+    own = [NamedData(MANIFEST_KEY, manifest.to_json())]
+    estimates = Estimates(
+        {name: tuple(delegate.estimate for delegate in method.delegates) for name, method in methods.items()}
+    )
+    if estimates:
+        own.append(NamedData(ESTIMATES_KEY, estimates.to_json()))
+    return own
+
+
+def _shared_state(methods: Mapping[str, LoweredMethod]) -> set[str]:
+    """Names of the buffers that several methods update and that are one tensor in the module."""
+    found: dict[str, list[torch.Tensor]] = {}
+    for method in methods.values():
+        for node, buffer in method.edge.buffers.items():
+            if node not in method.plan.owned_buffers:
+                found.setdefault(buffer.name, []).append(buffer.initial)
+    return {
+        name
+        for name, tensors in found.items()
+        if len(tensors) > 1 and len({tensor.data_ptr() for tensor in tensors}) == 1
+    }
+
+
+def _buffers(methods: Mapping[str, LoweredMethod], shared: Collection[str]) -> list[tuple[int, list[tuple[str, str]]]]:
+    """The bytes of each buffer that a method of the file keeps, and the methods and names that know it."""
+    found: dict[tuple[str, str], tuple[int, list[tuple[str, str]]]] = {}
+    for method, lowered in methods.items():
+        for node, buffer in lowered.edge.buffers.items():
+            if node not in lowered.plan.owned_buffers:
+                key = ("", buffer.name) if buffer.name in shared else (method, buffer.name)
+                found.setdefault(key, (buffer.initial.nbytes, []))[1].append((method, buffer.name))
+    return list(found.values())

@@ -1,0 +1,82 @@
+"""Builds the execution plan of one method: inputs, state, steps, outputs, and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..lowering import LoweredMethod
+from ..pte import schema
+from .arena import ArenaReport
+from .instructions import InstructionList
+from .placing import place_values
+from .reuse import Reuse
+from .shared import Shared
+from .state import State
+from .steps import StepWriter
+from .storage import FOREVER
+from .values import Values
+from .writer import Writer
+
+
+@dataclass(frozen=True)
+class MethodPlan:
+    """A method's plan, the debug handles of its instructions in their order, and its memory, space by space."""
+
+    plan: schema.ExecutionPlan
+    handles: tuple[tuple[int, ...], ...]
+    arenas: tuple[ArenaReport, ...]
+
+
+def plan_method(name: str, method: LoweredMethod, shared: Shared) -> MethodPlan:
+    """The finished plan. Memory is planned here, constants and blobs go to what the methods share.
+
+    Raises UnsupportedError, with the user's source line, for an operator that the runtime cannot run, and
+    LoweringError for memory that does not fit.
+    """
+    edge, memory = method.edge, shared.spaces.options
+    values = Values(edge.constants, shared)
+    code = InstructionList(stack_traces=shared.stack_traces)
+    writer = Writer(values, code, Reuse(in_place=memory.in_place, views=memory.views, alignment=memory.alignment))
+    state = State(method, writer)
+
+    inputs = [_input(values, node) for node in edge.inputs]
+    state.write_inputs(shared)
+    StepWriter(writer, shared, method, state.in_place).write(method)
+    updates = state.updates()
+    outputs = [_output(writer, state.before_write_back(item)) for item in edge.outputs]
+    state.write_back(updates)
+    sizes, arenas = place_values(name, writer, edge.outputs, shared.spaces, method.overread_bytes)
+
+    plan = schema.ExecutionPlan(
+        name=name,
+        container_meta_type=schema.ContainerMetadata(edge.input_structure, edge.output_structure),
+        values=values.table,
+        inputs=inputs,
+        outputs=outputs,
+        chains=[code.chain()],
+        operators=code.operators,
+        delegates=code.delegates,
+        non_const_buffer_sizes=sizes,
+    )
+    return MethodPlan(plan, tuple(code.handles), arenas)
+
+
+def _input(values: Values, node: Node) -> int:
+    value = node.meta["val"]
+    return values.planned(node, value) if isinstance(value, torch.Tensor) else values.literal(value)
+
+
+def _output(writer: Writer, item: Any) -> int:
+    """The index of an output: a node, the key of a kept value, or a literal."""
+    if not isinstance(item, Node) and item not in writer.values:
+        return writer.values.literal(item)
+    writer.begin()
+    index = writer.values.used(item)
+    home = writer.values.storage(item)
+    if home is not None:
+        home.last = FOREVER
+    return index

@@ -1,0 +1,110 @@
+"""Mutable buffers of a method: where their values live, which are updated in place, and how others are written back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..lowering import Delegate, LoweredMethod
+from ..pte import schema
+from .operators import SAME_BYTES
+from .shared import Shared
+from .storage import FOREVER
+from .writer import Writer
+
+#: Operators whose in-place form the runtime has and that touch only a part of their operand.
+_IN_PLACE = frozenset({torch.ops.aten.index_put.default})
+
+
+class State:
+    """The buffers that a method updates outside delegates."""
+
+    def __init__(self, method: LoweredMethod, writer: Writer) -> None:
+        owned = method.plan.owned_buffers
+        self._buffers = {node: buffer for node, buffer in method.edge.buffers.items() if node not in owned}
+        self._writer = writer
+        #: New value of a buffer -> the buffer, where the runtime's kernel may write it right there.
+        self.in_place = _in_place_updates(method)
+
+    def write_inputs(self, shared: Shared) -> None:
+        """Write the buffers' values, as they are before the first step."""
+        values = self._writer.values
+        for node, buffer in self._buffers.items():
+            tensor = values.tensor(values.planned(node, node.meta["val"]))
+            tensor.data_buffer_idx = shared.state(buffer.initial)
+            tensor.extra_tensor_info = schema.ExtraTensorInfo(fully_qualified_name=buffer.name)
+            home = values.storage(node)
+            assert home is not None
+            home.name, home.last, home.rewritten, home.state = buffer.name, FOREVER, True, True
+
+    def updates(self) -> dict[Node, Any]:
+        """Buffer -> key of its new value, for those that are not updated in place; kept from changing before."""
+        return {
+            node: self.before_write_back(buffer.updated)
+            for node, buffer in self._buffers.items()
+            if buffer.updated not in self.in_place
+        }
+
+    def before_write_back(self, item: Any) -> Any:
+        """The key of a value that keeps what `item` is now, although buffers are about to change.
+
+        A buffer itself, returned or copied into another buffer, is the one value that does not stay as it is.
+        """
+        values = self._writer.values
+        home = values.storage(item) if isinstance(item, Node) else None
+        if home is None or item in self.in_place or home not in [values.storage(node) for node in self._buffers]:
+            return item
+        key = (item, "kept")
+        if key not in values:
+            self._writer.begin()
+            source = values.used(item)
+            self._writer.copy(source, values.planned(key, item.meta["val"]))
+        return key
+
+    def write_back(self, updates: dict[Node, Any]) -> None:
+        """Copy the new values of buffers into them, after everything that reads the old ones."""
+        values = self._writer.values
+        for node, updated in updates.items():
+            self._writer.begin()
+            target = values.used(node)
+            arguments = [target, values.used(updated), values.literal(False), target]
+            self._writer.code.kernel("aten::copy_", "", arguments)
+
+
+def _in_place_updates(method: LoweredMethod) -> dict[Node, Node]:
+    """New value of a buffer -> the buffer, where the runtime's kernel may write it right there.
+
+    So it is with a cache of which some rows are replaced, if nothing needs the old rows after that.
+    """
+    found: dict[Node, Node] = {}
+    position = {step: number for number, step in enumerate(method.steps) if isinstance(step, Node)}
+    for node, buffer in method.edge.buffers.items():
+        new = buffer.updated
+        if new.target not in _IN_PLACE or new.args[0] is not node or new not in position:
+            continue
+        after = method.steps[position[new] + 1 :]
+        seen = _seen_through_views(node)
+        used = any(
+            not seen.isdisjoint(step.partition.inputs if isinstance(step, Delegate) else step.all_input_nodes)
+            for step in after
+        )
+        kept = not seen.isdisjoint(item for item in method.edge.outputs if isinstance(item, Node)) or any(
+            other.updated in seen for other in method.edge.buffers.values()
+        )
+        if not used and not kept:
+            found[new] = node
+    return found
+
+
+def _seen_through_views(node: Node) -> set[Node]:
+    """The node, and the nodes whose values may lie in its memory."""
+    seen = {node}
+    waiting = [node]
+    while waiting:
+        for user in waiting.pop().users:
+            if user.target in SAME_BYTES and user not in seen:
+                seen.add(user)
+                waiting.append(user)
+    return seen

@@ -1,0 +1,189 @@
+"""The values of a method's plan: tensors, numbers and lists, the index of each, and the memory of planned tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from delegatekit_api import LoweringError, UnsupportedError, describe_node
+
+from ..edge.sizes import is_static, upper_shape
+from ..pte import schema
+from ..pte.dtypes import scalar_type
+from .shared import Shared
+from .storage import Storage
+
+
+class Values:
+    """The value table under construction.
+
+    A key stands for a value: a node, (node, result number), or another tuple for what is made on the way. `step` is
+    the number of the instruction that is being written, counted from 1; 0 is before all.
+    """
+
+    def __init__(self, constants: Mapping[Node, torch.Tensor], shared: Shared) -> None:
+        self.table: list[schema.EValue] = []
+        self.step = 0
+        self._index: dict[Any, int] = {}
+        self._storage: dict[Any, Storage] = {}
+        #: Value index -> memory, for values that several keys stand for.
+        self._homes: dict[int, Storage] = {}
+        self._constants = dict(constants)
+        self._shared = shared
+        #: Memory that the loops around the current step use, inmost last.
+        self._loops: list[set[Storage]] = []
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._index
+
+    def index(self, key: Any) -> int | None:
+        """The index of a value that was written already; None if it was not. This is no use of the value."""
+        return self._index.get(key)
+
+    def storage(self, key: Any) -> Storage | None:
+        """The planned memory of a value; None if it has none."""
+        return self._storage.get(key)
+
+    def home(self, index: int) -> Storage | None:
+        """The planned memory of the value with this index; None if it has none."""
+        return self._homes.get(index)
+
+    def is_constant(self, node: Any) -> bool:
+        """Whether a node is a constant of the method, or of a graph that was entered."""
+        return node in self._constants
+
+    @property
+    def storages(self) -> list[Storage]:
+        """All planned memory, each piece once."""
+        return list(dict.fromkeys(self._storage.values()))
+
+    def homes(self, indices: Iterable[int]) -> set[Storage]:
+        """The planned memory of some values."""
+        wanted = set(indices)
+        return {home for index, home in self._homes.items() if index in wanted}
+
+    def tensor(self, index: int) -> schema.Tensor:
+        """The tensor with this index."""
+        tensor = self.table[index].val
+        assert isinstance(tensor, schema.Tensor)
+        return tensor
+
+    # -- what is written -----------------------------------------------------------------------------------------
+
+    def planned(self, key: Any, value: torch.Tensor, shares: Storage | None = None) -> int:
+        """A tensor in the arena: in memory of its own, or in `shares`."""
+        tensor = _tensor_table(value, key)
+        index = self._index[key] = self._add(tensor)
+        if shares is None:
+            size = math.prod(tensor.sizes or ()) * value.element_size()
+            shares = Storage(size, self.step, self.step, [], name=str(key if isinstance(key, Node) else key[0]))
+        shares.tensors.append(tensor)
+        self._storage[key] = self._homes[index] = shares
+        return index
+
+    def used(self, key: Any) -> int:
+        """The index of a value that is in use at the current step. Raises LoweringError if it is not there yet."""
+        storage = self._storage.get(key)
+        if storage is not None:
+            storage.last = max(storage.last, self.step)
+            storage.reads.append(self.step)
+            self.touch(storage)
+        known = self._index.get(key)
+        if known is not None:
+            return known
+        constant = self._constants.get(key)
+        if constant is None:
+            raise LoweringError(
+                "is used before it is computed: this is a fault of DelegateKit", where=describe_node(key)
+            )
+        tensor = _tensor_table(constant, key)
+        self._shared.place(tensor, constant, key.meta.get("fqn"))
+        self._index[key] = self._add(tensor)
+        return self._index[key]
+
+    def literal(self, value: Any) -> int:
+        """The index of a number, text or None that never changes; equal ones of one type share a value."""
+        key = ("literal", type(value), repr(value))
+        if key not in self._index:
+            self._index[key] = self._add(_literal_table(value))
+        return self._index[key]
+
+    def list(self, kind: type, items: list[Any]) -> int:
+        """The index of a list; equal ones share a value."""
+        key = ("list", kind, repr(items))
+        if key not in self._index:
+            self._index[key] = self._add(kind(items))
+        return self._index[key]
+
+    def number(self, value: Any, key: Any = None) -> int:
+        """The index of a number of its own, for instructions to change; known under `key`, if that is given."""
+        index = self._add(_literal_table(value))
+        if key is not None:
+            self._index[key] = index
+        return index
+
+    def same(self, key: Any, other: Any) -> None:
+        """Let a key stand for a planned value that another key stands for."""
+        self._index[key], self._storage[key] = self._index[other], self._storage[other]
+
+    def enter(self, inputs: Iterable[Node], indices: Iterable[int], constants: Mapping[Node, torch.Tensor]) -> None:
+        """Let a graph's inputs stand for values that are there, and know its constants."""
+        self._constants.update(constants)
+        for node, index in zip(inputs, indices, strict=True):
+            self._index[node] = index
+            home = self._homes.get(index)
+            if home is not None:
+                self._storage[node] = home
+
+    # -- loops ---------------------------------------------------------------------------------------------------
+
+    def touch(self, storage: Storage) -> None:
+        """Note that the loops around the current step use a piece of memory."""
+        for touched in self._loops:
+            touched.add(storage)
+
+    @contextmanager
+    def loop(self) -> Iterator[set[Storage]]:
+        """While it is entered, what is used is collected in the set that it gives."""
+        self._loops.append(set())
+        yield self._loops[-1]
+        self._loops.pop()
+
+    def _add(self, value: Any) -> int:
+        self.table.append(schema.EValue(value))
+        return len(self.table) - 1
+
+
+def _tensor_table(value: torch.Tensor, key: Any) -> schema.Tensor:
+    static = is_static(value.shape)
+    node = key if isinstance(key, Node) else key[0]
+    return schema.Tensor(
+        scalar_type=int(scalar_type(value.dtype)),
+        sizes=list(value.shape) if static else list(upper_shape(value.shape, describe_node(node))),
+        dim_order=bytes(range(value.dim())),
+        shape_dynamism=schema.TensorShapeDynamism.STATIC if static else schema.TensorShapeDynamism.DYNAMIC_BOUND,
+    )
+
+
+def _literal_table(value: Any) -> Any:
+    if value is None:
+        return schema.Null()
+    if isinstance(value, bool):
+        return schema.Bool(value)
+    if isinstance(value, int):
+        return schema.Int(value)
+    if isinstance(value, float):
+        return schema.Double(value)
+    if isinstance(value, str):
+        return schema.String(value)
+    raise UnsupportedError(
+        f"{value!r:.60}, a value of type {type(value).__name__}, cannot be stored in the file",
+        where="a number or text among the arguments or results",
+    )

@@ -1,0 +1,80 @@
+"""Partitions in rounds, until every node has a backend or a kernel of the runtime that computes it.
+
+A backend may keep an operator whole and then leave it; the runtime has no kernel for some operators, and kernels that
+are wrong for some cases. What neither takes is decomposed, and the backends are asked about what it became. Graphs of
+control flow are settled before the graph that calls them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from delegatekit_api import BackendDescription, Partitioner
+
+from ..edge import EdgeMethod
+from ..fallback import decompose_nodes, refusal
+from .ask import keep_operators
+from .grow import partition
+from .plan import Decomposition, PartitionedMethod
+from .selection import Selection
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The backends of a lowering, as partitioning knows them."""
+
+    #: In priority order.
+    partitioners: Mapping[str, Partitioner]
+    descriptions: Mapping[str, BackendDescription]
+    #: What the user pins to them.
+    selection: Selection
+    #: The operators that they want whole.
+    keep: frozenset[str]
+    #: Whether each is asked about every node, for explanations.
+    every: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        partitioners: Mapping[str, Partitioner],
+        descriptions: Mapping[str, BackendDescription],
+        selection: Selection,
+        *,
+        every: bool = False,
+    ) -> Asked:
+        """The backends, asked which operators they want whole. Raises PluginError when a partitioner raises."""
+        return cls(partitioners, descriptions, selection, keep_operators(partitioners), every)
+
+
+def settle(edge: EdgeMethod, asked: Asked, stage: Callable[[str], AbstractContextManager[Any]]) -> PartitionedMethod:
+    """Partition a method. `stage` is entered with the name of what is done: "partition", or "edge" to decompose.
+
+    What still has neither a backend nor a kernel in the end is left for emission to refuse and explanations to show.
+    Raises PluginError as `partition` does.
+    """
+    inner = {call: tuple(settle(region, asked, stage) for region in regions) for call, regions in edge.regions.items()}
+    settled = {id(region.edge): region for regions in inner.values() for region in regions}
+    found = [item for region in settled.values() for item in region.decompositions]
+    edge = replace(edge, regions={call: tuple(region.edge for region in regions) for call, regions in inner.items()})
+    for number in itertools.count(1):
+        with stage("partition"):
+            selected = asked.selection.partitioners(edge, asked.partitioners, asked.descriptions)
+            plan = partition(edge, selected, descriptions=asked.descriptions, ask_all=asked.every)
+        stranded = {node: reason for node in plan.fallback if (reason := refusal(node)) is not None}
+        if not stranded:
+            break
+        with stage("edge"):
+            decomposed = decompose_nodes(edge, stranded, keep=asked.keep)
+        if not decomposed.became:
+            break
+        found.extend(
+            Decomposition(number, node, plan.verdicts[node], stranded[node], became)
+            for node, became in decomposed.became.items()
+        )
+        edge = decomposed.edge.verified()
+    plans = {call: tuple(settled[id(region)].plan for region in regions) for call, regions in edge.regions.items()}
+    return PartitionedMethod(edge, replace(plan, regions=plans), tuple(found))

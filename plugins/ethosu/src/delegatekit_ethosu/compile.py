@@ -1,0 +1,123 @@
+"""One partition as a delegate: TOSA, compiled, packed, with what inspection and host verification want to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from delegatekit_api import Call, CompileSpec, LoweringError, NamedData, PreprocessResult, ProgramView
+from delegatekit_toolkit import tosa
+from delegatekit_toolkit.units import FUNCTION, REQUANTIZE, Unit, Units
+
+from .blob import TARGET_SPEC, TOSA_SPEC, VELA_SPEC, pack, tosa_key
+from .compiler import compile_program
+from .ir.program import ProgramBuilder, scale_of
+from .ir.values import INTEGERS, Result, Scale, Value
+from .ir.ways import CountCycles
+from .operators.functions import clamp_bounds, lower_function
+from .options import EthosUOptions
+from .runtime.verification import check_commands, check_numbers
+from .support import requantize, support_table, unit_rules
+from .targets import TARGETS
+
+#: How truth values are stored.
+_TRUTH = Result(Scale(1.0, 0, tosa.DType.BOOL))
+
+
+def compile_partition(view: ProgramView, options: EthosUOptions) -> PreprocessResult:
+    """Lower, compile and pack a partition.
+
+    Debug ids are names of TOSA tensors, as Vela's estimates have them. Raises LoweringError for what Vela refuses.
+    """
+
+    def cycles(graph: tosa.Graph) -> int | None:
+        try:
+            return compile_program(tosa.write(graph), options).performance.cycles
+        except LoweringError:
+            return None
+
+    lowered = build_graph(view, options.target, cycles)
+    program = tosa.write(lowered.graph)
+    compiled = compile_program(program, options)
+    wanted, found = len(lowered.graph.outputs), len(compiled.outputs)
+    if wanted != found:
+        raise LoweringError(f"the compiled program has {found} of {wanted} outputs", where=f"Vela, {options.target}")
+    blob = pack(compiled)
+    check_commands(blob, TARGETS[options.target])
+    if options.verify:
+        check_numbers(blob, program, TARGETS[options.target])
+    specs = [
+        CompileSpec(TARGET_SPEC, options.target.encode()),
+        CompileSpec(VELA_SPEC, compiled.vela_version.encode()),
+    ]
+    sidecar: tuple[NamedData, ...] = ()
+    if options.keep_tosa:
+        key = tosa_key(program)
+        specs.append(CompileSpec(TOSA_SPEC, key.encode()))
+        sidecar = (NamedData(key, program),)
+    estimate = compiled.performance.estimate(compiled.vela_version)
+    return PreprocessResult(blob, tuple(specs), sidecar, lowered.handles, estimate=estimate)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A TOSA graph, and for each of its tensors the debug handles of the nodes that it was made for."""
+
+    graph: tosa.Graph
+    handles: Mapping[int | str, tuple[int, ...]]
+
+
+def build_graph(view: ProgramView, target: str, cycles: CountCycles | None = None) -> Lowered:
+    """Lower a partition's program, unit by unit, for an accelerator.
+
+    Where there are several ways to do something, `cycles` (those of a graph, None if it cannot be run) decides.
+    Inputs and outputs are the partition's integers, stored as the program has them. Raises LoweringError for what the
+    support table would not have taken.
+    """
+    b = ProgramBuilder(view, TARGETS[target].family, cycles)
+    for node in view.inputs:
+        operand = view.operand(node)
+        if operand.dtype not in INTEGERS:
+            message = f"is {operand.dtype}: a delegate exchanges integers and truth values"
+            raise LoweringError(message, where=operand.description)
+        b.define(operand, Value.dense(b.graph.input(operand.name, operand.shape, INTEGERS[operand.dtype])))
+    ends = {end.node: unit for unit in Units(view, unit_rules(target)).units for end in unit.results or (unit.anchor,)}
+    for node in view.graph.nodes:
+        unit = ends.get(node)
+        if unit is not None:
+            end = Call(node, view)
+            b.begin(unit, end)
+            b.define(end.result, _lowered(b, unit, end, target))
+    for place, node_or_none in enumerate(view.outputs):
+        if node_or_none is None:
+            raise LoweringError("a delegate returns tensors only", where=f"output {place} of the partition")
+        operand = view.operand(node_or_none)
+        b.begin_output(operand)
+        _output(b, b.integers(operand))
+    return Lowered(b.finish(), b.handles)
+
+
+def _lowered(b: ProgramBuilder, unit: Unit, end: Call, target: str) -> Value:
+    """What a unit makes of its operands; `end` is the quantize of the result, or what gives truth values."""
+    if not unit.results:
+        return support_table(target)[unit.kind].lower(b, unit.anchor, _TRUTH)
+    assert end.quantization is not None
+    after = scale_of(end.quantization, end.description)
+    if unit.kind == FUNCTION:
+        return lower_function(b, unit.anchor, Result(after))
+    if unit.kind == REQUANTIZE:
+        return requantize(b, unit.anchor, Result(after))
+    bounded = Result(after) if unit.clamp is None else Result(after, *clamp_bounds(unit.clamp, after))
+    return support_table(target)[unit.kind].lower(b, unit.anchor, bounded)
+
+
+def _output(b: ProgramBuilder, value: Value) -> None:
+    """Outputs are tensors of their own, made by an operation."""
+    tensor = b.contiguous(value)
+    made = b.producer(tensor)
+    # Vela (5.1) forgets an output that is another shape of something, if others read it, too.
+    shared = made is not None and isinstance(made.operator, tosa.Reshape)
+    shared = shared and any(tensor is item for operation in b.graph.operations for item in operation.inputs)
+    if shared or tensor in b.graph.inputs or tensor in b.graph.outputs or tensor.data is not None:
+        tensor = b.emit(tosa.Identity(), (tensor,), tensor.shape, tensor.dtype)
+    b.graph.output(tensor)

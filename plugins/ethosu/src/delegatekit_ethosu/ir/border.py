@@ -1,0 +1,47 @@
+"""The program's border: where its numbers become the NPU's integers, and integers numbers again, on the CPU."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delegatekit_api import Call
+
+_COPY: Final = "aten._to_copy.default"
+#: The steps of a quantize before the conversion, as the core writes them, and of a dequantize after it; a zero point of
+#: 0 needs no sum.
+_QUANTIZE: Final = ("aten.mul.Scalar", "aten.round.default", "aten.add.Scalar", "aten.clamp.default", _COPY)
+_DEQUANTIZE: Final = (_COPY, "aten.sub.Scalar", "aten.mul.Scalar")
+_LEFT_OUT: Final = ("aten.add.Scalar", "aten.sub.Scalar")
+
+
+def border_reason(call: Call) -> str | None:
+    """What the call does at the border, or None for one that is a step of neither."""
+    if _leads(call, _QUANTIZE, forward=True):
+        return "the program's numbers become integers outside"
+    if _leads(call, _DEQUANTIZE[::-1], forward=False):
+        return "integers become the program's numbers outside"
+    return None
+
+
+def _leads(call: Call, steps: tuple[str, ...], *, forward: bool) -> bool:
+    """Whether the call is one of the steps, and all later ones come up to the conversion from or to integers."""
+    if call.operator not in steps:
+        return False
+    for step in steps[steps.index(call.operator) :]:
+        if call.operator != step:
+            if step in _LEFT_OUT:
+                continue
+            return False
+        if step == _COPY:
+            return _converts(call, forward=forward)
+        near = list(call.node.users) if forward else call.node.all_input_nodes
+        if len(near) != 1 or near[0].op != "call_function":
+            return False
+        call = Call(near[0], call.program)
+    return False
+
+
+def _converts(call: Call, *, forward: bool) -> bool:
+    pair = call["self"].dtype, call.result.dtype
+    outside, inside = pair if forward else pair[::-1]
+    return outside.is_floating_point and not inside.is_floating_point

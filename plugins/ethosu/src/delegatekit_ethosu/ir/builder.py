@@ -1,0 +1,141 @@
+"""Builds TOSA graphs of quantized tensors: other scales, bounds, tables, and all that `Moves` and `Emission` have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from delegatekit_toolkit.tosa import Clamp, DType, Maximum, Minimum, Rescale, Table, Tensor
+from delegatekit_toolkit.tosa.numerics import multipliers_and_shifts, rescale
+from delegatekit_toolkit.tosa.types import INTEGER_RANGES, Array
+
+from .moves import Moves
+from .values import Result, Scale
+from .ways import CountCycles, Ways
+
+#: How many integers there are.
+_SPANS: Final = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
+#: TOSA says what RESCALE does if the result is not larger, before it is saturated.
+_RESCALED: Final = 1 << 29
+
+
+class TosaBuilder(Moves):
+    """Builds a TOSA graph for a family of accelerators: "u55", "u65" or "u85".
+
+    `cycles` gives the cycles that a graph would take, None if the accelerator cannot run it; without it the first of
+    several ways is taken.
+    """
+
+    def __init__(self, name: str, family: str, cycles: CountCycles | None = None, ways: Ways | None = None) -> None:
+        super().__init__(name, ways or Ways(cycles, lambda found: TosaBuilder("trial", family, ways=found)))
+        self.family: Final = family
+        self._largest: Final[dict[str, float | Array]] = {}
+
+    def rescaled(
+        self,
+        tensor: Tensor,
+        scales: Sequence[float],
+        *,
+        zero_point: int = 0,
+        output_zero: int = 0,
+        dtype: DType = DType.INT32,
+        name: str = "",
+    ) -> Tensor:
+        """(integer - zero_point) * scale + output_zero; one scale, or one for each index of the last axis.
+
+        Multipliers have 31 bits, for int48 only 15. A constant is computed at once.
+        """
+        if len(set(scales)) == 1:
+            scales = scales[:1]
+        if tensor.dtype in _SPANS and dtype in _SPANS and scales[0] * _SPANS[tensor.dtype] >= _RESCALED:
+            tensor, scales = self._near_zero(tensor, scales[0], zero_point, dtype)
+        wide = tensor.dtype == DType.INT48
+        multipliers, shifts = multipliers_and_shifts(scales, bits=16 if wide else 32)
+        if tensor.data is not None:
+            data = rescale(
+                tensor.data, multipliers, shifts, input_zero=zero_point, output_zero=output_zero, dtype=dtype
+            )
+            return self.graph.constant(data, dtype, f"{tensor.name}.rescaled")
+        operands = (
+            self.graph.constant(multipliers, DType.INT16 if wide else DType.INT32),
+            self.graph.constant(shifts, DType.INT8),
+            self.number(zero_point, tensor.dtype),
+            self.number(output_zero, dtype),
+        )
+        operator = Rescale(scale32=not wide, per_channel=len(scales) > 1)
+        return self.emit(operator, (tensor, *operands), tensor.shape, dtype, name)
+
+    def _near_zero(self, tensor: Tensor, scale: float, zero: int, dtype: DType) -> tuple[Tensor, list[float]]:
+        """For a scale that is too large for TOSA: what does not saturate by it, and a scale that is as good."""
+        scale = min(scale, float(2 * _SPANS[dtype]))
+        reach = math.ceil(2 * _SPANS[dtype] / scale)
+        lowest, highest = INTEGER_RANGES[tensor.dtype]
+        bounds = Clamp(max(lowest, zero - reach), min(highest, zero + reach))
+        return self.emit(bounds, (tensor,), tensor.shape, tensor.dtype, "near"), [scale]
+
+    def bound(self, sums: Tensor, largest: float | Array) -> Tensor:
+        """Note how large the numbers of a tensor of int32 can be, in each channel or in all."""
+        self._largest[sums.name] = largest
+        return sums
+
+    def stored_as(self, sums: Tensor, scales: Sequence[float], result: Result) -> Tensor:
+        """int32 or int48 sums, in steps of `scales`, as the integers of a result.
+
+        Where sums of int32 can leave the range that TOSA's RESCALE is defined for, what saturates in any case is
+        brought nearer.
+        """
+        target, largest = result.scale, self._largest.get(sums.name)
+        steps = [scale / target.scale for scale in scales]
+        if largest is not None and sums.dtype == DType.INT32 and (np.array(steps) * largest >= _RESCALED).any():
+            span = 2 * _SPANS[target.dtype]
+            steps = [min(step, float(span)) for step in steps]
+            limits = np.ceil(span / np.array(steps)).reshape(*[1] * (len(sums.shape) - 1), -1)
+            for operator, bounds in ((Maximum(), -limits), (Minimum(), limits)):
+                operands = sums, self.graph.constant(np.minimum(np.maximum(bounds, -_RESCALED), _RESCALED), DType.INT32)
+                sums = self.emit(operator, operands, sums.shape, DType.INT32, "near")
+        made = self.rescaled(sums, steps, output_zero=target.zero_point, dtype=target.dtype)
+        return self.clamped(made, result)
+
+    def clamped(self, tensor: Tensor, result: Result) -> Tensor:
+        """Within the bounds of a result, where saturation does not do it.
+
+        It is done before what only moves the values: Vela (5.1) joins a clamp to the operation in front of these, in
+        the wrong shape.
+        """
+        lowest, highest = INTEGER_RANGES[result.scale.dtype]
+        low, high = max(result.low, lowest), min(result.high, highest)
+        if (low, high) == (lowest, highest):
+            return tensor
+        return self.before_moves(tensor, lambda x: self.emit(Clamp(low, high), (x,), x.shape, x.dtype))
+
+    def requantized(self, tensor: Tensor, before: Scale, result: Result) -> Tensor:
+        """The same numbers as the integers of a result; the tensor itself if these are the same.
+
+        Like bounds it is done before what only moves the values.
+        """
+        if before == result.scale:
+            return self.clamped(tensor, result)
+        step, after = before.scale / result.scale.scale, result.scale
+
+        def change(x: Tensor) -> Tensor:
+            made = self.rescaled(
+                x, [step], zero_point=before.zero_point, output_zero=after.zero_point, dtype=after.dtype
+            )
+            return self.clamped(made, result)
+
+        return self.before_moves(tensor, change)
+
+    def tabled(self, tensor: Tensor, entries: Sequence[int] | Array, name: str = "", table: str = "table") -> Tensor:
+        """Each int8 value replaced by one of 256 entries.
+
+        It is done before what only moves the values: Vela (5.1) gives the table of a transpose no place on small U55s.
+        """
+        operand = self.graph.constant(entries, DType.INT8, f"{self.name}.{table}")
+
+        def look_up(x: Tensor) -> Tensor:
+            return self.emit(Table(), (x, operand), x.shape, DType.INT8, name)
+
+        return self.before_moves(tensor, look_up)

@@ -1,0 +1,260 @@
+"""Functions of single values: whatever PyTorch makes of the 256 numbers that an int8 tensor can hold, as one table.
+
+Tables of int16 have 513 entries, between which the NPU interpolates: they are for smooth functions. Some of those that
+bend where a table of int16 has no entries are a few steps of arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.fx.node import map_arg
+
+from delegatekit_api import Call
+from delegatekit_toolkit.support import row
+from delegatekit_toolkit.tosa import Abs, Add, DType, Maximum, Minimum, Mul, Sub, Tensor
+from delegatekit_toolkit.tosa.types import INTEGER_RANGES, Array
+
+from ..ir.program import ProgramBuilder
+from ..ir.tables import KNOTS, interpolated
+from ..ir.values import Result, Scale, Value
+from .common import Rows, is_wide
+from .elementwise import sloped
+
+#: What counts as a change of a result, in its steps.
+_CHANGE: Final = 0.25
+#: A table is drawn together around 0 if it is as good with this part of the numbers, or less.
+_WORTH: Final = 0.75
+#: More than this RESCALE would not multiply all integers by.
+_NARROWEST: Final = 1 << 14
+#: 1, for gates.
+_ONE: Final = 1 << 15
+#: Operators that are nothing but two bounds -> the arguments with these; none is 0 and infinity.
+_BOUNDS: Final[dict[str, tuple[str, ...]]] = {
+    "aten.relu.default": (),
+    "aten.hardtanh.default": ("min_val", "max_val"),
+    "aten.clamp.default": ("min", "max"),
+}
+
+
+# -- constraints -----------------------------------------------------------------------------------------------------
+
+
+def single_values(call: Call) -> str | None:
+    """A function of one quantized tensor, number by number; several of these in a row are one table."""
+    return "its operands are not one quantized tensor and numbers, or of int16 and not smooth"
+
+
+def single_or_wide(call: Call) -> str | None:
+    """A function of one quantized tensor, number by number; several of these in a row are one table."""
+    return None if is_wide(call) else single_values(call)
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def lower_function(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    """The table of a unit, in which bounds are already; bounds of int16 are a clamp.
+
+    Nothing at all where the integers stay what they are: a product with a number is no more than another scale.
+    """
+    after = result.scale
+    operand = next(item for item in b.unit.operands if item.integers is not None and not item.integers.is_constant)
+    value, before = b.integers(operand), b.scale(operand)
+    only_bounds = len(b.unit.inner) == 1 and call.operator in _BOUNDS
+    if before.dtype == DType.INT16 and not only_bounds:
+        return Value(_smooth(b, call, value.tensor, before, after), value.order)
+    if before.dtype == DType.INT16 or (before == after and only_bounds):
+        low, high = clamp_bounds(call, after)
+        return Value(b.requantized(value.tensor, before, Result(after, low, high)), value.order)
+    entries = _table_of(b)
+    if np.array_equal(entries, np.arange(-128, 128)):
+        return value
+    return Value(b.tabled(value.tensor, entries), value.order)
+
+
+def _smooth(b: ProgramBuilder, call: Call, tensor: Tensor, before: Scale, after: Scale) -> Tensor:
+    """A function of int16. Where its result is constant nothing is interpolated."""
+
+    def values_at(step: float) -> Array:
+        points = torch.from_numpy(KNOTS * step)
+        with torch.no_grad():
+            found: Array = _computed(call, dict.fromkeys(call.node.all_input_nodes, points)).numpy()
+        return found
+
+    step, finest = before.scale, before.scale / _NARROWEST
+    while step > finest and (part := _reach(values_at(step), after)) < _WORTH:
+        step = max(finest, step * part)
+    lowest, highest = INTEGER_RANGES[after.dtype]
+    values = _held(values_at(step), lowest * after.scale, highest * after.scale)
+
+    def change(x: Tensor) -> Tensor:
+        narrow = x if step == before.scale else b.rescaled(x, [before.scale / step], dtype=DType.INT16, name="narrow")
+        found, unit = interpolated(b, narrow, values, after.scale)
+        return b.stored_as(found, [unit], Result(after))
+
+    return b.before_moves(tensor, change)
+
+
+def _reach(values: Array, after: Scale) -> float:
+    """The part of the integers, around 0, outside which a result hardly changes, either way; knots are at its ends."""
+    results = np.clip(values / after.scale, *INTEGER_RANGES[after.dtype])
+    middle = len(results) // 2
+    changing = [
+        place
+        for side in (results[middle:], results[middle::-1])
+        for place in np.flatnonzero(np.abs(side - side[-1]) > _CHANGE)
+    ]
+    return (max(changing) + 1) / middle if changing else 1.0
+
+
+def _held(values: Array, low: float, high: float) -> Array:
+    """Values at `KNOTS` that go no farther out of a range than lines from inside it lead: all of it saturates there.
+
+    Else the exponential of the largest integer would decide how fine a table is, where only negative ones occur.
+    """
+    above, below = values > high, values < low
+    outside = (above[:-1] & above[1:]) | (below[:-1] & below[1:])
+    counted = ~(np.append(outside, True) & np.insert(outside, 0, True))
+    reached = np.array([low, high, *values[counted]])
+    found: Array = np.clip(values, reached.min(), reached.max())
+    return found
+
+
+def _table_of(b: ProgramBuilder) -> Array:
+    """The result for each of the integers from -128 to 127: the program's own operators compute it."""
+    unit, integers = b.unit, torch.arange(-128, 128).to(torch.int8)
+    known: dict[Any, torch.Tensor] = {}
+    dequantizes = [operand.producer for operand in unit.operands]
+    with torch.no_grad():
+        for call in (*dequantizes, *unit.inner, b.end):
+            assert call is not None
+            for operand in call.operands:
+                if operand.node not in known:
+                    known[operand.node] = integers if operand.constant is None else operand.constant.reshape(())
+            made = _computed(call, known)
+            known[call.node] = made.reshape(()) if made.numel() == 1 else made
+    entries: Array = known[b.end.node].numpy().astype(np.int8)
+    return entries
+
+
+def _computed(call: Call, known: dict[Any, torch.Tensor]) -> torch.Tensor:
+    """What PyTorch makes of other operands."""
+    arguments, keywords = map_arg((call.node.args, call.node.kwargs), known.__getitem__)
+    made: torch.Tensor = call.node.target(*arguments, **keywords)  # type: ignore[operator]
+    return made
+
+
+def clamp_bounds(call: Call, scale: Scale) -> tuple[int, int]:
+    """The integers that a clamp's bounds become: rounding keeps order, so that integers can be clamped instead.
+
+    Where the lower bound is above the upper one, PyTorch gives the upper one.
+    """
+    low, high = _bounds(call)
+    bounds = torch.tensor([min(low, high), high], dtype=torch.float32)
+    rounded = torch.clamp(torch.round(bounds * (1.0 / scale.scale)) + scale.zero_point, *INTEGER_RANGES[scale.dtype])
+    return int(rounded[0]), int(rounded[1])
+
+
+def _bounds(call: Call) -> tuple[float, float]:
+    if not _BOUNDS[call.operator]:
+        return 0.0, math.inf
+    low, high = (call[name] for name in _BOUNDS[call.operator])
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
+# -- arithmetic of int16 ---------------------------------------------------------------------------------------------
+
+
+def _operand(b: ProgramBuilder, call: Call) -> tuple[Value, float]:
+    """The operand and its scale."""
+    operand = call["self"]
+    return b.integers(operand), b.scale(operand).scale
+
+
+def _absolute(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    value, scale = _operand(b, call)
+    side = b.rescaled(value.tensor, [1.0], name="operand")
+    made = b.emit(Abs(), (side,), side.shape, DType.INT32, "absolute")
+    return Value(b.stored_as(made, [scale], result), value.order)
+
+
+def _negative(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    value, scale = _operand(b, call)
+    side = b.rescaled(value.tensor, [1.0], name="operand")
+    made = b.emit(Sub(), (b.single(0, side.shape, left=True), side), side.shape, DType.INT32, "negative")
+    return Value(b.stored_as(made, [scale], result), value.order)
+
+
+def _leaky(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    value, _ = _operand(b, call)
+    slopes = np.full([1] * len(value.order), float(call["negative_slope"]))
+    return Value(sloped(b, value.tensor, b.scale(call["self"]), slopes, result), value.order)
+
+
+def _gates(b: ProgramBuilder, x: Tensor, scale: float) -> Tensor:
+    """x / 6 + 1 / 2, from 0 to 1."""
+    parts = b.rescaled(x, [scale / 6 * _ONE], name="sixth")
+    raised = b.emit(Add(), (parts, b.single(_ONE // 2, x.shape)), x.shape, DType.INT32, "raised")
+    positive = b.emit(Maximum(), (raised, b.single(0, x.shape)), x.shape, DType.INT32, "positive")
+    return b.emit(Minimum(), (positive, b.single(_ONE, x.shape)), x.shape, DType.INT32, "gates")
+
+
+def _hardsigmoid(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    value, scale = _operand(b, call)
+    return Value(b.stored_as(_gates(b, value.tensor, scale), [1 / _ONE], result), value.order)
+
+
+def _hardswish(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    value, scale = _operand(b, call)
+    side = b.rescaled(value.tensor, [1.0], name="operand")
+    operands = side, _gates(b, value.tensor, scale), b.number(0)
+    products = b.emit(Mul(), operands, side.shape, DType.INT32, "product")
+    return Value(b.stored_as(products, [scale / _ONE], result), value.order)
+
+
+#: On a row: any number of these operators on one tensor are one table; for int16, one of them is if it is smooth (has
+#: no steps, and bends at 0 only: 512 straight lines are enough). A clamp may follow another operator.
+ROWS: Rows = (
+    row("relu.default", lower_function, single_values, pointwise=True, clamp=True),
+    row("hardtanh.default clamp.default", lower_function, single_values, keep=True, pointwise=True, clamp=True),
+    row(
+        "sigmoid.default tanh.default exp.default expm1.default erf.default atan.default asinh.default",
+        lower_function,
+        single_values,
+        pointwise=True,
+        smooth=True,
+    ),
+    row(
+        "silu.default gelu.default mish.default softplus.default log_sigmoid.default elu.default celu.default",
+        lower_function,
+        single_values,
+        keep=True,
+        pointwise=True,
+        smooth=True,
+    ),
+    row("abs.default", _absolute, single_or_wide, pointwise=True),
+    row("neg.default", _negative, single_or_wide, pointwise=True),
+    row("hardsigmoid.default", _hardsigmoid, single_or_wide, keep=True, pointwise=True),
+    row("hardswish.default", _hardswish, single_or_wide, keep=True, pointwise=True),
+    row("leaky_relu.default", _leaky, single_or_wide, keep=True, pointwise=True),
+    row(
+        "threshold.default hardshrink.default softshrink.default square.default",
+        lower_function,
+        single_values,
+        keep=True,
+        pointwise=True,
+    ),
+    row(
+        "log.default log1p.default log2.default log10.default sqrt.default rsqrt.default reciprocal.default "
+        "sin.default cos.default tan.default asin.default acos.default sinh.default cosh.default acosh.default "
+        "atanh.default sign.default floor.default ceil.default round.default trunc.default "
+        "add.Scalar sub.Scalar mul.Scalar div.Scalar rsub.Scalar pow.Tensor_Scalar pow.Tensor_Tensor",
+        lower_function,
+        single_values,
+        pointwise=True,
+    ),
+)

@@ -1,0 +1,73 @@
+"""Rows of a table, or of a tensor, chosen by indices. For the Ethos-U85."""
+
+from __future__ import annotations
+
+import math
+
+from delegatekit_api import Call, Operand
+from delegatekit_toolkit.support import row
+from delegatekit_toolkit.tosa import DType, Gather, Tensor
+
+from ..ir.program import ProgramBuilder
+from ..ir.values import Result, Value
+from ..targets import LOOK_UPS, Target
+from .common import Rows, activation_obstacle, narrow_indices, needs
+
+
+def constant_table(call: Call) -> str | None:
+    """The table is constant, int8 or int16 with one scale."""
+    weight: Operand = call["weight"]
+    if weight.integers is None or not weight.integers.is_constant:
+        return f"its table {weight.name} is not constant integers"
+    reason = activation_obstacle(weight.quantization)
+    return None if reason is None else f"its table {weight.name} is {reason}"
+
+
+def _embedded(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    """The table is constant, and gets the result's scale at once."""
+    weight = call["weight"]
+    table = b.requantized(b.integers(weight).tensor, b.scale(weight), Result(result.scale))
+    indices = _indices(b, call["indices"])
+    rows = _gathered(b, table, b.reshaped(indices, (math.prod(indices.shape),)))
+    return Value.dense(b.clamped(b.reshaped(rows, (*indices.shape, table.shape[1])), result))
+
+
+def _selected(b: ProgramBuilder, call: Call, result: Result) -> Value:
+    operand = call["self"]
+    value, indices = b.integers(operand), _indices(b, call["index"])
+    axis = call["dim"] % len(value.order)
+    order = (axis, *(other for other in value.order if other != axis))
+    tensor = b.stored(value, order)
+    flat = b.reshaped(tensor, (tensor.shape[0], math.prod(tensor.shape[1:])))
+    rows = _gathered(b, flat, b.reshaped(indices, (math.prod(indices.shape),)))
+    made = b.reshaped(rows, (rows.shape[0], *tensor.shape[1:]))
+    return Value(b.requantized(made, b.scale(operand), result), order)
+
+
+def _indices(b: ProgramBuilder, operand: Operand) -> Tensor:
+    data = operand.constant
+    if data is not None:
+        return b.graph.constant(data.numpy(), DType.INT32, operand.name)
+    return b.contiguous(b.integers(operand))
+
+
+def _gathered(b: ProgramBuilder, table: Tensor, indices: Tensor) -> Tensor:
+    """Rows of (K, C) by indices (W): (W, C)."""
+    rows, (size,) = b.reshaped(table, (1, *table.shape)), indices.shape
+    shape = (1, size, table.shape[1])
+    made = b.emit(Gather(), (rows, b.reshaped(indices, (1, size))), shape, table.dtype, "rows")
+    return b.reshaped(made, shape[1:])
+
+
+def rows(target: Target) -> Rows:
+    """The rows for an accelerator."""
+    lacks = needs(target, LOOK_UPS)
+    return (
+        row(
+            "embedding.default",
+            _embedded,
+            *(lacks or (narrow_indices("indices"), constant_table)),
+            constants=("weight", "indices"),
+        ),
+        row("index_select.default", _selected, *(lacks or (narrow_indices("index"),)), constants=("index",)),
+    )

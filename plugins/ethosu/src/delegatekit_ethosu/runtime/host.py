@@ -1,0 +1,155 @@
+"""Runs a delegate's blob on the host: the compiled Ethos-U55 program itself, or the TOSA program it was made from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from delegatekit_api import (
+    Availability,
+    DelegatePayload,
+    ExecutionError,
+    FormatError,
+    RuntimeUnavailableError,
+)
+from delegatekit_toolkit.blob import compile_spec, named_bytes
+from delegatekit_toolkit.signature import Signature, check_call
+from delegatekit_toolkit.tosa import reference
+from delegatekit_toolkit.tosa.reader import read
+from delegatekit_toolkit.tosa.types import Array
+
+from ..blob import DELEGATE_ID, TOSA_SPEC, Blob, tosa_key, unpack
+from .stream import Machine, NotExecutableError, decompressor
+
+if TYPE_CHECKING:
+    import torch
+
+_SIZES: Final = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4}
+_LOG = logging.getLogger(__name__)
+_Run = Callable[[Sequence[Array]], list[Array]]
+
+
+@dataclass
+class _Handle:
+    """A loaded delegate: how it is run, and what with."""
+
+    run: _Run | None
+    #: "command stream" or "TOSA reference model".
+    engine: str
+    signature: Signature
+
+
+class EthosURuntime:
+    """A `DelegateRuntime` on the host.
+
+    An Ethos-U55's command stream is executed as it is. For other accelerators, whose streams are not known here, the
+    TOSA program runs in Arm's reference model, if the file has it (the backend's option `keep_tosa`). Which of the two
+    is logged, and stands in a handle's `engine`.
+    """
+
+    def is_available(self) -> Availability:
+        """Whether anything can be run: the decoder of compressed weights, or the reference model, is installed."""
+        decoder = decompressor.availability()
+        return decoder if decoder.available or not reference.availability().available else Availability(True)
+
+    def init(self, payload: DelegatePayload) -> _Handle:
+        """Load a blob.
+
+        Raises FormatError for a damaged one, and RuntimeUnavailableError for one that can be run in neither way.
+        """
+        blob = unpack(payload.blob, payload.named_data)
+        _check(payload, blob)
+        run, engine = _engine(payload, blob)
+        _LOG.info("%s runs by its %s", payload.delegate_id, engine)
+        decompressor.hold()
+        return _Handle(run, engine, Signature.of_payload(payload))
+
+    def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Run once. Raises ExecutionError."""
+        if handle.run is None:
+            raise ExecutionError("was destroyed", where=DELEGATE_ID)
+        check_call(handle.signature, inputs, outputs, DELEGATE_ID)
+        results = handle.run([tensor.detach().numpy() for tensor in inputs])
+        for output, result in zip(outputs, results, strict=True):
+            target = output.numpy()
+            target[...] = result.reshape(target.shape).view(target.dtype)
+
+    def destroy(self, handle: _Handle) -> None:
+        """Release a handle; twice is harmless."""
+        if handle.run is not None:
+            handle.run = None
+            decompressor.release()
+
+
+def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
+    """How the blob can be run. Raises RuntimeUnavailableError with the reasons if it cannot."""
+    # Looked at where it is not needed, too: a file is refused for its damage, not for its target.
+    program = _sidecar(payload)
+    try:
+        machine = Machine(blob)
+    except NotExecutableError as error:
+        reason = str(error)
+    else:
+        decoder = decompressor.availability()
+        if decoder.available:
+            return machine.run, "command stream"
+        reason = decoder.reason
+    if program is None:
+        raise RuntimeUnavailableError(
+            f"cannot be run here: {reason}",
+            where=DELEGATE_ID,
+            hint="lower with keep_tosa=True: the TOSA program then runs in Arm's reference model",
+        )
+    model = reference.availability()
+    if not model.available:
+        raise RuntimeUnavailableError(f"cannot be run here: {reason}; {model.reason}", where=DELEGATE_ID)
+    return _by_reference(program), "TOSA reference model"
+
+
+def _by_reference(program: bytes) -> _Run:
+    shapes = [tensor.shape for tensor in read(program).inputs]
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        if [value.size for value in inputs] != [int(np.prod(shape)) for shape in shapes]:
+            raise ExecutionError(f"takes inputs of {shapes}", where="TOSA program")
+        shaped = [value.reshape(shape) for value, shape in zip(inputs, shapes, strict=True)]
+        return reference.run(program, shaped)
+
+    return run
+
+
+def _sidecar(payload: DelegatePayload) -> bytes | None:
+    """The TOSA program that travels in the file. Raises FormatError if it is named, but missing or damaged.
+
+    The reference model would end the process over some damaged programs.
+    """
+    spec = compile_spec(payload, TOSA_SPEC, DELEGATE_ID)
+    if spec is None:
+        return None
+    key = spec.decode("ascii", errors="replace")
+    program = bytes(named_bytes(payload, key, where=f"TOSA program of {DELEGATE_ID}"))
+    if tosa_key(program) != key:
+        raise FormatError("the TOSA program is damaged: its sum is not its name", where=DELEGATE_ID)
+    return program
+
+
+def _check(payload: DelegatePayload, blob: Blob) -> None:
+    """That the call and the blob agree in number, element size and count of inputs and outputs."""
+    for name, specs, bindings in (
+        ("input", payload.inputs, blob.inputs),
+        ("output", payload.outputs, blob.outputs),
+    ):
+        if len(specs) != len(bindings):
+            raise FormatError(f"has {len(bindings)} {name}s, the call {len(specs)}", where=f"{DELEGATE_ID} blob")
+        for index, (spec, binding) in enumerate(zip(specs, bindings, strict=True)):
+            count: Any = np.prod(spec.shape, dtype=np.int64)
+            if spec.dynamic or (_SIZES.get(spec.dtype), int(count)) != (
+                binding.element_size,
+                int(np.prod(binding.shape)),
+            ):
+                what = f"is {binding.shape} of {binding.element_size} bytes, in the call {spec.dtype} {spec.shape}"
+                raise FormatError(what, where=f"{name} {index} of the {DELEGATE_ID} blob")

@@ -1,0 +1,20 @@
+"""The envelope of a blob: a header, the flatbuffer of `schema`, and a constant section.
+
+The header's numbers and their places are those of ExecuTorch's XNNPACK backend (1.5).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+MAGIC: Final = b"XH00"
+IDENTIFIERS: Final = (b"XN00", b"XN01")
+#: Zeros, magic, header length, offset and size of the flatbuffer, offset and size of the constant section.
+HEADER: Final = struct.Struct("<4x4sHIIIQ")
+#: The header, padded: where the flatbuffer begins.
+FLATBUFFER_OFFSET: Final = 32
+#: Of the constant section and of named data, in bytes.
+ALIGNMENT: Final = 16
+#: The runtime refuses more arguments than this.
+MAX_EXTERNS: Final = 4096

@@ -1,0 +1,119 @@
+"""How XNNPACK stores numbers: types of elements, formats of quantized weights and activations, and their constants."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from delegatekit_api import Quantization
+
+from .graph import Value
+from .types import DataType, Format, PerChannelQuantization, PerGroupQuantization, PerTensorQuantization, static
+
+#: PyTorch's floating-point types that XNNPACK has.
+FLOATS: Final = {
+    torch.float32: DataType.FLOAT32,
+    torch.float16: DataType.FLOAT16,
+    torch.bfloat16: DataType.BFLOAT16,
+}
+#: XNNPACK's floating-point types, as PyTorch's.
+TORCH_FLOATS: Final = {datatype: dtype for dtype, datatype in FLOATS.items()}
+#: The groups of 4-bit weights are multiples of so many elements.
+GROUP_STEP = 32
+#: The integers of activations.
+_FULL_RANGE = (-128, 127)
+
+
+def activation_format(quantization: Quantization) -> Format | None:
+    """The format of numbers that are quantized so; None if XNNPACK has none."""
+    full = (quantization.minimum, quantization.maximum) == _FULL_RANGE
+    if quantization.dtype is not torch.int8 or not full or not isinstance(quantization.scale, float):
+        return None
+    return Format(DataType.QINT8, PerTensorQuantization(quantization.scale, int(quantization.zero_point)))
+
+
+def weight_format(quantization: Quantization) -> Format | None:
+    """The format of a weight that is quantized so; None if XNNPACK has none, and its numbers are wanted."""
+    if quantization.dtype is not torch.int8 or not quantization.is_symmetric:
+        return None
+    narrow = quantization.minimum >= -8 and quantization.maximum <= 7
+    scale = quantization.scale
+    if isinstance(scale, float):
+        return Format(DataType.QINT8, PerTensorQuantization(scale))
+    if quantization.group is not None:
+        if not narrow or quantization.group % GROUP_STEP:
+            return None
+        return Format(DataType.QBINT4, PerGroupQuantization(scale.float(), quantization.group))
+    if quantization.axis is None:
+        return None
+    datatype = DataType.QCINT4 if narrow else DataType.QCINT8
+    return Format(datatype, PerChannelQuantization(scale.float(), quantization.axis))
+
+
+def numbers(value: Value) -> torch.Tensor:
+    """What the elements of a constant stand for, as float32; its own data, of any type, if it is not quantized."""
+    data = value.data
+    assert data is not None
+    match value.quantization:
+        case None:
+            return data
+        case PerTensorQuantization(scale, zero_point):
+            return _real(data, scale, zero_point)
+        case PerChannelQuantization(scales, axis):
+            return _real(data.reshape(static(value.shape)), scales, 0, axis=axis)
+        case PerGroupQuantization(scales, group):
+            return _real(data.reshape(static(value.shape)), scales, 0, group=group)
+    raise AssertionError(f"a constant quantized as {value.quantization}")
+
+
+def narrowed(weight: torch.Tensor) -> torch.Tensor:
+    """A float32 weight (outputs and inputs are its first two axes) as float16; itself where that would lose too much.
+
+    Rounding to float16 costs 2^-11 of each number, and for subnormal ones 2^-25 in all. So each output and each input
+    must have a normal number, or none but 0; and none may be too large.
+    """
+    finfo = torch.finfo(torch.float16)
+    sizes = weight.abs()
+    for axis in (0, 1):
+        largest = sizes.amax([other for other in range(weight.dim()) if other != axis])
+        if not bool(((largest == 0) | ((largest >= finfo.tiny) & (largest <= finfo.max))).all()):
+            return weight
+    return weight.to(torch.float16)
+
+
+def dequantized(data: torch.Tensor, quantization: Quantization) -> torch.Tensor:
+    """What integers stand for, as float32 of their shape."""
+    scale, zero_point = quantization.scale, quantization.zero_point
+    return _real(data, scale, zero_point, axis=quantization.axis, group=quantization.group)
+
+
+def _real(
+    data: torch.Tensor,
+    scale: float | torch.Tensor,
+    zero_point: int | torch.Tensor,
+    *,
+    axis: int | None = None,
+    group: int | None = None,
+) -> torch.Tensor:
+    """scale * (data - zero_point), the parameters as those of `Quantization`."""
+
+    def beside(parameter: float | torch.Tensor) -> float | torch.Tensor:
+        if not isinstance(parameter, torch.Tensor):
+            return parameter
+        sizes = [1] * data.dim()
+        if axis is not None:
+            sizes[axis] = -1
+        return parameter.float().unsqueeze(2) if group is not None else parameter.float().reshape(sizes)
+
+    integers = data if group is None else data.reshape(data.shape[0], -1, group)
+    real: torch.Tensor = (integers.float() - beside(zero_point)) * beside(scale)
+    return real.reshape(data.shape)
+
+
+def packed(data: torch.Tensor) -> torch.Tensor:
+    """Integers -8 to 7 of shape (rows, columns), two in a byte: the first in the low half, 8 added to each."""
+    nibbles = (data.to(torch.int16) + 8).to(torch.uint8)
+    if nibbles.shape[1] % 2:
+        nibbles = torch.nn.functional.pad(nibbles, (0, 1), value=8)
+    return nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)

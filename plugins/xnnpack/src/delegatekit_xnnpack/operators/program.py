@@ -1,0 +1,209 @@
+"""What a lowering function is given: the graph under construction and the tensors of the program's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+
+from delegatekit_api import DYNAMIC, QUANTIZE, Call, LoweringError, Operand, ProgramView
+from delegatekit_toolkit.building import PartitionBuilder
+from delegatekit_toolkit.content import storage_key
+from delegatekit_toolkit.layout import identity, inverse, to_channels_first
+from delegatekit_toolkit.sizes import shape_of
+from delegatekit_toolkit.support import Row
+
+from ..ir.builder import GraphBuilder
+from ..ir.formats import FLOATS, TORCH_FLOATS, activation_format, dequantized, narrowed, weight_format
+from ..ir.joined import Joined
+from ..ir.layout import Tensor
+from ..ir.types import DataType, Format
+from .precision import computes_in
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from ..ir.graph import Graph
+    from ..options import XnnpackOptions
+
+
+class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
+    """A `GraphBuilder` that knows the program it lowers."""
+
+    def __init__(self, program: ProgramView, options: XnnpackOptions) -> None:
+        PartitionBuilder.__init__(self, program)
+        GraphBuilder.__init__(self)
+        self.options = options
+        #: Tensors in a type that an operator computes in; `value` has them as they are stored.
+        self._converted: dict[tuple[Node, DataType], Tensor] = {}
+        #: What was rounded to half precision, as it was before: the next operator in float32 reads that.
+        self._unrounded: dict[Node, Tensor] = {}
+        self._narrowed: dict[Hashable, torch.Tensor] = {}
+        #: Whether the call at hand asks for nothing but a conversion.
+        self._converts = False
+
+    # -- the walk over the program -----------------------------------------------------------------------------------
+
+    def make_input(self, operand: Operand) -> Tensor:
+        """The delegate's next input."""
+        return self.input(shape_of(operand), input_format(operand))
+
+    def make_constant(self, operand: Operand, data: torch.Tensor) -> Tensor:
+        """A constant in the program's type for it; in float32 if XNNPACK does not have that."""
+        datatype = FLOATS.get(data.dtype, DataType.FLOAT32)
+        return Tensor.dense(self.constant(data.detach().to(TORCH_FLOATS[datatype]), format=Format(datatype)))
+
+    def make_output(self, value: Tensor | Joined, operand: Operand) -> None:
+        """Return a tensor as the delegate's next output."""
+        self.output(self.stored_tensor(operand))
+
+    def begin(self, call: Call, entry: Row[Lower]) -> None:
+        """A call is lowered next: in the type that it computes in, with its debug handle."""
+        super().begin(call, entry)
+        self.datatype = computes_in(call, entry, half=self.options.half_precision)
+        self._converts = bool(entry.facts.get("converts"))
+        # Where all arithmetic is in float32, what is moved between is not rounded either.
+        everything = self.datatype is DataType.BFLOAT16 or self.options.half_precision == "float32"
+        if everything and not self._unrounded.keys().isdisjoint(call.node.all_input_nodes):
+            self.datatype = DataType.FLOAT32
+
+    def define(self, operand: Operand, value: Tensor | Joined) -> None:
+        """Say what an input or a result is. Raises LoweringError if the shape is not the program's.
+
+        It is stored in the program's type. If it was computed in float32, the next call that computes in float32 gets
+        it unrounded, unless the program asks for the conversion.
+        """
+        shape, datatype = shape_of(operand), FLOATS.get(operand.dtype)
+        if value.shape != shape:
+            raise LoweringError(f"was lowered to shape {value.shape}, not {shape}", where=operand.description)
+        stored = value
+        if datatype is not None and isinstance(value, Joined):
+            stored = Joined(self.converted(value.parts, datatype), value.counts)
+        elif datatype is not None and isinstance(value, Tensor):
+            stored = self.converted(value, datatype)
+            if value.value.datatype is DataType.FLOAT32 is not datatype and not self._converts:
+                self._unrounded[operand.node] = value
+        super().define(operand, stored)
+
+    # -- what lowering functions use ---------------------------------------------------------------------------------
+
+    def tensor(self, operand: Operand) -> Tensor:
+        """The tensor of an operand: an input, a result of a call lowered before, or a constant.
+
+        Its elements have the type that the operator at hand computes in, or are quantized. Between two operators that
+        compute in float32 nothing is rounded.
+        """
+        node = operand.node
+        if self.datatype is DataType.FLOAT32 and node in self._unrounded:
+            return self._unrounded[node]
+        key = (node, self.datatype)
+        found = self._converted.get(key)
+        if found is None:
+            found = self._converted[key] = self.converted(self.stored_tensor(operand), self.datatype)
+        return found
+
+    def stored_tensor(self, operand: Operand) -> Tensor:
+        """The tensor of an operand in the program's type for it; in float32 if XNNPACK does not have that."""
+        found = self.value(operand)
+        if isinstance(found, Joined):
+            found = self.reshape(found.parts, found.shape)
+            super().define(operand, found)
+        return found
+
+    def joined(self, operand: Operand) -> Joined:
+        """The tensor of an operand with the groups that its axes consist of; a group of one axis each in most cases."""
+        found = self.value(operand)
+        if isinstance(found, Joined):
+            return Joined(self.converted(found.parts, self.datatype), found.counts)
+        tensor = self.tensor(operand)
+        return Joined(tensor, (1,) * len(tensor.shape))
+
+    def operand(self, item: Operand | float) -> Tensor:
+        """The tensor of an operand, or a number as a constant of rank 0."""
+        return self.scalar(item) if isinstance(item, int | float) else self.tensor(item)
+
+    def weights(self, operand: Operand) -> torch.Tensor | None:
+        """The elements of a constant, its own storage; None if the operand is no constant."""
+        data = operand.constant
+        return None if data is None else data.detach()
+
+    def product_weight(self, operand: Operand) -> Tensor:
+        """A matrix to multiply rows by: a constant in the type that it is stored in, or a tensor."""
+        data = self.weights(operand)
+        if data is None or data.dtype not in FLOATS:
+            return self.tensor(operand)
+        data = self._weight_to_store(data)
+        return Tensor.dense(self.constant(data, format=Format(FLOATS[data.dtype])))
+
+    def _weight_to_store(self, data: torch.Tensor) -> torch.Tensor:
+        """A constant weight of products, as float16 where XNNPACK multiplies float32 with that."""
+        wanted = TORCH_FLOATS[self.datatype]
+        if data.dtype is wanted is not torch.float32 or (data.dtype, wanted) == (torch.float16, torch.float32):
+            return data
+        if self.options.weights == "float16" and wanted is torch.float32:
+            # The program keeps its constants alive, so that an address means one tensor.
+            key = storage_key(data)
+            if key not in self._narrowed:
+                self._narrowed[key] = narrowed(data.float())
+            return self._narrowed[key]
+        return data.to(wanted)
+
+    def filter(self, operand: Operand) -> tuple[torch.Tensor, Format]:
+        """A constant weight and its format: integers if it is made of some that XNNPACK can take, or numbers."""
+        data = self.weights(operand)
+        if data is not None:
+            data = self._weight_to_store(data)
+            return data, Format(FLOATS[data.dtype])
+        integers = operand.integers
+        quantization = None if integers is None else operand.quantization
+        data = None if integers is None or quantization is None else self.weights(integers)
+        if quantization is None or data is None:
+            raise LoweringError("is no constant", where=operand.description)
+        format = weight_format(quantization)
+        if format is not None:
+            return data, format
+        return dequantized(data, quantization), Format()
+
+
+#: Lowers one call of the program: adds what computes it and returns its tensor. Relies on the support table's checks.
+Lower: TypeAlias = Callable[[ProgramBuilder, Call], "Tensor | Joined"]
+
+
+def build_layer(layer: Sequence[Call], table: Mapping[str, Row[Lower]], options: XnnpackOptions) -> Graph:
+    """Lower some calls of a program, in graph order, that begin with dequantizes and end with quantizes.
+
+    Images come as the layers before would leave them, with the channels last. Raises LoweringError for an operator that
+    the table does not have.
+    """
+    builder = ProgramBuilder(layer[0].program, options)
+    inside = {call.node for call in layer}
+    for operand in dict.fromkeys(item for call in layer for item in call.operands if item.node not in inside):
+        if not operand.is_constant:
+            shape = shape_of(operand)
+            order = to_channels_first(4) if len(shape) == 4 else identity(len(shape))
+            stored = tuple(shape[axis] for axis in inverse(order))
+            builder.define(operand, Tensor(builder.input(stored, input_format(operand)).value, order))
+    builder.lower(layer, table, skip=is_inside_chain)
+    for call in layer:
+        if call.operator in QUANTIZE:
+            builder.output(builder.stored_tensor(call.result))
+    return builder.graph
+
+
+def is_inside_chain(call: Call) -> bool:
+    """Whether a call is a part of the conversion that the last call of its chain, the dequantize, becomes."""
+    return call.operator in DYNAMIC
+
+
+def input_format(operand: Operand) -> Format:
+    """The format of an input: integers mean what the program's dequantize says of them."""
+    datatype = FLOATS.get(operand.dtype)
+    if datatype is not None:
+        return Format(datatype)
+    for user in operand.users:
+        quantization = user.quantization
+        format = None if quantization is None else activation_format(quantization)
+        if format is not None:
+            return format
+    raise LoweringError("is an input of integers that no call dequantizes", where=operand.description)

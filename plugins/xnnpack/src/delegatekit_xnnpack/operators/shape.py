@@ -1,0 +1,496 @@
+"""Operators that move, choose or repeat elements: views, permutations, slices, concatenation, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest, minimum, shape_of, size_of, smallest
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.joined import Joined, parts_of, reshape_obstacle, viewed
+from ..ir.layout import Tensor
+from ..ir.operators import BinaryKind
+from ..ir.types import MAX_RANK, Shape
+from .common import RUN_LIMIT, float32_number, not_scalar
+from .groups import view_obstacle
+from .precision import always, regroups_nothing
+from .program import Lower, ProgramBuilder
+
+# -- views and conversions ---------------------------------------------------------------------------------------------
+
+
+def viewable(call: Call) -> str | None:
+    """At most one size of the result changes, or those that change are neither joined nor cut."""
+    return view_obstacle(call)
+
+
+def _reshape_to_result(b: ProgramBuilder, call: Call) -> Tensor | Joined:
+    source = call["self"]
+    x = b.joined(source)
+    axes = viewed(x.axes, shape_of(call.result))
+    if axes is None:
+        return b.reshape(b.tensor(source), shape_of(call.result))
+    return Joined(b.reshape(x.parts, parts_of(axes)), tuple(map(len, axes))).simplified()
+
+
+def _permute(b: ProgramBuilder, call: Call) -> Tensor | Joined:
+    x = b.joined(call["self"])
+    return x.permuted([axis_of(dim, len(x.counts)) for dim in call["dims"]]).simplified()
+
+
+def plain_conversion(call: Call) -> str | None:
+    """To float32, float16 or bfloat16 from another of these, and nothing else."""
+    for name in ("layout", "device", "memory_format"):
+        if call[name] not in (None, torch.strided, torch.device("cpu"), torch.preserve_format):
+            return f"{name} = {call[name]}: only the type of the elements is converted"
+    return None
+
+
+def _to_type(b: ProgramBuilder, call: Call) -> Tensor:
+    # The result becomes of the call's type; what is converted is what the program has, rounded.
+    return b.stored_tensor(call["self"])
+
+
+# -- repetition --------------------------------------------------------------------------------------------------------
+
+
+def known_repeats(call: Call) -> str | None:
+    """Axes are expanded to sizes that do not change."""
+    shape, target = shape_of(call["self"]), shape_of(call.result)
+    kept = (1,) * (len(target) - len(shape)) + shape
+    changing = [want for have, want in zip(kept, target, strict=True) if have != want and isinstance(want, Dynamic)]
+    return f"an axis is repeated {changing[0]} times, which changes from call to call" if changing else None
+
+
+def _expand(b: ProgramBuilder, call: Call) -> Tensor:
+    return expand(b, b.tensor(call["self"]), shape_of(call.result))
+
+
+def expand(b: ProgramBuilder, x: Tensor, shape: Shape) -> Tensor:
+    """`x` repeated along axes of size 1: a product with ones, whose broadcasting does it."""
+    x = b.reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape)
+    repeats = tuple(1 if have == want else want for have, want in zip(x.shape, shape, strict=True))
+    return b.binary(BinaryKind.MULTIPLY, x, b.filled(repeats, 1.0))
+
+
+def few_repeats(call: Call) -> str | None:
+    """An axis for each repetition fits into 6 axes; where several sizes change, 25 repetitions at most."""
+    tiles = repeat_tiles(call)
+    if dynamic_count(shape_of(call.result)) > 1:
+        most = max(tile for tile, _ in tiles)
+        return None if most <= RUN_LIMIT else f"{most} repetitions where several sizes change"
+    axes = sum(2 if tile > 1 else 1 for tile, _ in tiles)
+    if axes <= MAX_RANK:
+        return None
+    return f"{len(tiles)} axes, {axes - len(tiles)} of them repeated, need {axes}: XNNPACK allows {MAX_RANK}"
+
+
+def repeat_tiles(call: Call) -> list[tuple[int, Size]]:
+    """For each axis of the result of `repeat`: how often, and the size that is repeated."""
+    repeats, shape = call["repeats"], shape_of(call["self"])
+    return list(zip(repeats, (1,) * (len(repeats) - len(shape)) + shape, strict=True))
+
+
+def _repeat(b: ProgramBuilder, call: Call) -> Tensor:
+    x = b.tensor(call["self"])
+    tiles, sizes = repeat_tiles(call), []
+    if dynamic_count(shape_of(call.result)) > 1:
+        x = b.reshape(x, tuple(size for _, size in tiles))
+        for axis, (tile, _) in enumerate(tiles):
+            x = b.concatenated([x] * tile, axis)
+        return x
+    for tile, size in tiles:
+        sizes += [1, size] if tile > 1 else [size]
+    wanted: list[Size] = []
+    for tile, size in tiles:
+        wanted += [tile, size] if tile > 1 else [size]
+    return b.reshape(expand(b, b.reshape(x, tuple(sizes)), tuple(wanted)), shape_of(call.result))
+
+
+def copied_whole(call: Call) -> str | None:
+    """What is copied has the result's shape, or is repeated a known number of times."""
+    source, target = shape_of(call["src"]), shape_of(call.result)
+    if source == target or not dynamic_count(target):
+        return None
+    return f"{source} is repeated to {target}, which changes from call to call"
+
+
+def _copied(b: ProgramBuilder, call: Call) -> Tensor:
+    source = b.tensor(call["src"])
+    return source if source.shape == shape_of(call.result) else expand(b, source, shape_of(call.result))
+
+
+# -- slices ------------------------------------------------------------------------------------------------------------
+
+
+def sliceable(call: Call) -> str | None:
+    """The step is 1, or one axis more fits into 6; a slice of an axis that changes begins and ends at known places."""
+    axis, start, _, step = slice_bounds(call)
+    shape, result = shape_of(call["self"]), shape_of(call.result)
+    size, count = shape[axis], result[axis]
+    if not isinstance(start, int):
+        return "the slice begins at a place that changes from call to call"
+    if isinstance(size, Dynamic) and (
+        step != 1 or minimum(start + largest(count), size) - start != count  # what XNNPACK's slice leaves
+    ):
+        return f"a slice of {count} elements, step {step}, of {size}: XNNPACK's slices end at a known place"
+    if step == 1:
+        return None
+    if call.result.rank == MAX_RANK:
+        return f"step {step} along one of {MAX_RANK} axes: XNNPACK slices with step 1"
+    before, after = shape[:axis], shape[axis + 1 :]
+    rows = (*before, count, step, *after)
+    return reshape_obstacle((*before, count * step, *after), rows) or reshape_obstacle(
+        (*before, count, 1, *after), result
+    )
+
+
+def slice_bounds(call: Call) -> tuple[int, Size | None, Size | None, int]:
+    """Axis, first index, end and step of a slice, as they stand in the edge dialect: within the size, from the front.
+
+    A start or end that is neither a number nor a size is None.
+    """
+    axis = axis_of(call["dim"], call["self"].rank)
+    size, step = shape_of(call["self"])[axis], call["step"]
+    start, end = call["start"], call["end"]
+    if isinstance(size, int) and isinstance(start, int | None) and isinstance(end, int | None):
+        start, end, _ = slice(start, end, step).indices(size)
+        return axis, start, end, step
+    start = 0 if start is None else _known_size(start)
+    end = size if end is None else _known_size(end)
+    if isinstance(end, int):
+        end = minimum(end, size)
+    return axis, start, end, step
+
+
+def _known_size(value: Any) -> Size | None:
+    """An argument that is a size: a number, or one that changes from call to call; None for other things."""
+    return size_of(value) if isinstance(value, int | torch.SymInt) else None
+
+
+def _slice(b: ProgramBuilder, call: Call) -> Tensor:
+    axis, first, _, step = slice_bounds(call)
+    x, count, start = b.tensor(call["self"]), shape_of(call.result)[axis], largest(first or 0)
+    if step == 1:
+        return b.slice(x, axis, start, count)
+    count = largest(count)
+    # Every step-th element is the first column of rows as long as the step; the last row may need filling up.
+    length = min(count * step, largest(x.shape[axis]) - start)
+    block = b.slice(x, axis, start, length)
+    missing = [(0, 0)] * len(x.shape)
+    missing[axis] = (0, count * step - length)
+    block = b.pad(block, missing, 0.0)
+    rows = b.reshape(block, (*x.shape[:axis], count, step, *x.shape[axis + 1 :]))
+    return b.reshape(b.slice(rows, axis + 1, 0, 1), shape_of(call.result))
+
+
+def selects_known(call: Call) -> str | None:
+    """The index is known, and exists in every call."""
+    shape, index = shape_of(call["self"]), call["index"]
+    axis = axis_of(call["dim"], len(shape))
+    size = shape[axis]
+    if not isinstance(index, int) or (isinstance(size, Dynamic) and not 0 <= index < smallest(size)):
+        return "the index is counted from the end of an axis that changes, or computed"
+    return reshape_obstacle((*shape[:axis], 1, *shape[axis + 1 :]), shape_of(call.result))
+
+
+def _select(b: ProgramBuilder, call: Call) -> Tensor:
+    x = b.tensor(call["self"])
+    axis = axis_of(call["dim"], len(x.shape))
+    index = axis_of(call["index"], largest(x.shape[axis]))
+    return b.reshape(b.slice(x, axis, index, 1), shape_of(call.result))
+
+
+# -- selections by constant indices ------------------------------------------------------------------------------------
+
+
+def index_runs(indices: Sequence[int]) -> list[tuple[int, int]]:
+    """Consecutive ascending indices as (first, count): (3, 4, 0, 1) is (3, 2), (0, 2)."""
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        if runs and index == sum(runs[-1]):
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((index, 1))
+    return runs
+
+
+def chosen(b: ProgramBuilder, x: Tensor, axis: int, indices: Sequence[int]) -> Tensor:
+    """The elements of these indices along an axis."""
+    return b.concatenated([b.slice(x, axis, first, count) for first, count in index_runs(indices)], axis)
+
+
+def few_runs(call: Call) -> str | None:
+    """The indices are constants that form at most 25 runs of neighbours."""
+    indices = selected_indices(call)
+    if indices is None:
+        return "index is computed: XNNPACK has no gather"
+    runs = len(index_runs(indices))
+    shape = shape_of(call["self"])
+    size = shape[axis_of(call["dim"], len(shape))]
+    if isinstance(size, Dynamic) and max(indices) >= smallest(size):
+        return f"index {max(indices)} does not exist in every call: the axis has {size} elements"
+    return None if runs <= RUN_LIMIT else f"{runs} separate runs of indices: XNNPACK has no gather"
+
+
+def selected_indices(call: Call) -> list[int] | None:
+    """The constant indices of `index_select`; None if they are computed."""
+    indices = call["index"].constant
+    return None if indices is None else [int(index) for index in indices.reshape(-1).tolist()]
+
+
+def _index_select(b: ProgramBuilder, call: Call) -> Tensor:
+    x, indices = b.tensor(call["self"]), selected_indices(call)
+    assert indices is not None
+    return chosen(b, x, axis_of(call["dim"], len(x.shape)), indices)
+
+
+def chosen_by_constants(call: Call) -> str | None:
+    """The indices are constants, those of each axis by themselves, and form at most 25 runs of neighbours."""
+    found = indices_of_axes(call)
+    if found is None:
+        return "the indices are computed, or of several axes together: XNNPACK has no gather"
+    for axis, indices in found.items():
+        size = shape_of(call["self"])[axis]
+        runs = len(index_runs(indices))
+        if runs > RUN_LIMIT:
+            return f"{runs} separate runs of indices: XNNPACK has no gather"
+        if isinstance(size, Dynamic) and max(indices) >= smallest(size):
+            return f"index {max(indices)} does not exist in every call: the axis has {size} elements"
+    return None
+
+
+def indices_of_axes(call: Call) -> dict[int, list[int]] | None:
+    """Axis -> its indices, of an indexing whose tensors are constants and choose along each axis by itself.
+
+    They follow one another, and all but one axis of each has size 1: axes stay where they are. Indices are
+    counted from the front. None for every other indexing.
+    """
+    places = [(axis, index) for axis, index in enumerate(call["indices"]) if index is not None]
+    if not places or [axis for axis, _ in places] != list(range(places[0][0], places[0][0] + len(places))):
+        return None
+    found: dict[int, list[int]] = {}
+    for number, (axis, operand) in enumerate(places):
+        data = operand.constant
+        if data is None or data.dtype not in (torch.int64, torch.int32) or data.dim() > len(places):
+            return None
+        own = data.dim() - len(places) + number  # where the index's own axis is, counted as in NumPy's broadcasting
+        if data.numel() != (data.shape[own] if own >= 0 else 1):
+            return None
+        size = shape_of(call["self"])[axis]
+        if isinstance(size, Dynamic) and bool((data < 0).any()):
+            return None
+        found[axis] = [axis_of(int(index), largest(size)) for index in data.reshape(-1).tolist()]
+    return found
+
+
+def _index(b: ProgramBuilder, call: Call) -> Tensor:
+    x, found = b.tensor(call["self"]), indices_of_axes(call)
+    assert found is not None
+    for axis, indices in found.items():
+        x = chosen(b, x, axis, indices)
+    return x
+
+
+def few_reversed(call: Call) -> str | None:
+    """The axes that are reversed have at most 25 elements, and do not change."""
+    shape = shape_of(call["self"])
+    for axis in flipped_axes(call):
+        if isinstance(shape[axis], Dynamic) or shape[axis] > RUN_LIMIT:  # type: ignore[operator]
+            return f"{shape[axis]} elements are reversed: XNNPACK's slices do not run backwards"
+    return None
+
+
+def flipped_axes(call: Call) -> list[int]:
+    """The axes that a flip reverses."""
+    return [axis_of(dim, call["self"].rank) for dim in call["dims"]]
+
+
+def _flip(b: ProgramBuilder, call: Call) -> Tensor:
+    x = b.tensor(call["self"])
+    for axis in flipped_axes(call):
+        x = chosen(b, x, axis, range(largest(x.shape[axis]))[::-1])
+    return x
+
+
+# -- writing into a tensor ---------------------------------------------------------------------------------------------
+
+
+def written_at_known_places(call: Call) -> str | None:
+    """The axis that is written along does not change, the places are known, and the step is 1."""
+    shape = shape_of(call.result)
+    if call.has("index"):
+        index = call["index"]
+        axis = axis_of(call["dim"], len(shape))
+        known = isinstance(index, int) and not isinstance(shape[axis], Dynamic)
+        if not known:
+            return "the place that is written is computed, or along an axis that changes"
+        return "several sizes change from call to call" if dynamic_count(shape) > 1 else None
+    axis, start, end, step = slice_bounds(call)
+    if step != 1:
+        return f"step {step}: XNNPACK's slices have no step"
+    if isinstance(shape[axis], Dynamic) or not isinstance(start, int) or not isinstance(end, int):
+        return "the place that is written is computed, or along an axis that changes"
+    return None if end > start else "nothing is written"
+
+
+def _slice_scatter(b: ProgramBuilder, call: Call) -> Tensor:
+    axis, start, end, _ = slice_bounds(call)
+    return _overwritten(b, call, axis, largest(start or 0), largest(end or 0), b.tensor(call["src"]))
+
+
+def _select_scatter(b: ProgramBuilder, call: Call) -> Tensor:
+    shape = shape_of(call.result)
+    axis = axis_of(call["dim"], len(shape))
+    index = axis_of(call["index"], largest(shape[axis]))
+    source = b.reshape(b.tensor(call["src"]), (*shape[:axis], 1, *shape[axis + 1 :]))
+    return _overwritten(b, call, axis, index, index + 1, source)
+
+
+def _overwritten(b: ProgramBuilder, call: Call, axis: int, start: int, end: int, source: Tensor) -> Tensor:
+    """The call's first operand with `source` from `start` to `end`."""
+    x = b.tensor(call["self"])
+    size = largest(x.shape[axis])
+    pieces = [(x, 0, start), (source, 0, end - start), (x, end, size - end)]
+    return b.concatenated([b.slice(tensor, axis, first, count) for tensor, first, count in pieces if count], axis)
+
+
+# -- joining and padding -----------------------------------------------------------------------------------------------
+
+
+def same_ranks(call: Call) -> str | None:
+    """All tensors have the same rank."""
+    ranks = {operand.rank for operand in call["tensors"]}
+    return None if len(ranks) == 1 else f"tensors of ranks {sorted(ranks)} are joined"
+
+
+def _cat(b: ProgramBuilder, call: Call) -> Tensor:
+    tensors = [b.tensor(item) for item in call["tensors"]]
+    return b.concatenated(tensors, axis_of(call["dim"], len(tensors[0].shape)))
+
+
+def pads_what_is_left(call: Call) -> str | None:
+    """Negative amounts leave something to pad, and do not count from the end of an axis that changes."""
+    for size, (before, after) in zip(shape_of(call["self"]), pad_amounts(call), strict=True):
+        if smallest(size) + min(0, before) + min(0, after) < 1:
+            return f"{before} and {after} around {size} elements cut everything off"
+        if isinstance(size, Dynamic) and after < 0:
+            return (
+                f"{-after} elements are cut off the end of an axis that changes: XNNPACK's slices end at a known place"
+            )
+    return None
+
+
+def pad_amounts(call: Call) -> list[tuple[int, int]]:
+    """Elements added before and after each axis (negative: cut off)."""
+    pads, rank = list(call["pad"]), len(shape_of(call["self"]))
+    # PyTorch lists pairs from the last axis to the first.
+    pairs = [(pads[at], pads[at + 1]) for at in range(0, len(pads), 2)]
+    return [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
+
+
+def _constant_pad(b: ProgramBuilder, call: Call) -> Tensor:
+    x = b.tensor(call["self"])
+    amounts = pad_amounts(call)
+    for axis, (before, after) in enumerate(amounts):
+        if before < 0 or after < 0:
+            start = max(0, -before)
+            x = b.slice(x, axis, start, x.shape[axis] - start - max(0, -after))
+    return b.pad(x, [(max(0, before), max(0, after)) for before, after in amounts], float(call["value"]))
+
+
+# -- pixels and channels -----------------------------------------------------------------------------------------------
+
+
+def shuffles_a_batch(call: Call) -> str | None:
+    """The input is (N, C, H, W), of which one size may change."""
+    shape = shape_of(call["self"])
+    if len(shape) != 4:
+        return f"an input of rank {len(shape)}: only (N, C, H, W) is taken"
+    return f"several sizes of {shape} change from call to call" if dynamic_count(shape) > 1 else None
+
+
+def _pixel_shuffle(b: ProgramBuilder, call: Call) -> Tensor:
+    x, factor = b.tensor(call["self"]), call["upscale_factor"]
+    batch, channels, height, width = shape_of(call.result)
+    height, width = height // factor, width // factor
+    blocks = b.reshape(x, (batch, channels, factor, factor, height, width))
+    spread = blocks.permuted((0, 1, 4, 2, 5, 3))
+    # Stored (N, H, r, W, r, C), so that the result is a feature map in NHWC.
+    stored = b.stored(spread, (0, 5, 1, 2, 3, 4))
+    return b.from_nhwc(b.reshaped(stored, (batch, height * factor, width * factor, channels)))
+
+
+def scales_down(call: Call) -> str | None:
+    """The input is (N, C, H, W), of which H and W do not change, and one other may."""
+    shape = shape_of(call["self"])
+    if len(shape) != 4:
+        return f"an input of rank {len(shape)}: only (N, C, H, W) is taken"
+    if dynamic_count(shape[2:]) or dynamic_count(shape) > 1:
+        return f"sizes of {shape} change from call to call"
+    return None
+
+
+def _pixel_unshuffle(b: ProgramBuilder, call: Call) -> Tensor:
+    x, factor = b.tensor(call["self"]), call["downscale_factor"]
+    batch, channels, height, width = x.shape
+    cells = b.reshape(x, (batch, channels, height // factor, factor, width // factor, factor))
+    return b.reshape(cells.permuted((0, 1, 3, 5, 2, 4)), shape_of(call.result))
+
+
+# -- the rows ----------------------------------------------------------------------------------------------------------
+
+
+def _pads_with_zero(call: Call) -> bool:
+    """On processors without float16, the runtime makes float32 of all values, but not of what is filled in."""
+    return bool(call["value"] == 0)
+
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row(
+        "view_copy.default unsqueeze_copy.default squeeze_copy.dims",
+        _reshape_to_result,
+        viewable,
+        passenger=True,
+        takes_sizes=True,
+        own_type=regroups_nothing,
+    ),
+    row("permute_copy.default", _permute, passenger=True, own_type=regroups_nothing),
+    row("_to_copy.default", _to_type, plain_conversion, passenger=True, own_type=regroups_nothing, converts=True),
+    row("expand_copy.default", _expand, known_repeats, passenger=True, takes_sizes=True, float16=always),
+    row("repeat.default", _repeat, few_repeats, passenger=True, float16=always),
+    row("copy.default", _copied, copied_whole, passenger=True),
+    row("slice_copy.Tensor", _slice, sliceable, passenger=True, takes_sizes=True, own_type=regroups_nothing),
+    row("select_copy.int", _select, selects_known, passenger=True, takes_sizes=True, own_type=regroups_nothing),
+    row(
+        "index_select.default",
+        _index_select,
+        not_scalar,
+        few_runs,
+        passenger=True,
+        constants_of_any_type="index",
+        own_type=regroups_nothing,
+    ),
+    row("index.Tensor", _index, chosen_by_constants, passenger=True, constants_of_any_type="indices"),
+    row("flip.default", _flip, few_reversed, passenger=True),
+    row("slice_scatter.default", _slice_scatter, written_at_known_places, passenger=True),
+    row("select_scatter.default", _select_scatter, written_at_known_places, passenger=True),
+    row("cat.default", _cat, not_scalar, same_ranks, passenger=True, own_type=regroups_nothing),
+    row(
+        "constant_pad_nd.default",
+        _constant_pad,
+        pads_what_is_left,
+        float32_number("value"),
+        passenger=True,
+        own_type=_pads_with_zero,
+    ),
+    row(
+        "pixel_shuffle.default", _pixel_shuffle, shuffles_a_batch, keep=True, passenger=True, own_type=regroups_nothing
+    ),
+    row("pixel_unshuffle.default", _pixel_unshuffle, scales_down, keep=True, passenger=True),
+)

@@ -1,0 +1,111 @@
+"""A TOSA graph in memory: tensors and operations in order, from a lowering to the file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from delegatekit_api import LoweringError
+
+from .operators import Cast, Concat, Operator
+from .rules import result_of
+from .tensors import Operation, Tensor
+from .types import INTEGER_RANGES, NUMPY_TYPES, DType
+
+
+class Graph:
+    """A graph under construction. All tensors have names of their own; a name that is taken gets a number."""
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+        #: Constants in order of definition, shapes included.
+        self.constants: list[Tensor] = []
+        self.operations: list[Operation] = []
+        self._names: dict[str, int] = {}
+        self._known: dict[Any, Tensor] = {}
+
+    def input(self, name: str, shape: Sequence[int], dtype: DType) -> Tensor:
+        """A new input."""
+        tensor = Tensor(self._unique(name), tuple(map(int, shape)), dtype)
+        self.inputs.append(tensor)
+        return tensor
+
+    def constant(self, array: Any, dtype: DType, name: str = "") -> Tensor:
+        """A constant tensor, or for SHAPE a list of sizes. Equal constants are one tensor, with the first one's name.
+
+        Raises LoweringError for values that the type does not hold.
+        """
+        data = np.asarray(array)
+        # np.ascontiguousarray makes one axis of none.
+        converted = np.ascontiguousarray(data.astype(NUMPY_TYPES[dtype])).reshape(data.shape)
+        low, high = INTEGER_RANGES.get(dtype, (0, 0))
+        if low and data.size and (data.min() < low or data.max() > high):
+            raise LoweringError(f"values from {data.min()} to {data.max()} do not fit {dtype.name}", where=name or None)
+        key = dtype, data.shape, hashlib.blake2b(converted.data if converted.size else b"").digest()
+        known = self._known.get(key)
+        if known is None:
+            unique = self._unique(name or f"{dtype.name.lower()}_constant")
+            known = self._known[key] = Tensor(unique, data.shape, dtype, converted)
+            self.constants.append(known)
+        return known
+
+    def add(
+        self, operator: Operator, inputs: Sequence[Tensor], shape: Sequence[int], dtype: DType, name: str
+    ) -> Tensor:
+        """Append an operation; its result has that shape and dtype."""
+        output = Tensor(self._unique(name), tuple(map(int, shape)), dtype)
+        self.operations.append(Operation(operator, tuple(inputs), output))
+        return output
+
+    def output(self, tensor: Tensor) -> None:
+        """Make a tensor the next output."""
+        self.outputs.append(tensor)
+
+    def verify(self) -> None:
+        """Check that all is defined before it is used, and what TOSA demands of operands and results.
+
+        Raises LoweringError with the operation and the rule that it breaks.
+        """
+        self.verify_order()
+        for operation in self.operations:
+            output = operation.output
+            where = f"{operation.operator.name} {output.name}"
+            try:
+                shape, dtype = result_of(operation.operator, operation.inputs)
+            except LoweringError as error:
+                raise LoweringError(error.what, where=where) from error
+            if isinstance(operation.operator, Cast):
+                dtype = output.dtype
+            if (shape, dtype) != (output.shape, output.dtype):
+                given = f"{output.dtype.name}{list(output.shape)}"
+                raise LoweringError(f"gives {dtype.name}{list(shape)}, not {given}", where=where)
+
+    def verify_order(self) -> None:
+        """Check that operations have the operands they take, defined before. Raises LoweringError."""
+        known = {id(tensor) for tensor in (*self.inputs, *self.constants)}
+        for operation in self.operations:
+            where = f"{operation.operator.name} {operation.output.name}"
+            wanted = operation.operator.operands
+            if isinstance(operation.operator, Concat):
+                wanted *= max(1, len(operation.inputs))
+            if len(operation.inputs) != len(wanted):
+                raise LoweringError(f"has {len(operation.inputs)} operands, not {' '.join(wanted)}", where=where)
+            for role, tensor in zip(wanted, operation.inputs, strict=True):
+                if id(tensor) not in known:
+                    raise LoweringError(f"{role} {tensor.name} is not defined before it", where=where)
+            known.add(id(operation.output))
+        for tensor in self.outputs:
+            if id(tensor) not in known:
+                raise LoweringError(f"output {tensor.name} is not defined", where=f"graph {self.name}")
+
+    def _unique(self, name: str) -> str:
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        if not count:
+            return name
+        return self._unique(f"{name}_{count}")

@@ -1,0 +1,61 @@
+"""Runs a TOSA file in Arm's reference model (tosa-tools, the toolkit's extra `tosa`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from delegatekit_api import Availability, ExecutionError, RuntimeUnavailableError
+from delegatekit_toolkit.capture import quiet
+
+from .graph import Graph
+from .reader import read
+from .types import NUMPY_TYPES, Array
+
+#: Without its pins, which are older than numpy and flatbuffers as they are installed elsewhere.
+_HINT = "pip install --no-deps tosa-tools ml_dtypes"
+#: What the model prints in each call.
+_VERSION_WARNINGS = ("WARNING: Different TOSA spec", "WARNING: TOSA file created with version")
+
+
+def availability() -> Availability:
+    """Whether the reference model is installed."""
+    try:
+        import tosa_reference_model  # noqa: F401
+    except ImportError as error:
+        return Availability(False, f"Arm's TOSA reference model is not installed ({error}): {_HINT}")
+    return Availability(True)
+
+
+def run(tosa: bytes, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of a TOSA file for inputs of its shapes and types, in the file's order.
+
+    Raises RuntimeUnavailableError without tosa-tools, FormatError for a damaged file (the model itself would end the
+    process), and ExecutionError for inputs that do not fit or a program that the model refuses.
+    """
+    try:
+        import tosa_reference_model as model
+    except ImportError as error:
+        raise RuntimeUnavailableError(f"Arm's TOSA reference model is not installed: {error}", hint=_HINT) from error
+    arrays = _checked(read(tosa), inputs)
+    try:
+        with quiet(*_VERSION_WARNINGS):
+            outputs, status = model.run(bytes(tosa), arrays, verbosity="NONE")
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise ExecutionError(f"refuses to run: {error}", where="TOSA reference model") from error
+    if status != model.GraphStatus.TOSA_VALID:
+        raise ExecutionError(f"says {status.name}", where="TOSA reference model")
+    return [np.asarray(output) for output in outputs]
+
+
+def _checked(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The inputs, contiguous. Raises ExecutionError if they are not those of the graph."""
+    # (ascontiguousarray would give a number an axis.)
+    arrays = [np.asarray(item, order="C") for item in inputs]
+    found = [(array.shape, array.dtype.newbyteorder("=")) for array in arrays]
+    wanted = [(tensor.shape, NUMPY_TYPES[tensor.dtype].newbyteorder("=")) for tensor in graph.inputs]
+    if found != wanted:
+        given, expected = (", ".join(f"{type_}{list(shape)}" for shape, type_ in item) for item in (found, wanted))
+        raise ExecutionError(f"takes {expected or 'nothing'}, not {given or 'nothing'}", where=f"graph {graph.name}")
+    return arrays
