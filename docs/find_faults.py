@@ -1,7 +1,7 @@
 """Writes docs/faults.md: which case of the conformance suite finds which of the seeded faults.
 
-python docs/find_faults.py                  # all of them: some ten minutes
-python docs/find_faults.py NAME[@BACKEND]   # only these; prints, writes nothing
+python docs/find_faults.py            # all of them: some ten minutes
+python docs/find_faults.py NAME ...   # only these; prints, writes nothing
 """
 
 from __future__ import annotations
@@ -28,17 +28,14 @@ Each line is a sound backend, named in parentheses, with one fault (`conformance
 """
 
 
-#: Faults that do not depend on the backend are also seeded into one that runs native code.
+#: The backend that the faults of native code are seeded into.
 NATIVE = "xnnpack"
 
 
 def main(names: list[str]) -> int:
     """Run the suite against each fault; returns the exit code: 1 if one was not found."""
     rows: list[tuple[Fault, str, Finding | None]] = []
-    chosen = [_named(name) for name in names] or [
-        *((fault, "reference") for fault in FAULTS.values()),
-        *((fault, NATIVE) for fault in FAULTS.values() if fault.anywhere),
-    ]
+    chosen = [(FAULTS[name], NATIVE if FAULTS[name].native else "reference") for name in names or FAULTS]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         for (fault, base), finding in zip(chosen, threads.map(lambda pair: find(*pair), chosen), strict=True):
             rows.append((fault, base, finding))
@@ -49,11 +46,6 @@ def main(names: list[str]) -> int:
         text = HEAD + "".join(_row(*row) for row in rows)
         PAGE.write_text(text + f"\n{len(rows) - len(missed)} of {len(rows)} found.\n", "utf-8")
     return bool(missed)
-
-
-def _named(text: str) -> tuple[Fault, str]:
-    name, _, base = text.partition("@")
-    return FAULTS[name], base or "reference"
 
 
 def _row(fault: Fault, base: str, finding: Finding | None) -> str:

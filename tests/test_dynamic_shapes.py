@@ -255,6 +255,18 @@ def preprocess(partition, options):
 """
 
 
+@pytest.mark.parametrize("device", [True, False])
+def test_the_report_says_what_runs_only_here(install_plugin: Any, device: bool) -> None:
+    more = f", supports_dynamic_shapes=True, device_dynamic_shapes={device}"
+    install_plugin("here", _PLUGIN.format(name="here", more=more))
+    for shapes, changing in (({"args": ({0: N},)}, True), (None, False)):
+        exported = torch.export.export(Function(torch.sin), (torch.randn(3, 6),), dynamic_shapes=shapes)
+        report = delegatekit.lower(exported, backends=["here"]).report()
+        (delegate,) = report.methods[0].delegates
+        assert delegate.only_here is (changing and not device)
+        assert ("it runs here, but not on the device" in str(report)) is delegate.only_here
+
+
 def test_lowering_does_not_change_the_exported_program() -> None:
     exported = torch.export.export(
         Function(lambda x: x.view(-1, 2) @ torch.ones(2, 3)), (torch.randn(3, 6),), dynamic_shapes={"args": ({0: N},)}

@@ -35,7 +35,7 @@ PROGRAMS = []
 
 @hookimpl
 def describe_backend():
-    return BackendDescription("mine", "MineBackend", "mine", "1.0", "int8", ApiVersion(1, 2))
+    return BackendDescription("mine", "MineBackend", "mine", "1.0", "int8", ApiVersion(2, 0))
 
 
 @hookimpl

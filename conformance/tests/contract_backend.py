@@ -42,7 +42,7 @@ def describe_backend():
         distribution="delegatekit-seeded",
         version="1.2",
         summary="a seeded fault",
-        api_version=ApiVersion(1, 1),
+        api_version=ApiVersion(2, 0),
         options=Options,
         supports_dynamic_shapes=True,
         integrity_check=True,

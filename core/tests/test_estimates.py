@@ -14,7 +14,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit import cli, pte
-from delegatekit.estimates import parse_limit
+from delegatekit.budget import parse_limit
 from delegatekit.pte import PteImage, schema, to_bytes
 from delegatekit.pte.estimates import ESTIMATES_KEY, Estimates
 from delegatekit_api import Estimate, LayerEstimate, LoweringError, NamedData, PluginError
@@ -29,7 +29,7 @@ from delegatekit_xnnpack.plugin import create_partitioner, create_runtime
 @hookimpl
 def describe_backend():
     return dataclasses.replace(xnnpack.describe_backend(), name="NAME", distribution="delegatekit-NAME",
-        version="1.2", api_version=ApiVersion(1, 3))
+        version="1.2", api_version=ApiVersion(2, 0))
 
 @hookimpl
 def preprocess(partition, options):

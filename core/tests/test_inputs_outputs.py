@@ -216,17 +216,17 @@ def test_numbers_stay_what_they_were() -> None:
     same(method(X, PAIR, mask=Y, scale=2.0), Layer()(X, PAIR, 2.0, mask=Y))
     with pytest.raises(ExecutionError, match=r"input scale: was lowered for the value 2\.0, got 3\.0"):
         method(X, PAIR, 3.0, mask=Y)
-    with pytest.raises(ExecutionError, match="misses scale"):
+    with pytest.raises(ExecutionError, match="is missing scale"):
         method(X, PAIR, mask=Y)
 
 
 WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "unknown keyword": (lambda m: m(X, PAIR, maks=Y), "has no parameter maks\n.*call with x, pair, mask=..."),
-    "missing keyword": (lambda m: m(X, PAIR), "method forward: misses mask"),
-    "missing argument": (lambda m: m(X, mask=Y), "misses pair"),
+    "missing keyword": (lambda m: m(X, PAIR), "method forward: is missing mask"),
+    "missing argument": (lambda m: m(X, mask=Y), "is missing pair"),
     "given twice": (lambda m: m(X, PAIR, x=X, mask=Y), "got x by position and by name"),
     "too many": (lambda m: m(X, PAIR, Y), "takes 2 arguments by position, got 3"),
-    "missing key": (lambda m: m(X, {"a": X}, mask=Y), "input pair: misses the key 'b'"),
+    "missing key": (lambda m: m(X, {"a": X}, mask=Y), "input pair: is missing the key 'b'"),
     "unknown key": (lambda m: m(X, PAIR | {"c": X}, mask=Y), "input pair: has keys that it was not lowered with: 'c'"),
     "another container": (lambda m: m(X, [X, Y], mask=Y), "input pair: is a list, not a dict"),
     "no container": (lambda m: m(X, X, mask=Y), "input pair: is a Tensor, not a dict"),

@@ -13,6 +13,7 @@ from torch import nn
 import delegatekit
 from delegatekit import LoweredProgram
 from delegatekit.plugins import discovery
+from delegatekit.pte import read
 from delegatekit_api import (
     BackendDescription,
     DelegateKitError,
@@ -125,6 +126,14 @@ def test_a_kept_operator_reaches_the_backend_whole(install: Any) -> None:
     assert backend.seen == [["aten.layer_norm.default"]]
 
 
+def test_named_data_of_backends_is_not_what_we_store_ourselves(install: Any) -> None:
+    install(Takes("one", {"aten.sin.default"}))
+    program = delegatekit.lower(Two(), (X,), backends=["one"])
+    assert "delegatekit.manifest" in read(program.buffer).named_data
+    assert program.report().named_data_size == 0
+    assert "named data of backends 0 B" in str(program.report())
+
+
 def test_the_file_records_who_made_each_delegate(install: Any) -> None:
     install(Takes("one", {"aten.sin.default"}))
     found = delegatekit.inspect(delegatekit.lower(Two(), (X,), backends=["one"]).buffer)
@@ -133,7 +142,7 @@ def test_the_file_records_who_made_each_delegate(install: Any) -> None:
         "oneBackend",
         "delegatekit-one",
         "0",
-        "1.4",
+        "2.0",
     )
 
 

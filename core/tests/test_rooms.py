@@ -23,7 +23,7 @@ ROOMS = (
     # files
     "pte",
     "lowering",
-    "estimates",
+    "budget",
     "emit",
     "engine",
     # what users get

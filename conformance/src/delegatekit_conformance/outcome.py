@@ -60,7 +60,7 @@ _MEANINGS: Mapping[Verdict, str] = {
     Verdict.FALLBACK: "the result is right, but the backend refused all of it; its reasons are listed",
     Verdict.PASSED: "the backend keeps this rule",
     Verdict.REFUSED: "no backend and no runtime kernel supports one of its operators; lowering named it and the reason",
-    Verdict.UNAVAILABLE: "the backend's blobs cannot run here: compiled only",
+    Verdict.UNAVAILABLE: "the backend's blobs were compiled, but its runtime is not available",
     Verdict.NOT_EXPORTABLE: "torch.export does not accept the example: nothing was tested",
     Verdict.NOT_APPLICABLE: "the case does not concern this backend; the reason is given",
     Verdict.UNDETECTED: "a damaged blob was run without an error and gave other numbers: it has no integrity check",

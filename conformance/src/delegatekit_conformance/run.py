@@ -37,10 +37,12 @@ class BackendFacts:
     #: Whether its blobs can run here, and if not, why.
     available: bool = True
     reason: str = ""
+    #: Whether the runtime on the device takes sizes that change, too.
+    device_dynamic_shapes: bool = True
 
     @classmethod
-    def of(cls, name: str) -> BackendFacts:
-        """The facts of an installed backend. Raises what `discovery.get_backend` raises."""
+    def of(cls, name: str, options: Mapping[str, Any] | None = None) -> BackendFacts:
+        """The facts of an installed backend with these options. Raises what `discovery.get_backend` raises."""
         backend = discovery.get_backend(name)
         description = backend.description
         availability = backend.runtime_availability()
@@ -51,10 +53,11 @@ class BackendFacts:
             description.delegate_id,
             description.summary,
             str(backend.info.api_version),
-            description.compute_precision,
+            backend.compute_precision(options),
             description.supports_dynamic_shapes,
             availability.available,
             availability.reason,
+            description.device_dynamic_shapes,
         )
 
 
@@ -91,7 +94,7 @@ class Run:
     @classmethod
     def of(cls, context: Context, results: Iterable[CaseResult], **facts: Any) -> Run:
         """A run in this environment; `facts` are further fields."""
-        backend = BackendFacts.of(context.backend)
+        backend = BackendFacts.of(context.backend, context.options)
         values: dict[str, Any] = {
             "seed": context.seed,
             "profile": context.profile.name,

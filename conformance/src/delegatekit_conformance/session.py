@@ -54,7 +54,7 @@ class Session:
         from delegatekit_conformance import Session, Settings
 
         if __name__ == "__main__":  # cases run in processes of their own, which import this file
-            session = Session(Settings("reference", select=("contract", "operators/aten.add*"), profile="quick"))
+            session = Session(Settings("acme", select=("contract", "operators/aten.add*"), profile="quick"))
             run = session.run()
             for result in run.faults:
                 print(result.case, result.verdict.value, result.faults[0].detail)
@@ -114,7 +114,7 @@ class Session:
             rooms = dict.fromkeys(name.partition("/")[0] for name in self.cases)
             raise InputError(
                 f"no case matches {' '.join(self.settings.select)!r}; there are {', '.join(rooms)} "
-                "(--list shows all names)"
+                f"(`delegatekit conform {self.settings.backend} --list` shows all names)"
             )
         return shard(self.cases, found, *(self.settings.shard or (1, 1)))
 

@@ -102,7 +102,7 @@ def try_subject(
     start = time.perf_counter()
     try:
         program = subject.program
-        precision = discovery.get_backend(context.backend).description.compute_precision
+        precision = discovery.get_backend(context.backend).compute_precision(context.options)
         expected = list(subject.references(subject.accuracy.roundoff(precision)))
     except Exception as error:
         return Outcome(Verdict.NOT_EXPORTABLE, words(error), seconds=time.perf_counter() - start)

@@ -50,7 +50,7 @@ class LoweredModule(torch.nn.Module):
         check_whole(PartitionedMethod(edge, method.plan))
         if not edge.input_structure or not edge.output_structure:
             raise UnsupportedError(
-                "has inputs or outputs of a type without a serialised form", where=f"method {edge.name}"
+                "has inputs or outputs of a type without a serialized form", where=f"method {edge.name}"
             )
         (delegate,) = method.delegates
         self.backend = delegate.chosen.backend.name
@@ -168,7 +168,7 @@ class _Runner:
                 self._method = load(self._program.buffer)[next(iter(self._program.methods))]
                 weakref.finalize(self, self._method.close)  # at once, not when a cycle is collected
                 for position, spec in enumerate(self._method.inputs):
-                    if spec is not None and position not in self._inputs:  # nobody uses it
+                    if spec is not None and position not in self._inputs:  # nothing uses it
                         self._given[position] = torch.zeros(spec.shape, dtype=self._given[position].dtype)
             flat = list(self._given)
             for position, value in zip(self._inputs, inputs, strict=True):

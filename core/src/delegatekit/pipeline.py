@@ -12,10 +12,10 @@ from torch.export import ExportedProgram
 
 from delegatekit_api import LoweringError, StageEvent
 
+from .budget import Budget, check_budget
 from .edge import build_edge
 from .edge.export import Model, exported_programs
 from .emit import External, FileOptions, MemoryOptions, emit
-from .estimates import Budget, check_budget
 from .lowered_module import LoweredModule, check_whole
 from .lowered_program import LoweredProgram
 from .lowering import ChosenBackend, lower_partitions
@@ -67,7 +67,7 @@ def lower(
     With `stack_traces` the file tells for each instruction which lines of the user's source it comes from.
     `memory` chooses the planner, the alignment and the memory spaces of the values; see `MemoryOptions`.
     `budget` holds the backends' own estimates to limits: {"sram": "512KB", "latency": "20ms"} (or bytes and seconds);
-    what is over raises LoweringError with the figures. Only delegates are counted: see `estimates.check_budget`.
+    what is over raises LoweringError with the figures. Only delegates are counted: see `budget.check_budget`.
     """
     clock = _Clock()
     chosen = _choose(backends, options or {})

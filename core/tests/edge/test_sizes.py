@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,17 @@ from torch.fx import Graph, Node
 
 from delegatekit.edge import build_edge
 from delegatekit.edge.rules import RULES, Family
-from delegatekit.edge.sizes import SizeNodes, is_size_node, known_true, same, same_shape, upper_bound, upper_shape
+from delegatekit.edge.sizes import (
+    _FUNCTIONS,
+    SizeNodes,
+    is_size_node,
+    known_true,
+    same,
+    same_shape,
+    upper_bound,
+    upper_shape,
+)
+from delegatekit.emit.sizes import _SIZE_FUNCTIONS
 from delegatekit_api import LoweringError, UnsupportedError
 
 
@@ -172,3 +184,13 @@ def test_a_lowering_that_would_fix_a_size_is_refused_with_the_node(monkeypatch: 
     program = torch.export.export(Model(), (torch.zeros(4, 3),), dynamic_shapes={"x": {0: Dim("n", max=9)}})
     with pytest.raises(UnsupportedError, match=r"aten\.sin.*depends on a size that changes"):
         build_edge(program)
+
+
+def test_the_page_lists_all_functions_on_sizes() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text("utf-8")
+    table = text[text.index("| function | of |") :].partition("\n\n")[0]
+    listed = {name for row in table.splitlines()[2:] for name in re.findall(r"`([\w.]+)", row.split("|")[1])}
+    modules = {"_operator": "operator.", "math": "math.", "torch": "torch.", "builtins": ""}
+    known = {modules[function.__module__] + function.__name__ for function in _SIZE_FUNCTIONS}
+    assert listed == {*known, "aten.sym_size.int"}
+    assert set(_FUNCTIONS.values()) <= set(_SIZE_FUNCTIONS)

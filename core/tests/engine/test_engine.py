@@ -373,7 +373,7 @@ def test_inputs_and_outputs_have_the_modules_own_structure() -> None:
 def test_keyword_inputs_may_come_in_any_order() -> None:
     method = delegatekit.load(structured(((), {"left": 0, "right": 0}), (0, 0)))["forward"]
     assert torch.equal(method(right=torch.ones(5), left=X)[0], X - 1)
-    with pytest.raises(ExecutionError, match="misses right"):
+    with pytest.raises(ExecutionError, match="is missing right"):
         method(left=X)
     with pytest.raises(ExecutionError, match="takes 0 arguments by position, got 2"):
         method(X, torch.ones(5))

@@ -172,7 +172,7 @@ def test_a_proposal_that_depends_on_itself_is_refused() -> None:
     rule = Rule(lambda node: node.name != "f")
     a, _, b = (node for node in method.graph.nodes if node.op == "call_function")
     rule.proposal = [[a, b]]
-    with pytest.raises(PluginError, match="depends on itself"):
+    with pytest.raises(PluginError, match=r"a proposed partition depends on itself through a node outside, .* \(f\)"):
         partition(method, {"one": rule})
 
 
@@ -273,3 +273,47 @@ def test_a_partition_is_a_program_of_its_own() -> None:
     torch.testing.assert_close(program.exported_program.module()(x)[0], model.linear(x))
     assert {t.data_ptr() for t in program.view.constants.values()} == {p.data_ptr() for p in model.parameters()}
     assert [node.name for node in program.view.inputs] == ["x"]
+
+
+class Grouping(Rule):
+    """Takes what a function picks, some of it only in groups."""
+
+    def __init__(self, takes: Callable[[Node], bool], groups: list[str], method: EdgeMethod) -> None:
+        super().__init__(takes)
+        nodes = {node.name: node for node in method.graph.nodes}
+        self.groups = {nodes[name]: tuple(nodes[other] for other in group) for group in groups for name in group}
+
+    def check(self, call: Call) -> Verdict:
+        answer = super().check(call)
+        return Verdict.yes(group=self.groups[call.node]) if answer.supported and call.node in self.groups else answer
+
+
+def test_a_group_that_depends_on_itself_through_a_node_outside_is_refused_with_the_reason() -> None:
+    method = method_of({"a": ["x"], "f": ["a"], "b": ["f"], "c": ["b"]}, ["c"])
+    rule = Grouping(lambda node: node.name != "f", ["ab"], method)
+    plan = partition(method, {"one": rule})
+    check_plan(method, plan)
+    assert names(plan) == ["a", "f", "b", ["c"]]
+    reasons = {node.name: answers["one"].reason for node, answers in plan.verdicts.items() if answers}
+    assert reasons["a"] == reasons["b"]
+    assert reasons["a"] == "its group depends on itself through a node outside, aten.sin.default (f)"
+
+
+def test_another_backend_is_asked_about_a_group_that_was_refused() -> None:
+    method = method_of({"a": ["x"], "f": ["a"], "b": ["f"]}, ["b"])
+    first, second = Grouping(lambda node: node.name != "f", ["ab"], method), Rule(lambda node: node.name == "b")
+    plan = partition(method, {"one": first, "two": second})
+    assert names(plan) == ["a", "f", ["b"]]
+    assert plan.partitions[0].backend == "two"
+    (a, _, b) = plan.verdicts
+    assert not plan.verdicts[a]["two"].supported and plan.verdicts[b]["two"].supported
+
+
+def test_of_two_groups_that_depend_on_each_other_one_is_refused() -> None:
+    # a, d and c, b: each group alone can be a delegate, but not both.
+    method = method_of({"a": ["x"], "c": ["x"], "b": ["a"], "d": ["c"], "e": ["b", "d"]}, ["e"])
+    rule = Grouping(lambda node: node.name != "e", ["ad", "cb"], method)
+    plan = partition(method, {"one": rule, "two": Rule(lambda node: False)})
+    check_plan(method, plan)
+    refused = sorted(node.name for node, answers in plan.verdicts.items() if "group" in answers["one"].reason)
+    assert refused == ["a", "d"]

@@ -89,7 +89,7 @@ def test_an_installed_plugin_is_ready_and_says_who_it_is(install_plugin: Any) ->
     assert (info.distribution, info.version, info.api_version, info.delegate_id, info.summary) == (
         "delegatekit-good",
         "1.2",
-        "1.4",
+        "2.0",
         "goodBackend",
         "a test backend",
     )
@@ -124,7 +124,7 @@ def test_wrong_facts_in_a_description_are_told(kind: str, install_plugin: Any) -
     assert reason in listed("odd").reason
 
 
-@pytest.mark.parametrize(("version", "reason"), [("(99, 0)", "too new"), ("(1, 99)", "too new"), ("(0, 9)", "too old")])
+@pytest.mark.parametrize(("version", "reason"), [("(99, 0)", "too new"), ("(2, 99)", "too new"), ("(1, 9)", "too old")])
 def test_a_plugin_of_another_api_version_is_incompatible(version: str, reason: str, install_plugin: Any) -> None:
     # It may also have hooks and arguments that this core has never heard of: the version is the reason, not these.
     text = DESCRIBED.format(
@@ -223,6 +223,15 @@ def test_options_are_those_that_the_plugin_declares(install_plugin: Any) -> None
         backend.make_options({"depth": 1})
 
 
+def test_an_option_may_change_the_precision(install_plugin: Any) -> None:
+    install_plugin("full", FULL)
+    assert discovery.get_backend("full").compute_precision({"level": 2}) == "float32"
+    hook = "def compute_precision(options): return 'float16' if options.level > 1 else 'float32'"
+    install_plugin("half", plugin(hook).replace("full", "half"))
+    found = discovery.get_backend("half")
+    assert [found.compute_precision(), found.compute_precision({"level": "2"})] == ["float32", "float16"]
+
+
 @pytest.mark.parametrize(
     ("hook", "ask", "reason"),
     [
@@ -231,6 +240,7 @@ def test_options_are_those_that_the_plugin_declares(install_plugin: Any) -> None
         ("def create_partitioner(options): 1 / 0", "create_partitioner", "failed: ZeroDivisionError"),
         ("def create_partitioner(options): raise SystemExit(4)", "create_partitioner", "called exit"),
         ("def create_runtime(): return object()", "create_runtime", "without is_available"),
+        ("def compute_precision(options): return 16", "compute_precision", "did not return a dtype's name but 16"),
         ("def quantization_schemes(): return 'int8'", "quantization_schemes", "QuantizationScheme"),
         ("def documentation(): return 'all'", "documentation", "BackendDocumentation"),
         ("def create_runtime(): return object()", "create_partitioner", "does not implement create_partitioner"),

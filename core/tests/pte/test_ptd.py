@@ -134,8 +134,8 @@ def test_a_key_with_two_meanings_is_refused_and_one_given_twice_is_stored_once()
 @pytest.mark.parametrize(
     ("datum", "words"),
     [
-        (Datum("", b"x"), "is no key"),
-        (Datum("a\0b", b"x"), "is no key"),
+        (Datum("", b"x"), "is not a key"),
+        (Datum("a\0b", b"x"), "is not a key"),
         (Datum("a", b"x", alignment=3), "power of two"),
         (Datum("a", b"xyz", layout(1)), r"has 3 bytes, which is not float \[1\]"),
     ],
@@ -227,7 +227,7 @@ BYTES: dict[str, tuple[bytes, str]] = {
     "a .pte": (GOOD[:4] + b"ET12" + GOOD[8:], "not a .ptd"),
     "header gone": (GOOD[:8] + b"zzzz" + GOOD[12:], "header starts with"),
     "header length 8": (put(12, "I", 8), "header is 8 bytes"),
-    "tables inside the header": (put(16, "Q", 8), "not behind the header"),
+    "tables inside the header": (put(16, "Q", 8), "not after the header"),
     "tables huge": (put(24, "Q", 1 << 62), "tables are"),
     "tables small": (put(24, "Q", 8), "offset"),
     "segment base huge": (put(32, "Q", 1 << 62), "segments start"),
@@ -242,7 +242,7 @@ BYTES: dict[str, tuple[bytes, str]] = {
     "no keys": (rebuilt(lambda t: setattr(t, "named_data", None)), "no keys"),
     "key without name": (rebuilt(lambda t: setattr(weight(t), "key", None)), "key 0: has no name"),
     "key with an empty name": (rebuilt(lambda t: setattr(weight(t), "key", "")), "key 0: has no name"),
-    "key twice": (rebuilt(lambda t: setattr(weight(t), "key", "blob")), "key blob: is there twice"),
+    "key twice": (rebuilt(lambda t: setattr(weight(t), "key", "blob")), "key blob: appears twice"),
     "segment number": (rebuilt(lambda t: setattr(weight(t), "segment_index", 2)), "segment 2 of 2"),
     "segment offset": (rebuilt(lambda t: setattr(t.segments[0], "offset", 1 << 62)), "not in the file"),
     "segment size": (rebuilt(lambda t: setattr(t.segments[0], "size", 1 << 62)), "not in the file"),

@@ -198,7 +198,7 @@ def test_meaningless_plans_are_refused(name: str) -> None:
 
 def test_two_methods_of_one_name_are_refused() -> None:
     image = handmade.add_image()
-    with pytest.raises(FormatError, match="method forward: is there twice"):
+    with pytest.raises(FormatError, match="method forward: appears twice"):
         check(to_bytes(dataclasses.replace(image, plans=image.plans * 2)))
 
 
@@ -211,7 +211,7 @@ DELEGATES: dict[str, tuple[Callable[[ExecutionPlan], Any], str]] = {
     "inputs behind outputs": (lambda p: setattr(first(p), "args", [1, 0]), "mixed up"),
     "a number for a delegate's output": (
         lambda p: (p.values.append(EValue(Bool(True))), setattr(first(p), "args", [0, 1, 2])),
-        "an output, is no tensor",
+        "an output, is not a tensor",
     ),
     "a text passed to a delegate": (
         lambda p: (p.values.append(EValue(String("x"))), setattr(first(p), "args", [0, 2, 1])),

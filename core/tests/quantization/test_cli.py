@@ -44,18 +44,26 @@ WEIGHT = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_C
 TOKENS = TensorQuantization("int8", granularity=PER_TOKEN, dynamic=True)
 FOUR = TensorQuantization("int4", symmetric=True, granularity=per_group(4))
 
-class Everything:
+class Layers:
     def keep_operators(self): return ()
-    def check(self, call): return Verdict.yes()
+    def check(self, call):
+        layers = ("aten.linear.default", "aten.relu.default")
+        return Verdict.yes() if call.operator in layers else Verdict.no("it is no layer")
     def propose(self, program): return None
 
 @hookimpl
 def describe_backend():
-    return BackendDescription("nothing", "NothingBackend", "delegatekit-nothing", "1.2", "x")
+    return BackendDescription(
+        "nothing", "NothingBackend", "delegatekit-nothing", "1.2", "x", supports_dynamic_shapes=True
+    )
 
 @hookimpl
 def create_partitioner(options):
-    return Everything()
+    return Layers()
+
+@hookimpl
+def preprocess(partition, options):
+    return PreprocessResult(b"layers")
 
 @hookimpl
 def quantization_schemes():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import handmade
 import pytest
+import torch
 
 import delegatekit
 from delegatekit.pte import Datum, PtdImage, PteImage, ptd_to_bytes, schema, to_bytes, write
@@ -27,6 +28,19 @@ def delegate_image(manifest: bytes | None) -> PteImage:
     if manifest is not None:
         named += (NamedData("delegatekit.manifest", manifest),)
     return PteImage((plan,), (b"c" * 40,), delegate_blobs=(b"blob",), named_data=named)
+
+
+def test_sizes_that_change_are_shown_as_bounds() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.sin(x) + y
+
+    inputs = (torch.ones(4, 3), torch.ones(3))
+    shapes = {"x": {0: torch.export.Dim("n", max=8)}, "y": None}
+    program = delegatekit.lower(Model(), inputs, backends=[], dynamic_shapes=shapes)
+    (method,) = delegatekit.inspect(program.buffer).methods
+    assert [value.text for value in method.inputs] == ["float32[<=8, <=3]", "float32[3]"]
+    assert [value.text for value in method.outputs] == ["float32[<=8, <=3]"]
 
 
 def test_methods_operators_and_memory_are_listed() -> None:

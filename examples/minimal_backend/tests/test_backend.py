@@ -12,6 +12,9 @@ import torch
 import delegatekit
 from delegatekit.plugins import get_backend
 from delegatekit_api import DelegatePayload, ExecutionError, FormatError, TensorSpec
+from delegatekit_toolkit.blob import Seal
+from delegatekit_toolkit.content import content_key
+from delegatekit_toolkit.testing import payload_of
 
 
 class Sums(torch.nn.Module):
@@ -63,7 +66,7 @@ def test_the_file_names_the_owner_of_its_delegates() -> None:
     ("function", "dtype", "reason"),
     [
         (lambda x: torch.add(x, x * x, alpha=2), torch.float32, "alpha = 2: only 1 is taken"),
-        (lambda x: x * x, torch.float64, "x is torch.float64: only float32 is taken"),
+        (lambda x: x * x, torch.float64, "x is float64: float32 is taken"),
         (torch.atan, torch.float32, "aten.atan.default is not in the backend's operator table"),
     ],
 )
@@ -82,13 +85,21 @@ def test_an_operator_can_be_left_out() -> None:
     assert dict(program.report().methods[0].fallback) == {"aten::mul.out": 2, "aten::atan.out": 1}
 
 
-GOOD: dict[str, Any] = {"version": 1, "inputs": 1, "constants": [], "steps": [["mul", 0, 0]], "outputs": [1]}
+GOOD: dict[str, Any] = {"inputs": 1, "constants": [], "steps": [["mul", 0, 0]], "outputs": [1]}
+
+
+SHORT, OTHER = "demo_" + content_key(b"1234"), "demo_" + content_key(b"5678")
 
 
 def payload(blob: bytes) -> DelegatePayload:
     spec = TensorSpec("float32", (2,))
-    named = {"short": memoryview(b"1234")}
-    return DelegatePayload("DemoBackend", memoryview(blob), (), (spec,), (spec,), named, lambda keys: b"")
+    return payload_of(blob, [spec], [spec], named_data={SHORT: b"1234", OTHER: b"5679"})
+
+
+def sealed(fields: Any) -> bytes:
+    from delegatekit_demo.blob import SEAL
+
+    return SEAL.wrap(json.dumps(fields).encode())
 
 
 def runtime() -> Any:
@@ -97,7 +108,7 @@ def runtime() -> Any:
 
 def test_a_blob_written_by_hand_runs_until_it_is_destroyed() -> None:
     machine, result = runtime(), torch.empty(2)
-    handle = machine.init(payload(json.dumps(GOOD).encode()))
+    handle = machine.init(payload(sealed(GOOD)))
     machine.execute(handle, [torch.tensor([2.0, 3.0])], [result])
     assert result.tolist() == [4.0, 9.0]
     machine.destroy(handle)
@@ -109,7 +120,6 @@ def test_a_blob_written_by_hand_runs_until_it_is_destroyed() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "version 2"),
         ({"inputs": 2}, "inputs and outputs"),
         ({"inputs": True}, "not a number"),
         ({"outputs": [2]}, "does not compute"),
@@ -117,16 +127,47 @@ def test_a_blob_written_by_hand_runs_until_it_is_destroyed() -> None:
         ({"steps": [["mul", 0, 1]]}, "step 0"),
         ({"steps": [["mul", 0, -1]]}, "-1 is not a number"),
         ({"steps": [["div", 0, 0]]}, "step 0"),
-        ({"constants": [["absent", [1]]]}, "not in the file"),
-        ({"constants": [["short", [2]]]}, "not in the file"),
+        ({"constants": [["absent", [1]]]}, "the file has no data 'absent'"),
+        ({"constants": [[SHORT, [2]]]}, "has 4 bytes instead of 8"),
+        ({"constants": [[OTHER, [1]]]}, "is damaged: the checksum is wrong"),
     ],
 )
 def test_a_damaged_blob_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        runtime().init(payload(json.dumps(GOOD | change).encode()))
+        runtime().init(payload(sealed(GOOD | change)))
 
 
-@pytest.mark.parametrize("blob", [b"", b"\xff", b"[]", b"{}", b"[" * 100_000])
-def test_bytes_that_are_no_blob_are_refused(blob: bytes) -> None:
-    with pytest.raises(FormatError, match="not a DemoBackend blob"):
-        runtime().init(payload(blob))
+@pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b"{}", b"[" * 100_000])
+def test_bytes_that_are_no_blob_are_refused(body: bytes) -> None:
+    from delegatekit_demo.blob import SEAL
+
+    for blob in (body, SEAL.wrap(body)):
+        with pytest.raises(FormatError, match="DemoBackend blob"):
+            runtime().init(payload(blob))
+
+
+def test_a_blob_of_another_version_is_refused() -> None:
+    from delegatekit_demo.blob import SEAL
+
+    newer = Seal(SEAL.magic, SEAL.version + 1, SEAL.name)
+    with pytest.raises(FormatError, match=r"has version 2 of the format(.|\n)*install the delegatekit-demo that made"):
+        runtime().init(payload(newer.wrap(b"")))
+
+
+def test_every_damaged_bit_is_noticed() -> None:
+    blob = sealed(GOOD)
+    for place in range(8 * len(blob)):
+        damaged = bytearray(blob)
+        damaged[place // 8] ^= 1 << place % 8
+        with pytest.raises(FormatError):
+            runtime().init(payload(bytes(damaged)))
+
+
+def test_a_call_that_does_not_fit_is_refused() -> None:
+    machine = runtime()
+    handle = machine.init(payload(sealed(GOOD)))
+    for given in ([], [torch.ones(3)], [torch.ones(2).double()]):
+        with pytest.raises(ExecutionError, match="input"):
+            machine.execute(handle, given, [torch.empty(2)])
+    with pytest.raises(ExecutionError, match="output 0 is float32"):
+        machine.execute(handle, [torch.ones(2)], [torch.empty(3)])

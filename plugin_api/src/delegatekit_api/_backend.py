@@ -29,14 +29,18 @@ class BackendDescription:
     #: The typed options of the backend.
     options: type[BackendOptions] = BackendOptions
     #: Lowest precision that the backend computes float32 graphs in; tolerances of the conformance suite follow from it.
+    #: Where an option changes it, the hook `compute_precision(options)` says so.
     compute_precision: str = "float32"
     #: Whether delegates accept inputs whose sizes change from call to call within the exported bounds.
     supports_dynamic_shapes: bool = False
+    #: Whether the runtime on the device (stock ExecuTorch's) accepts such inputs, too. False says that only the runtime
+    #: of this package does: reports say so of delegates whose sizes change.
+    device_dynamic_shapes: bool = True
     #: How many bytes the runtime may read past the end of a tensor: core pads the arena by as many.
     overread_bytes: int = 0
     #: Whether a delegate may keep buffers that the method updates inside itself, from call to call. Such a buffer's
-    #: placeholder and its new value are then both inside the partition (`ProgramView.buffers`). Since API 1.1.
+    #: placeholder and its new value are then both inside the partition (`ProgramView.buffers`).
     owns_state: bool = False
     #: Whether the runtime notices a blob or named data with changed bytes (by a checksum) and refuses it. Where it does
-    #: not, damage may go unnoticed, which the conformance suite counts apart. Since API 1.1.
+    #: not, damage may go unnoticed, which the conformance suite counts apart.
     integrity_check: bool = False

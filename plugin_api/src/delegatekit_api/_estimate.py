@@ -27,7 +27,7 @@ class LayerEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one call of a delegate takes, and what it keeps. Since API 1.3.
+    """What one call of a delegate takes, and what it keeps.
 
     The names of memories are the vendor's ("sram", "dram", "flash"); budgets use them, and "latency".
     """
@@ -48,7 +48,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """A device that a backend compiles for. Since API 1.3."""
+    """A device that a backend compiles for."""
 
     name: str
     #: What a user wants to know of it, in one line.

@@ -34,6 +34,13 @@ class BackendSpec:
         """Who the backend is. Called first; must not need torch or the vendor's tool."""
 
     @_hookspec(firstresult=True)
+    def compute_precision(self, options: BackendOptions) -> str:  # type: ignore[empty-body]
+        """The lowest precision that float32 graphs are computed in with these options, as in
+        `BackendDescription.compute_precision`. Only for backends that have an option which changes it; with the default
+        options it is the description's.
+        """
+
+    @_hookspec(firstresult=True)
     def create_partitioner(self, options: BackendOptions) -> Partitioner:  # type: ignore[empty-body]
         """A partitioner for one lowering."""
 
@@ -47,14 +54,13 @@ class BackendSpec:
     ) -> Mapping[str, Sequence[PreprocessResult]]:
         """Compile all partitions of all methods in one call, instead of `preprocess` for each: for backends whose
         delegates share data or compiled code over partitions and methods. Results in the order of the partitions.
-        Since API 1.1.
         """
 
     @_hookspec(firstresult=True)
     def quantization_schemes(self, options: BackendOptions) -> Sequence[QuantizationScheme]:  # type: ignore[empty-body]
         """The schemes that the backend's compiler understands, with these options: devices differ in what they can do.
-        With the default options it should be what all devices can, under the same names. `options` since API 1.4; an
-        implementation may leave them out.
+        With the default options it should be what all devices can, under the same names. An implementation may
+        leave the argument out.
         """
 
     @_hookspec(firstresult=True)
@@ -63,7 +69,7 @@ class BackendSpec:
 
     @_hookspec(firstresult=True)
     def targets(self) -> Sequence[TargetInfo]:  # type: ignore[empty-body]
-        """The devices that the backend compiles for, with the options that choose each. Since API 1.3."""
+        """The devices that the backend compiles for, with the options that choose each."""
 
     @_hookspec(firstresult=True)
     def documentation(self) -> BackendDocumentation:  # type: ignore[empty-body]

@@ -67,5 +67,5 @@ class PreprocessResult:
     named_data: tuple[NamedData, ...] = ()
     #: Backend-internal id (an instruction, a node of the blob) -> debug handles of the nodes it came from.
     debug_handle_map: Mapping[int | str, tuple[int, ...]] = field(default_factory=dict)
-    #: What it is expected to cost on its device: `inspect` shows it, and budgets are held against it. Since API 1.3.
+    #: What it is expected to cost on its device: `inspect` shows it, and budgets are held against it.
     estimate: Estimate | None = None

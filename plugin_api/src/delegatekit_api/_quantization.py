@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     import torch
-
-    from ._program import Call, Operand
 
 #: The operator that makes integers of numbers, with parameters known at lowering time.
 QUANTIZE: Final = frozenset({"quantized_decomposed.quantize_per_tensor.default"})
@@ -27,6 +25,15 @@ DEQUANTIZE: Final = frozenset(
 )
 #: The operators of quantization whose parameters are computed while the program runs.
 DYNAMIC: Final = frozenset({"torchao.choose_qparams_affine.default", "torchao.quantize_affine.default"})
+
+
+class _Call(Protocol):
+    """What is read of a `Call`, which is defined on top of this module."""
+
+    @property
+    def operator(self) -> str: ...
+
+    def __getitem__(self, name: str) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +83,7 @@ def _same(left: Any, right: Any) -> bool:
     return left is right or (left.shape == right.shape and bool((left == right).all()))
 
 
-def read_quantization(call: Call) -> Quantization | None:
+def read_quantization(call: _Call) -> Quantization | None:
     """What a static quantize or dequantize says; None for other calls and for parameters that are computed."""
     name = call.operator
     if name.startswith("quantized_decomposed.") and name.endswith("quantize_per_tensor.default"):
@@ -94,12 +101,12 @@ def read_quantization(call: Call) -> Quantization | None:
     return None
 
 
-def _bounds(call: Call, dtype: str) -> tuple[torch.dtype, Any, Any]:
+def _bounds(call: _Call, dtype: str) -> tuple[torch.dtype, Any, Any]:
     """The integers' type and the range that they are kept in; `dtype` is the name of its argument."""
     return call[dtype], call["quant_min"], call["quant_max"]
 
 
-def _affine(call: Call) -> Quantization | None:
+def _affine(call: _Call) -> Quantization | None:
     scales = call["scale"].constant
     if scales is None:
         return None
@@ -122,7 +129,7 @@ def _affine(call: Call) -> Quantization | None:
     return None
 
 
-def _zero_points(given: Operand | None, scales: torch.Tensor) -> torch.Tensor | None:
+def _zero_points(given: Any, scales: torch.Tensor) -> torch.Tensor | None:
     """The zero points, zeros if there are none; None if they are computed."""
     if given is None:
         return scales.detach().new_zeros(scales.shape).int()

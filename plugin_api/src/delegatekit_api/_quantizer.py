@@ -269,7 +269,7 @@ class QuantizationScheme:
     `takes_apart` names operators whose parts are quantized, each by the rules for it, instead of the whole: of
     "scaled_dot_product_attention" the products (`matmul`), the scaling (`mul` by a number) and the `softmax`. They are
     taken apart before layers are found, unless the user keeps them in float. Attention with a constant mask is if a
-    rule for `masked_fill` has `softmax` fused to it; with a mask that is computed it stays whole. Since API 1.3.
+    rule for `masked_fill` has `softmax` fused to it; with a mask that is computed it stays whole.
 
     Raises ValueError where rules and kind contradict each other.
     """

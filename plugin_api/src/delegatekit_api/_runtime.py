@@ -46,7 +46,7 @@ class DelegatePayload:
     #: at the caller's tensors.
     as_program: Callable[[Collection[str]], bytes]
     #: Where among the arguments of the file's call (inputs, then outputs) numbers stand, which are not given to
-    #: `execute`: stock ExecuTorch passes them where a delegate's program names sizes. Since API 1.1.
+    #: `execute`: stock ExecuTorch passes them where a delegate's program names sizes.
     numbers: tuple[int, ...] = ()
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -18,9 +17,11 @@ from torch.utils import _pytree as pytree
 
 import delegatekit
 from delegatekit import pte
-from delegatekit.edge import build_edge
-from delegatekit_api import Call, DelegatePayload, TensorSpec
+from delegatekit_api import DelegatePayload, PreprocessResult, TensorSpec
+from delegatekit_conformance import testkit
+from delegatekit_toolkit import testing
 from delegatekit_toolkit.sizes import dynamic_count, largest
+from delegatekit_toolkit.testing import as_module, float32_tolerance
 from delegatekit_xnnpack import plugin
 from delegatekit_xnnpack.blob import schema
 from delegatekit_xnnpack.blob.reader import parse
@@ -30,66 +31,31 @@ from delegatekit_xnnpack.ir.types import Shape
 from delegatekit_xnnpack.options import XnnpackOptions
 
 
-class Apply(torch.nn.Module):
-    """A function as a module."""
+class Lowered(testkit.Lowered):
+    """A module that XNNPACK took whole. It runs on the stock runtime unless told otherwise."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
+    @property
+    def graph(self) -> schema.XNNGraph:
+        """What the blob says."""
+        return parse(self.delegate.blob)
 
-    def forward(self, *arguments: Any) -> Any:
-        return self.function(*arguments)
+    @property
+    def nodes(self) -> Counter[str]:
+        """Names of the blob's nodes -> how many there are."""
+        return Counter(type(node.xnode_union).__name__ for node in self.graph.xnodes or ())
 
+    def run(self, *inputs: Any, engine: str = testkit.STOCK) -> list[torch.Tensor]:
+        """The outputs of one engine."""
+        return super().run(*inputs, engine=engine)
 
-@dataclass(frozen=True)
-class Lowered:
-    """A module that XNNPACK took whole."""
-
-    module: torch.nn.Module
-    inputs: tuple[torch.Tensor, ...]
-    buffer: bytes
-    graph: schema.XNNGraph
-    #: Names of the blob's nodes -> how many there are.
-    nodes: Counter[str] = field(default_factory=Counter)
-
-    def run(self) -> list[torch.Tensor]:
-        """The outputs of the stock runtime."""
-        from executorch.extension.pybindings import _C
-
-        # The program does not keep its bytes alive: self.buffer does.
-        program = _C._load_program_from_buffer(self.buffer)
-        return list(program.load_method("forward")(self.inputs))
-
-    def eager(self) -> list[torch.Tensor]:
-        """The outputs of PyTorch in double precision."""
-        module = copy.deepcopy(self.module).double()
-        with torch.no_grad():
-            return pytree.tree_leaves(module(*(tensor.double() for tensor in self.inputs)))
-
-
-def as_module(model: Any) -> torch.nn.Module:
-    return (model if isinstance(model, torch.nn.Module) else Apply(model)).eval()
-
-
-def tolerance(reduction_length: int) -> float:
-    """The error allowed for float32 results of size 1: 8 units in the last place, and what sums of that length lose.
-
-    Rounding errors of a sum of n terms grow like sqrt(n); the factor 2 leaves room for their tail.
-    """
-    return 2.0**-23 * (8.0 + 2.0 * math.sqrt(reduction_length))
+    def eager(self, *inputs: Any, dtype: torch.dtype | None = torch.float64) -> list[torch.Tensor]:
+        """The outputs of PyTorch, in double precision if not told otherwise."""
+        return super().eager(*inputs, dtype=dtype)
 
 
 def _lower_whole(model: Any, *inputs: torch.Tensor, **options: Any) -> Lowered:
-    module = as_module(model)
-    program = delegatekit.lower(module, inputs, backends=["xnnpack"], options={"xnnpack": options})
-    (method,) = program.report().methods
-    assert len(method.delegates) == 1 and not method.fallback, str(program.report())
-    buffer = program.buffer
-    file = pte.read(buffer)
-    (delegate,) = file.program.execution_plan[0].delegates
-    graph = parse(file.delegate_blob(delegate))
-    nodes = Counter(type(node.xnode_union).__name__ for node in graph.xnodes or ())
-    return Lowered(module, inputs, buffer, graph, nodes)
+    lowered = testkit.lower(model, *inputs, backend="xnnpack", options=options)
+    return Lowered(lowered.module, lowered.inputs, lowered.program, lowered.buffer)
 
 
 @pytest.fixture
@@ -104,11 +70,7 @@ def matches_eager() -> Callable[..., Lowered]:
 
     def check(model: Any, *inputs: torch.Tensor, terms: int = 1, **options: Any) -> Lowered:
         lowered = _lower_whole(model, *inputs, **options)
-        allowed = tolerance(terms)
-        results, expected = lowered.run(), lowered.eager()
-        assert len(results) == len(expected)
-        for result, want in zip(results, expected, strict=True):
-            torch.testing.assert_close(result.double(), want, rtol=allowed, atol=allowed)
+        testkit.compare(lowered, tolerance=float32_tolerance(terms), engines=(testkit.STOCK,))
         return lowered
 
     return check
@@ -132,7 +94,7 @@ def agrees_at_sizes() -> Callable[..., Any]:
         buffer = program.buffer
         loaded = _C._load_program_from_buffer(buffer)
         stock, engine = loaded.load_method("forward"), delegatekit.load(buffer)["forward"]
-        precise, allowed = copy.deepcopy(module).double(), tolerance(terms)
+        precise, allowed = copy.deepcopy(module).double(), float32_tolerance(terms)
         for call in calls:
             with torch.no_grad():
                 wanted = pytree.tree_leaves(precise(*(tensor.double() for tensor in call)))
@@ -149,18 +111,9 @@ def agrees_at_sizes() -> Callable[..., Any]:
 def refusals() -> Callable[..., list[str]]:
     """refusals(model, *inputs, **options): the reasons for which nodes of the model are not taken."""
 
-    def check(
-        model: Any, *inputs: torch.Tensor, keep: Sequence[str] = (), dynamic_shapes: Any = None, **options: Any
-    ) -> list[str]:
+    def check(model: Any, *inputs: torch.Tensor, keep: Sequence[str] = (), dynamic_shapes: Any = None, **options: Any):
         partitioner = plugin.create_partitioner(XnnpackOptions(**options))
-        exported = torch.export.export(as_module(model), inputs, dynamic_shapes=dynamic_shapes)
-        view = build_edge(exported, keep={*partitioner.keep_operators(), *keep}).view
-        nodes = [
-            node
-            for node in view.graph.nodes
-            if node.op == "call_function" and isinstance(node.meta["val"], torch.Tensor)
-        ]
-        return [verdict.reason for node in nodes if not (verdict := partitioner.check(Call(node, view))).supported]
+        return testkit.refusals(partitioner, model, *inputs, keep=keep, dynamic_shapes=dynamic_shapes)
 
     return check
 
@@ -203,25 +156,15 @@ def _delegate_file(serialized: SerializedGraph, inputs: Sequence[Shape], outputs
 
 def _payload(graph: Graph) -> DelegatePayload:
     serialized = serialize(graph)
-    named = {item.key: memoryview(_bytes(item.data)) for item in serialized.named_data}
     shapes = [value.shape for value in graph.inputs], [value.shape for value in graph.outputs]
-    return DelegatePayload(
-        delegate_id="XnnpackBackend",
-        blob=memoryview(serialized.blob),
-        compile_specs=(),
-        inputs=tuple(map(_spec, shapes[0])),
-        outputs=tuple(map(_spec, shapes[1])),
-        named_data=named,
-        as_program=lambda keys: _delegate_file(serialized, *shapes),
-    )
+    specs = [[_spec(shape) for shape in side] for side in shapes]
+    compiled = PreprocessResult(serialized.blob, named_data=serialized.named_data)
+    payload = testing.payload_of(compiled, *specs, delegate_id="XnnpackBackend")
+    return replace(payload, as_program=lambda keys: _delegate_file(serialized, *shapes))
 
 
 def _spec(shape: Shape) -> TensorSpec:
     return TensorSpec("float32", tuple(map(largest, shape)), dynamic=dynamic_count(shape) > 0)
-
-
-def _bytes(data: Any) -> bytes:
-    return data.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 @pytest.fixture

@@ -46,6 +46,11 @@ def test_the_description_is_true():
     assert [scheme.name for scheme in plugin.quantization_schemes()][:1] == ["int8"]
 
 
+@pytest.mark.parametrize("weights", ["float32", "float16"])
+def test_rounded_weights_lower_the_precision(weights):
+    assert plugin.compute_precision(XnnpackOptions(weights=weights)) == weights
+
+
 def test_describing_the_backend_imports_neither_torch_nor_executorch():
     code = (
         "import sys; from delegatekit_xnnpack import plugin; plugin.describe_backend()\n"

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import delegatekit
+from delegatekit_api import QuantizationError
 from delegatekit_xnnpack.schemes import SCHEMES
 
 pytest.importorskip("torchao")
@@ -98,23 +99,22 @@ def test_a_convolutional_network_is_int8_from_end_to_end(scheme, images):
 @pytest.mark.parametrize(
     "function, reason",
     [
-        (lambda x: F.avg_pool2d(x, 2), "only average pooling over all of H and W"),
-        (lambda x: F.avg_pool2d(x, 8, padding=1), "only average pooling over all of H and W"),
-        (lambda x: F.avg_pool2d(x, 8, divisor_override=3), "only average pooling over all of H and W"),
+        (lambda x: F.avg_pool2d(x, 2), "in float, by AvgPooling2d"),
+        (lambda x: F.avg_pool2d(x, 8, padding=1), "no int8 kernel for it"),
+        (lambda x: F.avg_pool2d(x, 8, divisor_override=3), "divides by the number of elements in the window"),
         (lambda x: F.interpolate(x, scale_factor=1.3, mode="bilinear"), "not the ratio of the sizes"),
         (lambda x: x / (x.abs() + x.abs()), "its divisor may be rounded to 0"),
         (lambda x: x * 0.0, "an operand is a number"),
-        (lambda x: x**3, "exponent 3"),
-        (lambda x: F.adaptive_avg_pool2d(x, 2), "only pooling to 1 x 1"),
-        (lambda x: x.mean(1), "only means over H and W"),
-        (lambda x: x.flatten(2).mean(2), "only means over H and W of"),
+        (lambda x: x**3, "in float, by Square, Multiply"),
+        (lambda x: F.adaptive_avg_pool2d(x, 2), "in float, by AvgPooling2d"),
+        (lambda x: x.mean(1), "in float, by FullyConnected"),
+        (lambda x: x.flatten(2).mean(2), "in float, by FullyConnected"),
         (lambda x: x.sin(), "no rule for sin"),
-        (lambda x: torch.add(x, x, alpha=2), "alpha is not 1"),
+        (lambda x: torch.add(x, x, alpha=2), "in float, by Multiply, Add"),
         (lambda x: x + 1.0, "an operand is a number"),
-        (lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True), "ceil_mode"),
         (lambda x: torch.softmax(x, -1), "no rule for softmax"),
-        (lambda x: torch.clamp(x, torch.zeros(1), torch.ones(1)), "bounds are tensors"),
-        (lambda x: x.view(1, 2, 2, 2, 2, 4, 4) + x.view(1, 2, 2, 2, 2, 4, 4), "7 dimensions"),
+        (lambda x: torch.clamp(x, torch.zeros(1), torch.ones(1)), "in float, by Maximum, Minimum"),
+        (lambda x: x.view(1, 2, 2, 2, 2, 4, 4) + x.view(1, 2, 2, 2, 2, 4, 4), "has 7 axes: XNNPACK allows 6"),
     ],
 )
 def test_what_has_no_kernel_stays_in_float(function, reason, images):
@@ -149,6 +149,7 @@ FUNCTIONS = {
     "over a number": lambda x: x / 0.3,
     "resized": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
     "resized, corners aligned": lambda x: F.interpolate(x, size=(9, 7), mode="bilinear", align_corners=True),
+    "maxima, sizes rounded up": lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
     "average over all": lambda x: F.avg_pool2d(x, 8),
 }
 
@@ -244,5 +245,7 @@ def test_dynamic_schemes_quantize_linear_layers(scheme, low, block, least):
 
 
 def test_groups_may_have_another_size():
-    result = quantize(nn.Sequential(nn.Linear(64, 8)), [torch.randn(2, 64)], "int8-dynamic-int4", group_size=16)
-    assert [1, 16] in [node.args[1] for node in result.graph.nodes if "dequantize_affine" in node.name]
+    result = quantize(nn.Sequential(nn.Linear(128, 8)), [torch.randn(2, 128)], "int8-dynamic-int4", group_size=64)
+    assert [1, 64] in [node.args[1] for node in result.graph.nodes if "dequantize_affine" in node.name]
+    with pytest.raises(QuantizationError, match="linear has groups of 16: XNNPACK has groups of multiples of 32"):
+        quantize(nn.Sequential(nn.Linear(64, 8)), [torch.randn(2, 64)], "int8-dynamic-int4", group_size=16)

@@ -228,7 +228,7 @@ def try_payload(payload: DelegatePayload, item: Sample, what: str, context: Cont
         return Outcome(Verdict.PASSED, f"{what}: the answer is right")
     references = [tensor.double() if tensor.is_floating_point() else tensor for tensor in item.outputs]
     accuracy = Accuracy(item.recipe.reduction_length, item.recipe.depth, item.recipe.exact)
-    compared = compare(outputs, references, item.outputs, backend.description.compute_precision, accuracy)
+    compared = compare(outputs, references, item.outputs, backend.compute_precision(context.options), accuracy)
     if compared.agrees:
         return Outcome(Verdict.PASSED, f"{what}: the answer is right", error=compared.error)
     if backend.description.integrity_check:

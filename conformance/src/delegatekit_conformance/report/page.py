@@ -16,7 +16,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..outcome import CaseResult, Outcome, Verdict
-from ..run import Run
+from ..run import BackendFacts, Run
 from . import views
 from .marks import CORE, Mark, mark, mark_of
 from .plot import plot, ratio, swatch
@@ -176,7 +176,7 @@ class Sheet:
                     "delegate": backend.delegate_id,
                     "plugin API": backend.api_version,
                     "precision": backend.compute_precision,
-                    "dynamic shapes": "yes" if backend.supports_dynamic_shapes else "no",
+                    "dynamic shapes": _dynamic(backend),
                     "runtime": "available" if backend.available else f"not available: {backend.reason}",
                     "options": ", ".join(f"{name}={value}" for name, value in run.options.items()),
                 },
@@ -425,6 +425,13 @@ def _rooms(sheets: Sequence[Sheet]) -> list[Room]:
 def _delegated(result: CaseResult) -> str:
     delegated, total = views.nodes([result])
     return views.percent(delegated / total) if total else ""
+
+
+def _dynamic(backend: BackendFacts) -> str:
+    """Whether delegates take sizes that change, and where."""
+    if not backend.supports_dynamic_shapes:
+        return "no"
+    return "yes" if backend.device_dynamic_shapes else "here yes, not on the device"
 
 
 def _breaks(name: str) -> Markup:

@@ -55,7 +55,7 @@ def run_on_cluster(
         raise InputError(f"the Dask scheduler does not answer: {error}", where=address) from error
     try:
         workers = _able(client, context.backend, address)
-        facts.update(_facts(client, workers, context.backend))
+        facts.update(_facts(client, workers, context))
         run = str(time.time_ns())
         futures = {
             client.submit(
@@ -107,8 +107,8 @@ def _able(client: Any, backend: str, address: str) -> list[str]:
         time.sleep(0.2)
 
 
-def _facts(client: Any, workers: Sequence[str], backend: str) -> dict[str, object]:
-    found = client.run(_worker_facts, backend, workers=list(workers))
+def _facts(client: Any, workers: Sequence[str], context: Context) -> dict[str, object]:
+    found = client.run(_worker_facts, context, workers=list(workers))
     if not found:
         return {}
     (first, (facts, packages, _)), *others = found.items()
@@ -124,8 +124,8 @@ def _facts(client: Any, workers: Sequence[str], backend: str) -> dict[str, objec
     return {"backend": facts, "versions": packages, "machine": joined | {"workers": str(len(workers))}}
 
 
-def _worker_facts(backend: str) -> tuple[BackendFacts, dict[str, str], dict[str, str]]:
-    facts = BackendFacts.of(backend)
+def _worker_facts(context: Context) -> tuple[BackendFacts, dict[str, str], dict[str, str]]:
+    facts = BackendFacts.of(context.backend, context.options)
     return facts, versions(facts.distribution), machine()
 
 

@@ -25,8 +25,8 @@ class Fault:
     change: Callable[..., Any]
     #: Patterns of the cases that are run to find it: those that concern what is broken.
     select: tuple[str, ...]
-    #: Whether it can be seeded into any sound backend; others are made for the reference backend.
-    anywhere: bool = False
+    #: Whether it is for a backend that runs native code; others are for the reference backend.
+    native: bool = False
 
 
 class Wrapped:
@@ -42,7 +42,7 @@ class Wrapped:
 _faults: dict[str, Fault] = {}
 
 
-def fault(part: str, *select: str, anywhere: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def fault(part: str, *select: str, native: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function as the change of a fault, named after it; its docstring says what is wrong."""
 
     def register(change: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +50,7 @@ def fault(part: str, *select: str, anywhere: bool = False) -> Callable[[Callable
         what = " ".join((change.__doc__ or "").split()).rstrip(".")
         if name in _faults or not what:
             raise ValueError(f"fault {name} is registered twice or has no docstring")
-        _faults[name] = Fault(name, what, part, change, select, anywhere)
+        _faults[name] = Fault(name, what, part, change, select, native)
         return change
 
     return register

@@ -340,8 +340,8 @@ def _errors_are_python_s_own(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "operators/aten.add.Tensor/float32", "contract/*", anywhere=True)
-def _with_half_the_precision(sound: Any) -> Any:
+@fault("runtime", "operators/aten.add.Tensor/float32", "contract/*", native=True)
+def _half_the_precision(sound: Any) -> Any:
     """Results are rounded to float16, which the description does not say."""
 
     class Runtime(Wrapped):
@@ -354,7 +354,7 @@ def _with_half_the_precision(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("partitioner", "operators/aten.tan.default/*", "operators/aten.cumsum.default/*", anywhere=True)
+@fault("partitioner", "operators/aten.tan.default/*", "operators/aten.cumsum.default/*", native=True)
 def _claims_everything(sound: Any) -> Any:
     """Every operator is claimed, also those that the compiler does not know."""
 
@@ -365,7 +365,7 @@ def _claims_everything(sound: Any) -> Any:
     return Partitioner(sound)
 
 
-@fault("runtime", "operators/aten.sub.Tensor/float32", anywhere=True)
+@fault("runtime", "operators/aten.sub.Tensor/float32", native=True)
 def _exchanges_inputs(sound: Any) -> Any:
     """Two inputs of one shape reach the runtime in the wrong order where an operator is not symmetric."""
 

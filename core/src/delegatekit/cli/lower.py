@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,9 @@ from .arguments import (
 )
 from .console import err, out, progress, usage
 from .model import read_model
+
+if TYPE_CHECKING:
+    from ..views.report import Report
 
 
 def lower(
@@ -61,8 +64,7 @@ def lower(
     from .. import MemoryOptions
     from .. import lower as lower_model
 
-    outside, limits = _external(external), _budget(budget)
-    memory = MemoryOptions(planner, alignment)
+    limits = _budget(budget)
     with progress():
         program = lower_model(
             **read_model(model),
@@ -70,16 +72,19 @@ def lower(
             options=settings(option, backend),
             only=selectors(only, backend),
             skip=selectors(skip, backend),
-            external=outside,
+            external=_external(external),
             stack_traces=stack_traces,
-            memory=memory,
+            memory=MemoryOptions(planner, alignment),
             budget=limits,
         )
         written = list(program.save(output))
     if debug_map is not None:
         debug_map.write_text(json.dumps(program.debug_map(), indent=1))
         written.append(debug_map)
-    report = program.report()
+    _show(program.report(), written, memory_report=memory_report, as_json=as_json)
+
+
+def _show(report: Report, written: Sequence[Path], *, memory_report: bool, as_json: bool) -> None:
     for name, reason in report.idle.items():
         err.print(f"warning: backend {name} took nothing: {reason}", markup=False, highlight=False, soft_wrap=True)
     if as_json:

@@ -78,7 +78,7 @@ def _random_inputs(method: Any, seed: int) -> list[Any]:
     values: list[Any] = []
     for spec in method.inputs:
         if spec is None:
-            raise DelegateKitError("the method takes inputs that are no tensors", hint="give them as .pt files")
+            raise DelegateKitError("the method takes inputs that are not tensors", hint="give them as .pt files")
         dtype = getattr(torch, spec.dtype)
         if dtype.is_floating_point:
             values.append(torch.randn(spec.shape, generator=generator).to(dtype))
@@ -126,7 +126,7 @@ def _read_image(path: Path, spec: Any) -> Any:
         raise DelegateKitError("images need Pillow", hint="pip install pillow") from error
     except OSError as error:
         raise DelegateKitError(
-            f"is no image: {error}", where=str(path), hint="inputs are .npy, .pt or images"
+            f"is not an image: {error}", where=str(path), hint="inputs are .npy, .pt or images"
         ) from error
     normal = (torch.from_numpy(pixels) - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
     return normal.permute(2, 0, 1).unsqueeze(0).contiguous()

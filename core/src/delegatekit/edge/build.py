@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from delegatekit_api import MutableState, UnsupportedError, describe_node
 
-from .builder import Builder, drop_dead, resolve
+from .builder import EdgeBuilder, drop_dead, resolve
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders
 from .program import EdgeMethod
@@ -51,7 +51,7 @@ def _functionalised(program: ExportedProgram) -> ExportedProgram:
         if isinstance(written, Node) and written.name in constants:
             raise UnsupportedError(
                 f"writes into {program.graph_signature.inputs_to_lifted_tensor_constants[written.name]}, "
-                "a tensor that is no buffer of the module",
+                "a tensor that is not a buffer of the module",
                 where=describe_node(node),
                 hint="register it with register_buffer, and let forward use self.NAME",
             )
@@ -63,7 +63,7 @@ def _functionalised(program: ExportedProgram) -> ExportedProgram:
         raise UnsupportedError(
             f"PyTorch cannot make the program functional: {type(error).__name__}: {error}",
             where="exported program",
-            hint="exported_program.run_decompositions({}) shows the whole story",
+            hint="exported_program.run_decompositions({}) shows the full traceback",
         ) from error
 
 
@@ -72,7 +72,7 @@ class _MethodSweep(Sweep):
 
     def __init__(self, program: ExportedProgram, aliases: dict[Node, Node], keep: Collection[str]) -> None:
         values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
-        builder = Builder(detect_fake_mode(values), RULES, Decomposer(), resolve(keep))
+        builder = EdgeBuilder(detect_fake_mode(values), RULES, Decomposer(), resolve(keep))
         super().__init__(program.graph_module, builder, aliases)
         self.program = program
         self.specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
@@ -168,7 +168,7 @@ def _parameters(program: ExportedProgram) -> tuple[str, ...]:
 
 
 def _structure(spec: Any) -> str:
-    """The pytree as JSON, or "" if it holds a type that has no serialised form."""
+    """The pytree as JSON, or "" if it holds a type that has no serialized form."""
     from torch.utils._pytree import treespec_dumps
 
     if spec is None:

@@ -35,10 +35,10 @@ class Rules(Protocol):
 #: What an operator call yields: a node, a tuple of these (several results), or a literal.
 Value: TypeAlias = Any
 #: A rewrite rule: returns the result of a call, or NotImplemented to let the operator pass.
-Rule: TypeAlias = Callable[["Builder", Draft], Value]
+Rule: TypeAlias = Callable[["EdgeBuilder", Draft], Value]
 
-#: Refuses a call, by `Builder.refuse`, or does nothing.
-Check: TypeAlias = Callable[["Builder", Draft], None]
+#: Refuses a call, by `EdgeBuilder.refuse`, or does nothing.
+Check: TypeAlias = Callable[["EdgeBuilder", Draft], None]
 
 #: A folded constant may be this much larger than what it is computed from (a mask from an arange, say).
 FOLD_LIMIT_BYTES = 4 << 20
@@ -46,7 +46,7 @@ FOLD_LIMIT_BYTES = 4 << 20
 aten = torch.ops.aten
 
 
-class Builder:
+class EdgeBuilder:
     """The edge graph under construction.
 
     `rules` rewrite an operator call; their checks come before that and may refuse it, kept or not; `expand` decomposes
@@ -58,7 +58,7 @@ class Builder:
         self,
         fake_mode: FakeTensorMode | None,
         rules: Rules,
-        expand: Callable[[Builder, OpOverload, tuple[Any, ...], dict[str, Any]], Value],
+        expand: Callable[[EdgeBuilder, OpOverload, tuple[Any, ...], dict[str, Any]], Value],
         keep: frozenset[OpOverload],
     ) -> None:
         self.graph = Graph()
@@ -78,9 +78,9 @@ class Builder:
         #: Call of a control flow operator -> its graphs.
         self.regions: dict[Node, tuple[EdgeMethod, ...]] = {}
 
-    def nested(self) -> Builder:
+    def nested(self) -> EdgeBuilder:
         """A builder of the same kind for a graph of control flow."""
-        return Builder(self._fake_mode, self._rules, self._expand, self.keep)
+        return EdgeBuilder(self._fake_mode, self._rules, self._expand, self.keep)
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ def resolve(names: Collection[str]) -> frozenset[OpOverload]:
     return frozenset(found)
 
 
-def drop_dead(builder: Builder, keep: set[Node]) -> dict[Node, torch.Tensor]:
+def drop_dead(builder: EdgeBuilder, keep: set[Node]) -> dict[Node, torch.Tensor]:
     """Remove nodes without users (those of `keep` stay); returns the constants that are left."""
     for node in reversed(list(builder.graph.nodes)):
         if node.op != "output" and not node.users and node not in keep:

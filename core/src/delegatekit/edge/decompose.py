@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from torch.fx import Graph, Interpreter, Node
 
 from .arguments import nodes_in, substitute
-from .builder import Builder, Value
+from .builder import EdgeBuilder, Value
 from .sizes import computes_size
 
 aten = torch.ops.aten
@@ -48,19 +48,22 @@ class Decomposer:
     def __init__(self) -> None:
         self._recipes: dict[Any, _Recipe | None] = {}
 
-    def __call__(self, builder: Builder, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    def __call__(
+        self, builder: EdgeBuilder, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Value:
         """The decomposed result, or NotImplemented if the operator stays as it is."""
         if target in _WHOLE or not _is_decomposable(target):
             return NotImplemented
         return self._expand(builder, target, args, kwargs)
 
-    def last_resort(self, builder: Builder, target: OpOverload, args: Any, kwargs: Any) -> Value:
-        """The result by any decomposition that PyTorch knows, for an operator that nobody runs as it is."""
+    def last_resort(self, builder: EdgeBuilder, target: OpOverload, args: Any, kwargs: Any) -> Value:
+        """The result by any decomposition that PyTorch knows, for an operator that no backend takes and the runtime
+        cannot run."""
         if target not in decomposition_table and not _is_decomposable(target):
             return NotImplemented
         return self._expand(builder, target, args, kwargs)
 
-    def _expand(self, builder: Builder, target: OpOverload, args: Any, kwargs: Any) -> Value:
+    def _expand(self, builder: EdgeBuilder, target: OpOverload, args: Any, kwargs: Any) -> Value:
         # Which arguments are the same node matters, too: x * x is traced with one input.
         tensors = nodes_in((args, kwargs))
         pattern = substitute((args, kwargs), {node: index for index, node in enumerate(tensors)})
@@ -70,7 +73,7 @@ class Decomposer:
         recipe = self._recipes[key]
         return NotImplemented if recipe is None else _replay(builder, recipe, args, kwargs)
 
-    def _recipe(self, builder: Builder, target: OpOverload, args: Any, kwargs: Any) -> _Recipe | None:
+    def _recipe(self, builder: EdgeBuilder, target: OpOverload, args: Any, kwargs: Any) -> _Recipe | None:
         """The first of PyTorch's decompositions that can be traced for these arguments."""
         written = decomposition_table.get(target)
         core = _decompositions().get(target) or (None if _is_decomposable(target) else written)
@@ -84,7 +87,7 @@ class Decomposer:
         except RuntimeError:
             return None
 
-    def _trace(self, builder: Builder, target: OpOverload, args: Any, kwargs: Any, rule: Any) -> _Recipe | None:
+    def _trace(self, builder: EdgeBuilder, target: OpOverload, args: Any, kwargs: Any, rule: Any) -> _Recipe | None:
         from torch.fx.experimental.proxy_tensor import make_fx
 
         table = {op: form for op, form in _decompositions().items() if op not in builder.keep and op not in _WHOLE}
@@ -113,7 +116,7 @@ class Decomposer:
         if any(node.op == "get_attr" for node in graph.nodes):
             return None
         if any(_is_primitive(node.target) and not builder.has_rule(node.target) for node in calls):
-            return None  # a reference in PyTorch's primitives, which nobody else knows
+            return None  # a reference in PyTorch's primitives, which neither backends nor the runtime know
         # An operator that decomposes into itself has no decomposition for these arguments.
         return None if any(node.target is target for node in calls) else _Recipe(graph)
 
@@ -126,7 +129,7 @@ def _is_primitive(target: Any) -> bool:
     return isinstance(target, OpOverload) and target.namespace == "prims"
 
 
-def _replay(builder: Builder, recipe: _Recipe, args: Any, kwargs: Any) -> Value:
+def _replay(builder: EdgeBuilder, recipe: _Recipe, args: Any, kwargs: Any) -> Value:
     values: dict[Node, Any] = {}
     tensors = iter(nodes_in((args, kwargs)))
     for node in recipe.graph.nodes:

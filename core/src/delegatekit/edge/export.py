@@ -63,13 +63,13 @@ def _export(
         with torch.no_grad():
             return torch.export.export(model, inputs, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:
-        # PyTorch's advice about dynamic shapes stands behind its first line.
+        # PyTorch's advice about dynamic shapes follows its first line.
         lines = str(error).strip().splitlines() or [""]
         advice = [line.strip() for line in lines if line.startswith("  ") and dynamic_shapes is not None][:8]
         raise LoweringError(
             f"torch.export refused the model: {type(error).__name__}: {'; '.join([lines[0], *advice])}",
             where=type(model).__name__,
-            hint="torch.export.export(model, inputs) shows the whole story",
+            hint="torch.export.export(model, inputs) shows the full traceback",
         ) from error
 
 

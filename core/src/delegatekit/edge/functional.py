@@ -68,7 +68,7 @@ def in_place_aliases(graph: Graph, buffers: Collection[Node] = ()) -> dict[Node,
     """For a graph whose in-place operators can simply be renamed: in-place result -> the value it overwrote.
 
     Simple means that the operator overwrites the whole of a value that some operator computed (`relu_` after a
-    convolution) or that is one of the placeholders `buffers`, and that nobody looks at the old value through a view
+    convolution) or that is one of the placeholders `buffers`, and that the old value is not read through a view
     any more. None if an operator writes into a view, an input or a constant: then only PyTorch's functionalisation
     will do.
     """

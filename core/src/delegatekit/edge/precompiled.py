@@ -81,5 +81,5 @@ def precompiled(node: Node) -> Precompiled:
     """The lowered module that a node calls. Raises LoweringError in a process that did not make it."""
     inputs, key = node.args
     if any(not isinstance(item, Node) for item in inputs):  # type: ignore[union-attr]
-        raise UnsupportedError("gets an input that is no tensor", where=describe_node(node))
+        raise UnsupportedError("gets an input that is not a tensor", where=describe_node(node))
     return _find(str(key), describe_node(node))

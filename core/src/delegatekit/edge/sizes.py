@@ -57,7 +57,7 @@ def is_size(value: Any) -> bool:
 
 
 def is_size_node(node: Any) -> bool:
-    """Whether a node computes a size from other sizes or from a shape: it costs nothing, and anybody may repeat it."""
+    """Whether a node computes a size from other sizes or from a shape: it costs nothing and may be repeated."""
     return (
         isinstance(node, Node)
         and node.op == "call_function"

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from delegatekit_api import UnsupportedError, describe_node
 
-from .builder import Builder, drop_dead
+from .builder import EdgeBuilder, drop_dead
 from .functional import functional_form
 from .program import EdgeMethod
 from .sizes import SYMBOLIC, computes_size, is_size
@@ -28,7 +28,7 @@ class Sweep:
     def __init__(
         self,
         module: GraphModule,
-        builder: Builder,
+        builder: EdgeBuilder,
         aliases: dict[Node, Node],
         handles: Iterator[int] | None = None,
     ) -> None:
@@ -37,7 +37,7 @@ class Sweep:
         self.aliases = aliases
         self.values: dict[Node, Any] = {}
         self.results: tuple[Any, ...] = ()
-        # The nodes of a method are counted from 1, those of its control flow from behind its last one.
+        # The nodes of a method are counted from 1, those of its control flow from after its last one.
         self._handles = handles or itertools.count(1)
         self._region_handles = handles or itertools.count(len(module.graph.nodes) + 1)
 
@@ -136,7 +136,7 @@ class Sweep:
         for item in carried:
             if not isinstance(item, Node):
                 raise UnsupportedError(
-                    f"carries {item!r}, which is no tensor, from step to step",
+                    f"carries {item!r}, which is not a tensor, from step to step",
                     where=describe_node(node),
                     hint="make it a tensor of no dimensions: torch.tensor(...)",
                 )
@@ -165,7 +165,7 @@ class Sweep:
                 value = item.meta["val"] if isinstance(item, Node) else item
                 if value is not None and not isinstance(value, torch.Tensor | bool | torch.SymBool):
                     raise UnsupportedError(
-                        f"returns {value!r}, which is no tensor, from a branch or body", where=describe_node(node)
+                        f"returns {value!r}, which is not a tensor, from a branch or body", where=describe_node(node)
                     )
 
     def _inline(self, module: GraphModule, operands: Sequence[Any]) -> Any:
@@ -179,7 +179,7 @@ class Sweep:
 class _InlineSweep(Sweep):
     """A graph whose nodes go where its call stands."""
 
-    def __init__(self, module: Any, builder: Builder, aliases: Any, handles: Any, operands: Sequence[Any]) -> None:
+    def __init__(self, module: Any, builder: EdgeBuilder, aliases: Any, handles: Any, operands: Sequence[Any]) -> None:
         super().__init__(module, builder, aliases, handles)
         self._operands = iter(operands)
 

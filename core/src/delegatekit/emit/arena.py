@@ -21,7 +21,7 @@ STATE = "state"
 class PlannedValue:
     """One piece of planned memory, as `MemoryOptions.spaces` and reports see it.
 
-    Steps are instruction numbers counted from 1; what is there before the first has step 0, and the step behind the
+    Steps are instruction numbers counted from 1; what is there before the first has step 0, and the step after the
     last is where outputs are handed over.
     """
 
@@ -61,7 +61,7 @@ class MemoryOptions:
 
     `planner`: "best", "greedy", "best-fit", or a function from requests to a plan, which is checked.
     `alignment`: every value begins at a multiple of so many bytes; a power of two, at least 16.
-    `in_place`: elementwise kernels may write their result over an operand that nobody needs any more.
+    `in_place`: elementwise kernels may write their result over an operand that is not needed any more.
     `views`: slices of leading rows and concatenations along them may be parts of one value instead of copies.
     `spaces`: a function from each planned value to the space that it belongs in: a name, a number (the memory_id of
     the file), or a sequence of them, tried in order: ("sram", "dram"). Names get the memory_ids from 1 in the order
@@ -108,7 +108,7 @@ class ArenaReport:
     peak: tuple[PlannedValue, ...]
     #: Bytes lost between the values of the peak because each begins at a multiple of the alignment.
     alignment_waste: int
-    #: Bytes behind the last value because a backend reads beyond its inputs.
+    #: Bytes after the last value because a backend reads beyond its inputs.
     overread: int
     values: int
 
@@ -137,7 +137,7 @@ class Spaces:
 
         A buffer that several methods know is at the same offset in all of them, and no two buffers of the file
         overlap: a runtime may give all methods one arena per memory_id (the stock one's Python binding does), where
-        anything else that a method plans there would destroy what another one keeps. `overread` bytes behind them may
+        anything else that a method plans there would destroy what another one keeps. `overread` bytes after them may
         be read in any method. To be called before the first plan.
         """
         # What several methods know comes first: then each method needs no more than up to its last buffer.
@@ -196,7 +196,7 @@ class Spaces:
             choices.append(self._choices(value))
             waiting.setdefault(choices[-1][0], []).append(index)
         while waiting:
-            # A space without a limit takes all that is sent to it, so it comes behind those that may send more.
+            # A space without a limit takes all that is sent to it, so it comes after those that may send more.
             number = min(waiting, key=lambda n: (n not in self._capacities, n))
             members = waiting.pop(number)
             capacity = self._capacities.get(number)
@@ -296,7 +296,7 @@ class Spaces:
         try:
             check_plan(requests, plan, lambda index: f"value {values[index].name}")
         except LoweringError as error:
-            raise LoweringError(error.what, where=where, hint="mend the planner") from None
+            raise LoweringError(error.what, where=where, hint="fix the planner") from None
         return plan
 
     def _full(self, number: int, capacity: int, values: Sequence[PlannedValue], where: str) -> LoweringError:

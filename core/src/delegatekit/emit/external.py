@@ -117,5 +117,5 @@ def _file_name(answer: Any, key: str) -> str | None:
         )
     name = answer.removesuffix(".ptd")
     if not name or name.startswith(".") or re.search(r"[/\\\0]", name):
-        raise LoweringError(f"{answer!r} is no name of a file", where=where, hint="it is written beside the .pte")
+        raise LoweringError(f"{answer!r} is not the name of a file", where=where, hint="it is written beside the .pte")
     return name

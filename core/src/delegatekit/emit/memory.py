@@ -170,7 +170,7 @@ class Placed:
             low, high = low // 2, high // 2
 
     def gap(self, index: int) -> int:
-        """The offset of the smallest gap that the value fits while it lives; behind everything if there is none."""
+        """The offset of the smallest gap that the value fits while it lives; after everything if there is none."""
         request, size = self.requests[index], self.requests[index].span
         best, best_gap, cursor = -1, 0, 0
         for offset, end in sorted((self.offsets[i], self.offsets[i] + self.requests[i].span) for i in self._met(index)):
@@ -188,8 +188,8 @@ class Placed:
         while node:
             found += self._covering.get(node, ())
             node //= 2
-        behind = bisect.bisect_left(self._starts, (request.first + 1, -1))
-        found += [other for _, other in self._starts[behind : bisect.bisect_left(self._starts, (request.last + 1, -1))]]
+        later = bisect.bisect_left(self._starts, (request.first + 1, -1))
+        found += [other for _, other in self._starts[later : bisect.bisect_left(self._starts, (request.last + 1, -1))]]
         return found
 
     def plan(self) -> MemoryPlan:
@@ -242,7 +242,7 @@ class _FreeBlocks:
             start = self._ends[offset]
             size += self._remove(start)
             offset = start
-        if offset + size in self._begins:  # and with the one behind
+        if offset + size in self._begins:  # and with the one after it
             size += self._remove(offset + size)
         self._add(offset, size)
 

@@ -3,7 +3,7 @@
 What the emitter has written is the start: every value that a kernel or a delegate computes has memory of its own, with
 the steps in which it is in use. Three things are known to be the same bytes at the same time:
 
-* an elementwise kernel may write its result over an operand that nobody reads any more;
+* an elementwise kernel may write its result over an operand that is not read any more;
 * a slice of leading rows is a part of what it is sliced from: no copy is needed;
 * what is concatenated along the leading sizes may be computed where the result wants it.
 
@@ -179,7 +179,7 @@ def _reset(storages: Sequence[Storage], lives: Sequence[tuple[int, int]]) -> Non
 
 
 def _dies(root: Storage, item: _InPlace) -> bool:
-    """Whether nobody needs an operand's memory behind the instruction, which is the only one to write the result."""
+    """Whether an operand's memory is not needed after the instruction, which is the only one to write the result."""
     result = item.result
     return (
         root.last == item.step == result.first
@@ -232,7 +232,7 @@ def _select_offset(node: Node) -> int | None:
     return index * row
 
 
-#: Operators that take rows which lie one behind the other -> at which byte they begin; None if it is not so.
+#: Operators that take rows which lie one after the other -> at which byte they begin; None if it is not so.
 _ROWS = {aten.slice_copy.Tensor: _slice_offset, aten.select_copy.int: _select_offset}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -11,34 +9,13 @@ import torch
 from torch.fx import Node
 
 from ..edge.sizes import is_size_node
+from ..fallback.numbers import PRIMITIVE_OF
 from .writer import Writer
 
 aten = torch.ops.aten
 
 #: The number that a size's value begins with.
 ZEROS: Final[dict[type, Any]] = {torch.SymInt: 0, torch.SymFloat: 0.0, torch.SymBool: False}
-
-#: Python's functions on sizes -> the runtime's.
-_SIZE_FUNCTIONS: Final[dict[Any, str]] = {
-    operator.add: "add.Scalar",
-    operator.sub: "sub.Scalar",
-    operator.mul: "mul.Scalar",
-    operator.floordiv: "floordiv.Scalar",
-    operator.truediv: "truediv.Scalar",
-    operator.mod: "mod.Scalar",
-    operator.eq: "eq.Scalar",
-    operator.gt: "gt.Scalar",
-    operator.ge: "ge.Scalar",
-    operator.lt: "lt.Scalar",
-    operator.le: "le.Scalar",
-    torch.sym_max: "sym_max.Scalar",
-    torch.sym_min: "sym_min.Scalar",
-    torch.sym_float: "sym_float.Scalar",
-    torch.sym_not: "sym_not.Scalar",
-    math.trunc: "trunc.Scalar",
-    math.ceil: "ceil.Scalar",
-    round: "round.Scalar",
-}
 
 
 def needed_sizes(users: Iterable[Any]) -> set[Node]:
@@ -61,4 +38,4 @@ def write_size(writer: Writer, node: Node) -> None:
     if node.target is aten.sym_size.int:
         writer.code.kernel("aten::sym_size", "int", [*arguments, result])
     else:
-        writer.code.primitive(_SIZE_FUNCTIONS[node.target], *arguments, result)
+        writer.code.primitive(PRIMITIVE_OF[node.target], *arguments, result)

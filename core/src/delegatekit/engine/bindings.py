@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 @dataclass
-class Call:
+class BoundCall:
     """A kernel call that is ready to be made: `function(*positional, **keywords)`.
 
     Values that change between calls are put into the containers, at the places of the file's arguments.
@@ -26,7 +26,7 @@ class Call:
     function: Callable[..., Any]
     positional: list[Any]
     keywords: dict[str, Any] = field(default_factory=dict)
-    #: Where each argument of the file's call went; those behind the last are the return values, which are not passed.
+    #: Where each argument of the file's call went; those after the last are the return values, which are not passed.
     places: list[tuple[Any, Any]] = field(default_factory=list)
 
     def bound(self) -> Callable[[], Any]:
@@ -53,7 +53,7 @@ _WITH_TENSOR: Final = {
 _KNOWN: dict[tuple[Any, ...], bool] = {}
 
 
-def faster(target: OpOverload, call: Call) -> Call:
+def faster(target: OpOverload, call: BoundCall) -> BoundCall:
     """The call by PyTorch's function of the operator's name, if that means the same; else the call as it is.
 
     Only for calls with the same arguments at all times.
@@ -68,12 +68,12 @@ def faster(target: OpOverload, call: Call) -> Call:
             return call
         target = _WITH_TENSOR[target]
         # What is called alpha is given by name there.
-        call = Call(call.function, [tensor, number], {**call.keywords, **({"alpha": factor[0]} if factor else {})})
+        call = BoundCall(call.function, [tensor, number], {**call.keywords, **({"alpha": factor[0]} if factor else {})})
     key = (target, *map(_kind, call.positional), *((name, _kind(value)) for name, value in call.keywords.items()))
     known = _KNOWN.get(key)
     if known is None:
         known = _KNOWN[key] = _means_the_same(function, target, call)
-    return Call(function, call.positional, call.keywords, call.places) if known else given
+    return BoundCall(function, call.positional, call.keywords, call.places) if known else given
 
 
 def _kind(value: Any) -> Any:
@@ -85,7 +85,7 @@ def _kind(value: Any) -> Any:
     return type(value)
 
 
-def _means_the_same(function: Callable[..., Any], target: OpOverload, call: Call) -> bool:
+def _means_the_same(function: Callable[..., Any], target: OpOverload, call: BoundCall) -> bool:
     with _Recorder() as recorder:
         try:
             function(*call.positional, **call.keywords)

@@ -19,7 +19,7 @@ class Inputs:
     """The inputs of one method: the structure that it was exported with, if the file has it, and parameters' names.
 
     `text` is the structure as pytree JSON. `parameters` are the names of the exported call's positional arguments, and
-    behind them those of its keywords, as far as they are known. `absent` says for each flat input whether the file has
+    followed by those of its keywords, as far as they are known. `absent` says for each flat input whether the file has
     None for it.
     """
 
@@ -104,7 +104,7 @@ class Inputs:
             elif all(self._absent[len(flat) : len(flat) + spec.num_leaves]):
                 flat.extend([None] * spec.num_leaves)
             else:
-                self._refuse(f"misses {name}", hint=f"it was lowered for a call with {self._signature}")
+                self._refuse(f"is missing {name}", hint=f"it was lowered for a call with {self._signature}")
         return flat
 
     def _collect(self, value: Any, spec: TreeSpec, path: str, flat: list[Any]) -> None:
@@ -121,7 +121,7 @@ class Inputs:
             wanted = _keys(spec)
             for key in wanted:
                 if key not in value:
-                    self._refuse(f"misses the key {key!r}", path)
+                    self._refuse(f"is missing the key {key!r}", path)
             unknown = [repr(key) for key in value if key not in wanted]
             if unknown:
                 self._refuse(f"has keys that it was not lowered with: {', '.join(unknown)}", path)

@@ -23,7 +23,7 @@ from delegatekit_api import (
     TensorSpec,
 )
 
-from ..plugins import LoadedBackend
+from ..plugins import LoadedBackend, blaming
 from ..pte import PteFile, PteImage, schema, to_bytes
 from ..pte.dtypes import torch_dtype
 from ..pte.manifest import Owner
@@ -87,20 +87,16 @@ class DelegateInstance:
         self._init()
 
     def _init(self) -> None:
-        try:
-            with _PLUGINS:
-                self._handle: Any = self._runtime.init(self._payload)
-        except DelegateKitError:
-            raise
-        except Exception as error:
-            raise FormatError(
-                f"its runtime refused the blob: {type(error).__name__}: {error}", where=self._where
-            ) from error
+        with (
+            blaming(lambda fault: FormatError(f"its runtime refused the blob: {fault}", where=self._where)),
+            _PLUGINS,
+        ):
+            self._handle: Any = self._runtime.init(self._payload)
         self._release = weakref.finalize(self, self._runtime.destroy, self._handle)
 
     def execute(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once, writing into `outputs`."""
-        try:
+        try:  # and not `blaming`: this is done in each call
             self._runtime.execute(self._handle, inputs, outputs)
         except DelegateKitError:
             raise

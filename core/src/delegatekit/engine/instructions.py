@@ -1,7 +1,7 @@
 """The instructions of a method as prepared calls, bound once to the tensors that they read and write.
 
 A step is run carefully at first: results are made empty, so that kernels give them sizes without a warning, and
-checked behind the call. Once that went well the step is replaced by the bare call, until a size changes again.
+checked after the call. Once that went well the step is replaced by the bare call, until a size changes again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .sizes import Sizes
 #: A chain that jumps back is stopped after so many instructions, as the runtime does.
 INSTRUCTION_LIMIT: Final = 10_000_000
 
-#: A prepared instruction. An int is the number of the next instruction; anything else means the one behind.
+#: A prepared instruction. An int is the number of the next instruction; anything else means the one after it.
 Step: TypeAlias = Callable[[], Any]
 
 #: Makes the delegate of a call from its index and what it reads and writes.

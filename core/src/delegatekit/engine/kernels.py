@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Final
@@ -13,40 +11,12 @@ from torch._ops import OpOverload
 
 from delegatekit_api import FormatError
 
+from ..fallback.numbers import NUMBERS
 from ..pte.dtypes import torch_dtype
 from . import bindings
-from .bindings import Call
+from .bindings import BoundCall
 from .sizes import Sizes
 
-#: Kernels whose result is a number -> Python's function of the same meaning.
-_SCALAR_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
-    "executorch_prim::add.Scalar": operator.add,
-    "executorch_prim::sub.Scalar": operator.sub,
-    "executorch_prim::mul.Scalar": operator.mul,
-    "executorch_prim::floordiv.Scalar": operator.floordiv,
-    "executorch_prim::floordiv.int": operator.floordiv,
-    "executorch_prim::truediv.Scalar": operator.truediv,
-    "executorch_prim::mod.Scalar": operator.mod,
-    "executorch_prim::mod.int": operator.mod,
-    "executorch_prim::neg.Scalar": operator.neg,
-    "executorch_prim::eq.Scalar": operator.eq,
-    "executorch_prim::gt.Scalar": operator.gt,
-    "executorch_prim::ge.Scalar": operator.ge,
-    "executorch_prim::lt.Scalar": operator.lt,
-    "executorch_prim::le.Scalar": operator.le,
-    "executorch_prim::sym_not.Scalar": operator.not_,
-    "executorch_prim::sym_max.Scalar": max,
-    "executorch_prim::sym_min.Scalar": min,
-    "executorch_prim::sym_float.Scalar": float,
-    "executorch_prim::sym_int.Scalar": int,
-    "executorch_prim::ceil.Scalar": math.ceil,
-    "executorch_prim::round.Scalar": round,
-    "executorch_prim::trunc.Scalar": math.trunc,
-    "executorch_prim::sym_ite.Scalar": lambda condition, yes, no: yes if condition else no,
-    "aten::sym_size.int": lambda tensor, axis: tensor.shape[axis],
-    "aten::sym_numel": lambda tensor: tensor.numel(),
-    "aten::_local_scalar_dense": lambda tensor: tensor.item(),
-}
 #: Kernels that copy their first argument into the out argument at this position, whatever its dtype and layout.
 _COPIES: Final = {
     "executorch_prim::et_view.default": 2,
@@ -60,15 +30,15 @@ _MEMORY_FORMATS: Final = {0: torch.contiguous_format, 1: torch.preserve_format}
 
 def returns_scalar(name: str) -> bool:
     """Whether a kernel's result is a number, which replaces the value of the call's last argument."""
-    return name in _SCALAR_FUNCTIONS
+    return name in NUMBERS
 
 
 def scalar_function(name: str) -> Callable[..., Any]:
     """What such a kernel computes from the call's other arguments."""
-    return _SCALAR_FUNCTIONS[name]
+    return NUMBERS[name]
 
 
-def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes], *, fixed: bool) -> Call:
+def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes], *, fixed: bool) -> BoundCall:
     """The call of kernel `name` on values: tensors, numbers, lists.
 
     `resizable` are the sizes of the tensors whose sizes change, by the tensor's id. `fixed` says that the values are
@@ -84,7 +54,9 @@ def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes],
             return _copy(name, source, target)
     function = _OWN.get(name, _convert)
     values = list(arguments)
-    return Call(partial(function, resizable), values, places=[(values, position) for position in range(len(values))])
+    return BoundCall(
+        partial(function, resizable), values, places=[(values, position) for position in range(len(values))]
+    )
 
 
 def specialised(name: str, arguments: Sequence[Any]) -> Callable[[], Any] | None:
@@ -105,14 +77,14 @@ def is_data_dependent(name: str) -> bool:
     return name.startswith("aten::repeat_interleave.") or torch.Tag.dynamic_output_shape in target.tags
 
 
-def _copy(name: str, source: torch.Tensor, target: torch.Tensor) -> Call:
+def _copy(name: str, source: torch.Tensor, target: torch.Tensor) -> BoundCall:
     if name == "executorch_prim::et_view.default" and source.numel() == target.numel() and source.is_contiguous():
         source = source.view(target.shape)
     if source.shape != target.shape:
         raise FormatError(f"{name} copies {tuple(source.shape)} into {tuple(target.shape)}")
     if source.data_ptr() == target.data_ptr() and source.stride() == target.stride() and source.dtype == target.dtype:
-        return Call(_nothing, [])
-    return Call(target.copy_, [source])
+        return BoundCall(_nothing, [])
+    return BoundCall(target.copy_, [source])
 
 
 def _nothing() -> None:
@@ -178,9 +150,9 @@ def _parameters(name: str) -> tuple[tuple[str, bool], ...]:
     return tuple((argument.name, argument.kwarg_only) for argument in _target(name)._schema.arguments)
 
 
-def _arranged(name: str, arguments: Sequence[Any]) -> Call:
+def _arranged(name: str, arguments: Sequence[Any]) -> BoundCall:
     """Arguments in the order of the runtime's call as PyTorch wants them: some by position, some by name."""
-    call = Call(_target(name)._op, [])
+    call = BoundCall(_target(name)._op, [])
     # What a call passes beyond the operator's arguments is the return value, which is the out argument again.
     for (parameter, keyword_only), value in zip(_parameters(name), arguments, strict=False):
         converted = _converted(parameter, value)

@@ -45,7 +45,7 @@ def _check(node: Any) -> None:
     context = node["context"]
     if node["type"] == "collections.defaultdict":
         if context["default_factory_module"] != "builtins" or context["default_factory_name"] not in _FACTORIES:
-            raise ValueError("the factory is no built-in type")
+            raise ValueError("the factory is not a built-in type")
     elif isinstance(context, str):
         with suppress(json.JSONDecodeError):  # some types have a plain name there
             json.loads(context, object_hook=_check_enum)

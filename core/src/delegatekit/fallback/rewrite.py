@@ -15,7 +15,7 @@ from torch.fx import Node
 from delegatekit_api import MutableState
 
 from ..edge.arguments import nodes_in, substitute
-from ..edge.builder import Builder, drop_dead, resolve
+from ..edge.builder import EdgeBuilder, drop_dead, resolve
 from ..edge.decompose import Decomposer
 from ..edge.draft import Draft
 from ..edge.program import EdgeMethod
@@ -58,7 +58,7 @@ class _Rewrite:
         self.became: dict[Node, list[Node]] = {}
         self.decomposer = Decomposer()
         first = [node.meta.get("val") for node in method.graph.nodes if node.op != "output"]
-        self.builder = Builder(detect_fake_mode(first), RULES, self.decomposer, resolve(keep))
+        self.builder = EdgeBuilder(detect_fake_mode(first), RULES, self.decomposer, resolve(keep))
         self.values: dict[Node, Any] = {}
 
     def translate(self, node: Node) -> None:

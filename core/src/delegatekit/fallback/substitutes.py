@@ -1,7 +1,7 @@
 """Other spellings for what the stock runtime has no kernel for, or has one that computes something else than PyTorch.
 
-Only nodes that nobody runs as they are come here, after partitioning: backends see the operator itself. What each
-kernel does wrongly is said by the limits in `kernels.py`.
+Only nodes that no backend takes and the runtime cannot run come here, after partitioning: backends see the operator
+itself. What each kernel does wrongly is said by the limits in `kernels.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from ..edge.builder import Builder, Rule, Value
+from ..edge.builder import EdgeBuilder, Rule, Value
 from ..edge.draft import Draft
 from ..edge.rules import Family, RuleTable
 from ..edge.rules.writing import NARROW_FLOATS, convert, view
@@ -26,7 +26,7 @@ aten = torch.ops.aten
 _FAMILY = Family("substitutes")
 
 
-def _zero_dims_as_one(b: Builder, x: Node, call: Callable[[Node], Node], value: Any) -> Node:
+def _zero_dims_as_one(b: EdgeBuilder, x: Node, call: Callable[[Node], Node], value: Any) -> Node:
     """What an operator along dim 0 makes of a tensor of no dimensions."""
     return view(b, call(view(b, x, (1,))), tuple(value.shape))
 
@@ -37,7 +37,7 @@ def _zero_dims_as_one(b: Builder, x: Node, call: Callable[[Node], Node], value: 
 def _in_float32(target: OpOverload) -> Rule:
     """The operator on float32, its results back in their dtype."""
 
-    def apply(b: Builder, call: Draft) -> Value:
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
         value = call.value
         if not any(isinstance(item, Node) and b.dtype(item) in NARROW_FLOATS for item in call.args):
             return NotImplemented
@@ -50,7 +50,7 @@ def _in_float32(target: OpOverload) -> Rule:
     return apply
 
 
-def _widened(b: Builder, item: Any) -> Any:
+def _widened(b: EdgeBuilder, item: Any) -> Any:
     return convert(b, item, torch.float32) if isinstance(item, Node) and b.dtype(item) in NARROW_FLOATS else item
 
 
@@ -64,7 +64,7 @@ for _target in (
 
 
 @_FAMILY.rule(aten.convolution.default)
-def _convolution(b: Builder, call: Draft) -> Value:
+def _convolution(b: EdgeBuilder, call: Draft) -> Value:
     widened = _WIDE_CONVOLUTION(b, call)
     return convolution_3d(b, call) if widened is NotImplemented else widened
 
@@ -73,7 +73,7 @@ _WIDE_CONVOLUTION = _in_float32(aten.convolution.default)
 
 
 @_FAMILY.rule(aten.native_group_norm.default)
-def _group_norm(b: Builder, call: Draft) -> Value:
+def _group_norm(b: EdgeBuilder, call: Draft) -> Value:
     x, weight, bias, epsilon = call["input", "weight", "bias", "eps"]
     batch, channels, positions, groups = call["N", "C", "HxW", "group"]
     grouped = view(b, x, (batch, groups, channels // groups * positions))
@@ -91,7 +91,7 @@ def _group_norm(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.cumsum.default)
-def _running_sum(b: Builder, call: Draft) -> Value:
+def _running_sum(b: EdgeBuilder, call: Draft) -> Value:
     x, dim, value = call["self"], call["dim"], call.value
     if not b.shape(x):
         return _zero_dims_as_one(b, x, lambda one: b.call(aten.cumsum.default, one, 0, **call.kwargs), value)
@@ -105,7 +105,7 @@ def _running_sum(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.sum.dim_IntList)
-def _sum(b: Builder, call: Draft) -> Value:
+def _sum(b: EdgeBuilder, call: Draft) -> Value:
     x, dims, keepdim = call["self", "dim", "keepdim"]
     rank = len(b.shape(x))
     if not rank:
@@ -119,14 +119,14 @@ def _sum(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.mm.default, aten.bmm.default)
-def _empty_product(b: Builder, call: Draft) -> Value:
+def _empty_product(b: EdgeBuilder, call: Draft) -> Value:
     if not same(b.shape(call["self"])[-1], 0):
         return NotImplemented
     return b.call(aten.full.default, list(call.value.shape), 0, dtype=call.value.dtype)
 
 
 @_FAMILY.rule(aten.addmm.default)
-def _product_and_sum(b: Builder, call: Draft) -> Value:
+def _product_and_sum(b: EdgeBuilder, call: Draft) -> Value:
     bias, x, y = call["self", "mat1", "mat2"]
     scales = call["alpha", "beta"]
     dtype = call.value.dtype
@@ -141,7 +141,7 @@ def _product_and_sum(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.linear.default)
-def _empty_linear(b: Builder, call: Draft) -> Value:
+def _empty_linear(b: EdgeBuilder, call: Draft) -> Value:
     x, bias, value = call["input"], call["bias"], call.value
     if not same(b.shape(x)[-1], 0):
         return NotImplemented
@@ -151,7 +151,7 @@ def _empty_linear(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.cumprod.default)
-def _running_product(b: Builder, call: Draft) -> Value:
+def _running_product(b: EdgeBuilder, call: Draft) -> Value:
     """In log2(size) steps: each multiplies what is there by the same, moved on by as many places as it covers."""
     x, dim, value = call["self"], call["dim"], call.value
     if not b.shape(x):
@@ -175,7 +175,7 @@ def _running_product(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.div.Tensor_mode, aten.div.Scalar_mode)
-def _rounded_division(b: Builder, call: Draft) -> Value:
+def _rounded_division(b: EdgeBuilder, call: Draft) -> Value:
     x, y, value = call["self"], call["other"], call.value
     floored = b.call(aten.div.Tensor_mode, x, y, rounding_mode="floor")
     if value.dtype.is_floating_point:
@@ -187,7 +187,7 @@ def _rounded_division(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.fmod.Tensor, aten.fmod.Scalar)
-def _rest_of_integers(b: Builder, call: Draft) -> Value:
+def _rest_of_integers(b: EdgeBuilder, call: Draft) -> Value:
     x, y, value = call["self"], call["other"], call.value
     if value.dtype == torch.uint8:
         return b.call(aten.fmod.Tensor, x, int(y) & 0xFF)
@@ -198,7 +198,7 @@ def _rest_of_integers(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.remainder.Tensor, aten.remainder.Scalar)
-def _remainder(b: Builder, call: Draft) -> Value:
+def _remainder(b: EdgeBuilder, call: Draft) -> Value:
     x, y = call["self", "other"]
     if not isinstance(x, Node):
         return NotImplemented
@@ -207,12 +207,12 @@ def _remainder(b: Builder, call: Draft) -> Value:
     return b.call(aten.where.self, other_side, b.call(aten.add.Tensor, rest, y), rest)
 
 
-def _is(b: Builder, comparison: Any, x: Node) -> Node:
+def _is(b: EdgeBuilder, comparison: Any, x: Node) -> Node:
     """`x` compared with 0."""
     return b.call(comparison.Scalar, x, 0)  # type: ignore[no-any-return]
 
 
-def _differ_in_sign(b: Builder, x: Node, y: Any) -> Node:
+def _differ_in_sign(b: EdgeBuilder, x: Node, y: Any) -> Node:
     below = _is(b, aten.lt, x)
     if isinstance(y, Node):
         return b.call(aten.logical_xor.default, below, _is(b, aten.lt, y))  # type: ignore[no-any-return]
@@ -223,7 +223,7 @@ def _differ_in_sign(b: Builder, x: Node, y: Any) -> Node:
 
 
 @_FAMILY.rule(aten.pow.Tensor_Scalar)
-def _power(b: Builder, call: Draft) -> Value:
+def _power(b: EdgeBuilder, call: Draft) -> Value:
     x, exponent, value = call["self"], call["exponent"], call.value
     if value.dtype.is_floating_point:
         return b.call(aten.sqrt.default, x) if exponent == 0.5 else NotImplemented
@@ -238,7 +238,7 @@ def _power(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.pow.Scalar)
-def _power_of_number(b: Builder, call: Draft) -> Value:
+def _power_of_number(b: EdgeBuilder, call: Draft) -> Value:
     number, exponent, value = call["self"], call["exponent"], call.value
     if value.dtype.is_floating_point or number < 2 or number & (number - 1):
         return NotImplemented
@@ -248,24 +248,24 @@ def _power_of_number(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.exp2.default)
-def _power_of_two(b: Builder, call: Draft) -> Value:
+def _power_of_two(b: EdgeBuilder, call: Draft) -> Value:
     return b.call(aten.pow.Scalar, 2.0, convert(b, call["self"], call.value.dtype))
 
 
 @_FAMILY.rule(aten.sign.default)
-def _sign(b: Builder, call: Draft) -> Value:
+def _sign(b: EdgeBuilder, call: Draft) -> Value:
     above, below = (convert(b, _is(b, side, call["self"]), call.value.dtype) for side in (aten.gt, aten.lt))
     return b.call(aten.sub.Tensor, above, below)
 
 
 @_FAMILY.rule(aten.signbit.default)
-def _sign_bit(b: Builder, call: Draft) -> Value:
+def _sign_bit(b: EdgeBuilder, call: Draft) -> Value:
     # Of floats, no kernel can tell -0.0 and negative NaNs.
     return NotImplemented if b.dtype(call["self"]).is_floating_point else _is(b, aten.lt, call["self"])
 
 
 @_FAMILY.rule(aten.round.decimals)
-def _round_decimals(b: Builder, call: Draft) -> Value:
+def _round_decimals(b: EdgeBuilder, call: Draft) -> Value:
     decimals = call["decimals"]
     steps = [aten.mul.Tensor, aten.div.Tensor] if decimals >= 0 else [aten.div.Tensor, aten.mul.Tensor]
     scale = b.constant(torch.tensor(10.0 ** abs(decimals), dtype=call.value.dtype))
@@ -275,7 +275,7 @@ def _round_decimals(b: Builder, call: Draft) -> Value:
 def _without_nan(form: OpOverload) -> Rule:
     """The smaller or larger of two, where NaN counts as absent."""
 
-    def apply(b: Builder, call: Draft) -> Value:
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
         x, y = call["self", "other"]
         chosen = b.call(form, x, y)
         if not call.value.dtype.is_floating_point:
@@ -291,7 +291,7 @@ _FAMILY.rule(aten.fmax.default)(_without_nan(aten.maximum.default))
 
 
 @_FAMILY.rule(aten.hypot.default)
-def _hypotenuse(b: Builder, call: Draft) -> Value:
+def _hypotenuse(b: EdgeBuilder, call: Draft) -> Value:
     value = call.value
     if value.dtype == torch.float64:
         return NotImplemented  # the squares may overflow
@@ -301,7 +301,7 @@ def _hypotenuse(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.add.Scalar)
-def _or_true(b: Builder, call: Draft) -> Value:
+def _or_true(b: EdgeBuilder, call: Draft) -> Value:
     if call.value.dtype != torch.bool:
         return NotImplemented
     x, added = call["self", "other"]
@@ -309,7 +309,7 @@ def _or_true(b: Builder, call: Draft) -> Value:
 
 
 @_FAMILY.rule(aten.sort.default, aten.sort.stable)
-def _sort(b: Builder, call: Draft) -> Value:
+def _sort(b: EdgeBuilder, call: Draft) -> Value:
     x, dim, descending = call["self", "dim", "descending"]
     if call.get("stable"):
         return NotImplemented  # the kernel below may swap equal elements

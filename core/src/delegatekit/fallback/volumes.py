@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ..edge.builder import Builder, Value
+from ..edge.builder import EdgeBuilder, Value
 from ..edge.draft import Draft
 from ..edge.rules.writing import permute, slice_dim, view
 from ..edge.sizes import is_static
@@ -18,7 +18,7 @@ from ..edge.sizes import is_static
 aten = torch.ops.aten
 
 
-def convolution_3d(b: Builder, call: Draft) -> Value:
+def convolution_3d(b: EdgeBuilder, call: Draft) -> Value:
     """`aten.convolution` of (N, C, D, H, W) by convolutions of the N * D planes; NotImplemented for other ranks."""
     x, weight, bias, value = call["input"], call["weight"], call["bias"], call.value
     stride, padding, dilation, output_padding = call["stride", "padding", "dilation", "output_padding"]
@@ -47,7 +47,7 @@ def convolution_3d(b: Builder, call: Draft) -> Value:
     return permute(b, result, (0, 2, 1, 3, 4))
 
 
-def _planes(b: Builder, x: Node, weight: Node, place: int, bias: Node | None, settings: tuple[Any, ...]) -> Node:
+def _planes(b: EdgeBuilder, x: Node, weight: Node, place: int, bias: Node | None, settings: tuple[Any, ...]) -> Node:
     """x (N, D, C, H, W), each plane convolved with the kernel's plane at `place`."""
     batch, depth, *plane = b.shape(x)
     kernel = b.call(aten.select.int, weight, 2, place)
@@ -56,7 +56,7 @@ def _planes(b: Builder, x: Node, weight: Node, place: int, bias: Node | None, se
 
 
 def _transposed(
-    b: Builder, x: Node, weight: Node, planes: tuple[Any, ...], depth: int, along: tuple[int, int, int]
+    b: EdgeBuilder, x: Node, weight: Node, planes: tuple[Any, ...], depth: int, along: tuple[int, int, int]
 ) -> Node | None:
     """The sum without bias, of `depth` planes; None if none of the kernel's planes reaches into it."""
     stride, padding, dilation = along

@@ -108,7 +108,7 @@ class DelegateShapes:
         if wanted - found:
             names = ", ".join(sorted(map(str, wanted - found)))
             raise UnsupportedError(
-                f"the changing size {names} is no size of an input",
+                f"the changing size {names} is not a size of an input",
                 where="lowered module",
                 hint="export it with sizes that are dimensions of the inputs, or multiples of them",
             )

@@ -11,8 +11,6 @@ exactly, with reachability kept as bit sets. The first two sweeps are linear in 
 
 from __future__ import annotations
 
-import heapq
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 
 from torch.fx import Node
@@ -20,9 +18,11 @@ from torch.fx import Node
 from delegatekit_api import BackendDescription, LoweringError, Partitioner, PluginError, Verdict, describe_node
 
 from ..edge import EdgeMethod
-from ..edge.sizes import is_size
-from .ask import ask_backends, blaming_partitioner
-from .plan import Partition, PartitionPlan
+from .ask import ask_backends
+from .assemble import assemble
+from .clusters import Clusters, join_groups, join_proposals
+from .order import topological
+from .plan import PartitionPlan
 
 #: With more sets than this, the bit sets of the merging pass would not be small any more; the sets stay as grown.
 _EXACT_LIMIT = 16_384
@@ -45,15 +45,24 @@ def partition(
     nodes = [node for node in method.graph.nodes if node.op == "call_function"]
     descriptions = descriptions or {}
     verdicts = {node: ask_backends(node, method, partitioners, descriptions, ask_all=ask_all) for node in nodes}
-    taker = _first_takers(verdicts)
-    clusters = _Clusters(nodes)
-    fixed = _proposals(method, partitioners, verdicts, taker, clusters)
-    _join_groups(verdicts, taker, clusters)
-    graph = _ClusterGraph(nodes, clusters, taker, fixed, tuple(partitioners))
+    while True:
+        taker = _first_takers(verdicts)
+        clusters = Clusters(nodes)
+        fixed = join_proposals(method, partitioners, verdicts, taker, clusters)
+        join_groups(verdicts, taker, clusters)
+        graph = _ClusterGraph(nodes, clusters, taker, fixed, tuple(partitioners))
+        refused = _refused_group(graph, verdicts, taker)
+        if not refused:
+            break
+        for node, answer in refused.items():
+            backend = taker[node]
+            verdicts[node][backend] = answer
+            rest = {name: partitioner for name, partitioner in partitioners.items() if name not in verdicts[node]}
+            verdicts[node].update(ask_backends(node, method, rest, descriptions, ask_all=ask_all))
     sets = graph.grow()
     chosen = {index: members for index, members in sets.items() if not _only_passengers(members, verdicts, taker)}
     stateful = frozenset(name for name, facts in descriptions.items() if facts.owns_state)
-    return _plan(method, nodes, verdicts, taker, chosen, stateful)
+    return assemble(method, nodes, verdicts, taker, chosen, stateful)
 
 
 def _first_takers(verdicts: Mapping[Node, Mapping[str, Verdict]]) -> dict[Node, str]:
@@ -66,66 +75,27 @@ def _first_takers(verdicts: Mapping[Node, Mapping[str, Verdict]]) -> dict[Node, 
     return taker
 
 
-class _Clusters:
-    """Nodes that cannot be separated: union-find, the earliest node of each cluster as its name."""
+def _refused_group(
+    graph: _ClusterGraph, verdicts: Mapping[Node, Mapping[str, Verdict]], taker: Mapping[Node, str]
+) -> dict[Node, Verdict]:
+    """New answers about the first group that depends on itself through a node outside: no delegate can compute it.
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self.position = {node: index for index, node in enumerate(nodes)}
-        self.parent = list(range(len(nodes)))
-        for node in nodes:
-            if node.target is operator.getitem and isinstance(node.args[0], Node):
-                self.join(node.args[0], node)
-
-    def find(self, node: Node) -> int:
-        index = self.position[node]
-        while self.parent[index] != index:
-            self.parent[index] = self.parent[self.parent[index]]
-            index = self.parent[index]
-        return index
-
-    def join(self, first: Node, second: Node) -> None:
-        low, high = sorted((self.find(first), self.find(second)))
-        self.parent[high] = low
-
-
-def _proposals(
-    method: EdgeMethod,
-    partitioners: Mapping[str, Partitioner],
-    verdicts: Mapping[Node, Mapping[str, Verdict]],
-    taker: dict[Node, str],
-    clusters: _Clusters,
-) -> set[int]:
-    """Clusters that backends proposed as whole partitions; they are not merged any further."""
-    fixed: set[int] = set()
-    for backend, partitioner in partitioners.items():
-        with blaming_partitioner(backend, "proposing partitions"):
-            proposal = partitioner.propose(method.view)
-        if proposal is None:
+    Empty if there is none. Raises PluginError for a proposed partition that depends on itself.
+    """
+    for index in graph.stuck:
+        through = graph.circle(index)
+        if through is None:
             continue
-        claimed: set[Node] = set()
-        for members in proposal:
-            group = [node for node in members if taker.get(node) == backend]
-            for node in group:
-                if node in claimed:
-                    raise PluginError(f"backend {backend} proposed a node twice", where=describe_node(node))
-                clusters.join(group[0], node)
-            claimed.update(group)
-            if group:
-                fixed.add(clusters.find(group[0]))
-        for node in [node for node, owner in taker.items() if owner == backend and node not in claimed]:
-            del taker[node]
-    return fixed
-
-
-def _join_groups(verdicts: Mapping[Node, Mapping[str, Verdict]], taker: dict[Node, str], clusters: _Clusters) -> None:
-    for node, backend in list(taker.items()):
-        for other in verdicts[node][backend].group:
-            if other not in clusters.position:
-                raise PluginError(
-                    f"backend {backend} groups a node that is not in the graph", where=describe_node(node)
-                )
-            taker[other] = backend
-            clusters.join(node, other)
+        members = graph.members[index]
+        grouped = [node for node in members if node in taker and verdicts[node][taker[node]].group]
+        where = describe_node(graph.members[through][0])
+        if not grouped:
+            raise PluginError(
+                f"a proposed partition depends on itself through a node outside, {where}",
+                where=describe_node(members[0]),
+            )
+        return dict.fromkeys(grouped, Verdict.no(f"its group depends on itself through a node outside, {where}"))
+    return {}
 
 
 class _ClusterGraph:
@@ -134,7 +104,7 @@ class _ClusterGraph:
     def __init__(
         self,
         nodes: Sequence[Node],
-        clusters: _Clusters,
+        clusters: Clusters,
         taker: Mapping[Node, str],
         fixed: set[int],
         backends: tuple[str, ...],
@@ -161,11 +131,22 @@ class _ClusterGraph:
         self.users, self.inputs = users, inputs
         self.kinds = 1 + len(backends)
         self.fixed = {number[clusters.find(nodes[name])] for name in fixed}
-        self.order = _topological(inputs, users)
-        if len(self.order) != size:
-            stuck = set(range(size)) - set(self.order)
-            node = next(node for index in sorted(stuck) for node in self.members[index] if len(self.members[index]) > 1)
-            raise PluginError("a group of nodes depends on itself through a node outside", where=describe_node(node))
+        self.order = topological(inputs, users)
+        #: Clusters that depend on themselves through others, and those after them.
+        self.stuck = sorted(set(range(size)) - set(self.order)) if len(self.order) != size else []
+
+    def circle(self, index: int) -> int | None:
+        """The cluster through which a cluster depends on itself; None if it does not."""
+        waiting = [(user, user) for user in sorted(self.users[index])]
+        seen: set[int] = set()
+        while waiting:
+            first, current = waiting.pop()
+            if current == index:
+                return first
+            if current not in seen:
+                seen.add(current)
+                waiting.extend((first, user) for user in sorted(self.users[current]))
+        return None
 
     def grow(self) -> dict[int, list[Node]]:
         """Set number -> nodes, in graph order within a set; fallback clusters are in no set."""
@@ -219,7 +200,7 @@ class _ClusterGraph:
 
 
 class _Quotient:
-    """Sets and fallback clusters as vertices; for each, the sets before and behind it as bits of an integer."""
+    """Sets and fallback clusters as vertices; for each, the sets before and after it as bits of an integer."""
 
     def __init__(self, owner: dict[int, int], kind: list[int], graph: _ClusterGraph) -> None:
         self.kind = kind
@@ -240,11 +221,11 @@ class _Quotient:
                 if source != target:
                     self.after[source].add(target)
                     self.before[target].add(source)
-        order = _topological(self.before, self.after)
+        order = topological(self.before, self.after)
         if len(order) != size:
             raise LoweringError("partition growth made a cycle: this is a fault of DelegateKit")
-        self.behind = self._closure(reversed(order), self.after)
-        self.ahead = self._closure(order, self.before)
+        self.later = self._closure(reversed(order), self.after)
+        self.earlier = self._closure(order, self.before)
 
     def _closure(self, order: Iterable[int], towards: list[set[int]]) -> list[int]:
         reach = [0] * len(self.after)
@@ -266,9 +247,9 @@ class _Quotient:
             while kind and self.merged_into[number] == number:
                 blocked = 1 << number
                 for other in self.after[number]:
-                    blocked |= self.behind[other]
+                    blocked |= self.later[other]
                 for other in self.before[number]:
-                    blocked |= self.ahead[other]
+                    blocked |= self.earlier[other]
                 candidates = of_kind[kind] & ~blocked
                 if not candidates:
                     break
@@ -286,33 +267,18 @@ class _Quotient:
             neighbours[number] |= neighbours[partner]
             neighbours[number] -= {number, partner}
             neighbours[partner] = set()
-        behind = (self.behind[number] | self.behind[partner]) & ~both
-        ahead = (self.ahead[number] | self.ahead[partner]) & ~both
-        for reach, own in ((self.behind, behind), (self.ahead, ahead)):
+        later = (self.later[number] | self.later[partner]) & ~both
+        earlier = (self.earlier[number] | self.earlier[partner]) & ~both
+        for reach, own in ((self.later, later), (self.earlier, earlier)):
             for vertex, bits in enumerate(reach):
                 if bits & both:
                     reach[vertex] = bits | both | own
-        self.behind[number], self.ahead[number] = behind, ahead
+        self.later[number], self.earlier[number] = later, earlier
 
     def final(self, number: int) -> int:
         while self.merged_into[number] != number:
             number = self.merged_into[number]
         return number
-
-
-def _topological(before: Sequence[set[int]], after: Sequence[set[int]]) -> list[int]:
-    """Indices in topological order, the smallest ready index first; shorter than the input if there is a cycle."""
-    waiting = [len(sources) for sources in before]
-    ready = [index for index, count in enumerate(waiting) if not count]
-    order: list[int] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for user in after[index]:
-            waiting[user] -= 1
-            if not waiting[user]:
-                heapq.heappush(ready, user)
-    return order
 
 
 def _only_passengers(
@@ -323,77 +289,3 @@ def _only_passengers(
         if answer is not None and answer.supported and not answer.passenger:
             return False
     return True
-
-
-def _plan(
-    method: EdgeMethod,
-    nodes: Sequence[Node],
-    verdicts: Mapping[Node, Mapping[str, Verdict]],
-    taker: Mapping[Node, str],
-    chosen: Mapping[int, Sequence[Node]],
-    stateful: frozenset[str],
-) -> PartitionPlan:
-    home: dict[Node, int] = {node: number for number, members in chosen.items() for node in members}
-    position = {node: index for index, node in enumerate(nodes)}
-    # A step is named by the position of its first node.
-    step_of = {node: position[chosen[home[node]][0]] if node in home else index for node, index in position.items()}
-    names = sorted(set(step_of.values()))
-    number = {name: index for index, name in enumerate(names)}
-    before: list[set[int]] = [set() for _ in names]
-    after: list[set[int]] = [set() for _ in names]
-    for node in nodes:
-        target = number[step_of[node]]
-        for argument in node.all_input_nodes:
-            if argument in position and number[step_of[argument]] != target:
-                before[target].add(number[step_of[argument]])
-                after[number[step_of[argument]]].add(target)
-    order = _topological(before, after)
-    if len(order) != len(names):
-        raise LoweringError("the partitions depend on each other in a circle: this is a fault of DelegateKit")
-    owned = _owned_buffers(method, {node: names[number[step_of[node]]] for node in home}, taker, stateful)
-    returned = {item for item in method.outputs if isinstance(item, Node)}
-    returned.update(buffer.updated for node, buffer in method.buffers.items() if node not in owned)
-    steps: list[Node | Partition] = []
-    for index in order:
-        first = nodes[names[index]]
-        if first in home:
-            members = chosen[home[first]]
-            backend = next(taker[node] for node in members if node in taker)
-            steps.append(_boundary(method, backend, members, returned, owned))
-        else:
-            steps.append(first)
-    return PartitionPlan(tuple(steps), verdicts, {node: taker[chosen[home[node]][0]] for node in home})
-
-
-def _owned_buffers(
-    method: EdgeMethod, home: Mapping[Node, int], taker: Mapping[Node, str], stateful: frozenset[str]
-) -> frozenset[Node]:
-    """Buffers that nobody but one partition, of a backend that keeps state, reads and updates."""
-    owned: set[Node] = set()
-    for node, buffer in method.buffers.items():
-        users = [user for user in (*node.users, buffer.updated) if user.op != "output"]
-        homes = {home.get(user) for user in users}
-        outside = node in method.outputs or any(other.updated is node for other in method.buffers.values())
-        if len(homes) == 1 and None not in homes and not outside and taker.get(buffer.updated) in stateful:
-            owned.add(node)
-    return frozenset(owned)
-
-
-def _boundary(
-    method: EdgeMethod, backend: str, members: Sequence[Node], returned: set[Node], owned: frozenset[Node]
-) -> Partition:
-    inside = set(members)
-    inputs: dict[Node, None] = {}
-    constants: dict[Node, None] = {}
-    buffers: dict[Node, None] = {}
-    for node in members:
-        for argument in node.all_input_nodes:
-            if argument not in inside and not is_size(argument.meta["val"]):
-                known = argument in method.constants
-                (constants if known else buffers if argument in owned else inputs)[argument] = None
-    outputs = tuple(
-        node
-        for node in members
-        if node in returned or any(user not in inside and user.op != "output" for user in node.users)
-    )
-    return Partition(backend, tuple(members), tuple(inputs), tuple(constants), outputs, tuple(buffers))

@@ -23,7 +23,7 @@ class Partition:
     inputs: tuple[Node, ...]
     #: Known values from outside, in order of first use.
     constants: tuple[Node, ...]
-    #: Values that somebody outside uses, in the order of the graph.
+    #: Values that something outside uses, in the order of the graph.
     outputs: tuple[Node, ...]
     #: Buffers that the delegate keeps inside itself and updates.
     buffers: tuple[Node, ...] = ()
@@ -35,7 +35,7 @@ class PartitionPlan:
 
     #: Fallback nodes and partitions, each after everything it depends on.
     steps: tuple[Node | Partition, ...]
-    #: Every call_function node -> backend name -> that backend's answer. A backend behind the taker is not asked.
+    #: Every call_function node -> backend name -> that backend's answer. A backend after the taker is not asked.
     verdicts: Mapping[Node, Mapping[str, Verdict]]
     #: Node -> the backend that computes it; fallback nodes are absent.
     taker: Mapping[Node, str] = field(default_factory=dict)

@@ -152,7 +152,7 @@ def _by_backend(what: str, selectors: Selectors | None, backends: Collection[str
         strangers = set(selectors) - set(backends)
         if strangers:
             raise LoweringError(
-                f"{what} speaks of {', '.join(sorted(strangers))}, which is not among the backends {list(backends)}"
+                f"{what} names {', '.join(sorted(strangers))}, which is not among the backends {list(backends)}"
             )
         return {name: listed(what, items) for name, items in selectors.items()}
     return dict.fromkeys(backends, listed(what, selectors))
@@ -161,7 +161,7 @@ def _by_backend(what: str, selectors: Selectors | None, backends: Collection[str
 def listed(what: str, selectors: Sequence[Selector]) -> tuple[Choice, ...]:
     """The selectors that the argument `what` lists. Raises LoweringError for what is no list, and no selector."""
     if isinstance(selectors, str) or callable(selectors):
-        raise LoweringError(f"{what}={_text(selectors)} is no list", hint=f"write {what}=[{_text(selectors)}]")
+        raise LoweringError(f"{what}={_text(selectors)} is not a list", hint=f"write {what}=[{_text(selectors)}]")
     for selector in selectors:
         if not callable(selector) and not (isinstance(selector, str) and selector):
             raise LoweringError(
@@ -271,8 +271,8 @@ def _assigned(
         node = _producer(node)
         if (backend, node) not in answers:
             asked = ask_backends(node, edge, {backend: partitioners[backend]}, descriptions)
-            nobody = Verdict.no("sizes, control flow and lowered modules are not for backends")
-            answers[backend, node] = asked.get(backend, nobody)
+            refused = Verdict.no("sizes, control flow and lowered modules are not for backends")
+            answers[backend, node] = asked.get(backend, refused)
         return answers[backend, node]
 
     found: list[tuple[str, list[Node]]] = []
@@ -281,7 +281,7 @@ def _assigned(
         backend, nodes = _pair(item, where)
         for node in nodes:
             if not isinstance(node, Node) or node.graph is not program.graph or node.op != "call_function":
-                raise LoweringError(f"returned {node!r}, which is no operator of the program", where=where)
+                raise LoweringError(f"returned {node!r}, which is not an operator of the program", where=where)
             if node in claimed:
                 raise LoweringError(f"returned a node twice: {describe_node(node)}", where=where)
             claimed.add(node)

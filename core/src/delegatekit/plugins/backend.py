@@ -94,6 +94,17 @@ class LoadedBackend:
         """The backend's options from Python values or strings. Raises OptionError."""
         return self.description.options.from_mapping(values, backend=self.name)
 
+    def compute_precision(self, values: Mapping[str, Any] | None = None) -> str:
+        """The lowest precision that float32 graphs are computed in with options of these values (by default the default
+        ones).
+        """
+        told = self.description.compute_precision
+        if self.has("compute_precision"):
+            told = self._call("compute_precision", options=self.make_options(values or {}))
+        if not isinstance(told, str):
+            raise PluginError(f"compute_precision did not return a dtype's name but {told!r:.80}", where=self._where)
+        return told
+
     def create_partitioner(self, options: BackendOptions) -> Partitioner:
         """A partitioner for one lowering."""
         return self._create("create_partitioner", ("keep_operators", "check", "propose"), options=options)  # type: ignore[no-any-return]

@@ -34,7 +34,7 @@ class Effect:
 
 
 def calls(plan: schema.ExecutionPlan) -> list[Any]:
-    """The instructions of all chains, one behind the other."""
+    """The instructions of all chains, one after the other."""
     return [instruction.instr_args for chain in plan.chains or () for instruction in chain.instructions or ()]
 
 

@@ -1,6 +1,6 @@
 """Which planned values are overwritten while they are still to be read, in methods that jump.
 
-Liveness over the graph of jumps. It errs on the side of silence: what values hold behind a move, and reads through
+Liveness over the graph of jumps. It errs on the side of silence: what values hold after a move, and reads through
 views that the writer left out, are not followed.
 """
 
@@ -71,7 +71,7 @@ class _Liveness:
         """Whether something changed."""
         changed = False
         for step in reversed(range(len(self.next))):
-            before = self.behind(step) & ~self.writes[step] | self.reads[step]
+            before = self.after(step) & ~self.writes[step] | self.reads[step]
             changed |= before != self.live[step]
             self.live[step] = before
         return changed
@@ -80,14 +80,14 @@ class _Liveness:
         """Whether something changed."""
         changed = False
         for step, successors in enumerate(self.next):
-            behind = self.defined[step] | self.writes[step] | self.updates[step]
+            after = self.defined[step] | self.writes[step] | self.updates[step]
             for successor in successors:
-                changed |= bool(behind & ~self.defined[successor])
-                self.defined[successor] |= behind
+                changed |= bool(after & ~self.defined[successor])
+                self.defined[successor] |= after
         return changed
 
-    def behind(self, step: int) -> int:
-        """What is live behind an instruction."""
+    def after(self, step: int) -> int:
+        """What is live after an instruction."""
         found = 0
         for successor in self.next[step]:
             found |= self.live[successor]
@@ -103,7 +103,7 @@ class _Liveness:
         for step in range(len(self.next)):
             effect = self.found[step]
             for index in effect.writes:
-                needed = self.behind(step)
+                needed = self.after(step)
                 if not takes_over(index, step, effect):
                     needed |= self.reads[step]
                 other = self.met(index, needed & self.defined[step])
@@ -131,24 +131,24 @@ class _Liveness:
 
 
 def _successors(plan: schema.ExecutionPlan, tables: Sequence[Any]) -> list[tuple[int, ...]]:
-    """For each instruction those that may be the next; the number behind the last stands for the end."""
+    """For each instruction those that may be the next; the number after the last stands for the end."""
     replaced = {(call.args or [-1])[-1] for call in calls(plan) if isinstance(call, schema.KernelCall)}
     replaced |= {call.move_to for call in calls(plan) if isinstance(call, schema.MoveCall)}
     found: list[tuple[int, ...]] = []
     for chain in plan.chains or ():
         start = len(found)
         for instruction in chain.instructions or ():
-            call, behind = instruction.instr_args, len(found) + 1
+            call, after = instruction.instr_args, len(found) + 1
             if not isinstance(call, schema.JumpFalseCall):
-                found.append((behind,))
+                found.append((after,))
                 continue
             condition = tables[call.cond_value_index]
             target = start + call.destination_instruction
             known = isinstance(condition, schema.Bool) and call.cond_value_index not in replaced
             if known:
-                found.append((behind,) if condition.bool_val else (target,))
+                found.append((after,) if condition.bool_val else (target,))
             else:
-                found.append((behind, target))
+                found.append((after, target))
     return found
 
 

@@ -96,7 +96,9 @@ def read_data_files(sources: Source | Sequence[Source]) -> dict[str, StoredData]
 
 def _read(view: memoryview, name: str) -> PtdFile:
     if len(view) < _SMALLEST:
-        raise FormatError(f"the file has {len(view)} bytes, too few for a .ptd", hint="it was cut off, or is none")
+        raise FormatError(
+            f"the file has {len(view)} bytes, too few for a .ptd", hint="it was cut off, or is not a .ptd"
+        )
     if bytes(view[4:8]) != ptd_schema.PTD_IDENTIFIER:
         raise FormatError(f"the file starts with {bytes(view[4:8])!r}, not 'FT01'", where="offset 4", hint="not a .ptd")
     header = _header(view)
@@ -113,7 +115,7 @@ def _read(view: memoryview, name: str) -> PtdFile:
         if not key:
             raise FormatError("has no name", where=f"key {index}", hint=_DAMAGED)
         if key in stored:
-            raise FormatError("is there twice", where=f"key {key}", hint=_DAMAGED)
+            raise FormatError("appears twice", where=f"key {key}", hint=_DAMAGED)
         if named.segment_index >= len(segments):
             raise FormatError(f"refers to segment {named.segment_index} of {len(segments)}", where=f"key {key}")
         data = segments[named.segment_index]
@@ -131,11 +133,13 @@ def _header(view: memoryview) -> PtdHeader:
         raise FormatError(f"the header is {length} bytes long, not {PTD_HEADER.size} or more", where="offset 12")
     if offset < length or offset + size > len(view):
         raise FormatError(
-            f"the tables are {size} bytes at {offset}, not behind the header and in the file of {len(view)}",
+            f"the tables are {size} bytes at {offset}, not after the header and within the file of {len(view)}",
             where="offset 16",
         )
     if base and not offset + size <= base <= len(view):
-        raise FormatError(f"the segments start at {base}, inside the tables or behind the file", where="offset 32")
+        raise FormatError(
+            f"the segments start at {base}, inside the tables or after the end of the file", where="offset 32"
+        )
     if not base and data_size:
         raise FormatError("the header does not say where the segments start", where="offset 32", hint=_DAMAGED)
     if base + data_size > len(view):

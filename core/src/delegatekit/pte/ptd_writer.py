@@ -23,7 +23,7 @@ from .storage import write_files
 #: The header: magic, length, flatbuffer offset and size, segment base, segment data size.
 PTD_HEADER = struct.Struct("<4sIQQQQ")
 PTD_HEADER_MAGIC = b"FH01"
-#: With padding, so that the flatbuffer behind it keeps its alignment.
+#: With padding, so that the flatbuffer after it keeps its alignment.
 PTD_HEADER_SPACE = round_up(PTD_HEADER.size, 16)
 
 
@@ -82,7 +82,7 @@ def _lay_out(image: PtdImage) -> tuple[ptd_schema.FlatTensor, Segments]:
 def _check(datum: Datum) -> None:
     where = f"key {datum.key}"
     if not datum.key or "\0" in datum.key:
-        raise LoweringError("is no key: it must have characters, and no zero byte", where=where)
+        raise LoweringError("is not a key: it must have characters, and no zero byte", where=where)
     if datum.alignment < 1 or datum.alignment & (datum.alignment - 1):
         raise LoweringError(f"alignment {datum.alignment} is not a power of two", where=where)
     if datum.layout is not None and datum.layout.nbytes != data_size(datum.data):

@@ -134,7 +134,9 @@ def read(source: Source) -> PteFile:
     """Open a file (mapped, not read) or bytes. Raises FormatError for anything that is not a whole .pte."""
     view = open_view(source)
     if len(view) < _SMALLEST:
-        raise FormatError(f"the file has {len(view)} bytes, too few for a .pte", hint="it was cut off, or is none")
+        raise FormatError(
+            f"the file has {len(view)} bytes, too few for a .pte", hint="it was cut off, or is not a .pte"
+        )
     if bytes(view[4:8]) != schema.PTE_IDENTIFIER:
         raise FormatError(f"the file starts with {bytes(view[4:8])!r}, not 'ET12'", where="offset 4", hint="not a .pte")
     header = _header(view)
@@ -155,7 +157,9 @@ def _header(view: memoryview) -> Header | None:
     if not 8 + length <= program_size <= len(view):
         raise FormatError(f"the program has {program_size} bytes in a file of {len(view)}", where="offset 16")
     if base and (base < program_size or base > len(view)):
-        raise FormatError(f"the segments start at {base}, inside the program or behind the file", where="offset 24")
+        raise FormatError(
+            f"the segments start at {base}, inside the program or after the end of the file", where="offset 24"
+        )
     if base + data_size > len(view):
         raise FormatError(
             f"the segments end at {base + data_size}, the file at {len(view)}", where="offset 32", hint="it was cut off"

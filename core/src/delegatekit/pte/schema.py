@@ -94,7 +94,7 @@ class TensorShapeDynamism(IntEnum):
 
 
 class DataLocation(IntEnum):
-    """Where a delegate's blob is: in the flatbuffer, or in a segment behind it."""
+    """Where a delegate's blob is: in the flatbuffer, or in a segment after it."""
 
     INLINE = 0
     SEGMENT = 1

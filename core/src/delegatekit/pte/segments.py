@@ -1,4 +1,4 @@
-"""Segments: the data behind the flatbuffer of a .pte or .ptd, laid out, streamed, and found again."""
+"""Segments: the data after the flatbuffer of a .pte or .ptd, laid out, streamed, and found again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: Segments start at multiples of this many bytes.
 SEGMENT_ALIGNMENT = 128
 
-#: Bytes, a tensor (written from its own storage), or pieces that are written one behind the other.
+#: Bytes, a tensor (written from its own storage), or pieces that are written one after the other.
 Data: TypeAlias = Union[bytes, bytearray, memoryview, "torch.Tensor", Sequence[bytes | bytearray | memoryview]]
 
 
@@ -146,7 +146,7 @@ def _parts(data: Data) -> Iterator[memoryview]:
     if _is_tensor(data):
         import torch
 
-        # A strided view is made contiguous here, one tensor at a time, and let go of behind the write.
+        # A strided view is made contiguous here, one tensor at a time, and let go of after the write.
         # (One element is contiguous with any stride: reshape would keep that.)
         flat = data.detach().contiguous().as_strided((data.numel(),), (1,))
         if flat.numel():

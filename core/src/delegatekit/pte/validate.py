@@ -44,7 +44,7 @@ def validate(file: PteFile) -> None:
         if not plan.name:
             raise FormatError("has no name", where=f"method {index}", hint=_DAMAGED)
         if plan.name in names:
-            raise FormatError("is there twice", where=f"method {plan.name}", hint=_DAMAGED)
+            raise FormatError("appears twice", where=f"method {plan.name}", hint=_DAMAGED)
         names.add(plan.name)
         _Plan(file, plan, manifest.outputs_of(plan.name)).check()
 
@@ -236,7 +236,7 @@ class _Plan:
             if not all(isinstance(argument, (schema.Tensor, *_NUMBERS)) for argument in arguments):
                 self.fail("passes something that is neither tensor nor number to a delegate", where)
             if not isinstance(arguments[-1], schema.Tensor):
-                self.fail("calls a delegate whose last argument, an output, is no tensor", where)
+                self.fail("calls a delegate whose last argument, an output, is not a tensor", where)
         elif isinstance(call, schema.MoveCall):
             if any(isinstance(self.value(index, where), _LISTS) for index in (call.move_from, call.move_to)):
                 self.fail("moves a list", where)
@@ -325,7 +325,7 @@ class _WriteCheck:
         for source, target in moves:
             targets.setdefault(source, []).append(target)
         reached = list(constants)
-        while reached:  # behind a move, the target is the constant
+        while reached:  # after a move, the target is the constant
             new = [target for target in targets.get(reached.pop(), ()) if target not in constants]
             constants.update(new)
             reached.extend(new)

@@ -85,8 +85,8 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
         What the scheme takes apart is in parts from here on.
         """
         normalise(model)
-        apart = Apart(model, self.scheme, self._kept)
         products_to_linear(model, self.scheme, self._kept)
+        apart = Apart(model, self.scheme, self._kept)
         self._settle(model, apart)
         self._whole = apart.whole
         candidates, _ = find_layers(model, self.scheme, self._kept, self._refused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -36,6 +37,7 @@ class Apart:
         #: What stays whole, and why.
         self.whole: dict[Node, str] = {}
         self._module = module
+        self._parts = _Parts(module, scheme)
         self._taken: list[_Taken] = []
         #: What was put in the place of a node that a later operator may have as operand.
         self._renewed: dict[Node, Node] = {}
@@ -52,8 +54,8 @@ class Apart:
             if reason is None:
                 continue
             self._taken.remove(taken)
-            with self._module.graph.inserting_after(taken.result):
-                args, kwargs = map_arg((taken.args, taken.kwargs), self._present)
+            with self._module.graph.inserting_before(taken.result):
+                args, kwargs = map_arg((taken.args, taken.kwargs), partial(self._present, taken))
                 node = self._module.graph.call_function(taken.target, args, dict(kwargs))
             node.meta = taken.meta
             taken.result.replace_all_uses_with(node)
@@ -61,7 +63,9 @@ class Apart:
             self.whole[node] = reason
         self._tidy()
 
-    def _present(self, node: Node) -> Node:
+    def _present(self, taken: _Taken, node: Node) -> Node:
+        if node in taken.known:
+            return self._parts.buffer(taken.known[node])
         while node in self._renewed:
             node = self._renewed[node]
         return node
@@ -72,7 +76,7 @@ class Apart:
         if unknown:
             hint = f"it can be {', '.join(sorted(_PARTS))}"
             raise PluginError(f"cannot take {unknown[0]} apart", where=f"scheme {scheme.name}", hint=hint)
-        module, parts = self._module, _Parts(self._module, scheme)
+        module, parts = self._module, self._parts
         for node in list(module.graph.nodes):
             wanted = [name for name in names(node) if name in scheme.takes_apart] if node.op == "call_function" else []
             if not wanted or kept(node) is not None:
@@ -83,7 +87,10 @@ class Apart:
             if isinstance(result, str):
                 self.whole[node] = result
                 continue
-            self._taken.append(_Taken(node.target, node.args, node.kwargs, node.meta, result, tuple(parts.calls)))
+            values = {operand: parts.known(operand) for operand in node.all_input_nodes}
+            fixed = {operand: value for operand, value in values.items() if value is not None}
+            whole = (node.target, node.args, node.kwargs, node.meta)
+            self._taken.append(_Taken(*whole, result, tuple(parts.calls), fixed))
             node.replace_all_uses_with(result)
             module.graph.erase_node(node)
         self._tidy()
@@ -96,7 +103,10 @@ class Apart:
 
 @dataclass(frozen=True)
 class _Taken:
-    """An operator that was taken apart: its call, its parts, and the one that gives its result."""
+    """An operator that was taken apart: its call, the part that gives its result, all parts, and constant operands.
+
+    The parts may be all that is left of constants: a mask has become other constants.
+    """
 
     target: Any
     args: tuple[Any, ...]
@@ -104,6 +114,7 @@ class _Taken:
     meta: dict[str, Any]
     result: Node
     parts: tuple[Node, ...]
+    known: dict[Node, torch.Tensor]
 
 
 class _Parts:
@@ -143,6 +154,12 @@ class _Parts:
         for node, value in self.constants.items():
             if value.dtype == tensor.dtype and torch.equal(value, tensor):
                 return node
+        node = self.buffer(tensor)
+        self.constants[node] = tensor
+        return node
+
+    def buffer(self, tensor: torch.Tensor) -> Node:
+        """A buffer of the module of its own."""
         name = free_name(self._module, "_constant")
         self._module.register_buffer(name, tensor)
         node = self._module.graph.get_attr(name)
@@ -151,7 +168,6 @@ class _Parts:
             if self._mode
             else torch.empty_like(tensor, device="meta")
         )
-        self.constants[node] = tensor
         return node
 
     def call(self, target: Any, *args: Any, value: Any = None, **kwargs: Any) -> Node:

@@ -61,11 +61,16 @@ def normalise(module: GraphModule) -> None:
     module.recompile()
 
 
+def is_dropout(node: Node) -> bool:
+    """Whether the operator is a dropout, in training or not."""
+    return node.target in _DROPOUTS or node.target in _IN_PLACE_DROPOUTS
+
+
 def remove_dropout(module: GraphModule) -> None:
     """Remove dropout in eval mode, and what quantizes its result once more as its operand was quantized."""
     graph = module.graph
     for node in list(graph.nodes):
-        if (node.target not in _DROPOUTS and node.target not in _IN_PLACE_DROPOUTS) or node.args[2]:
+        if not is_dropout(node) or node.args[2]:
             continue
         operand, users = node.args[0], list(node.users)
         node.replace_all_uses_with(operand)

@@ -27,10 +27,11 @@ from delegatekit_api import (
     Partitioner,
     TensorQuantization,
     UnsupportedError,
+    is_dynamic,
 )
 
 from ..edge import EdgeMethod
-from ..edge.builder import Builder, drop_dead, resolve
+from ..edge.builder import EdgeBuilder, drop_dead, resolve
 from ..edge.decompose import Decomposer
 from ..edge.rules import RULES
 from ..edge.sizes import is_size, is_size_node, no_guards
@@ -39,7 +40,7 @@ from ..fallback.rewrite import decompose_nodes
 from ..partition.ask import ask_backends, keep_operators
 from ..plugins import LoadedBackend
 from .affine import Weights, dequantize, quantize_in_each_call, shared_axes, storage
-from .graph import constants, evaluate, is_number, short_name
+from .graph import constants, evaluate, is_dropout, is_number, short_name
 from .patterns import Layer, Refusals, channel_dimension
 from .points import Points
 
@@ -160,7 +161,7 @@ class _Program:
         self._keep = keep
         self._fixed = constants(module, every=True, made=True)
         values = [node.meta.get("val") for node in module.graph.nodes]
-        self._builder = Builder(detect_fake_mode(values), RULES, decomposer, resolve(keep))
+        self._builder = EdgeBuilder(detect_fake_mode(values), RULES, decomposer, resolve(keep))
         self._number = 0
         self._origin: Node | None = None
         self._inputs: list[Node] = []
@@ -171,8 +172,8 @@ class _Program:
         self._scales: dict[Any, float] = {}
         # The sizes that change are those of the program's inputs.
         for node in module.graph.nodes:
-            if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
-                self._value(node)
+            if node.op == "placeholder" and is_dynamic(node.meta.get("val")):
+                self._value(node, "_float")
 
     def finish(self) -> EdgeMethod:
         """The program: the results of all layers are its outputs."""
@@ -193,16 +194,20 @@ class _Program:
                 self._values.pop(node, None)
 
     def _add(self, layer: Layer) -> None:
-        known = self._operands(layer)
+        known = {value: _named(operand, value) for value, operand in self._operands(layer).items()}
         for node in layer.nodes:
             if short_name(node) == "batch_norm" and node is not layer.anchor:  # in training: it is folded later
                 self._values[node] = self._values[layer.anchor]
+                continue
+            if is_dropout(node):  # not there when the model is converted
+                self._values[node] = known.get(node.all_input_nodes[0]) or self._value(node.all_input_nodes[0])
                 continue
             args: Any = map_arg(node.args, lambda item: known.get(item) or self._value(item))
             kwargs: Any = map_arg(node.kwargs, self._value)
             if node is layer.anchor and layer.rule.numbers and layer.rule.input is not None:
                 args = tuple(self._number_operand(item, layer.rule.input) for item in args[:2]) + args[2:]
-            self._values[node] = self._written(self._number, node.target, args, kwargs, node.meta.get("val"))
+            value = self._written(self._number, node.target, args, kwargs, node.meta.get("val"))
+            self._values[node] = _named(value, node)
         for node in layer.outputs:
             if node not in self._values:  # one of several results
                 pick = (self._values[layer.last], node.args[1])
@@ -242,9 +247,9 @@ class _Program:
             axis = given.granularity.axis or 0
             return self._constant_integers(value, parameters, axis, given)
         if given.dynamic:
-            return self._found_in_each_call(self._value(value), given)
+            return self._found_in_each_call(self._value(value, "_float"), given)
         same = value in self._integers and self._form.root(value) == self._form.root(edge)
-        integers = self._integers[value] if same else self._quantized(self._value(value), parameters)
+        integers = self._integers[value] if same else self._quantized(self._value(value, "_float"), parameters)
         return self._dequantized(integers, parameters)
 
     def _affine_operands(self, layer: Layer, weights: Weights) -> dict[Node, Any]:
@@ -256,7 +261,7 @@ class _Program:
         given = layer.rule.input
         for value in layer.inputs if given is not None else ():
             assert given is not None
-            source, sizes = self._value(value), value.meta["val"].shape
+            source, sizes = self._value(value, "_float"), value.meta["val"].shape
             axes = shared_axes(given.granularity.kind, len(sizes), channel_dimension(layer.anchor))
             blocks = [size if axis in axes else 1 for axis, size in enumerate(sizes)]
             integers, scale, zero_point = quantize_in_each_call(partial(self._conversion, 0), source, blocks, given)
@@ -338,19 +343,22 @@ class _Program:
         is_seen = str(target) in self._keep
         return self._written(number if is_seen else 0, target, arguments, {}, value)
 
-    def _value(self, node: Node) -> Any:
-        """The value of an exported node as somebody reads it in float."""
+    def _value(self, node: Node, suffix: str = "") -> Any:
+        """The value of an exported node as somebody reads it in float.
+
+        An input of the program gets a suffix to its name, so that what is quantized of it can have the name.
+        """
         value = node.meta.get("val")
         if is_size(value) or isinstance(value, int | float):
             return value
         if node in self._integers:
-            return self._dequantized(self._integers[node], self._parameters(node))
+            return _named(self._dequantized(self._integers[node], self._parameters(node)), node)
         if node not in self._values:
             if node in self._fixed:
                 self._values[node] = self._builder.constant(evaluate(self._module, node))
             else:
                 fake = self._builder.fake(value.shape, value.dtype)  # type: ignore[union-attr]
-                self._values[node] = self._builder.input(node.name, fake)
+                self._values[node] = self._builder.input(node.name + suffix, fake)
                 self._inputs.append(self._values[node])
         return self._values[node]
 
@@ -358,6 +366,13 @@ class _Program:
         assert self._origin is not None
         self._builder.start(self._origin, number)
         return self._builder.translate(target, args, dict(kwargs), value)
+
+
+def _named(operand: Any, value: Node) -> Any:
+    """The operand under the name of the exported value (or that with a number), which reasons may tell."""
+    if isinstance(operand, Node) and operand.op == "call_function":
+        operand._rename(value.name)
+    return operand
 
 
 def _middle(given: TensorQuantization) -> int:

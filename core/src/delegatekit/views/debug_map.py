@@ -1,7 +1,7 @@
 """The debug map: from an instruction of the file, or a part of a delegate, back to operators and source lines.
 
 A debug handle is the position of a node in the exported program, counted from 1 (nodes of control flow count on
-behind the method's last one): it stays the same whatever the backends and options are.
+after the method's last one): it stays the same whatever the backends and options are.
 """
 
 from __future__ import annotations

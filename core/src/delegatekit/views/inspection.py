@@ -9,7 +9,6 @@ from typing import Any
 
 from delegatekit_api import Estimate
 
-from ..estimates import layer_lines, summary
 from ..pte import PteFile, Source, read, read_ptd, schema
 from ..pte.dtypes import TORCH_DTYPES
 from ..pte.estimates import Estimates, read_estimates
@@ -18,11 +17,15 @@ from ..pte.ptd_schema import TensorLayout
 from ..pte.schema import is_external
 from ..pte.validate import validate
 from ..text import human_size
+from .estimates import layer_lines, summary
 
 
 @dataclass(frozen=True)
 class ValueInfo:
-    """An input or output: "float32[1, 3, 224, 224]", or the kind and value of what is no tensor."""
+    """An input or output: "float32[1, 3, 224, 224]", or the kind and value of what is no tensor.
+
+    Of a tensor whose sizes may change from call to call the file has upper bounds: "float32[<=8, <=3, <=32]".
+    """
 
     text: str
     #: Bytes; 0 for what is no tensor.
@@ -173,7 +176,12 @@ def _external(file: PteFile, manifest: Manifest) -> tuple[KeyInfo, ...]:
 
 
 def _layout(tensor: schema.Tensor | TensorLayout | None) -> str:
-    return "data of a backend" if tensor is None else f"{_type_name(tensor)}{list(tensor.sizes or ())}"
+    if tensor is None:
+        return "data of a backend"
+    # Data files have fixed sizes only.
+    bound = isinstance(tensor, schema.Tensor) and tensor.shape_dynamism != schema.TensorShapeDynamism.STATIC
+    sizes = ", ".join(f"<={size}" if bound else str(size) for size in tensor.sizes or ())
+    return f"{_type_name(tensor)}[{sizes}]"
 
 
 def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estimates: Estimates) -> MethodInfo:

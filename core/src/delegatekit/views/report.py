@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from delegatekit_api import Estimate
+from delegatekit_api import Estimate, is_dynamic
 
 from ..emit import ArenaReport
-from ..estimates import summary
-from ..lowering import LoweredMethod
+from ..lowering import Delegate, LoweredMethod
 from ..partition import PartitionPlan
 from ..pte import PteImage, schema
+from ..pte.own import OWN_KEYS
 from ..pte.segments import data_size
 from ..text import human_size
+from .estimates import summary
 from .explanation import ONLY_TOGETHER
 
 
@@ -27,6 +28,9 @@ class DelegateReport:
     blob_size: int
     #: What the backend expects it to cost on its device.
     estimate: Estimate | None = None
+    #: Whether sizes in it change from call to call, which its runtime on the device does not take
+    #: (`BackendDescription.device_dynamic_shapes`).
+    only_here: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,10 @@ class MethodReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What a lowering did. `stages` are CPU seconds, `constant_size` bytes (before identical ones are merged)."""
+    """What a lowering did. `stages` are CPU seconds, `constant_size` bytes (before identical ones are merged).
+
+    `named_data_size` are the bytes of the backends' named data: what DelegateKit itself stores is not counted.
+    """
 
     methods: tuple[MethodReport, ...]
     constant_size: int
@@ -84,6 +91,8 @@ class Report:
                 lines.append(f"  delegate {index}: {delegate.backend}, {delegate.nodes} operators, blob {blob}")
                 if delegate.estimate is not None:
                     lines.append(f"    estimated {summary(delegate.estimate)}")
+                if delegate.only_here:
+                    lines.append("    its sizes change from call to call: it runs here, but not on the device")
             if method.fallback:
                 calls = ", ".join(f"{name} x{count}" for name, count in method.fallback.items())
                 lines.append(f"  runtime operators: {calls}")
@@ -109,13 +118,17 @@ def make_report(
     for (name, method), plan in zip(methods.items(), image.plans, strict=True):
         delegates = tuple(
             DelegateReport(
-                delegate.chosen.backend.name, len(delegate.partition.nodes), delegate.blob_size, delegate.estimate
+                delegate.chosen.backend.name,
+                len(delegate.partition.nodes),
+                delegate.blob_size,
+                delegate.estimate,
+                only_here=_runs_only_here(delegate),
             )
             for delegate in method.delegates
         )
         arena_size = sum(plan.non_const_buffer_sizes or ())
         reports.append(MethodReport(name, delegates, _kernel_calls(plan), arena_size, arenas.get(name, ())))
-    named = {data.key: data_size(data.data) for data in image.named_data}
+    named = {data.key: data_size(data.data) for data in image.named_data if data.key not in OWN_KEYS}
     data_files = {
         name: sum(data_size(datum.data) for datum in content.data) for name, content in image.data_files.items()
     }
@@ -173,6 +186,13 @@ def _memory_lines(method: MethodReport) -> Iterator[str]:
         if len(arena.peak) > _SHOWN:
             rest = arena.peak[_SHOWN:]
             yield f"    {'':<30} {human_size(sum(value.size for value in rest)):>10}  {len(rest)} more"
+
+
+def _runs_only_here(delegate: Delegate) -> bool:
+    """Whether a delegate has sizes that change, and its runtime on the device takes only fixed ones."""
+    if delegate.chosen.backend.description.device_dynamic_shapes:
+        return False
+    return any(is_dynamic(node.meta.get("val")) for node in delegate.partition.nodes)
 
 
 def _kernel_calls(plan: schema.ExecutionPlan) -> dict[str, int]:

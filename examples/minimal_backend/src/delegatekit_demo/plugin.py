@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, cast
 
-from delegatekit_api import ApiVersion, BackendDescription, BackendOptions, hookimpl, option
+from delegatekit_api import ApiVersion, BackendDescription, BackendOptions, hookimpl
+
+from .options import DemoOptions
 
 if TYPE_CHECKING:
-    from delegatekit_api import DelegateRuntime, Partitioner, PartitionProgram, PreprocessResult
-
-
-@dataclass(frozen=True)
-class DemoOptions(BackendOptions):
-    """What a user may choose."""
-
-    leave_out: frozenset[str] = option(
-        frozenset(), help='Operators that the backend shall not take: "aten.add.Tensor", "aten.add" or "add".'
-    )
+    from delegatekit_api import BackendDocumentation, DelegateRuntime, Partitioner, PartitionProgram, PreprocessResult
 
 
 @hookimpl
@@ -30,27 +22,28 @@ def describe_backend() -> BackendDescription:
         distribution="delegatekit-demo",
         version=version("delegatekit-demo"),
         summary="adds and multiplies float32 tensors",
-        api_version=ApiVersion(1, 0),
+        api_version=ApiVersion(2, 0),
         options=DemoOptions,
+        integrity_check=True,
     )
 
 
 @hookimpl
 def create_partitioner(options: BackendOptions) -> Partitioner:
     """The support table, less what the user leaves out."""
-    from delegatekit_api import TablePartitioner
+    from delegatekit_toolkit.support import TablePartitioner
 
     from .support import TABLE
 
-    return TablePartitioner(TABLE, leave_out=cast(DemoOptions, options).leave_out)
+    return TablePartitioner(TABLE, leave_out=cast(DemoOptions, options).leave_out, backend="demo")
 
 
 @hookimpl
 def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
     """Compile one partition."""
-    from .blob import compile_partition
+    from .compile import compile_partition
 
-    return compile_partition(partition)
+    return compile_partition(partition.view)
 
 
 @hookimpl
@@ -59,3 +52,14 @@ def create_runtime() -> DelegateRuntime:
     from .runtime import DemoRuntime
 
     return DemoRuntime()
+
+
+@hookimpl
+def documentation() -> BackendDocumentation:
+    """The table of operators for the documentation."""
+    from delegatekit_api import BackendDocumentation
+    from delegatekit_toolkit.documentation import operator_table
+
+    from .support import TABLE
+
+    return BackendDocumentation(operator_table({"conditions": TABLE}))

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 
 import torch
 
-from delegatekit_api import Availability, DelegatePayload, ExecutionError
+from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError
+from delegatekit_toolkit.content import load_constant
+from delegatekit_toolkit.signature import Signature, check_call, store_results
 
-from .blob import Blob, read_blob
+from .blob import SEAL, Program, read_blob
 
 _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {"add": torch.add, "mul": torch.mul}
 
 
 @dataclass
 class _Handle:
-    """A prepared blob; `blob` is None once it is destroyed."""
+    """A prepared blob; `program` is None once it is destroyed."""
 
-    blob: Blob | None
+    program: Program | None
     constants: list[torch.Tensor]
+    signature: Signature
 
 
 class DemoRuntime:
@@ -31,25 +34,26 @@ class DemoRuntime:
 
     def init(self, payload: DelegatePayload) -> _Handle:
         """Check the blob and load its constants. Raises FormatError for a blob that it cannot take."""
-        blob = read_blob(payload.blob, payload.named_data, len(payload.inputs), len(payload.outputs))
-        # Copied: the file's bytes are read-only and perhaps not aligned.
+        program = read_blob(payload.blob)
+        if (program.inputs, len(program.outputs)) != (len(payload.inputs), len(payload.outputs)):
+            raise FormatError("is not for this call's inputs and outputs", where=SEAL.name)
         constants = [
-            torch.frombuffer(bytearray(payload.named_data[key]), dtype=torch.float32).reshape(shape)
-            for key, shape in blob.constants
+            load_constant(payload.named_data, key, "float32", shape, prefix="demo_", where=SEAL.name)
+            for key, shape in program.constants
         ]
-        return _Handle(blob, constants)
+        return _Handle(program, constants, Signature.of_payload(payload))
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Run the steps and write the results into `outputs`. Raises ExecutionError for a destroyed handle."""
-        if handle.blob is None:
+        """Run the steps and write the results into `outputs`. Raises ExecutionError for a call that does not fit."""
+        if handle.program is None:
             raise ExecutionError("was destroyed", where="DemoBackend delegate")
+        check_call(handle.signature, inputs, outputs, "DemoBackend delegate")
         values = [*inputs, *handle.constants]
-        for name, first, second in handle.blob.steps:
+        for name, first, second in handle.program.steps:
             values.append(_FUNCTIONS[name](values[first], values[second]))
-        for output, number in zip(outputs, handle.blob.outputs, strict=True):
-            output.copy_(values[number])
+        store_results(outputs, [values[number] for number in handle.program.outputs])
 
     def destroy(self, handle: _Handle) -> None:
         """Release the handle; twice is harmless."""
-        handle.blob = None
+        handle.program = None
         handle.constants = []

@@ -36,7 +36,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="Arm Ethos-U55, U65 and U85 NPUs (int8, int16)",
-        api_version=ApiVersion(1, 4),
+        api_version=ApiVersion(2, 0),
         options=EthosUOptions,
     )
 

@@ -36,7 +36,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="runs with PyTorch, operator by operator: for tests, and to debug lowering without hardware",
-        api_version=ApiVersion(1, 3),
+        api_version=ApiVersion(2, 0),
         options=ReferenceOptions,
         supports_dynamic_shapes=True,
         integrity_check=True,

@@ -36,12 +36,18 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="CPU inference on Arm, x86, WebAssembly and RISC-V (float32, float16, int8)",
-        api_version=ApiVersion(1, 3),
+        api_version=ApiVersion(2, 0),
         options=XnnpackOptions,
         supports_dynamic_shapes=True,
         # XNNPACK's kernels load whole vectors and may read so many bytes after the end of an input.
         overread_bytes=64,
     )
+
+
+@hookimpl
+def compute_precision(options: BackendOptions) -> str:
+    """Weights that are stored as float16 are rounded before they are multiplied in float32."""
+    return "float16" if cast(XnnpackOptions, options).weights == "float16" else "float32"
 
 
 @hookimpl

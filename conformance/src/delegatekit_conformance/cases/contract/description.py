@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from delegatekit.plugins import discovery
-from delegatekit_api import API_VERSION, ApiVersion, incompatibility
+from delegatekit_api import API_VERSION, incompatibility
 
 from ...context import Context
 from ...oracle import ROUNDOFF
@@ -60,25 +60,11 @@ def summary(context: Context) -> str:
 
 @RULES.add
 def api_version(context: Context) -> str:
-    """The API version is one that exists, fits this core, and has all hooks and fields that the plugin uses."""
-    backend = backend_of(context)
-    told = backend.description.api_version
+    """The API version is one that exists, and fits this core."""
+    told = backend_of(context).description.api_version
     reason = incompatibility(told)
-    if reason is not None or told < ApiVersion(1, 0):
-        raise Broken(reason or f"API {told} does not exist")
-    used = {
-        ApiVersion(1, 1): [
-            *(hook for hook in ("preprocess_methods",) if backend.has(hook)),
-            *(["owns_state"] if backend.description.owns_state else []),
-        ],
-        ApiVersion(1, 3): [hook for hook in ("targets",) if backend.has(hook)],
-        ApiVersion(1, 4): [
-            f"the argument options of {hook}" for hook in ("quantization_schemes",) if backend.takes(hook, "options")
-        ],
-    }
-    for came, names in used.items():
-        if names and told < came:
-            raise Broken(f"says API {told}, but uses {', '.join(names)}, which came with API {came}")
+    if reason is not None:
+        raise Broken(reason)
     return f"{told} (core: {API_VERSION})"
 
 
@@ -107,13 +93,20 @@ def delegate_id(context: Context) -> str:
 
 @RULES.add
 def precision(context: Context) -> str:
-    """The compute precision is a floating-point dtype, and the over-read a few bytes at most."""
-    description = backend_of(context).description
-    if description.compute_precision not in ROUNDOFF:
-        raise Broken(f"its compute precision is {description.compute_precision!r}, not one of {', '.join(ROUNDOFF)}")
+    """The compute precision is a floating-point dtype, by default the described one; the over-read is a few bytes."""
+    backend = backend_of(context)
+    description, precision = backend.description, backend.compute_precision(context.options)
+    for told in (description.compute_precision, precision):
+        if told not in ROUNDOFF:
+            raise Broken(f"its compute precision is {told!r}, not one of {', '.join(ROUNDOFF)}")
+    default = backend.compute_precision()
+    if default != description.compute_precision:
+        raise Broken(
+            f"its compute precision is {description.compute_precision}, but with the default options {default}"
+        )
     if description.overread_bytes > _OVERREAD:
         raise Broken(f"reads {description.overread_bytes} bytes beyond the end of tensors")
-    return description.compute_precision
+    return precision
 
 
 @RULES.add

@@ -201,7 +201,7 @@ def runs_elsewhere(context: Context) -> str:
         items.setdefault(item.name, item)
     given: list[Any] = [(name, item.data, item.recipe.inputs()) for name, item in items.items()]
     answer = in_fresh_process(_ELSEWHERE, context, given).answer
-    precision = backend_of(context).description.compute_precision
+    precision = backend_of(context).compute_precision(context.options)
     for name, item in items.items():
         here = [tensor.clone() for tensor in delegatekit.load(item.data)["forward"].run(item.recipe.inputs())]
         # Other addresses may lead to other kernels and roundings.

@@ -564,7 +564,7 @@ def _wrong_call(item: Sample, context: Context) -> str:
     subject = Subject.of_recipe(item.recipe)
     first = subject.calls[0]
     subject = replace(subject, calls=(first, tuple(map(_other, first)), first))
-    precision = backend_of(context).description.compute_precision
+    precision = backend_of(context).compute_precision(context.options)
     method = delegatekit.load(item.data)["forward"]
     references = subject.references(subject.accuracy.roundoff(precision))
     for number, (inputs, (expected, dtypes, moved)) in enumerate(zip(subject.calls, references, strict=True)):

@@ -16,7 +16,7 @@ from .normalization import NORMALIZATION
 from .pooling import POOLING
 from .primitives import PRIMITIVES
 from .promotion import promotion
-from .quantization import QUANTIZATION
+from .quantized_operators import QUANTIZED_OPERATORS
 from .table import Family, RuleTable
 from .views import VIEWS
 
@@ -31,7 +31,7 @@ _PLAIN: Final = RuleTable(
         NORMALIZATION,
         POOLING,
         PRIMITIVES,
-        QUANTIZATION,
+        QUANTIZED_OPERATORS,
     )
 )
 #: What rewrites exported operators.

@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from ..builder import Builder, Rule, Value
+from ..builder import EdgeBuilder, Rule, Value
 from ..draft import Draft
 from ..sizes import same_shape
 from .table import Family
@@ -24,7 +24,7 @@ ARITHMETIC = Family("arithmetic")
 def _with_scalar_form(scalar_form: OpOverload) -> Rule:
     """The rule of an operator whose second operand may be a number: then its Scalar overload says so."""
 
-    def apply(b: Builder, call: Draft) -> Value:
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
         x, other = call["self", "other"]
         if not isinstance(x, Node) and scalar_form is aten.mul.Scalar:
             return b.emit(scalar_form, (other, x), call.kwargs, call.value)
@@ -42,7 +42,7 @@ ARITHMETIC.rule(aten.div.Tensor_mode)(_with_scalar_form(aten.div.Scalar_mode))
 
 
 @ARITHMETIC.rule(aten.remainder.Tensor, aten.remainder.Scalar)
-def _remainder(b: Builder, call: Draft) -> Value:
+def _remainder(b: EdgeBuilder, call: Draft) -> Value:
     x, y = call["self", "other"]
     dtype = result_dtype(x, y)
     if not dtype.is_floating_point and isinstance(x, Node):
@@ -59,10 +59,11 @@ _FLOAT_REMAINDER = _with_scalar_form(aten.remainder.Scalar)
 def _with_alpha(tensor_form: OpOverload, scalar_form: OpOverload) -> Rule:
     """The rule of add and sub: a number operand absorbs alpha."""
 
-    def apply(b: Builder, call: Draft) -> Value:
-        return combined(b, *call["self", "other", "alpha"], call.value)
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
+        x, other, alpha = call["self", "other", "alpha"]
+        return combined(b, x, other, alpha, call.value)
 
-    def combined(b: Builder, x: Any, other: Any, alpha: Any, value: Any) -> Value:
+    def combined(b: EdgeBuilder, x: Any, other: Any, alpha: Any, value: Any) -> Value:
         if not isinstance(x, Node):
             # A number in front: 1 + x, 1 - x.
             if tensor_form is aten.add.Tensor and alpha == 1:
@@ -87,17 +88,17 @@ ARITHMETIC.rule(aten.sub.Tensor, aten.sub.Scalar)(_with_alpha(aten.sub.Tensor, a
 
 
 @ARITHMETIC.rule(aten.clamp_min.default)
-def _clamp_min(b: Builder, call: Draft) -> Value:
+def _clamp_min(b: EdgeBuilder, call: Draft) -> Value:
     return b.emit(aten.clamp.default, (call["self"], call["min"], None), {}, call.value)
 
 
 @ARITHMETIC.rule(aten.clamp_max.default)
-def _clamp_max(b: Builder, call: Draft) -> Value:
+def _clamp_max(b: EdgeBuilder, call: Draft) -> Value:
     return b.emit(aten.clamp.default, (call["self"], None, call["max"]), {}, call.value)
 
 
 @ARITHMETIC.rule(aten.relu6.default)
-def _relu6(b: Builder, call: Draft) -> Value:
+def _relu6(b: EdgeBuilder, call: Draft) -> Value:
     return b.emit(aten.hardtanh.default, (call["self"], 0.0, 6.0), {}, call.value)
 
 
@@ -108,10 +109,11 @@ def _shift(*, left: bool) -> Rule:
     """The rule of a shift. By fewer than 0 places or by more than the type has, PyTorch shifts everything out."""
     form = aten.bitwise_left_shift.Tensor if left else aten.bitwise_right_shift.Tensor
 
-    def apply(b: Builder, call: Draft) -> Value:
-        return shifted(b, *call["self", "other"], call.value)
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
+        x, count = call["self", "other"]
+        return shifted(b, x, count, call.value)
 
-    def shifted(b: Builder, x: Any, count: Any, value: Any) -> Value:
+    def shifted(b: EdgeBuilder, x: Any, count: Any, value: Any) -> Value:
         if not isinstance(count, Node):
             count = b.constant(torch.tensor(count, dtype=b.dtype(x)))
         if not isinstance(x, Node):
@@ -147,28 +149,28 @@ ARITHMETIC.rule(
 
 
 @ARITHMETIC.rule(aten.mean.default)
-def _mean(b: Builder, call: Draft) -> Value:
+def _mean(b: EdgeBuilder, call: Draft) -> Value:
     return b.emit(aten.mean.dim, (call["self"], _all_dims(b, call["self"]), False), call.kwargs, call.value)
 
 
 @ARITHMETIC.rule(aten.sum.default)
-def _sum(b: Builder, call: Draft) -> Value:
+def _sum(b: EdgeBuilder, call: Draft) -> Value:
     return b.emit(aten.sum.dim_IntList, (call["self"], _all_dims(b, call["self"]), False), call.kwargs, call.value)
 
 
-def _all_dims(b: Builder, x: Node) -> list[int]:
+def _all_dims(b: EdgeBuilder, x: Node) -> list[int]:
     return list(range(len(b.shape(x))))
 
 
 @ARITHMETIC.rule(aten.var.dim, aten.var.default)
-def _variance(b: Builder, call: Draft) -> Value:
+def _variance(b: EdgeBuilder, call: Draft) -> Value:
     # var(x, dims, unbiased, keepdim), or var(x, unbiased) over everything
     settings = {"correction": int(call["unbiased"]), "keepdim": call.get("keepdim", False)}
     return b.emit(aten.var.correction, (call["self"], call.get("dim")), settings, call.value)
 
 
 @ARITHMETIC.check(aten.nansum.default)
-def _check_nansum(b: Builder, call: Draft) -> None:
+def _check_nansum(b: EdgeBuilder, call: Draft) -> None:
     dims = call["dim"]
     if dims is not None and len(dims) == 0 and b.shape(call["self"]):
         b.refuse("dim=[] is all dimensions for PyTorch's kernel and none for its exporter", hint="write dim=None")

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Node
 
 from ..arguments import read_argument
-from ..builder import Builder, Value
+from ..builder import EdgeBuilder, Value
 from ..draft import Draft
 from ..sizes import Shape, is_static
 from .table import Family
@@ -49,7 +49,7 @@ class Writer(Protocol):
 
 
 @ATTENTION.rule(aten.scaled_dot_product_attention.default)
-def _attention(b: Builder, call: Draft) -> Value:
+def _attention(b: EdgeBuilder, call: Draft) -> Value:
     given = Attention.of(call)
     if given.dropout:
         b.refuse("attention with dropout is random", hint="call model.eval() before torch.export")

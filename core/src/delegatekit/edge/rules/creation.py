@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
-from ..builder import Builder, Rule, Value
+from ..builder import EdgeBuilder, Rule, Value
 from ..draft import Draft
 from .table import Family
 
@@ -17,7 +17,7 @@ CREATION = Family("creation")
 def _filled(fill: float | None) -> Rule:
     """The rule of *_like and new_*: only shape and dtype of the operand count. None: the call says what fills it."""
 
-    def apply(b: Builder, call: Draft) -> Value:
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
         value = call.value
         if value is None:
             return NotImplemented

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..builder import Builder, Value
+from ..builder import EdgeBuilder, Value
 from ..draft import Draft
 from .table import Family
 
@@ -26,7 +26,7 @@ IDENTITIES = Family("identities")
     aten.resolve_conj.default,
     aten.resolve_neg.default,
 )
-def _identity(b: Builder, call: Draft) -> Value:
+def _identity(b: EdgeBuilder, call: Draft) -> Value:
     # Every value is dense and contiguous, and nothing mutates: a copy is the thing itself.
     return call["self"]
 
@@ -37,7 +37,7 @@ def _identity(b: Builder, call: Draft) -> Value:
     aten.alpha_dropout.default,
     aten.feature_alpha_dropout.default,
 )
-def _dropout(b: Builder, call: Draft) -> Value:
+def _dropout(b: EdgeBuilder, call: Draft) -> Value:
     if call["train"] and call["p"] > 0:
         b.refuse("dropout in training mode is random", hint="call model.eval() before torch.export")
     return call["input"]
@@ -51,7 +51,7 @@ def _dropout(b: Builder, call: Draft) -> Value:
     aten.sym_constrain_range.default,
     aten.sym_constrain_range_for_size.default,
 )
-def _assertion(b: Builder, call: Draft) -> Value:
+def _assertion(b: EdgeBuilder, call: Draft) -> Value:
     return None
 
 
@@ -63,7 +63,7 @@ def _assertion(b: Builder, call: Draft) -> Value:
     aten._to_copy.default,
     aten.type_as.default,
 )
-def _convert(b: Builder, call: Draft) -> Value:
+def _convert(b: EdgeBuilder, call: Draft) -> Value:
     x, value = call["self"], call.value
     if value is None:
         return NotImplemented
@@ -75,5 +75,5 @@ def _convert(b: Builder, call: Draft) -> Value:
 
 
 @IDENTITIES.rule(aten.item.default)
-def _item(b: Builder, call: Draft) -> Value:
+def _item(b: EdgeBuilder, call: Draft) -> Value:
     return b.emit(aten._local_scalar_dense.default, (call["self"],), {}, call.value)

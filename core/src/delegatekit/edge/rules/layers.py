@@ -9,7 +9,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from ..builder import Builder, Value
+from ..builder import EdgeBuilder, Value
 from ..draft import Draft
 from ..sizes import is_static, same_shape
 from .table import Family
@@ -21,16 +21,16 @@ LAYERS = Family("layers")
 
 
 @LAYERS.rule(aten.softmax.int, aten._softmax.default)
-def _softmax(b: Builder, call: Draft) -> Value:
+def _softmax(b: EdgeBuilder, call: Draft) -> Value:
     return _softmax_like(b, aten._softmax.default, call)
 
 
 @LAYERS.rule(aten.log_softmax.int, aten._log_softmax.default)
-def _log_softmax(b: Builder, call: Draft) -> Value:
+def _log_softmax(b: EdgeBuilder, call: Draft) -> Value:
     return _softmax_like(b, aten._log_softmax.default, call)
 
 
-def _softmax_like(b: Builder, target: OpOverload, call: Draft) -> Value:
+def _softmax_like(b: EdgeBuilder, target: OpOverload, call: Draft) -> Value:
     x, dim = call["self", "dim"]
     dtype = call.get("dtype")
     if dtype is not None:
@@ -42,17 +42,17 @@ def _softmax_like(b: Builder, target: OpOverload, call: Draft) -> Value:
 
 
 @LAYERS.rule(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
-def _convolution(b: Builder, call: Draft) -> Value:
+def _convolution(b: EdgeBuilder, call: Draft) -> Value:
     return _emit_convolution(b, call, transposed=False, output_padding=0)
 
 
 @LAYERS.rule(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
-def _transposed_convolution(b: Builder, call: Draft) -> Value:
+def _transposed_convolution(b: EdgeBuilder, call: Draft) -> Value:
     return _emit_convolution(b, call, transposed=True, output_padding=call["output_padding"])
 
 
 @LAYERS.rule(aten.convolution.default)
-def _whole_convolution(b: Builder, call: Draft) -> Value:
+def _whole_convolution(b: EdgeBuilder, call: Draft) -> Value:
     # A list of one number stands for all dimensions; kernels and backends get the number of each.
     spatial = len(b.shape(call["weight"])) - 2
     given = call["stride", "padding", "dilation", "output_padding"]
@@ -68,7 +68,7 @@ def _whole_convolution(b: Builder, call: Draft) -> Value:
     )
 
 
-def _emit_convolution(b: Builder, call: Draft, *, transposed: bool, output_padding: Any) -> Value:
+def _emit_convolution(b: EdgeBuilder, call: Draft, *, transposed: bool, output_padding: Any) -> Value:
     x, weight, bias = call["input", "weight", "bias"]
     spatial = len(b.shape(weight)) - 2
     if len(b.shape(x)) != spatial + 2:
@@ -82,17 +82,18 @@ def _emit_convolution(b: Builder, call: Draft, *, transposed: bool, output_paddi
 
 
 @LAYERS.rule(aten.pad.default)
-def _pad(b: Builder, call: Draft) -> Value:
+def _pad(b: EdgeBuilder, call: Draft) -> Value:
     x, padding, mode, fill = call["self", "pad", "mode", "value"]
     return _padded(b, x, padding, 0.0 if fill is None else fill, call.value) if mode == "constant" else NotImplemented
 
 
 @LAYERS.rule(aten.constant_pad_nd.default)
-def _constant_pad(b: Builder, call: Draft) -> Value:
-    return _padded(b, *call["self", "pad", "value"], call.value)
+def _constant_pad(b: EdgeBuilder, call: Draft) -> Value:
+    x, padding, fill = call["self", "pad", "value"]
+    return _padded(b, x, padding, fill, call.value)
 
 
-def _padded(b: Builder, x: Node, padding: Sequence[Any], fill: Any, value: Any) -> Node:
+def _padded(b: EdgeBuilder, x: Node, padding: Sequence[Any], fill: Any, value: Any) -> Node:
     whole = x
     for number, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True), 1):
         # A negative padding cuts off: a slice says so.
@@ -108,7 +109,7 @@ def _padded(b: Builder, x: Node, padding: Sequence[Any], fill: Any, value: Any) 
 
 
 @LAYERS.rule(aten.adaptive_avg_pool2d.default, aten._adaptive_avg_pool2d.default)
-def _adaptive_average(b: Builder, call: Draft) -> Value:
+def _adaptive_average(b: EdgeBuilder, call: Draft) -> Value:
     x, size = call["self"], list(call["output_size"])
     if same_shape(size, b.shape(x)[-2:]):
         return x

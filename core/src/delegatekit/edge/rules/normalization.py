@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from ..arguments import read_argument
-from ..builder import Builder, Value
+from ..builder import EdgeBuilder, Value
 from ..draft import Draft
 from .table import Family
 from .writing import NARROW_FLOATS, convert
@@ -39,20 +39,20 @@ class _Normalization:
 
 
 @NORMALIZATION.rule(aten.batch_norm.default)
-def _batch_norm(b: Builder, call: Draft) -> Value:
+def _batch_norm(b: EdgeBuilder, call: Draft) -> Value:
     if call["training"]:
         b.refuse("batch_norm in training mode", hint="call model.eval() before torch.export")
     return _normalized(b, _Normalization.of(call), call.value)
 
 
 @NORMALIZATION.rule(aten._native_batch_norm_legit_no_training.default)
-def _native_batch_norm(b: Builder, call: Draft) -> Value:
+def _native_batch_norm(b: EdgeBuilder, call: Draft) -> Value:
     result = _normalized(b, _Normalization.of(call), call.value[0] if call.value is not None else None)
     return NotImplemented if result is NotImplemented else (result, None, None)
 
 
 @NORMALIZATION.rule(aten.instance_norm.default)
-def _instance_norm(b: Builder, call: Draft) -> Value:
+def _instance_norm(b: EdgeBuilder, call: Draft) -> Value:
     if not call["use_input_stats"]:
         return _normalized(b, _Normalization.of(call), call.value)
     x, weight, bias, epsilon = call["input", "weight", "bias", "eps"]
@@ -72,11 +72,11 @@ def _instance_norm(b: Builder, call: Draft) -> Value:
     return convert(b, result, dtype)
 
 
-def _wide(b: Builder, x: Node) -> Node:
+def _wide(b: EdgeBuilder, x: Node) -> Node:
     return convert(b, x, torch.float32) if b.dtype(x) in NARROW_FLOATS else x
 
 
-def _normalized(b: Builder, given: _Normalization, value: Any) -> Value:
+def _normalized(b: EdgeBuilder, given: _Normalization, value: Any) -> Value:
     if given.mean is None or given.variance is None:
         return NotImplemented
     parameters = (given.weight, given.bias, given.mean, given.variance)
@@ -101,7 +101,7 @@ def _normalized(b: Builder, given: _Normalization, value: Any) -> Value:
     return b.call(aten.add.Tensor, scaled, b.constant(shift.to(dtype).reshape(shape)), value=value)
 
 
-def _normalized_at_run_time(b: Builder, given: _Normalization) -> Value:
+def _normalized_at_run_time(b: EdgeBuilder, given: _Normalization) -> Value:
     """x * factor + shift; in float32 for narrow dtypes, whose statistics may be float32, too."""
     assert given.mean is not None and given.variance is not None
     dtype = b.dtype(given.x)
@@ -120,7 +120,7 @@ def _normalized_at_run_time(b: Builder, given: _Normalization) -> Value:
     return convert(b, b.call(aten.add.Tensor, scaled, shift), dtype)
 
 
-def _fold(b: Builder, x: Node, factor: torch.Tensor, shift: torch.Tensor, value: Any) -> Value | None:
+def _fold(b: EdgeBuilder, x: Node, factor: torch.Tensor, shift: torch.Tensor, value: Any) -> Value | None:
     """The producer of `x` with scaled weights, if it is a convolution or linear that only this node uses."""
     if x.target is aten.convolution.default:
         x_in, weight, bias, *rest = x.args

@@ -1,4 +1,4 @@
-"""Pooling: windows in one or three dimensions as windows in two, adaptive ones, and indices that nobody asks for."""
+"""Pooling: windows in one or three dimensions as windows in two, adaptive ones, and indices that are not used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from ..builder import Builder, Rule, Value
+from ..builder import EdgeBuilder, Rule, Value
 from ..draft import Draft
 from ..sizes import is_static, same_shape
 from .table import Family
@@ -36,7 +36,7 @@ _AVERAGE = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"
 _LARGEST = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
-def _average(b: Builder, x: Node, s: dict[str, Any], axes: slice) -> Node:
+def _average(b: EdgeBuilder, x: Node, s: dict[str, Any], axes: slice) -> Node:
     windows = [s[name][axes] for name in ("kernel_size", "stride", "padding")]
     return b.call(  # type: ignore[no-any-return]
         aten.avg_pool2d.default, x, *windows, s["ceil_mode"], s["count_include_pad"], s["divisor_override"]
@@ -44,7 +44,7 @@ def _average(b: Builder, x: Node, s: dict[str, Any], axes: slice) -> Node:
 
 
 @POOLING.rule(aten.avg_pool1d.default)
-def _average_1d(b: Builder, call: Draft) -> Value:
+def _average_1d(b: EdgeBuilder, call: Draft) -> Value:
     s = _window(call, _AVERAGE[:5], 1)
     for name, neutral in (("kernel_size", 1), ("stride", 1), ("padding", 0)):
         s[name] = [neutral, *s[name]]
@@ -53,7 +53,7 @@ def _average_1d(b: Builder, call: Draft) -> Value:
 
 
 @POOLING.rule(aten.avg_pool3d.default)
-def _average_3d(b: Builder, call: Draft) -> Value:
+def _average_3d(b: EdgeBuilder, call: Draft) -> Value:
     """Planes first, then depth. What windows that stick out must not count is corrected by a factor for each place."""
     s = _window(call, _AVERAGE, 3)
     x = call["self"]
@@ -83,7 +83,7 @@ def _average_3d(b: Builder, call: Draft) -> Value:
 
 
 def _divisors(size: int, axis: int, s: dict[str, Any]) -> tuple[torch.Tensor, int]:
-    """How many elements each window along an axis counts; and the padding behind it that the last window needs."""
+    """How many elements each window along an axis counts; and the padding after it that the last window needs."""
     kernel, stride, padding = (s[name][axis] for name in ("kernel_size", "stride", "padding"))
     places = size + 2 * padding - kernel
     count = (-(-places // stride) if s["ceil_mode"] else places // stride) + 1
@@ -96,7 +96,7 @@ def _divisors(size: int, axis: int, s: dict[str, Any]) -> tuple[torch.Tensor, in
 
 
 @POOLING.rule(aten.max_pool3d.default)
-def _largest_3d(b: Builder, call: Draft) -> Value:
+def _largest_3d(b: EdgeBuilder, call: Draft) -> Value:
     s = _window(call, _LARGEST, 3)
     if not is_static(b.shape(call["self"])):
         return NotImplemented
@@ -112,7 +112,7 @@ def _largest_3d(b: Builder, call: Draft) -> Value:
 _NEUTRAL = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
 
 
-def _planes_then_depth(b: Builder, x: Node, pool: Any) -> Node:
+def _planes_then_depth(b: EdgeBuilder, x: Node, pool: Any) -> Node:
     """Pool (..., D, H, W) over H and W, then over D: two poolings in two dimensions."""
     *lead, depth, height, width = b.shape(x)
     planes = pool(view(b, x, (math.prod(lead), depth, height, width)), slice(1, 3))
@@ -122,7 +122,7 @@ def _planes_then_depth(b: Builder, x: Node, pool: Any) -> Node:
 
 
 @POOLING.rule(aten.adaptive_avg_pool1d.default)
-def _adaptive_average_1d(b: Builder, call: Draft) -> Value:
+def _adaptive_average_1d(b: EdgeBuilder, call: Draft) -> Value:
     x, (size,) = call["self"], per_dim(call["output_size"], 1)
     if same_shape((size,), b.shape(x)[-1:]):
         return x
@@ -135,7 +135,7 @@ def _adaptive_average_1d(b: Builder, call: Draft) -> Value:
 
 
 @POOLING.rule(aten.adaptive_avg_pool3d.default, aten._adaptive_avg_pool3d.default)
-def _adaptive_average_3d(b: Builder, call: Draft) -> Value:
+def _adaptive_average_3d(b: EdgeBuilder, call: Draft) -> Value:
     x, size = call["self"], per_dim(call["output_size"], 3)
     if not is_static((*b.shape(x), *size)):
         return NotImplemented
@@ -148,20 +148,20 @@ def _adaptive_average_3d(b: Builder, call: Draft) -> Value:
     return view(b, result, (*lead, *size))
 
 
-# -- maxima whose places nobody asks for -----------------------------------------------------------------------------
+# -- maxima whose indices are not used --- -----------------------------------------------------------------------------
 
 #: An adaptive window of its own for each place of the result: with more, the graph grows beyond what it is worth.
 _PIECES = 16
 
 
 def _without_indices(*targets: OpOverload) -> Callable[[Rule], Rule]:
-    """Add a rule for operators whose second result is where the maxima are, if nobody asks for that.
+    """Add a rule for operators whose second result is where the maxima are, if that is not used.
 
     The rule returns the values alone. A decomposition may ask for indices that it then drops: it is left alone.
     """
 
     def register(function: Rule) -> Rule:
-        def apply(b: Builder, call: Draft) -> Value:
+        def apply(b: EdgeBuilder, call: Draft) -> Value:
             if b.origin is None or b.origin.target is not call.target:
                 return NotImplemented
             readers = b.origin.users
@@ -177,7 +177,7 @@ def _without_indices(*targets: OpOverload) -> Callable[[Rule], Rule]:
 
 
 @_without_indices(aten.max_pool2d_with_indices.default)
-def _largest_2d(b: Builder, call: Draft) -> Value:
+def _largest_2d(b: EdgeBuilder, call: Draft) -> Value:
     # If no backend has the pooling without indices, the runtime has it with them.
     if aten.max_pool2d.default not in b.keep:
         return NotImplemented
@@ -185,23 +185,23 @@ def _largest_2d(b: Builder, call: Draft) -> Value:
 
 
 @_without_indices(aten.max_pool3d_with_indices.default)
-def _values_3d(b: Builder, call: Draft) -> Value:
+def _values_3d(b: EdgeBuilder, call: Draft) -> Value:
     if not is_static(b.shape(call["self"])):
         return NotImplemented
     return b.call(aten.max_pool3d.default, *call.args, **call.kwargs)
 
 
 @_without_indices(aten.max.dim)
-def _largest_along(b: Builder, call: Draft) -> Value:
+def _largest_along(b: EdgeBuilder, call: Draft) -> Value:
     return _extreme_along(b, aten.amax.default, call)
 
 
 @_without_indices(aten.min.dim)
-def _smallest_along(b: Builder, call: Draft) -> Value:
+def _smallest_along(b: EdgeBuilder, call: Draft) -> Value:
     return _extreme_along(b, aten.amin.default, call)
 
 
-def _extreme_along(b: Builder, target: OpOverload, call: Draft) -> Value:
+def _extreme_along(b: EdgeBuilder, target: OpOverload, call: Draft) -> Value:
     x, dim, keepdim = call["self", "dim", "keepdim"]
     return b.call(target, x, [dim], keepdim) if b.dtype(x).is_floating_point else NotImplemented
 
@@ -209,7 +209,7 @@ def _extreme_along(b: Builder, target: OpOverload, call: Draft) -> Value:
 def _adaptive_largest(dims: int) -> Rule:
     """Windows of equal size are ordinary ones; others come each by itself, axis by axis."""
 
-    def apply(b: Builder, call: Draft) -> Value:
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
         x = call["self"]
         before, after = b.shape(x)[-dims:], per_dim(call["output_size"], dims)
         if not is_static((*before, *after)) or 0 in (*before, *after):
@@ -233,7 +233,7 @@ for _dims, _target in enumerate(
     _without_indices(_target)(_adaptive_largest(_dims))
 
 
-def _pooled_evenly(b: Builder, x: Node, window: list[int]) -> Value:
+def _pooled_evenly(b: EdgeBuilder, x: Node, window: list[int]) -> Value:
     if len(window) == 3:
         return b.call(aten.max_pool3d.default, x, window, window)
     if aten.max_pool2d.default not in b.keep:
@@ -244,7 +244,7 @@ def _pooled_evenly(b: Builder, x: Node, window: list[int]) -> Value:
     return b.call(aten.squeeze.dims, b.call(aten.max_pool2d.default, wide, [1, *window], [1, *window]), [-2])
 
 
-def _piecewise(b: Builder, x: Node, axis: int, old: int, new: int) -> Node:
+def _piecewise(b: EdgeBuilder, x: Node, axis: int, old: int, new: int) -> Node:
     windows = [(place * old // new, -(-(place + 1) * old // new)) for place in range(new)]
     pieces = [b.call(aten.amax.default, slice_dim(b, x, axis, *window), [axis], True) for window in windows]
     return pieces[0] if new == 1 else b.call(aten.cat.default, pieces, axis)  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from ..builder import Builder, Rule, Value
+from ..builder import EdgeBuilder, Rule, Value
 from ..draft import Draft
 from .table import Family
 
@@ -27,7 +27,7 @@ _PAIRS: Final = "add sub mul eq ne lt le gt ge fmod remainder bitwise_and bitwis
 
 
 def _renamed(target: OpOverload) -> Rule:
-    def apply(b: Builder, call: Draft) -> Value:
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
         return b.translate(target, call.args, call.kwargs, call.value)
 
     return apply
@@ -44,7 +44,7 @@ PRIMITIVES.rule(prims.where.default)(_renamed(aten.where.self))
 
 
 @PRIMITIVES.rule(prims.div.default)
-def _division(b: Builder, call: Draft) -> Value:
+def _division(b: EdgeBuilder, call: Draft) -> Value:
     if any(isinstance(item, Node) and not b.dtype(item).is_floating_point for item in call.args):
         return b.translate(aten.div.Tensor_mode, call.args, {"rounding_mode": "trunc"}, call.value)
     return b.translate(aten.div.Tensor, call.args, {}, call.value)

@@ -13,7 +13,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from ..builder import Builder, Rule, Value
+from ..builder import EdgeBuilder, Rule, Value
 from ..draft import Draft
 from .table import Family, RuleTable
 from .writing import NARROW_FLOATS, convert, result_dtype
@@ -60,7 +60,7 @@ def promotion(earlier: RuleTable) -> Family:
 def _promoting(target: OpOverload, inner: Rule | None) -> Rule:
     """The rule of an operator with two operands: first they get one dtype, then comes its other rule."""
 
-    def apply(b: Builder, call: Draft) -> Value:
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
         first, second, *rest = call.args
         if isinstance(first, bool | int | float) and isinstance(second, Node) and target not in _NUMBER_FIRST:
             operands: tuple[Any, Any] = (_as_tensor(b, target, first, second), second)
@@ -73,7 +73,7 @@ def _promoting(target: OpOverload, inner: Rule | None) -> Rule:
     return apply
 
 
-def _promoted(b: Builder, target: OpOverload, first: Any, second: Any) -> tuple[Any, Any]:
+def _promoted(b: EdgeBuilder, target: OpOverload, first: Any, second: Any) -> tuple[Any, Any]:
     if isinstance(first, Node) and isinstance(second, Node):
         if b.dtype(first) == b.dtype(second):
             return first, second
@@ -89,7 +89,7 @@ def _promoted(b: Builder, target: OpOverload, first: Any, second: Any) -> tuple[
     return first, second
 
 
-def _as_tensor(b: Builder, target: OpOverload, number: float, other: Node) -> Node:
+def _as_tensor(b: EdgeBuilder, target: OpOverload, number: float, other: Node) -> Node:
     """A number in front of a tensor (5 % x), in the dtype of their result: no kernel takes it as it is."""
     dtype = result_dtype(other, number)
     if target in _TO_FLOAT and not dtype.is_floating_point:
@@ -98,7 +98,7 @@ def _as_tensor(b: Builder, target: OpOverload, number: float, other: Node) -> No
     return made
 
 
-def _with_number(b: Builder, target: OpOverload, x: Node, number: float) -> tuple[Node, float]:
+def _with_number(b: EdgeBuilder, target: OpOverload, x: Node, number: float) -> tuple[Node, float]:
     dtype = result_dtype(x, number)
     name = target.overloadpacket._qualified_op_name
     if dtype.is_floating_point or name not in _COMPARISONS:
@@ -116,14 +116,14 @@ def as_seen(number: float, dtype: torch.dtype) -> float:
     return seen if math.isinf(seen) else type(number)(seen)
 
 
-def _where(b: Builder, call: Draft) -> Value:
+def _where(b: EdgeBuilder, call: Draft) -> Value:
     given = condition, first, second = call["condition", "self", "other"]
     dtype = result_dtype(first, second)
     converted = (convert(b, condition, torch.bool), convert(b, first, dtype), convert(b, second, dtype))
     return NotImplemented if converted == given else b.emit(aten.where.self, converted, {}, call.value)
 
 
-def _clamp(b: Builder, call: Draft) -> Value:
+def _clamp(b: EdgeBuilder, call: Draft) -> Value:
     value = call.value
     if value is None:
         return NotImplemented

@@ -10,7 +10,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from ..builder import Builder, Rule, Value
+from ..builder import EdgeBuilder, Rule, Value
 from ..draft import Draft
 from ..sizes import Size, is_static, known_true, same, same_shape
 from .table import Family
@@ -30,16 +30,16 @@ VIEWS = Family("views")
     aten._reshape_copy.default,
     aten._reshape_alias.default,
 )
-def _view(b: Builder, call: Draft) -> Value:
+def _view(b: EdgeBuilder, call: Draft) -> Value:
     return _reshaped(b, call["self"], call["size"], call.value)
 
 
 @VIEWS.rule(aten.reshape.default)
-def _reshape(b: Builder, call: Draft) -> Value:
+def _reshape(b: EdgeBuilder, call: Draft) -> Value:
     return _reshaped(b, call["self"], call["shape"], call.value)
 
 
-def _reshaped(b: Builder, x: Node, wanted: Sequence[Size], value: Any) -> Node:
+def _reshaped(b: EdgeBuilder, x: Node, wanted: Sequence[Size], value: Any) -> Node:
     shape = list(wanted if value is None else value.shape)
     if any(isinstance(size, int) and size == -1 for size in shape):
         known = -math.prod(shape)
@@ -49,7 +49,7 @@ def _reshaped(b: Builder, x: Node, wanted: Sequence[Size], value: Any) -> Node:
 
 
 @VIEWS.rule(aten.flatten.using_ints, aten.unflatten.int, aten.view_as.default, aten.reshape_as.default)
-def _reshape_to_result(b: Builder, call: Draft) -> Value:
+def _reshape_to_result(b: EdgeBuilder, call: Draft) -> Value:
     return NotImplemented if call.value is None else view(b, call["self"], tuple(call.value.shape))
 
 
@@ -61,7 +61,7 @@ def _reshape_to_result(b: Builder, call: Draft) -> Value:
     aten.squeeze_copy.dim,
     aten.squeeze_copy.dims,
 )
-def _squeeze(b: Builder, call: Draft) -> Value:
+def _squeeze(b: EdgeBuilder, call: Draft) -> Value:
     x, dim = call["self"], call.get("dim")
     shape = b.shape(x)
     rank = len(shape)
@@ -74,7 +74,7 @@ def _squeeze(b: Builder, call: Draft) -> Value:
 
 
 @VIEWS.rule(aten.unsqueeze.default, aten.unsqueeze_copy.default)
-def _unsqueeze(b: Builder, call: Draft) -> Value:
+def _unsqueeze(b: EdgeBuilder, call: Draft) -> Value:
     x, axis = call["self", "dim"]
     shape = list(b.shape(x))
     axis %= len(shape) + 1
@@ -83,16 +83,16 @@ def _unsqueeze(b: Builder, call: Draft) -> Value:
 
 
 @VIEWS.rule(aten.expand.default, aten.expand_copy.default, aten.broadcast_to.default)
-def _expand(b: Builder, call: Draft) -> Value:
+def _expand(b: EdgeBuilder, call: Draft) -> Value:
     return _expanded(b, call["self"], call["size"])
 
 
 @VIEWS.rule(aten.expand_as.default)
-def _expand_as(b: Builder, call: Draft) -> Value:
+def _expand_as(b: EdgeBuilder, call: Draft) -> Value:
     return _expanded(b, call["self"], b.shape(call["other"]))
 
 
-def _expanded(b: Builder, x: Node, wanted: Sequence[Size]) -> Node:
+def _expanded(b: EdgeBuilder, x: Node, wanted: Sequence[Size]) -> Node:
     shape = b.shape(x)
     lead = len(wanted) - len(shape)
     kept = [isinstance(size, int) and size == -1 for size in wanted]
@@ -106,27 +106,27 @@ def _expanded(b: Builder, x: Node, wanted: Sequence[Size]) -> Node:
 
 
 @VIEWS.rule(aten.permute.default, aten.permute_copy.default)
-def _permute(b: Builder, call: Draft) -> Value:
+def _permute(b: EdgeBuilder, call: Draft) -> Value:
     return permute(b, call["self"], call["dims"])
 
 
 @VIEWS.rule(aten.transpose.int, aten.transpose_copy.int, aten.swapdims.default)
-def _transpose(b: Builder, call: Draft) -> Value:
+def _transpose(b: EdgeBuilder, call: Draft) -> Value:
     return swap(b, call["self"], call["dim0"], call["dim1"])
 
 
 @VIEWS.rule(aten.swapaxes.default)
-def _swapaxes(b: Builder, call: Draft) -> Value:
+def _swapaxes(b: EdgeBuilder, call: Draft) -> Value:
     return swap(b, call["self"], call["axis0"], call["axis1"])
 
 
 @VIEWS.rule(aten.t.default, aten.t_copy.default, aten.numpy_T.default)
-def _t(b: Builder, call: Draft) -> Value:
+def _t(b: EdgeBuilder, call: Draft) -> Value:
     return permute(b, call["self"], list(range(len(b.shape(call["self"]))))[::-1])
 
 
 @VIEWS.rule(aten.mT.default, aten.adjoint.default)
-def _matrix_transpose(b: Builder, call: Draft) -> Value:
+def _matrix_transpose(b: EdgeBuilder, call: Draft) -> Value:
     return swap(b, call["self"], -1, -2)
 
 
@@ -134,7 +134,7 @@ def _matrix_transpose(b: Builder, call: Draft) -> Value:
 
 
 @VIEWS.rule(aten.slice.Tensor, aten.slice_copy.Tensor)
-def _slice(b: Builder, call: Draft) -> Value:
+def _slice(b: EdgeBuilder, call: Draft) -> Value:
     x, dim, start, stop, step = call["self", "dim", "start", "end", "step"]
     size = b.shape(x)[dim]
     if is_static((size, start or 0, stop or 0)):
@@ -157,7 +157,7 @@ def _within(bound: Size, size: Size) -> Size:
 
 
 @VIEWS.rule(aten.narrow.default, aten.narrow_copy.default)
-def _narrow(b: Builder, call: Draft) -> Value:
+def _narrow(b: EdgeBuilder, call: Draft) -> Value:
     x, dim, start, length = call["self", "dim", "start", "length"]
     if isinstance(start, Node):
         return NotImplemented
@@ -170,11 +170,11 @@ def _from_front(index: Size, size: Size) -> Size:
 
 
 @VIEWS.rule(aten.select.int, aten.select_copy.int)
-def _select(b: Builder, call: Draft) -> Value:
+def _select(b: EdgeBuilder, call: Draft) -> Value:
     return _selected(b, call["self"], call["dim"], call["index"])
 
 
-def _selected(b: Builder, x: Node, dim: int, index: Size) -> Node:
+def _selected(b: EdgeBuilder, x: Node, dim: int, index: Size) -> Node:
     shape = list(b.shape(x))
     dim %= len(shape)
     index = _from_front(index, shape[dim])
@@ -182,13 +182,13 @@ def _selected(b: Builder, x: Node, dim: int, index: Size) -> Node:
     return b.emit(aten.select_copy.int, (x, dim, index), {}, b.fake(tuple(shape), b.dtype(x)))
 
 
-def _pieces(b: Builder, x: Node, sizes: Sequence[int], dim: int) -> tuple[Node, ...]:
+def _pieces(b: EdgeBuilder, x: Node, sizes: Sequence[int], dim: int) -> tuple[Node, ...]:
     starts = [sum(sizes[:index]) for index in range(len(sizes))]
     return tuple(slice_dim(b, x, dim, start, start + size) for start, size in zip(starts, sizes, strict=True))
 
 
 @VIEWS.rule(aten.split.Tensor, aten.split_copy.Tensor)
-def _split(b: Builder, call: Draft) -> Value:
+def _split(b: EdgeBuilder, call: Draft) -> Value:
     x, size, dim = call["self", "split_size", "dim"]
     total = b.shape(x)[dim]
     if not is_static((total, size)):
@@ -197,23 +197,23 @@ def _split(b: Builder, call: Draft) -> Value:
     return _pieces(b, x, [min(size, total - start) for start in range(0, total, max(1, size))] or [0], dim)
 
 
-def _pieces_as_known(b: Builder, x: Node, dim: int, value: Any) -> Value:
+def _pieces_as_known(b: EdgeBuilder, x: Node, dim: int, value: Any) -> Value:
     """Pieces of the sizes that the fake results have."""
     return NotImplemented if value is None else _pieces(b, x, [piece.shape[dim] for piece in value], dim)
 
 
 @VIEWS.rule(aten.split_with_sizes.default, aten.split_with_sizes_copy.default)
-def _split_with_sizes(b: Builder, call: Draft) -> Value:
+def _split_with_sizes(b: EdgeBuilder, call: Draft) -> Value:
     return _pieces(b, call["self"], call["split_sizes"], call["dim"])
 
 
 @VIEWS.rule(aten.split.sizes)
-def _split_sizes(b: Builder, call: Draft) -> Value:
+def _split_sizes(b: EdgeBuilder, call: Draft) -> Value:
     return _pieces(b, call["self"], call["split_size"], call["dim"])
 
 
 @VIEWS.rule(aten.chunk.default)
-def _chunk(b: Builder, call: Draft) -> Value:
+def _chunk(b: EdgeBuilder, call: Draft) -> Value:
     x, chunks, dim = call["self", "chunks", "dim"]
     total = b.shape(x)[dim]
     if not is_static((total,)):
@@ -224,7 +224,7 @@ def _chunk(b: Builder, call: Draft) -> Value:
 
 
 @VIEWS.rule(aten.unbind.int, aten.unbind_copy.int)
-def _unbind(b: Builder, call: Draft) -> Value:
+def _unbind(b: EdgeBuilder, call: Draft) -> Value:
     x, dim = call["self", "dim"]
     count = b.shape(x)[dim] if call.value is None else len(call.value)
     return tuple(_selected(b, x, dim, index) for index in range(count))
@@ -236,7 +236,7 @@ def _unbind(b: Builder, call: Draft) -> Value:
 def _copying(copy: OpOverload) -> Rule:
     """The rule of a view: the operator that makes a copy of what it would show."""
 
-    def apply(b: Builder, call: Draft) -> Value:
+    def apply(b: EdgeBuilder, call: Draft) -> Value:
         return b.emit(copy, call.args, call.kwargs, None if call.value is None else b.fake_like(call.value))
 
     return apply
@@ -248,7 +248,7 @@ VIEWS.rule(aten.view.dtype)(_copying(aten.view_copy.dtype))
 
 
 @VIEWS.rule(aten.as_strided.default)
-def _as_strided(b: Builder, call: Draft) -> Value:
+def _as_strided(b: EdgeBuilder, call: Draft) -> Value:
     # It looks at the memory of the tensor. That is the tensor itself where it lies there in order and is all of the
     # memory, or where nothing else is looked at: of an input, the exporter may leave open how large its memory is.
     source = b.origin.args[0] if b.origin is not None and b.origin.target is aten.as_strided.default else None
@@ -279,7 +279,7 @@ def _stays_within(count: int, call: Draft) -> bool:
 
 
 @VIEWS.rule(aten.cat.default)
-def _cat(b: Builder, call: Draft) -> Value:
+def _cat(b: EdgeBuilder, call: Draft) -> Value:
     tensors, value = call["tensors"], call.value
     parts = [part for part in tensors if not any(same(size, 0) for size in b.shape(part))]
     if value is None or not parts or len(parts) == len(tensors):
@@ -292,7 +292,7 @@ def _cat(b: Builder, call: Draft) -> Value:
 
 
 @VIEWS.check(aten.index.Tensor, aten._unsafe_index.Tensor)
-def _check_index(b: Builder, call: Draft) -> None:
+def _check_index(b: EdgeBuilder, call: Draft) -> None:
     # PyTorch forgets to broadcast a last index of rank 0, and so all sizes from here on are wrong in the program.
     indices = [index.meta["val"] for index in call["indices"] if isinstance(index, Node)]
     value = call.value
@@ -300,6 +300,6 @@ def _check_index(b: Builder, call: Draft) -> None:
         rank = len(b.shape(call["self"])) - len(indices) + max(index.dim() for index in indices)
         if value.dim() != rank:
             b.refuse(
-                f"PyTorch's exporter gives it {value.dim()} dimensions; in truth it has {rank}",
+                f"PyTorch's exporter gives it {value.dim()} dimensions; but the result has {rank}",
                 hint="give the index of rank 0 a dimension: index[None]",
             )

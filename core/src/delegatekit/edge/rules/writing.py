@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from ..arguments import read_argument
-from ..builder import Builder
+from ..builder import EdgeBuilder
 from ..sizes import Size, is_size, is_static, same, same_shape
 
 aten = torch.ops.aten
@@ -17,7 +17,7 @@ aten = torch.ops.aten
 NARROW_FLOATS = frozenset({torch.float16, torch.bfloat16})
 
 
-def view(b: Builder, x: Node, shape: Sequence[int]) -> Node:
+def view(b: EdgeBuilder, x: Node, shape: Sequence[int]) -> Node:
     """`x` with another shape of as many elements; chains collapse, and no change gives `x` itself."""
     shape = tuple(shape)
     if same_shape(b.shape(x), shape):
@@ -27,7 +27,7 @@ def view(b: Builder, x: Node, shape: Sequence[int]) -> Node:
     return b.emit(aten.view_copy.default, (x, list(shape)), {}, b.fake(shape, b.dtype(x)))
 
 
-def permute(b: Builder, x: Node, order: Sequence[int]) -> Node:
+def permute(b: EdgeBuilder, x: Node, order: Sequence[int]) -> Node:
     """`x` with its dimensions in another order; chains collapse, and the identity gives `x` itself."""
     rank = len(b.shape(x))
     order = [axis % rank for axis in order]
@@ -41,7 +41,7 @@ def permute(b: Builder, x: Node, order: Sequence[int]) -> Node:
     return b.emit(aten.permute_copy.default, (x, order), {}, value)
 
 
-def swap(b: Builder, x: Node, first: int, second: int) -> Node:
+def swap(b: EdgeBuilder, x: Node, first: int, second: int) -> Node:
     """`x` with two dimensions exchanged."""
     order = list(range(len(b.shape(x))))
     if order:
@@ -49,7 +49,7 @@ def swap(b: Builder, x: Node, first: int, second: int) -> Node:
     return permute(b, x, order)
 
 
-def slice_dim(b: Builder, x: Node, dim: int, start: Size, stop: Size, *, step: int = 1, value: Any = None) -> Node:
+def slice_dim(b: EdgeBuilder, x: Node, dim: int, start: Size, stop: Size, *, step: int = 1, value: Any = None) -> Node:
     """`x[..., start:stop:step, ...]` along `dim`, bounds already within the size; the whole gives `x` itself."""
     shape = list(b.shape(x))
     dim %= len(shape)
@@ -68,7 +68,7 @@ def slice_dim(b: Builder, x: Node, dim: int, start: Size, stop: Size, *, step: i
     return b.emit(aten.slice_copy.Tensor, (x, dim, start, stop, step), {}, b.fake_like(value))
 
 
-def _written_slice(b: Builder, x: Node, dim: int) -> tuple[Node, int, int] | None:
+def _written_slice(b: EdgeBuilder, x: Node, dim: int) -> tuple[Node, int, int] | None:
     """Source, start and end of the slice along `dim` that `x` is, if it is another value with a slice overwritten."""
     if x.target is not aten.slice_scatter.default:
         return None
@@ -80,7 +80,7 @@ def _written_slice(b: Builder, x: Node, dim: int) -> tuple[Node, int, int] | Non
     return source, start, stop
 
 
-def convert(b: Builder, x: Node, dtype: torch.dtype) -> Node:
+def convert(b: EdgeBuilder, x: Node, dtype: torch.dtype) -> Node:
     """`x` in another dtype; `x` itself if it has that dtype."""
     if b.dtype(x) == dtype:
         return x

@@ -13,7 +13,7 @@ from delegatekit_toolkit.quantized import DynamicQuantization, dynamic_quantizat
 from delegatekit_toolkit.support import Row, row
 
 from ..ir import operators as ops
-from ..ir.formats import activation_format, weight_format
+from ..ir.formats import GROUP_STEP, activation_format, weight_format
 from ..ir.layout import Tensor
 from ..ir.types import DataType, Format, PerRowQuantization
 from .common import LARGEST, SMALLEST
@@ -129,6 +129,10 @@ def _chain_obstacle(chain: DynamicQuantization, readers: tuple[Call, ...]) -> st
         weight: Operand = reader["weight"]
         integers = weight.integers
         quantization = weight.quantization if integers is not None and integers.is_constant else None
+        group = None if quantization is None else quantization.group
+        if group is not None and group % GROUP_STEP:
+            name = reader.node.name
+            return f"the weight of {name} has groups of {group}: XNNPACK has groups of multiples of {GROUP_STEP}"
         format = None if quantization is None else weight_format(quantization)
         axis = getattr(format.quantization, "axis", None) if format is not None else None
         transposed = reader.operator == _CONVOLUTION and reader["transposed"]
@@ -169,8 +173,7 @@ def _in_each_call(b: ProgramBuilder, call: Call, source: Tensor) -> Tensor:
 
 
 def _as_part(b: ProgramBuilder, call: Call) -> Tensor:
-    """What finds parameters in each call is a part of the conversion that the chain's last call becomes."""
-    raise LoweringError("quantizes in each call, but nothing is dequantized after it", where=call.description)
+    raise LoweringError("is lowered with the dequantize at the end of its chain only", where=call.description)
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------

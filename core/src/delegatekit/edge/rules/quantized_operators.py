@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ..builder import Builder, Value
+from ..builder import EdgeBuilder, Value
 from ..draft import Draft
 from .table import Family
 from .writing import convert, view
@@ -21,12 +21,12 @@ from .writing import convert, view
 aten = torch.ops.aten
 
 #: By name: whoever makes a quantized program registers the operators.
-QUANTIZATION = Family("quantization")
+QUANTIZED_OPERATORS = Family("quantized_operators")
 
 _TENSOR = ("input", "scale", "zero_point", "quant_min", "quant_max", "dtype")
 
 
-def _quantize(b: Builder, x: Node, factor: Any, zero_point: Any, low: int, high: int, dtype: torch.dtype) -> Value:
+def _quantize(b: EdgeBuilder, x: Node, factor: Any, zero_point: Any, low: int, high: int, dtype: torch.dtype) -> Value:
     """clamp(round(x * factor) + zero_point, low, high); factor and zero point are numbers or nodes."""
     scaled = _with(b, aten.mul, convert(b, x, torch.float32), factor)
     shifted = b.call(aten.round.default, scaled)
@@ -35,7 +35,7 @@ def _quantize(b: Builder, x: Node, factor: Any, zero_point: Any, low: int, high:
     return convert(b, b.call(aten.clamp.default, shifted, low, high), dtype)
 
 
-def _dequantize(b: Builder, q: Node, scale: Any, zero_point: Any, dtype: torch.dtype | None) -> Value:
+def _dequantize(b: EdgeBuilder, q: Node, scale: Any, zero_point: Any, dtype: torch.dtype | None) -> Value:
     """(q - zero_point) * scale."""
     number = convert(b, q, dtype or torch.float32)
     if zero_point is not None and (isinstance(zero_point, Node) or zero_point != 0):
@@ -43,43 +43,43 @@ def _dequantize(b: Builder, q: Node, scale: Any, zero_point: Any, dtype: torch.d
     return _with(b, aten.mul, number, scale)
 
 
-def _with(b: Builder, packet: Any, left: Node, right: Any) -> Node:
+def _with(b: EdgeBuilder, packet: Any, left: Node, right: Any) -> Node:
     if not isinstance(right, Node):
         return b.call(packet.Scalar, left, right)  # type: ignore[no-any-return]
     return b.call(packet.Tensor, left, convert(b, right, b.dtype(left)))  # type: ignore[no-any-return]
 
 
-@QUANTIZATION.rule("quantized_decomposed.quantize_per_tensor.default")
-def _quantize_per_tensor(b: Builder, call: Draft) -> Value:
+@QUANTIZED_OPERATORS.rule("quantized_decomposed.quantize_per_tensor.default")
+def _quantize_per_tensor(b: EdgeBuilder, call: Draft) -> Value:
     x, scale, zero_point, low, high, dtype = call[_TENSOR]
     return _quantize(b, x, 1.0 / scale, zero_point, low, high, dtype)
 
 
-@QUANTIZATION.rule("quantized_decomposed.dequantize_per_tensor.default")
-def _dequantize_per_tensor(b: Builder, call: Draft) -> Value:
+@QUANTIZED_OPERATORS.rule("quantized_decomposed.dequantize_per_tensor.default")
+def _dequantize_per_tensor(b: EdgeBuilder, call: Draft) -> Value:
     q, scale, zero_point = call["input", "scale", "zero_point"]
     return _dequantize(b, q, scale, zero_point, call.get("out_dtype"))
 
 
-@QUANTIZATION.rule(
+@QUANTIZED_OPERATORS.rule(
     "quantized_decomposed.quantize_per_tensor.tensor", "quantized_decomposed.quantize_per_tensor.tensor2"
 )
-def _quantize_by_tensor(b: Builder, call: Draft) -> Value:
+def _quantize_by_tensor(b: EdgeBuilder, call: Draft) -> Value:
     x, scale, zero_point, low, high, dtype = call[_TENSOR]
     # PyTorch takes the scale out of its tensor and divides in double precision.
     factor = b.call(aten.reciprocal.default, convert(b, view(b, scale, ()), torch.float64))
     return _quantize(b, x, factor, view(b, zero_point, ()), low, high, dtype)
 
 
-@QUANTIZATION.rule(
+@QUANTIZED_OPERATORS.rule(
     "quantized_decomposed.dequantize_per_tensor.tensor", "quantized_decomposed.dequantize_per_tensor.tensor2"
 )
-def _dequantize_by_tensor(b: Builder, call: Draft) -> Value:
+def _dequantize_by_tensor(b: EdgeBuilder, call: Draft) -> Value:
     q, scale, zero_point = call["input", "scale", "zero_point"]
     return _dequantize(b, q, view(b, scale, ()), view(b, zero_point, ()), call.get("out_dtype"))
 
 
-def _along(b: Builder, x: Node, parameters: Any, axis: int) -> Any:
+def _along(b: EdgeBuilder, x: Node, parameters: Any, axis: int) -> Any:
     """Parameters of each index along `axis`, broadcast against x."""
     rank = len(b.shape(x))
     sizes = [1] * rank
@@ -87,23 +87,23 @@ def _along(b: Builder, x: Node, parameters: Any, axis: int) -> Any:
     return view(b, parameters, tuple(sizes))
 
 
-@QUANTIZATION.rule("quantized_decomposed.quantize_per_channel.default")
-def _quantize_per_channel(b: Builder, call: Draft) -> Value:
+@QUANTIZED_OPERATORS.rule("quantized_decomposed.quantize_per_channel.default")
+def _quantize_per_channel(b: EdgeBuilder, call: Draft) -> Value:
     x, scales, zero_points, axis = call["input", "scales", "zero_points", "axis"]
     low, high, dtype = call["quant_min", "quant_max", "dtype"]
     factors = b.call(aten.reciprocal.default, _along(b, x, scales, axis))
     return _quantize(b, x, factors, _along(b, x, zero_points, axis), low, high, dtype)
 
 
-@QUANTIZATION.rule("quantized_decomposed.dequantize_per_channel.default")
-def _dequantize_per_channel(b: Builder, call: Draft) -> Value:
+@QUANTIZED_OPERATORS.rule("quantized_decomposed.dequantize_per_channel.default")
+def _dequantize_per_channel(b: EdgeBuilder, call: Draft) -> Value:
     q, scales, zero_points, axis = call["input", "scales", "zero_points", "axis"]
     shift = None if zero_points is None else _along(b, q, zero_points, axis)
     return _dequantize(b, q, _along(b, q, scales, axis), shift, call.get("out_dtype"))
 
 
-@QUANTIZATION.rule("quantized_decomposed.choose_qparams.tensor")
-def _choose_parameters(b: Builder, call: Draft) -> Value:
+@QUANTIZED_OPERATORS.rule("quantized_decomposed.choose_qparams.tensor")
+def _choose_parameters(b: EdgeBuilder, call: Draft) -> Value:
     """Scale and zero point of a whole tensor: the range of its numbers and 0 is that of the integers."""
     x, low, high, epsilon = call["input", "quant_min", "quant_max", "eps"]
     value = call.value

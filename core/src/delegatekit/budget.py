@@ -1,20 +1,15 @@
-"""What backends expect their delegates to cost: shown by `inspect` and reports, held to budgets."""
+"""Holds what backends expect their delegates to cost to a budget."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from delegatekit_api import Estimate, LoweringError
 
-from .text import human_size
-
-if TYPE_CHECKING:
-    from .lowering import Delegate, LoweredMethod
-
-#: So many layers are shown unless all are asked for.
-_SHOWN: Final = 10
+from .lowering import Delegate, LoweredMethod
+from .text import human_size, human_time
 
 #: "latency" (seconds) or the name of a memory (bytes) -> a number, or a text such as "512KB" or "20ms".
 Budget: TypeAlias = Mapping[str, float | str]
@@ -22,49 +17,6 @@ Budget: TypeAlias = Mapping[str, float | str]
 LATENCY: Final = "latency"
 _UNITS: Final = {"b": 1, "kb": 1 << 10, "kib": 1 << 10, "mb": 1 << 20, "mib": 1 << 20, "gb": 1 << 30, "gib": 1 << 30}
 _SECONDS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-
-
-def summary(estimate: Estimate) -> str:
-    """One line: "24.62 ms, sram 1.5 MiB, flash 3.4 MiB (compiler 2.1 for chip-x)"."""
-    parts = [] if estimate.latency is None else [human_time(estimate.latency)]
-    if estimate.cycles is not None:
-        parts.append(f"{estimate.cycles:,} cycles")
-    sizes = {**estimate.memory, **estimate.storage}
-    parts.extend(f"{name} {human_size(size)}" for name, size in sizes.items() if size)
-    return f"{', '.join(parts)} ({estimate.source})"
-
-
-def layer_lines(estimate: Estimate, *, every: bool = False) -> Iterator[str]:
-    """The layers as a table, in order; without `every` only those that take longest."""
-    layers = [layer for layer in estimate.layers if every or layer.latency]
-    longest = sorted(range(len(layers)), key=lambda index: -layers[index].latency)
-    shown = sorted(longest if every else longest[:_SHOWN])
-    if not shown:
-        return
-    total = sum(layer.latency for layer in estimate.layers) or 1.0
-    width = max(len(layers[index].operator) for index in shown)
-    head = f"{'cycles':>12} {'time':>10} {'share':>6} {'MACs':>12} {'used':>6} {'memory':>10}"
-    yield f"{head}  {'operator':<{width}} layer"
-    for layer in (layers[index] for index in shown):
-        cycles = "" if layer.cycles is None else f"{layer.cycles:,}"
-        memory = human_size(max(layer.memory.values(), default=0))
-        yield (
-            f"{cycles:>12} {human_time(layer.latency):>10} {100 * layer.latency / total:5.1f}% {layer.macs:>12,} "
-            f"{100 * layer.utilization:5.1f}% {memory:>10}  {layer.operator:<{width}} {layer.name}"
-        )
-    if len(shown) < len(estimate.layers):
-        yield f"(the {len(shown)} longest of {len(estimate.layers)} layers: --layers shows all)"
-
-
-def human_time(seconds: float) -> str:
-    """A time: "24.62 ms", "1.20 s"."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= scale:
-            return f"{seconds / scale:.2f} {unit}"
-    return f"{seconds / 1e-6:.2f} us"
-
-
-# -- budgets ---------------------------------------------------------------------------------------------------------
 
 
 def check_budget(methods: Mapping[str, LoweredMethod], budget: Budget) -> None:

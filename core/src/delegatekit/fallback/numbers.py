@@ -1,0 +1,56 @@
+"""The stock runtime's kernels that compute numbers: what each computes, and how a graph of sizes spells it."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+#: Kernel of the runtime's own ("executorch_prim::" before it) -> Python's function of the same meaning.
+_PRIMITIVES: Final[dict[str, Callable[..., Any]]] = {
+    "add.Scalar": operator.add,
+    "sub.Scalar": operator.sub,
+    "mul.Scalar": operator.mul,
+    "floordiv.Scalar": operator.floordiv,
+    "floordiv.int": operator.floordiv,
+    "truediv.Scalar": operator.truediv,
+    "mod.Scalar": operator.mod,
+    "mod.int": operator.mod,
+    "neg.Scalar": operator.neg,
+    "eq.Scalar": operator.eq,
+    "gt.Scalar": operator.gt,
+    "ge.Scalar": operator.ge,
+    "lt.Scalar": operator.lt,
+    "le.Scalar": operator.le,
+    "sym_not.Scalar": operator.not_,
+    "sym_max.Scalar": max,
+    "sym_min.Scalar": min,
+    "sym_float.Scalar": float,
+    "sym_int.Scalar": int,
+    "ceil.Scalar": math.ceil,
+    "round.Scalar": round,
+    "trunc.Scalar": math.trunc,
+    "sym_ite.Scalar": lambda condition, yes, no: yes if condition else no,
+}
+#: What graphs of sizes call instead of Python's function, which does not take a symbolic number.
+_IN_GRAPHS: Final[dict[str, Any]] = {
+    "sym_not.Scalar": torch.sym_not,
+    "sym_max.Scalar": torch.sym_max,
+    "sym_min.Scalar": torch.sym_min,
+    "sym_float.Scalar": torch.sym_float,
+}
+
+#: Kernel whose result is a number, by its full name -> what it computes of its other arguments.
+NUMBERS: Final[dict[str, Callable[..., Any]]] = {
+    **{f"executorch_prim::{name}": function for name, function in _PRIMITIVES.items()},
+    "aten::sym_size.int": lambda tensor, axis: tensor.shape[axis],
+    "aten::sym_numel": lambda tensor: tensor.numel(),
+    "aten::_local_scalar_dense": lambda tensor: tensor.item(),
+}
+#: Function on numbers in a graph of sizes -> the primitive that computes it; of two of one meaning, the Scalar one.
+PRIMITIVE_OF: Final[dict[Any, str]] = {
+    _IN_GRAPHS.get(name, function): name for name, function in _PRIMITIVES.items() if name.endswith(".Scalar")
+}

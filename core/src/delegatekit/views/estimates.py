@@ -1,0 +1,45 @@
+"""Estimates as people read them: one line, and a table of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from delegatekit_api import Estimate
+
+from ..text import human_size, human_time
+
+#: So many layers are shown unless all are asked for.
+_SHOWN: Final = 10
+
+
+def summary(estimate: Estimate) -> str:
+    """One line: "24.62 ms, sram 1.5 MiB, flash 3.4 MiB (compiler 2.1 for chip-x)"."""
+    parts = [] if estimate.latency is None else [human_time(estimate.latency)]
+    if estimate.cycles is not None:
+        parts.append(f"{estimate.cycles:,} cycles")
+    sizes = {**estimate.memory, **estimate.storage}
+    parts.extend(f"{name} {human_size(size)}" for name, size in sizes.items() if size)
+    return f"{', '.join(parts)} ({estimate.source})"
+
+
+def layer_lines(estimate: Estimate, *, every: bool = False) -> Iterator[str]:
+    """The layers as a table, in order; without `every` only those that take longest."""
+    layers = [layer for layer in estimate.layers if every or layer.latency]
+    longest = sorted(range(len(layers)), key=lambda index: -layers[index].latency)
+    shown = sorted(longest if every else longest[:_SHOWN])
+    if not shown:
+        return
+    total = sum(layer.latency for layer in estimate.layers) or 1.0
+    width = max(len(layers[index].operator) for index in shown)
+    head = f"{'cycles':>12} {'time':>10} {'share':>6} {'MACs':>12} {'used':>6} {'memory':>10}"
+    yield f"{head}  {'operator':<{width}} layer"
+    for layer in (layers[index] for index in shown):
+        cycles = "" if layer.cycles is None else f"{layer.cycles:,}"
+        memory = human_size(max(layer.memory.values(), default=0))
+        yield (
+            f"{cycles:>12} {human_time(layer.latency):>10} {100 * layer.latency / total:5.1f}% {layer.macs:>12,} "
+            f"{100 * layer.utilization:5.1f}% {memory:>10}  {layer.operator:<{width}} {layer.name}"
+        )
+    if len(shown) < len(estimate.layers):
+        yield f"(the {len(shown)} longest of {len(estimate.layers)} layers: --layers shows all)"

@@ -1,0 +1,15 @@
+"""What a user may choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from delegatekit_api import BackendOptions
+from delegatekit_toolkit.options import leave_out_option
+
+
+@dataclass(frozen=True)
+class DemoOptions(BackendOptions):
+    """The options of the backend."""
+
+    leave_out: frozenset[str] = leave_out_option()
