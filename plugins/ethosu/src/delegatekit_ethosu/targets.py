@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from delegatekit_api import TargetInfo
+from delegatekit_api.devices import TargetInfo
 
 #: What the U85 alone has, in words.
 WIDE_PRODUCTS: Final = "products of int16 matrices"
