@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -23,6 +24,24 @@ if TYPE_CHECKING:
 
 # Every lowering of the tests checks what one stage hands to the next.
 os.environ.setdefault("DELEGATEKIT_VERIFY", "1")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Before the fixtures of a test."""
+    _stop_tracing()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """Before a test."""
+    _stop_tracing()
+
+
+def _stop_tracing() -> None:
+    """Nobody reads torch's structured trace here, but pytest listens to every logger, and torch then writes it."""
+    logging.getLogger("torch.__trace").handlers.clear()
+
 
 #: A plugin that is ready; replace parts of it to break it.
 PLUGIN = """

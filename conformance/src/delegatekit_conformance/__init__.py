@@ -1,6 +1,6 @@
 """The conformance suite: runs cases against an installed backend, each in its own process, and reports verdicts.
 
-    run = Session(Settings("reference", profile="quick", select=("contract",))).run()
+    run = Session(Settings("acme", profile="quick", select=("contract",))).run()
     print(len(run.results), "cases,", len(run.faults), "with faults")
 
 Importing this package imports neither torch nor a plugin; each name below is loaded when it is first used.

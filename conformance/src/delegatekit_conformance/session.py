@@ -54,7 +54,7 @@ class Session:
         from delegatekit_conformance import Session, Settings
 
         if __name__ == "__main__":  # cases run in processes of their own, which import this file
-            session = Session(Settings("reference", select=("contract", "operators/aten.add*"), profile="quick"))
+            session = Session(Settings("acme", select=("contract", "operators/aten.add*"), profile="quick"))
             run = session.run()
             for result in run.faults:
                 print(result.case, result.verdict.value, result.faults[0].detail)

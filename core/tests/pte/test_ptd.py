@@ -134,8 +134,8 @@ def test_a_key_with_two_meanings_is_refused_and_one_given_twice_is_stored_once()
 @pytest.mark.parametrize(
     ("datum", "words"),
     [
-        (Datum("", b"x"), "is no key"),
-        (Datum("a\0b", b"x"), "is no key"),
+        (Datum("", b"x"), "is not a key"),
+        (Datum("a\0b", b"x"), "is not a key"),
         (Datum("a", b"x", alignment=3), "power of two"),
         (Datum("a", b"xyz", layout(1)), r"has 3 bytes, which is not float \[1\]"),
     ],
@@ -227,7 +227,7 @@ BYTES: dict[str, tuple[bytes, str]] = {
     "a .pte": (GOOD[:4] + b"ET12" + GOOD[8:], "not a .ptd"),
     "header gone": (GOOD[:8] + b"zzzz" + GOOD[12:], "header starts with"),
     "header length 8": (put(12, "I", 8), "header is 8 bytes"),
-    "tables inside the header": (put(16, "Q", 8), "not behind the header"),
+    "tables inside the header": (put(16, "Q", 8), "not after the header"),
     "tables huge": (put(24, "Q", 1 << 62), "tables are"),
     "tables small": (put(24, "Q", 8), "offset"),
     "segment base huge": (put(32, "Q", 1 << 62), "segments start"),

@@ -378,7 +378,7 @@ def bad(x):
         (lambda m, d: {"calibration": [d[0], d[0][:, :2]]}, QuantizationError, "input 1: the model failed"),
         (lambda m, d: {"calibration": bad(d)}, QuantizationError, "input 1: value 0 has infinities"),
         (lambda m, d: {"keep_float": ["nix"]}, QuantizationError, "keep_float='nix' selects no operator"),
-        (lambda m, d: {"keep_float": "conv"}, QuantizationError, "is no list"),
+        (lambda m, d: {"keep_float": "conv"}, QuantizationError, "is not a list"),
         (lambda m, d: {"keep_worst_float": -1}, QuantizationError, "negative"),
         (lambda m, d: {"model": m.train()}, QuantizationError, "training mode"),
         (lambda m, d: {"model": "m"}, QuantizationError, "cannot quantize a str"),

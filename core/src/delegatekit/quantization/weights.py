@@ -132,9 +132,9 @@ class _Writer:
                 self._buffer(f"{name}_{part}", tensor)
                 for part, tensor in zip(("quantized", "scale", "zero_point"), parts, strict=True)
             ]
+        integers, scale, zero_point = constants
         # Each was put right after the weight, so the first is the last.
-        integers, scales, zero_points = constants
-        found: Node = dequantize(_Calls(self._module, integers), integers, blocks, scales, zero_points, given)
+        found: Node = dequantize(_Calls(self._module, integers), integers, blocks, scale, zero_point, given)
         return found
 
     def _buffer(self, name: str, tensor: torch.Tensor) -> Node:

@@ -174,8 +174,7 @@ def _in_each_call(b: ProgramBuilder, call: Call, source: Tensor) -> Tensor:
 
 
 def _as_part(b: ProgramBuilder, call: Call) -> Tensor:
-    """What finds parameters in each call is a part of the conversion that the chain's last call becomes."""
-    raise LoweringError("quantizes in each call, but nothing is dequantized after it", where=call.description)
+    raise LoweringError("is lowered with the dequantize at the end of its chain only", where=call.description)
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
