@@ -35,7 +35,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from delegatekit_api import DEQUANTIZE, QUANTIZE, Call, Operand, ProgramView, Quantization, operator_name
+from delegatekit_api import Call, Operand, ProgramView
+from delegatekit_api.nodes import operator_name
+from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, Quantization
 
 if TYPE_CHECKING:
     from torch.fx import Node
