@@ -5,7 +5,7 @@ or an operator that gives truth values, with its dequantizes; or two operators t
 number of pointwise operators whose only input is one quantized tensor (a table, say); or a quantize that directly
 follows a dequantize. What lies in no unit computes on float numbers, and stays outside.
 
-For backends that compute on integers. A backend with operators on numbers beside those on integers (XNNPACK) decides
+For backends that compute on integers. A backend with operators on numbers beside those on integers decides
 operator by operator, and needs no units.
 
 >>> import torch.ao.quantization.fx._decomposed
