@@ -5,7 +5,7 @@ from __future__ import annotations
 from delegatekit_api import PreprocessResult, ProgramView
 
 from .blob import Program, write_blob
-from .builder import Builder
+from .ir import Builder
 from .support import TABLE
 
 
