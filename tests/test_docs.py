@@ -85,7 +85,8 @@ def test_make_targets_and_commands_in_the_docs_exist(page: Path) -> None:
     # Not "delegatekit.NAME" of Python and not a package's name in `pip install`.
     lines = [line for line in text.splitlines() if "pip install" not in line]
     used = re.findall(r"(?:^(?:\$ )?|`)delegatekit ([a-z]+)", "\n".join(lines), re.MULTILINE)
-    assert set(used) <= commands
+    added = re.findall(r"^\+def ([a-z]+)\(", text, re.MULTILINE)  # by the diff of a recipe
+    assert set(used) <= commands | set(added)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=str)

@@ -13,7 +13,8 @@ from delegatekit.edge import build_edge
 from delegatekit.edge.sizes import is_size_node
 from delegatekit.fallback import kernel_of, refusal, require_kernel, runtime_operators
 from delegatekit.fallback.numbers import NUMBERS, PRIMITIVE_OF
-from delegatekit_api import UnsupportedError, operator_name
+from delegatekit_api import UnsupportedError
+from delegatekit_api.nodes import operator_name
 
 
 def nodes_of(function: Any, *inputs: torch.Tensor, **more: Any) -> dict[str, Any]:

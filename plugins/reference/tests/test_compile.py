@@ -123,7 +123,11 @@ def test_values_are_dense_whatever_a_kernel_makes(equals_eager):
             y = self.conv(x).contiguous().relu()
             return y, torch.as_strided_copy(y, (2, 2), (4, 1)), y.transpose(1, 2).contiguous().view(-1).neg()
 
-    equals_eager(Net(), (torch.randn(2, 3, 4, 4),))
+    net = Net()
+    # Of few binary digits, so that kernels for different layouts round alike.
+    for parameter in net.parameters():
+        parameter.data.mul_(64).round_().div_(64)
+    equals_eager(net, (torch.randn(2, 3, 4, 4).mul(8).round().div(8),))
 
 
 @pytest.mark.parametrize("minimum", [1, 4])

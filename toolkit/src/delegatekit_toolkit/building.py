@@ -7,6 +7,7 @@ gives it the support table: rows join operators and lowering functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from operator import getitem
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
@@ -186,8 +187,8 @@ class PartitionBuilder(Generic[ValueT]):
 
 def _place(operand: Operand) -> Operand:
     """One of several results as such, whether it is reached by its `getitem` or not."""
-    call = operand.producer
-    if call is not None and call.operator == "getitem":
-        source, index = call.node.args
-        return Operand(source, operand.program, index)  # type: ignore[arg-type]
-    return operand
+    node = operand.node
+    if node.target is not getitem:
+        return operand
+    source, index = node.args
+    return Operand(source, operand.program, index)  # type: ignore[arg-type]

@@ -19,15 +19,9 @@ from torch._guards import detect_fake_mode
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from delegatekit_api import (
-    QUANTIZE,
-    BackendOptions,
-    Call,
-    IntegerPartitioner,
-    Partitioner,
-    TensorQuantization,
-    UnsupportedError,
-)
+from delegatekit_api import BackendOptions, Call, Partitioner, UnsupportedError
+from delegatekit_api.nodes import is_dynamic
+from delegatekit_api.quantization import QUANTIZE, IntegerPartitioner, TensorQuantization
 
 from ..edge import EdgeMethod
 from ..edge.builder import EdgeBuilder, drop_dead, resolve
@@ -171,8 +165,8 @@ class _Program:
         self._scales: dict[Any, float] = {}
         # The sizes that change are those of the program's inputs.
         for node in module.graph.nodes:
-            if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
-                self._value(node)
+            if node.op == "placeholder" and is_dynamic(node.meta.get("val")):
+                self._value(node, "_float")
 
     def finish(self) -> EdgeMethod:
         """The program: the results of all layers are its outputs."""
@@ -246,9 +240,9 @@ class _Program:
             axis = given.granularity.axis or 0
             return self._constant_integers(value, parameters, axis, given)
         if given.dynamic:
-            return self._found_in_each_call(self._value(value), given)
+            return self._found_in_each_call(self._value(value, "_float"), given)
         same = value in self._integers and self._form.root(value) == self._form.root(edge)
-        integers = self._integers[value] if same else self._quantized(self._value(value), parameters)
+        integers = self._integers[value] if same else self._quantized(self._value(value, "_float"), parameters)
         return self._dequantized(integers, parameters)
 
     def _affine_operands(self, layer: Layer, weights: Weights) -> dict[Node, Any]:
@@ -260,7 +254,7 @@ class _Program:
         given = layer.rule.input
         for value in layer.inputs if given is not None else ():
             assert given is not None
-            source, sizes = self._value(value), value.meta["val"].shape
+            source, sizes = self._value(value, "_float"), value.meta["val"].shape
             axes = shared_axes(given.granularity.kind, len(sizes), channel_dimension(layer.anchor))
             blocks = [size if axis in axes else 1 for axis, size in enumerate(sizes)]
             integers, scale, zero_point = quantize_in_each_call(partial(self._conversion, 0), source, blocks, given)
@@ -342,8 +336,11 @@ class _Program:
         is_seen = str(target) in self._keep
         return self._written(number if is_seen else 0, target, arguments, {}, value)
 
-    def _value(self, node: Node) -> Any:
-        """The value of an exported node as somebody reads it in float."""
+    def _value(self, node: Node, suffix: str = "") -> Any:
+        """The value of an exported node as somebody reads it in float.
+
+        An input of the program gets a suffix to its name, so that what is quantized of it can have the name.
+        """
         value = node.meta.get("val")
         if is_size(value) or isinstance(value, int | float):
             return value
@@ -354,7 +351,7 @@ class _Program:
                 self._values[node] = self._builder.constant(evaluate(self._module, node))
             else:
                 fake = self._builder.fake(value.shape, value.dtype)  # type: ignore[union-attr]
-                self._values[node] = self._builder.input(node.name, fake)
+                self._values[node] = self._builder.input(node.name + suffix, fake)
                 self._inputs.append(self._values[node])
         return self._values[node]
 

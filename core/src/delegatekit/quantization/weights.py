@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from delegatekit_api import QuantizationScheme, TensorQuantization
+from delegatekit_api.quantization import QuantizationScheme, TensorQuantization
 
 from .affine import Weights, channel_axis, dequantize, input_axis, quantize_in_each_call, shared_axes
 from .annotator import described
@@ -132,9 +132,9 @@ class _Writer:
                 self._buffer(f"{name}_{part}", tensor)
                 for part, tensor in zip(("quantized", "scale", "zero_point"), parts, strict=True)
             ]
+        integers, scale, zero_point = constants
         # Each was put right after the weight, so the first is the last.
-        integers, scales, zero_points = constants
-        found: Node = dequantize(_Calls(self._module, integers), integers, blocks, scales, zero_points, given)
+        found: Node = dequantize(_Calls(self._module, integers), integers, blocks, scale, zero_point, given)
         return found
 
     def _buffer(self, name: str, tensor: torch.Tensor) -> Node:

@@ -9,19 +9,17 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
-from delegatekit_api import (
+from delegatekit_api import Call
+from delegatekit_api.quantization import (
     MOVING_OPERATORS,
     PER_CHANNEL,
     PER_TENSOR,
-    Call,
     Decline,
     QuantizationRule,
     QuantizationScheme,
     TensorQuantization,
-    per_axis,
 )
-
-from .limits import HIDDEN
+from delegatekit_toolkit.arguments import per_axis
 
 _ACTIVATION: Final = TensorQuantization("int8", observer="histogram")
 #: Fine enough for the whole range.
@@ -29,6 +27,9 @@ _WIDE: Final = TensorQuantization("int16", symmetric=True, observer="minmax")
 #: The smallest scale of weights is larger: a bias, in steps of input times weight, must fit into 32 bits.
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=2.0**-20)
 _BIAS: Final = TensorQuantization("int32", symmetric=True)
+
+#: Scores of minus so much, or less, are hidden from a softmax, whatever the others are.
+HIDDEN: Final = 80.0
 
 #: Fused to what comes before: saturation, or two bounds, do them.
 CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")

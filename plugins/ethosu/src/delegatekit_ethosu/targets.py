@@ -1,11 +1,45 @@
-"""The accelerators."""
+"""The accelerators: what they are, what the U85 alone can do, and how large anything may be.
+
+The limits are those that Vela's compiler states for TOSA on the Ethos-U55 and U65, the narrowest: what they allow
+compiles for every accelerator.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from delegatekit_api import TargetInfo
+from delegatekit_api.devices import TargetInfo
+
+# -- limits ----------------------------------------------------------------------------------------------------------
+
+#: Axes of a tensor.
+MAX_RANK: Final = 6
+#: Elements along one axis of a feature map.
+MAX_AXIS: Final = 1 << 16
+MAX_STRIDE: Final = 3
+MAX_DILATION: Final = 2
+#: Of transposed convolutions: more rows and columns than any network makes of one.
+MAX_TRANSPOSED_STRIDE: Final = 16
+#: Height, and elements, of a convolution's kernel and of a pooling's window.
+KERNEL: Final = (64, 4096)
+WINDOW: Final = (256, 1 << 16)
+#: Steps from one pixel to the next, and how much smaller images are made.
+MAX_RESIZE_STEPS: Final = 1 << 11
+MAX_SHRINKING: Final = 16
+#: Windows of averages that leave out the padding.
+PADDED_WINDOW: Final = 8
+#: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
+MAX_SOFTMAX: Final = 1 << 15
+#: From the smallest to the largest score of a log_softmax, whose steps are 2^-16 in 29 bits.
+MAX_SCORES: Final = 1 << 13
+#: Sums of squares in a norm of int8 and int16, of differences from the mean and from the zero point, fit 29 bits.
+MAX_NORM: Final = 1 << 14
+MAX_ROOT_MEAN_SQUARE: Final = 1 << 12
+#: Axes up to which two operands are broadcast.
+COMMON_RANK: Final = 4
+
+# -- accelerators ----------------------------------------------------------------------------------------------------
 
 #: What the U85 alone has, in words.
 WIDE_PRODUCTS: Final = "products of int16 matrices"

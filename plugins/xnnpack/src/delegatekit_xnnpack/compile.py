@@ -6,7 +6,7 @@ from delegatekit_api import PartitionProgram, PreprocessResult, ProgramView
 
 from .blob.writer import serialize
 from .ir.graph import Graph
-from .operators.program import ProgramBuilder, parts_of_chains
+from .operators.program import ProgramBuilder, is_inside_chain
 from .options import XnnpackOptions
 from .passes import optimize
 from .support import TABLE
@@ -26,5 +26,5 @@ def build_graph(program: ProgramView, options: XnnpackOptions) -> Graph:
     Raises LoweringError for an operator that the support table would not have taken.
     """
     builder = ProgramBuilder(program, options)
-    builder.build(TABLE, skip=parts_of_chains(program.calls()).__contains__)
+    builder.build(TABLE, skip=is_inside_chain)
     return builder.graph

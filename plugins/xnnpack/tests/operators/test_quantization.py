@@ -221,7 +221,7 @@ ELEMENTWISE = {
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
-def test_operators_with_another_scale_behind_them_compute_on_integers(name, computes_on_integers):
+def test_operators_with_another_scale_after_them_compute_on_integers(name, computes_on_integers):
     function, inputs = ELEMENTWISE[name]
     computes_on_integers(Quantized(function, inputs), *inputs)
 

@@ -34,7 +34,7 @@ from delegatekit_toolkit.tosa import (
 )
 from delegatekit_toolkit.tosa.types import INTEGER_RANGES
 
-from ..limits import COMMON_RANK, MAX_DILATION
+from ..targets import COMMON_RANK, MAX_DILATION
 
 
 class Emission:

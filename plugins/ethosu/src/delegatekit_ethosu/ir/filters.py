@@ -11,7 +11,7 @@ import numpy as np
 from delegatekit_toolkit.tosa import Conv2d, DepthwiseConv2d, DType, Operator, Tensor
 from delegatekit_toolkit.tosa.types import Array
 
-from ..limits import MAX_AXIS
+from ..targets import MAX_AXIS
 from .builder import TosaBuilder
 from .values import Scale
 from .windows import Pair, Windows

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 from delegatekit_toolkit.layout import composed, merged, moves_elements, regroupings
 from delegatekit_toolkit.tosa import Concat, Reshape, Slice, Tensor, Transpose
 
-from ..limits import MAX_AXIS, count
+from ..targets import MAX_AXIS
 from .emission import Emission
 from .values import Value
 from .ways import Way, Ways
@@ -85,11 +86,12 @@ class Moves(Emission):
         def in_parts(axis: int) -> Way:
             def way(b: Moves, x: Tensor) -> Tensor:
                 """One after the other along an axis: Vela refuses moves over more than 65536 elements."""
-                size, outer, inner = tensor.shape[axis], count(tensor.shape[:axis]), count(tensor.shape[axis + 1 :])
+                shape, size = tensor.shape, tensor.shape[axis]
+                outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
                 whole, parts = b.reshaped(x, (outer, size, inner)), []
                 for place in range(size):
                     part = b.sliced(whole, (0, place, 0), (outer, 1, inner))
-                    part = b.reshaped(part, (*tensor.shape[:axis], 1, *tensor.shape[axis + 1 :]))
+                    part = b.reshaped(part, (*shape[:axis], 1, *shape[axis + 1 :]))
                     parts.append(b.transposed(part, perms))
                 return b.joined(parts, perms.index(axis), "transpose")
 

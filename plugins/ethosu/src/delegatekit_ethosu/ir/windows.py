@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from delegatekit_toolkit.tosa import Tensor
 
-from ..limits import MAX_STRIDE
+from ..targets import MAX_STRIDE
 from .builder import TosaBuilder
 
 #: Along height and width.

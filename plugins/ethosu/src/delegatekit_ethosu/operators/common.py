@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import torch
 
-from delegatekit_api import Call, Operand, Quantization
+from delegatekit_api import Call, Operand
+from delegatekit_api.quantization import Quantization
 from delegatekit_toolkit.support import Constraint, Row
 
-from .. import limits
 from ..ir.program import LowerCall
-from ..targets import Target
+from ..targets import COMMON_RANK, MAX_AXIS, MAX_RANK, Target
 
 #: The rows of a family.
 Rows: TypeAlias = "tuple[Row[LowerCall], ...]"
@@ -55,9 +55,12 @@ def static_sizes(call: Call) -> str | None:
 def few_axes(call: Call) -> str | None:
     """At most 6 axes, each of 1 to 65536 elements."""
     for item in call.tensors:
-        reason = limits.rank_obstacle(item.shape)
-        if reason is not None:
-            return f"{item.name}: {reason}"
+        if item.rank > MAX_RANK:
+            return f"{item.name}: it has {item.rank} axes, more than {MAX_RANK}"
+        if 0 in item.shape:
+            return f"{item.name}: it has no elements, {item.shape}"
+        if max(item.shape, default=1) > MAX_AXIS:
+            return f"{item.name}: an axis of {item.shape} has more than {MAX_AXIS} elements"
     return None
 
 
@@ -132,8 +135,12 @@ def eight_bits(call: Call) -> str | None:
 
 def common_rank(call: Call) -> str | None:
     """Quantized numbers, or truth values; at most 4 axes if operands have several shapes."""
-    shapes = [item.shape for item in call.operands if not item.is_constant]
-    return limits.common_rank_obstacle(shapes, call.result.shape)
+    shape = call.result.shape
+    # (Constants need not be repeated.)
+    same = all(item.shape == shape for item in call.operands if not item.is_constant)
+    if same or len(shape) <= COMMON_RANK:
+        return None
+    return f"operands of several shapes make one of {len(shape)} axes: {COMMON_RANK} are the most"
 
 
 def constant_parameters(*names: str) -> Constraint:
@@ -157,7 +164,8 @@ def narrow_indices(name: str) -> Constraint:
         indices: Operand = call[name]
         if indices.is_constant or indices.dtype is torch.int32:
             return None
-        return limits.indices_obstacle(indices.dtype)
+        hint = "give the program int32, or convert them (`.to(torch.int32)`)"
+        return f"its indices are {indices.dtype_name}, the NPU reads int32: {hint}"
 
     return check
 
@@ -166,3 +174,11 @@ def is_constant(operand: Operand) -> bool:
     """Whether an operand is a constant, or dequantized from constant integers."""
     integers = operand.integers
     return operand.is_constant if integers is None else integers.is_constant
+
+
+def size_obstacle(kernel: Sequence[int], most: tuple[int, int], what: str) -> str | None:
+    """Why a kernel or window is refused: `most` is its largest height, and number of elements."""
+    height = kernel[0] if len(kernel) > 1 else 1
+    if height <= most[0] and math.prod(kernel) <= most[1]:
+        return None
+    return f"a {what} of {'x'.join(map(str, kernel))}: {most[0]} high and {most[1]} elements are the most"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import starmap
 
 import numpy as np
 
@@ -15,9 +16,47 @@ from ..ir.filters import SUMS, Filters, Finish, Kernels, convolved, grouped, one
 from ..ir.program import ProgramBuilder
 from ..ir.values import CHANNELS_LAST, ROWS_OF_CHANNELS, Result, Scale, Value
 from ..ir.windows import Pair, Windows, fitted, thinned
-from ..limits import KERNEL, MAX_AXIS, MAX_STRIDE, convolution_obstacle, transposed_obstacle
-from .common import Rows
+from ..targets import KERNEL, MAX_AXIS, MAX_STRIDE, MAX_TRANSPOSED_STRIDE
+from .common import Rows, size_obstacle
 from .linear import constant_weight, weight_of
+
+
+def convolution_obstacle(
+    shape: Sequence[int],
+    weight: Sequence[int],
+    result: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+) -> str | None:
+    """Why a convolution of these shapes, (N, C, H, W), is refused; kernels count with their gaps."""
+    axes = len(weight) - 2
+    if axes not in (1, 2):
+        return f"a convolution over {axes} axes: the NPU has one and two"
+    if min(padding, default=0) < 0:
+        return f"negative padding {tuple(padding)}"
+    extent = [step * (size - 1) + 1 for step, size in zip(dilation, weight[2:], strict=True)]
+    axes_of = zip(shape[2:], result[2:], weight[2:], stride, dilation, padding, strict=False)
+    if not all(starmap(_reads, axes_of)):
+        return f"its windows read nothing but padding {tuple(padding)}"
+    return size_obstacle(extent, KERNEL, "kernel")
+
+
+def _reads(size: int, count: int, window: int, step: int, gap: int, pad: int) -> bool:
+    """Whether any window along an axis reads more than padding."""
+    return any(0 <= at * step + tap * gap - pad < size for at in range(count) for tap in range(window))
+
+
+def transposed_obstacle(weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str | None:
+    """Why a transposed convolution with a weight (C, O / groups, H, W) is refused."""
+    axes = len(weight) - 2
+    if axes not in (1, 2):
+        return f"a convolution over {axes} axes: the NPU has one and two"
+    if max(dilation) > 1:
+        return f"a transposed convolution with dilation {tuple(dilation)}"
+    if max(stride) > MAX_TRANSPOSED_STRIDE:
+        return f"a transposed convolution with stride {tuple(stride)}: {MAX_TRANSPOSED_STRIDE} is the most"
+    return size_obstacle(weight[2:], KERNEL, "kernel")
 
 
 def convolves(call: Call) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +26,7 @@ from delegatekit_toolkit.tosa.types import Array
 from ..ir.program import LowerCall, ProgramBuilder
 from ..ir.tables import looked_up
 from ..ir.values import Result, Scale, Value
-from ..limits import COMMON_RANK, count
+from ..targets import COMMON_RANK
 from .common import Rows, eight_bits, is_constant
 
 #: Sums of two int8 (int16) are in steps of so small a part of the larger operand's: they fit into 30 bits.
@@ -60,7 +61,7 @@ def slope_per_channel(call: Call) -> str | None:
     weight: Operand = call["weight"]
     if not is_constant(weight):
         return f"its slopes {weight.name} are computed"
-    slopes, shape = count(weight.shape), call["self"].shape
+    slopes, shape = math.prod(weight.shape), call["self"].shape
     if slopes == 1 or (len(shape) > 1 and slopes == shape[1]):
         return None
     return f"{slopes} slopes for an input of shape {shape}"

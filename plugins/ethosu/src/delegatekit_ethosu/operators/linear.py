@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
@@ -12,7 +14,6 @@ from delegatekit_toolkit.tosa.types import Array
 from ..ir.filters import Filters, pointwise
 from ..ir.program import ProgramBuilder
 from ..ir.values import Result, Value
-from ..limits import count
 from .common import Rows, is_constant
 
 # -- constraints -----------------------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ def plain_product(call: Call) -> str | None:
     if (alpha, beta) != (1, 1):
         return f"alpha and beta are {alpha} and {beta}: only 1 is taken"
     bias, columns = call["self"].shape, call.result.shape[-1]
-    return None if count(bias) in (1, columns) else f"a bias of {bias}"
+    return None if math.prod(bias) in (1, columns) else f"a bias of {bias}"
 
 
 # -- lowerings -------------------------------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ def _rows(b: ProgramBuilder, operand: Operand, filters: Filters, result: Result)
     """(..., I) @ weight (O, I)^T + bias (O): a convolution of one pixel, with the rows along its width."""
     x, before = b.integers(operand), b.scale(operand)
     *outer, inputs = x.shape
-    flat = b.reshaped(b.contiguous(x), (1, 1, count(outer), inputs))
+    flat = b.reshaped(b.contiguous(x), (1, 1, math.prod(outer), inputs))
     sums, steps = pointwise(b, flat, before, filters)
     made = b.stored_as(sums, steps, result)
     return Value.dense(b.reshaped(made, (*outer, len(filters.scales))))

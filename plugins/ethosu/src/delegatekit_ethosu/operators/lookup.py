@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import DType, Gather, Tensor
 
 from ..ir.program import ProgramBuilder
 from ..ir.values import Result, Value
-from ..limits import count
 from ..targets import LOOK_UPS, Target
 from .common import Rows, activation_obstacle, narrow_indices, needs
 
@@ -27,7 +28,7 @@ def _embedded(b: ProgramBuilder, call: Call, result: Result) -> Value:
     weight = call["weight"]
     table = b.requantized(b.integers(weight).tensor, b.scale(weight), Result(result.scale))
     indices = _indices(b, call["indices"])
-    rows = _gathered(b, table, b.reshaped(indices, (count(indices.shape),)))
+    rows = _gathered(b, table, b.reshaped(indices, (math.prod(indices.shape),)))
     return Value.dense(b.clamped(b.reshaped(rows, (*indices.shape, table.shape[1])), result))
 
 
@@ -37,8 +38,8 @@ def _selected(b: ProgramBuilder, call: Call, result: Result) -> Value:
     axis = call["dim"] % len(value.order)
     order = (axis, *(other for other in value.order if other != axis))
     tensor = b.stored(value, order)
-    flat = b.reshaped(tensor, (tensor.shape[0], count(tensor.shape[1:])))
-    rows = _gathered(b, flat, b.reshaped(indices, (count(indices.shape),)))
+    flat = b.reshaped(tensor, (tensor.shape[0], math.prod(tensor.shape[1:])))
+    rows = _gathered(b, flat, b.reshaped(indices, (math.prod(indices.shape),)))
     made = b.reshaped(rows, (rows.shape[0], *tensor.shape[1:]))
     return Value(b.requantized(made, b.scale(operand), result), order)
 

@@ -28,11 +28,10 @@ from delegatekit_toolkit.tosa.types import INTEGER_RANGES
 
 from ..ir.program import LowerCall, ProgramBuilder
 from ..ir.values import Result, Value
-from ..limits import COMMON_RANK, masked_obstacle, softmax_obstacle
-from ..targets import CHOICES, COMPARISONS, COMPUTED_MASKS, Target
+from ..targets import CHOICES, COMMON_RANK, COMPARISONS, COMPUTED_MASKS, Target
 from .common import Rows, common_rank, needs
 from .elementwise import comparable, ranked
-from .softmax import NOTHING, SOFTMAX, masked_softmax
+from .softmax import NOTHING, SOFTMAX, masked_softmax, row_obstacle
 
 #: Name -> the operator of TOSA, and whether it tells the opposite.
 _COMPARISONS: Final[dict[str, tuple[Operator, bool]]] = {
@@ -81,8 +80,12 @@ def hides_scores(call: Call) -> str | None:
     found = scores.quantization
     if found is not None and not float(data) <= (found.minimum - found.zero_point) * found.scale - NOTHING:
         return f"{float(data)} is not so small that a softmax leaves it out"
-    obstacle = masked_obstacle(call.result.shape, scores.shape)
-    return obstacle or softmax_obstacle(call.result.shape, softmax["dim"])
+    shape = call.result.shape
+    if shape != scores.shape:
+        return f"its mask makes {shape} of scores {scores.shape}"
+    if len(shape) > COMMON_RANK:
+        return f"a mask over {len(shape)} axes: {COMMON_RANK} are the most"
+    return row_obstacle(shape, softmax["dim"])
 
 
 # -- lowerings -------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +18,7 @@ from delegatekit_toolkit.tosa.types import Array
 from ..ir.arithmetic import Arithmetic
 from ..ir.program import ProgramBuilder
 from ..ir.values import Result, Value
-from ..limits import count, norm_obstacle
+from ..targets import MAX_AXIS, MAX_NORM, MAX_ROOT_MEAN_SQUARE
 from .common import Rows, constant_parameters
 from .variance import DIFFERENCE, ROOT_BITS, Norm, Root, Statistics, row_roots, statistics, widened
 
@@ -33,17 +34,26 @@ _MOST_SHIFTED: Final = 31
 # -- constraints -----------------------------------------------------------------------------------------------------
 
 
+def _obstacle(shape: Sequence[int], rows: int, *, centred: bool = True) -> str | None:
+    """Why norms of a tensor cut into so many rows are refused; `centred`: their means are subtracted."""
+    size = math.prod(shape) // rows
+    most = MAX_NORM if centred else MAX_ROOT_MEAN_SQUARE
+    if not 2 <= size <= most:
+        return f"a norm of {size} elements: 2 to {most} are possible"
+    return None if rows <= MAX_AXIS else f"{rows} norms: {MAX_AXIS} are the most"
+
+
 def normalizes_rows(call: Call) -> str | None:
     """Over 2 to 16384 elements (without a mean 4096), at most 65536 times."""
     shape, sizes = call["input"].shape, call["normalized_shape"]
     centred = call.operator != "aten.rms_norm.default"
-    return norm_obstacle(shape, count(shape[: len(shape) - len(sizes)]), centred=centred)
+    return _obstacle(shape, math.prod(shape[: len(shape) - len(sizes)]), centred=centred)
 
 
 def normalizes_groups(call: Call) -> str | None:
     """Over 2 to 16384 elements, at most 65536 times."""
     shape = call["input"].shape
-    return norm_obstacle(shape, shape[0] * call["num_groups"])
+    return _obstacle(shape, shape[0] * call["num_groups"])
 
 
 def normalizes_channels(call: Call) -> str | None:
@@ -51,7 +61,7 @@ def normalizes_channels(call: Call) -> str | None:
     shape = call["input"].shape
     if not call["use_input_stats"]:
         return "normalizes by recorded statistics"
-    return norm_obstacle(shape, count(shape[:2]))
+    return _obstacle(shape, math.prod(shape[:2]))
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
@@ -184,7 +194,7 @@ def _over_last(
     inner = [axis for axis in value.order if axis >= first]
     order = (*(axis for axis in value.order if axis < first), *inner)
     tensor = b.stored(value, order)
-    size = count([value.shape[axis] for axis in inner])
+    size = math.prod([value.shape[axis] for axis in inner])
     weight, shift = (
         None if numbers is None else numbers.transpose([axis - first for axis in inner]).reshape(1, 1, 1, size)
         for numbers in (b.numbers(call["weight"]), b.numbers(bias))
@@ -212,8 +222,8 @@ def _over_groups(b: ProgramBuilder, call: Call, result: Result, groups: int) -> 
         None if numbers is None else np.tile(numbers.reshape(1, groups, each, 1), (1, samples, 1, 1))
         for numbers in (b.numbers(call[name]) for name in ("weight", "bias"))
     )
-    shape = (1, samples * groups, each, count(sizes))
-    rows = b.reshaped(b.contiguous(value), (1, samples * groups, 1, each * count(sizes)))
+    shape = (1, samples * groups, each, math.prod(sizes))
+    rows = b.reshaped(b.contiguous(value), (1, samples * groups, 1, each * math.prod(sizes)))
     made = _normalized(b, Norm(rows, shape, before, float(call["eps"]), weight, bias), result)
     return Value.dense(b.reshaped(made, value.shape))
 

@@ -19,8 +19,8 @@ from ..ir.filters import Filters, convolved
 from ..ir.program import ProgramBuilder
 from ..ir.values import CHANNELS_LAST, ROWS_OF_CHANNELS, Result, Scale, Value
 from ..ir.windows import Pair, Windows, fitted, thinned
-from ..limits import PADDED_WINDOW, adaptive_obstacle, average_obstacle, divisor_obstacle, maximum_obstacle
-from .common import Rows, is_wide
+from ..targets import KERNEL, PADDED_WINDOW, WINDOW
+from .common import Rows, is_wide, size_obstacle
 
 #: Factors that differ by no more are the same.
 _SAME: Final = 2.0**-40
@@ -28,34 +28,58 @@ _SAME: Final = 2.0**-40
 _ONE: Final = 1 << 22
 
 
+_NO_BATCH: Final = "its input has no batch axis"
+
+
 # -- constraints -----------------------------------------------------------------------------------------------------
 
 
 def _axes(call: Call) -> int:
+    """How many axes a pool's windows have."""
     return 1 if "1d" in call.operator else 2
+
+
+def _is_batch(call: Call) -> bool:
+    """Whether the input has a batch axis."""
+    return bool(call["self"].rank == _axes(call) + 2)
 
 
 def pools_maximum(call: Call) -> str | None:
     """Windows to 256 high, no dilation, with a batch axis."""
     kernel, dilation = (per_axis(call[name], _axes(call), 1) for name in ("kernel_size", "dilation"))
-    return maximum_obstacle(call["self"].shape, kernel, dilation)
+    if not _is_batch(call):
+        return _NO_BATCH
+    if max(dilation) > 1:
+        return f"a maximum with dilation {tuple(dilation)}"
+    return size_obstacle(kernel, WINDOW, "window")
 
 
 def pools_average(call: Call) -> str | None:
     """Windows to 64 high and of 4096 elements, with a batch axis."""
-    return average_obstacle(call["self"].shape, per_axis(call["kernel_size"], _axes(call), 1))
+    if not _is_batch(call):
+        return _NO_BATCH
+    return size_obstacle(per_axis(call["kernel_size"], _axes(call), 1), KERNEL, "window")
 
 
 def even_windows(call: Call) -> str | None:
     """The result's sizes divide the input's; windows to 64 high and of 4096 elements, with a batch axis."""
-    return adaptive_obstacle(call["self"].shape, call.result.shape, _axes(call))
+    if not _is_batch(call):
+        return _NO_BATCH
+    before, after = call["self"].shape[2:], call.result.shape[2:]
+    if any(old % new for old, new in zip(before, after, strict=True)):
+        return f"{before} is not a multiple of {after}"
+    return size_obstacle([old // new for old, new in zip(before, after, strict=True)], KERNEL, "window")
 
 
 def even_divisors(call: Call) -> str | None:
     """In int16 all windows have one divisor: padding counts, sizes are not rounded up."""
     if not is_wide(call):
         return None
-    return divisor_obstacle(call["padding"], call["count_include_pad"], call["ceil_mode"])
+    if call["ceil_mode"]:
+        return "its sizes are rounded up: windows have divisors of their own"
+    if any(per_axis(call["padding"], _axes(call), 0)) and not call["count_include_pad"]:
+        return "its averages leave out the padding: windows have divisors of their own"
+    return None
 
 
 # -- lowerings -------------------------------------------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import DType, Matmul
 
 from ..ir.program import ProgramBuilder
 from ..ir.values import Result, Value
-from ..limits import count, matrices_obstacle
 from ..targets import WIDE_PRODUCTS, Target
 from .common import Rows, narrow
 
@@ -16,7 +17,11 @@ from .common import Rows, narrow
 def equal_stacks(call: Call) -> str | None:
     """Matrices, or stacks of as many."""
     left, right = call.arguments.values()
-    return matrices_obstacle(left.shape, right.shape)
+    if min(left.rank, right.rank) < 2:
+        return f"a product of shapes {left.shape} and {right.shape}"
+    if left.shape[:-2] != right.shape[:-2]:
+        return f"stacks {left.shape[:-2]} and {right.shape[:-2]} are not the same"
+    return None
 
 
 def _matmul(b: ProgramBuilder, call: Call, result: Result) -> Value:
@@ -26,7 +31,7 @@ def _matmul(b: ProgramBuilder, call: Call, result: Result) -> Value:
     shapes = [item.shape for item in factors]
     stack = shapes[0][:-2]
     left, right = (
-        b.reshaped(b.contiguous(b.integers(item)), (count(stack), *shape[-2:]))
+        b.reshaped(b.contiguous(b.integers(item)), (math.prod(stack), *shape[-2:]))
         for item, shape in zip(factors, shapes, strict=True)
     )
     zeros = [b.number(scale.zero_point, scale.dtype) for scale in scales]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..ir.filters import Filters, convolved, pointwise
 from ..ir.program import LowerCall, ProgramBuilder
 from ..ir.values import Result, Scale, Value
 from ..ir.windows import Windows
-from ..limits import KERNEL, MAX_AXIS, count, extreme_obstacle, sum_obstacle
+from ..targets import KERNEL, MAX_AXIS, WINDOW
 from .common import Rows
 
 #: Bytes of an input that are worth a copy of it: what is summed up lies together there.
@@ -32,12 +33,21 @@ _FEW_SAMPLES = 4
 
 def few_summands(call: Call) -> str | None:
     """At most 65536 elements are reduced."""
-    return sum_obstacle(call["self"].shape, call["dim"])
+    shape = call["self"].shape
+    size = math.prod(shape[axis] for axis in axes_of(call["dim"], len(shape)))
+    return None if size <= MAX_AXIS else f"a sum of {size} elements: {MAX_AXIS} is the most"
 
 
 def small_axes(call: Call) -> str | None:
     """Over axes of at most 256 elements, with at most 65536 results."""
-    return extreme_obstacle(call["self"].shape, call["dim"])
+    shape = call["self"].shape
+    for axis in axes_of(call["dim"], len(shape)):
+        size = shape[axis]
+        if size > WINDOW[0]:
+            return f"the extreme of {size} elements along an axis: {WINDOW[0]} are the most"
+        if size > 1 and math.prod(shape) // size > MAX_AXIS:
+            return f"{math.prod(shape) // size} extremes: {MAX_AXIS} are the most"
+    return None
 
 
 # -- lowerings -------------------------------------------------------------------------------------------------------
@@ -55,7 +65,7 @@ def _summed(b: ProgramBuilder, call: Call, result: Result, *, mean: bool) -> Val
     operand = call["self"]
     value, before = b.integers(operand), b.scale(operand)
     axes = axes_of(call["dim"], len(value.order))
-    size = count([value.shape[axis] for axis in axes])
+    size = math.prod([value.shape[axis] for axis in axes])
     if size == 1:
         made = b.requantized(value.tensor, before, result)
     else:
@@ -67,14 +77,14 @@ def _sums(b: ProgramBuilder, value: Value, before: Scale, axes: Sequence[int], s
     """Sums over axes, which stay with size 1, as the integers of a result; `step` is what one stands for."""
     places = sorted(value.stored_axis(axis) for axis in axes)
     shape = value.tensor.shape
-    size, inner = count([shape[place] for place in places]), count(shape[places[-1] + 1 :])
+    size, inner = math.prod([shape[place] for place in places]), math.prod(shape[places[-1] + 1 :])
     sizes = [1 if place in places else length for place, length in enumerate(shape)]
 
     def by_windows(b: TosaBuilder, x: Tensor) -> Tensor:
         """A depthwise convolution with ones over all rows; of more channels than there may be some are columns."""
         height = _height(shape[places[0]], size) if channels == inner else size
         wide = size // height
-        image = b.reshaped(x, (count(shape[: places[0]]), height, wide * inner // channels, channels))
+        image = b.reshaped(x, (math.prod(shape[: places[0]]), height, wide * inner // channels, channels))
         ones = np.ones((channels, 1, height, wide), np.int8)
         filters = Filters(ones, np.ones(channels), groups=channels)
         windows = Windows((height, wide), (1, inner // channels))
@@ -87,7 +97,7 @@ def _sums(b: ProgramBuilder, value: Value, before: Scale, axes: Sequence[int], s
     def by_channels(b: TosaBuilder, x: Tensor) -> Tensor:
         """What is summed up is brought together, and a convolution with ones sums channels."""
         kept = [place for place in range(len(shape)) if place not in places]
-        flat = b.reshaped(b.transposed(x, (*kept, *places)), (1, 1, count([shape[place] for place in kept]), size))
+        flat = b.reshaped(b.transposed(x, (*kept, *places)), (1, 1, math.prod([shape[place] for place in kept]), size))
         sums, _ = pointwise(b, flat, before, Filters(np.ones((1, size), np.int8), np.ones(1)))
         return b.reshaped(b.stored_as(sums, [step], result), sizes)
 
@@ -146,11 +156,11 @@ def _largest(b: ProgramBuilder, value: Value, axis: int) -> Value:
     size, order, tensor = shape[place], value.order, value.tensor
     if size == 1:
         return value
-    if count(shape[:place]) > _FEW_SAMPLES or place == len(shape) - 1:
+    if math.prod(shape[:place]) > _FEW_SAMPLES or place == len(shape) - 1:
         others = [other for other in range(len(shape)) if other != place]
         tensor, order = b.transposed(tensor, (place, *others)), (axis, *(order[other] for other in others))
         place, shape = 0, tensor.shape
-    samples, channels = count(shape[:place]), count(shape[place + 1 :])
+    samples, channels = math.prod(shape[:place]), math.prod(shape[place + 1 :])
     image = b.reshaped(tensor, (samples, size, 1, channels))
     pooled = b.emit(MaxPool2d((size, 1)), (image,), (samples, 1, 1, channels), tensor.dtype, "extreme")
     return Value(b.reshaped(pooled, (*shape[:place], 1, *shape[place + 1 :])), order)
@@ -161,7 +171,7 @@ def rows_of(b: ProgramBuilder, value: Value, dim: int) -> tuple[Tensor, tuple[in
     axis = dim % len(value.order)
     order = (*(other for other in value.order if other != axis), axis)
     tensor = b.stored(value, order)
-    return b.reshaped(tensor, (count(tensor.shape[:-1]), tensor.shape[-1])), order
+    return b.reshaped(tensor, (math.prod(tensor.shape[:-1]), tensor.shape[-1])), order
 
 
 ROWS: Rows = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import starmap
 
 import numpy as np
 
@@ -14,8 +16,7 @@ from ..ir.filters import Filters, convolved
 from ..ir.program import ProgramBuilder
 from ..ir.values import CHANNELS_LAST, Result, Scale, Value
 from ..ir.windows import Windows
-from ..limits import count, resize_obstacle, resize_steps
-from ..targets import RESIZES, Target
+from ..targets import MAX_RESIZE_STEPS, MAX_SHRINKING, RESIZES, Target
 from .common import Rows
 
 # -- constraints -----------------------------------------------------------------------------------------------------
@@ -33,6 +34,65 @@ def resizes(mode: str, target: Target) -> Constraint:
     narrow = {"nearest": "Larger by whole factors.", "bilinear": "2, 4 or 8 times as large; corners are not aligned."}
     check.__doc__ = narrow[mode] if target.lacks("") else "To a 16th at least; steps of at least a 1024th of a pixel."
     return check
+
+
+def resize_obstacle(
+    before: Sequence[int],
+    after: Sequence[int],
+    mode: str,
+    corners: bool,
+    factors: Sequence[float] | None,
+    lacks: str | None = "nothing else is possible",
+) -> str | None:
+    """(N, C, H, W), made larger by whole factors; bilinear by 2, 4 or 8, the same along both axes.
+
+    With `lacks`, the reason of what only the U85 does, None: of any sizes, with corners aligned or not.
+    """
+    if len(before) != 4:
+        return f"an input of {len(before)} axes"
+    sizes = list(zip(before[2:], after[2:], strict=True))
+    if mode == "nearest" and not all(starmap(_finds_pixels, sizes)):
+        return f"from {tuple(before[2:])} to {tuple(after[2:])} PyTorch's rounding finds other pixels"
+    ratios = [new / old for old, new in sizes]
+    if factors and list(factors) != ratios:
+        return f"scale_factors {tuple(factors)} are not the ratio of the sizes"
+    if mode == "nearest" and all(ratio.is_integer() for ratio in ratios):
+        return None
+    if mode == "bilinear" and not corners and len(set(ratios)) == 1 and ratios[0] in (2, 4, 8):
+        return None
+    if lacks is not None:
+        return f"{lacks} (from {tuple(before[2:])} to {tuple(after[2:])}{', corners aligned' if corners else ''})"
+    return next((reason for old, new in sizes if (reason := _step_obstacle(old, new, mode, corners))), None)
+
+
+def resize_steps(old: int, new: int, mode: str, corners: bool) -> tuple[int, int, int, int]:
+    """How TOSA's RESIZE makes an axis of `new` pixels of `old`: numerator, denominator, offset and border."""
+    if corners:
+        up, down = new - 1, old - 1
+        shared = math.gcd(up, down)
+        up, down, offset = 2 * up // shared, 2 * down // shared, 0
+    else:
+        shared = math.gcd(new, old)
+        up, down = 2 * new // shared, 2 * old // shared
+        # Rounded to the nearest, half a pixel less gives the one before; between centres all lies half a pixel off.
+        offset = -up // 2 if mode == "nearest" else (down - up) // 2
+    return up, down, offset, (new - 1) * down - (old - 1) * up + offset
+
+
+def _step_obstacle(old: int, new: int, mode: str, corners: bool) -> str | None:
+    if corners and 1 in (old, new):
+        return f"from {old} to {new}: one pixel has no two corners"
+    up, down, _, _ = resize_steps(old, new, mode, corners)
+    if up > MAX_RESIZE_STEPS or down >= MAX_SHRINKING * up:
+        least = f"steps of a {MAX_RESIZE_STEPS // 2}th, and a {MAX_SHRINKING}th of the size, are the least"
+        return f"from {old} to {new}: {least}"
+    return None
+
+
+def _finds_pixels(old: int, new: int) -> bool:
+    """Whether PyTorch, which multiplies in single precision, finds the nearest pixels."""
+    found = np.floor(np.arange(new, dtype=np.float32) * np.float32(old / new)).clip(max=old - 1)
+    return bool((found == np.arange(new) * old // new).all())
 
 
 # -- lowerings -------------------------------------------------------------------------------------------------------
@@ -95,7 +155,7 @@ def _copied(b: ProgramBuilder, x: Tensor, axis: int, times: int) -> Tensor:
     """Each row (column) so many times."""
     if times == 1:
         return x
-    shape = [count(x.shape[: axis + 1]), 1, count(x.shape[axis + 1 :])]
+    shape = [math.prod(x.shape[: axis + 1]), 1, math.prod(x.shape[axis + 1 :])]
     rows = b.reshaped(x, shape)
     made = b.emit(Tile(), (rows, b.sizes((1, times, 1))), (shape[0], times, shape[2]), x.dtype, "copied")
     return b.reshaped(made, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))

@@ -13,7 +13,7 @@ from delegatekit_toolkit.tosa.types import INTEGER_RANGES
 
 from ..ir.program import ProgramBuilder
 from ..ir.values import CHANNELS_LAST, Result, Scale, Value
-from ..limits import MAX_RANK, count
+from ..targets import MAX_RANK
 from .common import Rows
 
 
@@ -90,7 +90,7 @@ def _select(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _cat(b: ProgramBuilder, call: Call, result: Result) -> Value:
-    operands = [item for item in call["tensors"] if count(item.shape)]
+    operands = [item for item in call["tensors"] if math.prod(item.shape)]
     return _side_by_side(b, call, operands, [b.integers(item) for item in operands], result)
 
 

@@ -9,7 +9,7 @@ length.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ from ..ir.builder import TosaBuilder
 from ..ir.program import ProgramBuilder
 from ..ir.tables import KNOTS, interpolated, looked_up
 from ..ir.values import Result, Value
-from ..limits import MAX_AXIS, MAX_SCORES, WINDOW, softmax_obstacle
+from ..targets import MAX_AXIS, MAX_SCORES, MAX_SOFTMAX, WINDOW
 from .common import Rows
 from .elementwise import ranked
 from .reduction import rows_of
@@ -67,7 +67,15 @@ _LOG_BITS = 16
 
 def short_rows(call: Call) -> str | None:
     """Over 2 to 32768 elements."""
-    return softmax_obstacle(call["self"].shape, call["dim"])
+    return row_obstacle(call["self"].shape, call["dim"])
+
+
+def row_obstacle(shape: Sequence[int], dim: int) -> str | None:
+    """Why a softmax over an axis of a tensor is refused."""
+    size = shape[dim] if shape else 1
+    if size == 1:
+        return "a softmax of one element is constant"
+    return None if size <= MAX_SOFTMAX else f"a softmax of {size} elements: {MAX_SOFTMAX} is the most"
 
 
 def near_scores(call: Call) -> str | None:

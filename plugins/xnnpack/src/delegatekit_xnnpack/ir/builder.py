@@ -102,7 +102,7 @@ class GraphBuilder:
             return Tensor(self.constant(value.data.to(TORCH_FLOATS[datatype]), value.shape, format), tensor.order)
         producer = value.producer
         if producer is not None and isinstance(producer.operator, ops.ConstantPad):
-            # Pad behind the conversion: a convolution can take the pad over.
+            # Pad after the conversion: a convolution can take the pad over.
             pad, inner = producer.operator, self.converted(Tensor.dense(producer.inputs[0]), datatype)
             fill = float(torch.tensor(pad.fill, dtype=TORCH_FLOATS[value.datatype]))
             padded = self.emit(ops.ConstantPad(pad.before, pad.after, fill), inner.value)
@@ -177,7 +177,7 @@ class GraphBuilder:
             value, inner = producer.inputs[0], producer.operator.permutation
             permutation = tuple(inner[axis] for axis in permutation)
         elif producer is not None and isinstance(producer.operator, ops.ConstantPad):
-            # Pad behind the transpose: there is less to transpose, and a convolution can take the pad over.
+            # Pad after the transpose: there is less to transpose, and a convolution can take the pad over.
             pad = producer.operator
             before, after = (tuple(sizes[axis] for axis in permutation) for sizes in (pad.before, pad.after))
             inner_value = self.transposed(producer.inputs[0], permutation)
@@ -297,13 +297,13 @@ class GraphBuilder:
         return tensor.permuted([next(sources[size != 1]) for size in target])
 
     def _joined(self, tensor: Tensor, axis: int) -> Tensor:
-        """The elements of an axis (of a known size) one behind the other along the next; the axis has then size 1."""
+        """The elements of an axis (of a known size) one after the other along the next; the axis has then size 1."""
         return self.concatenated(
             [self.slice(tensor, axis, at, 1) for at in range(largest(tensor.shape[axis]))], axis + 1
         )
 
     def _cut(self, tensor: Tensor, axis: int, count: int) -> Tensor:
-        """The axis behind `axis` cut into `count` parts, which become `axis` (of size 1 before)."""
+        """The axis after `axis` cut into `count` parts, which become `axis` (of size 1 before)."""
         width = largest(tensor.shape[axis + 1]) // count
         return self.concatenated([self.slice(tensor, axis + 1, at * width, width) for at in range(count)], axis)
 
@@ -418,7 +418,7 @@ def _data(value: Value) -> torch.Tensor:
 
 
 def _rows_reshaped(value: Value, shape: Shape) -> ops.Convert:
-    """What quantizes in each call, behind a reshape: all that shares a scale does so again."""
+    """What quantizes in each call, after a reshape: all that shares a scale does so again."""
     quantization = value.quantization
     assert isinstance(quantization, PerRowQuantization)
     lead = len(value.shape) - quantization.axes

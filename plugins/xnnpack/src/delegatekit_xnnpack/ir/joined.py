@@ -1,7 +1,7 @@
 """Axes joined without a reshape: for programs that join sizes that change, and take them apart again later.
 
 PyTorch's attention makes (length, batch * heads, width) of (length, batch, features) only to permute it and make
-(batch, heads, length, width) of that. XNNPACK's reshape infers one size and could not go back; but nobody looks at what
+(batch, heads, length, width) of that. XNNPACK's reshape infers one size and could not go back; but nothing reads what
 lies between. Such a tensor is kept as its parts: each of its axes is a group of axes of another tensor. Views and
 permutations change the groups, products with a matrix pass them on, and other operators get a reshape.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from delegatekit_api import QUANTIZE, Call, LoweringError, Operand, ProgramView
+from delegatekit_api import Call, LoweringError, Operand, ProgramView
+from delegatekit_api.quantization import DYNAMIC, QUANTIZE
 from delegatekit_toolkit.building import PartitionBuilder
 from delegatekit_toolkit.content import storage_key
 from delegatekit_toolkit.layout import identity, inverse, to_channels_first
-from delegatekit_toolkit.quantized import dynamic_quantization_of
 from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row
 
@@ -23,6 +23,8 @@ from ..ir.types import DataType, Format
 from .precision import computes_in
 
 if TYPE_CHECKING:
+    from torch.fx import Node
+
     from ..ir.graph import Graph
     from ..options import XnnpackOptions
 
@@ -35,9 +37,9 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         GraphBuilder.__init__(self)
         self.options = options
         #: Tensors in a type that an operator computes in; `value` has them as they are stored.
-        self._converted: dict[tuple[Operand, DataType], Tensor] = {}
+        self._converted: dict[tuple[Node, DataType], Tensor] = {}
         #: What was rounded to half precision, as it was before: the next operator in float32 reads that.
-        self._unrounded: dict[Operand, Tensor] = {}
+        self._unrounded: dict[Node, Tensor] = {}
         self._narrowed: dict[Hashable, torch.Tensor] = {}
         #: Whether the call at hand asks for nothing but a conversion.
         self._converts = False
@@ -64,7 +66,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         self._converts = bool(entry.facts.get("converts"))
         # Where all arithmetic is in float32, what is moved between is not rounded either.
         everything = self.datatype is DataType.BFLOAT16 or self.options.half_precision == "float32"
-        if everything and not self._unrounded.keys().isdisjoint(call.operands):
+        if everything and not self._unrounded.keys().isdisjoint(call.node.all_input_nodes):
             self.datatype = DataType.FLOAT32
 
     def define(self, operand: Operand, value: Tensor | Joined) -> None:
@@ -82,7 +84,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         elif datatype is not None and isinstance(value, Tensor):
             stored = self.converted(value, datatype)
             if value.value.datatype is DataType.FLOAT32 is not datatype and not self._converts:
-                self._unrounded[operand] = value
+                self._unrounded[operand.node] = value
         super().define(operand, stored)
 
     # -- what lowering functions use ---------------------------------------------------------------------------------
@@ -93,9 +95,10 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         Its elements have the type that the operator at hand computes in, or are quantized. Between two operators that
         compute in float32 nothing is rounded.
         """
-        if self.datatype is DataType.FLOAT32 and operand in self._unrounded:
-            return self._unrounded[operand]
-        key = (operand, self.datatype)
+        node = operand.node
+        if self.datatype is DataType.FLOAT32 and node in self._unrounded:
+            return self._unrounded[node]
+        key = (node, self.datatype)
         found = self._converted.get(key)
         if found is None:
             found = self._converted[key] = self.converted(self.stored_tensor(operand), self.datatype)
@@ -182,17 +185,16 @@ def build_layer(layer: Sequence[Call], table: Mapping[str, Row[Lower]], options:
             order = to_channels_first(4) if len(shape) == 4 else identity(len(shape))
             stored = tuple(shape[axis] for axis in inverse(order))
             builder.define(operand, Tensor(builder.input(stored, input_format(operand)).value, order))
-    builder.lower(layer, table, skip=parts_of_chains(layer).__contains__)
+    builder.lower(layer, table, skip=is_inside_chain)
     for call in layer:
         if call.operator in QUANTIZE:
             builder.output(builder.stored_tensor(call.result))
     return builder.graph
 
 
-def parts_of_chains(calls: Iterable[Call]) -> set[Call]:
-    """What finds parameters in each call is part of one conversion, which the last call of the chain becomes."""
-    found = ((call.program, dynamic_quantization_of(call)) for call in calls)
-    return {Call(node, program) for program, chain in found if chain is not None for node in chain.nodes[:-1]}
+def is_inside_chain(call: Call) -> bool:
+    """Whether a call is a part of the conversion that the last call of its chain, the dequantize, becomes."""
+    return call.operator in DYNAMIC
 
 
 def input_format(operand: Operand) -> Format:

@@ -6,7 +6,8 @@ from typing import Final
 
 import torch
 
-from delegatekit_api import DEQUANTIZE, DYNAMIC, QUANTIZE, Call, LoweringError, Operand
+from delegatekit_api import Call, LoweringError, Operand
+from delegatekit_api.quantization import DEQUANTIZE, DYNAMIC, QUANTIZE
 from delegatekit_toolkit.dtypes import dtype_name
 from delegatekit_toolkit.layout import identity, to_channels_first
 from delegatekit_toolkit.quantized import DynamicQuantization, dynamic_quantization_of
@@ -173,8 +174,7 @@ def _in_each_call(b: ProgramBuilder, call: Call, source: Tensor) -> Tensor:
 
 
 def _as_part(b: ProgramBuilder, call: Call) -> Tensor:
-    """What finds parameters in each call is a part of the conversion that the chain's last call becomes."""
-    raise LoweringError("quantizes in each call, but nothing is dequantized after it", where=call.description)
+    raise LoweringError("is lowered with the dequantize at the end of its chain only", where=call.description)
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def _name(operator: ops.Operator) -> str:
 
 
 def _move_integers(graph: Graph) -> None:
-    """Let what only moves elements move the integers, and convert behind it."""
+    """Let what only moves elements move the integers, and convert after it."""
     nodes: list[Node] = []
     for node in graph.nodes:
         nodes.append(node)
@@ -94,7 +94,7 @@ def _move_integers(graph: Graph) -> None:
 
 
 def _compute_on_integers(graph: Graph) -> None:
-    """Turn convert(op(convert(a), ...)) into op(a, ...) where nobody else reads the numbers between."""
+    """Turn convert(op(convert(a), ...)) into op(a, ...) where nothing else reads the numbers between."""
     readers = graph.users()
     nodes: list[Node] = []
     equal: dict[Value, Value] = {}
