@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from delegatekit.plugins import get_backend
-from delegatekit_api import BackendOptions, OperatorEntry, OperatorTable
+from delegatekit_api import BackendOptions
+from delegatekit_api.documentation import OperatorEntry, OperatorTable
 
 DOCS: Final = Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import itertools
 import re
+from collections.abc import Iterator
+from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from imports import reachable, room_graph
 from packages import Package, examples, packages, plugins, requirement_name
 
 from delegatekit.plugins import get_backend
@@ -77,7 +82,8 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def test_make_targets_and_commands_in_the_docs_exist(page: Path) -> None:
     from delegatekit.cli import app
 
-    text = page.read_text()
+    # A recipe's diff may add a command.
+    text = re.sub(r"^```diff.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)) <= targets
     commands = {str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback}
@@ -85,7 +91,8 @@ def test_make_targets_and_commands_in_the_docs_exist(page: Path) -> None:
     # Not "delegatekit.NAME" of Python and not a package's name in `pip install`.
     lines = [line for line in text.splitlines() if "pip install" not in line]
     used = re.findall(r"(?:^(?:\$ )?|`)delegatekit ([a-z]+)", "\n".join(lines), re.MULTILINE)
-    assert set(used) <= commands
+    added = re.findall(r"^\+def ([a-z]+)\(", text, re.MULTILINE)  # by the diff of a recipe
+    assert set(used) <= commands | set(added)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=str)
@@ -121,3 +128,158 @@ def test_the_conformance_page_explains_every_verdict() -> None:
     page = (ROOT / "docs" / "conformance.md").read_text("utf-8")
     for verdict in Verdict:
         assert f"| {verdict.value} | {'yes' if verdict.is_fault else ''} | {verdict.meaning} |" in page, verdict
+
+
+# -- docs/architecture.md: its names, its paths and its pictures ------------------------------------------------------
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+#: What starts the dotted names that are not ours.
+FOREIGN = ("aten", "executorch_prim", "math", "node", "operator", "quantized_decomposed", "torch", "MAJOR")
+#: Single names that are not ours either.
+FOREIGN_NAMES = {"SystemExit", "NotImplemented", "str"}
+#: Sections that name operators: single words there are not looked up.
+OPERATORS = {"Element types", "What is removed", "Sizes that change", "Canonical forms", "Keeping operators whole"}
+
+
+def code_spans() -> Iterator[tuple[str, str]]:
+    """Section and text of each piece of code in the page's sentences and tables."""
+    section = ""
+    for line in re.sub(r"^```.*?^```", "", ARCHITECTURE, flags=re.MULTILINE | re.DOTALL).splitlines():
+        section = line.lstrip("# ") if line.startswith("#") else section
+        for text in re.findall(r"`([^`]+)`", line):
+            yield section, text
+
+
+@cache
+def names_of(path: Path) -> frozenset[str]:
+    """What a file defines or imports at its top, and "Class.member" of what its classes have."""
+    found = set()
+    for statement in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(statement, ast.ClassDef):
+            found |= {f"{statement.name}.{name}" for item in statement.body for name in _defined(item)}
+            # Fields that are set when an object is made.
+            found |= {
+                f"{statement.name}.{item.attr}"
+                for item in ast.walk(statement)
+                if isinstance(item, ast.Attribute) and isinstance(item.ctx, ast.Store)
+            }
+        found.update(_defined(statement))
+    return frozenset(found)
+
+
+def _defined(statement: ast.AST) -> Iterator[str]:
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        yield statement.name
+    elif isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
+    elif isinstance(statement, ast.ImportFrom | ast.Import):
+        yield from (alias.asname or alias.name for alias in statement.names)
+
+
+@cache
+def our_modules() -> dict[str, frozenset[str]]:
+    """Full name of each of our modules -> the names that it has, those of its classes included."""
+    return {module: names_of(path) for package in PACKAGES for module, path in package.modules()}
+
+
+@cache
+def our_names() -> frozenset[str]:
+    return frozenset().union(*our_modules().values())
+
+
+def is_ours(name: str) -> bool:
+    """Whether a dotted name is a module of ours, a name in one, or a member of one of our classes."""
+    modules = our_modules()
+    if name in our_names():
+        return True
+    for start in ("", "delegatekit.", "delegatekit.plugins."):
+        full = start + name
+        places = [full[: match.start()] for match in re.finditer(r"\.", full)]
+        if full in modules or any(place in modules and full[len(place) + 1 :] in modules[place] for place in places):
+            return True
+    return False
+
+
+def test_the_architecture_page_names_paths_that_exist() -> None:
+    homes = [ROOT, *(package.folder for package in PACKAGES)]
+    homes += [package.source / package.module for package in PACKAGES]
+    paths = {
+        text
+        for _, text in code_spans()
+        if re.fullmatch(r"[\w.-]+(/[\w.-]+)*(/|\.(py|md|txt|toml))|(plugins|tests)/\w+", text) and "NAME" not in text
+    }
+    assert len(paths) > 100
+    assert {text for text in paths if not any((home / text).exists() for home in homes)} == set()
+
+
+def test_the_architecture_page_names_what_exists() -> None:
+    assert {section for section, _ in code_spans()} >= OPERATORS
+    looked_up = {}
+    for section, text in code_spans():
+        name = re.sub(r"\(.*\)$|\[.*\]$", "", text)
+        is_call = name != text
+        # Entry point groups and named data look like names of modules.
+        if name in FOREIGN_NAMES or section in OPERATORS or re.fullmatch(r"delegatekit\.\w+", name):
+            continue
+        if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name) and not re.search(r"\.(py|md|txt)$", name):
+            looked_up[name] = name.partition(".")[0] in FOREIGN or is_ours(name)
+        elif re.fullmatch(r"[A-Z]+[a-z]\w*", name) or (is_call and re.fullmatch(r"[a-z]\w*", name)):
+            looked_up[name] = any(ours == name or ours.endswith(f".{name}") for ours in our_names())
+    assert len(looked_up) > 100
+    assert [name for name, found in looked_up.items() if not found] == []
+
+
+def picture(title: str) -> set[tuple[str, str]]:
+    """The arrows of the picture with this title; chains are several arrows."""
+    (text,) = re.findall(rf"^```mermaid\n%% {title}\n(.*?)^```", ARCHITECTURE, re.MULTILINE | re.DOTALL)
+    found = set()
+    for line in text.splitlines():
+        nodes = [re.sub(r"\[.*\]", "", node).strip() for node in re.split(r"-->|-\..*\.->", line)]
+        found.update(itertools.pairwise(nodes))
+    return found
+
+
+def reduced(graph: dict[str, set[str]]) -> set[tuple[str, str]]:
+    """The arrows that do not follow from others."""
+    return {
+        (start, end)
+        for start, ends in graph.items()
+        for end in ends
+        if end not in reachable({name: frozenset(item) for name, item in graph.items()}, ends - {end})
+    }
+
+
+def rooms(package: Package) -> dict[str, set[str]]:
+    """Room -> the rooms that it imports; what it takes from the package's face, it takes from where that has it."""
+    graph = room_graph(package)
+    return {
+        name: {end for target in ends for end in (graph[""] if target == "" else {target})} - {name}
+        for name, ends in graph.items()
+        if name
+    }
+
+
+@pytest.mark.parametrize("folder", ["core", "conformance"])
+def test_the_pictures_of_rooms_show_who_imports_whom(folder: str) -> None:
+    (package,) = [package for package in PACKAGES if str(package) == folder]
+    assert picture(f"rooms of {folder}") == reduced(rooms(package))
+
+
+def test_the_picture_of_a_plugin_has_arrows_that_exist() -> None:
+    found = {
+        (start, end)
+        for package in PACKAGES
+        if package.is_plugin
+        for start, ends in rooms(package).items()
+        for end in ends
+    }
+    assert picture("rooms of plugins") <= found
+
+
+def test_the_picture_of_packages_shows_who_needs_whom() -> None:
+    folders = {package.distribution: "plugins" if package.is_plugin else str(package) for package in packages()}
+    graph: dict[str, set[str]] = {name: set() for name in folders.values()}
+    for package in packages():
+        graph[folders[package.distribution]] |= {folders[name] for name in package.requirements if name in folders}
+    assert picture("packages") == reduced(graph)

@@ -19,8 +19,8 @@ import torch
 
 import delegatekit
 from delegatekit.plugins import discovery
-from delegatekit_api import PER_CHANNEL, operator_name
-from delegatekit_api.quantization import Quantization
+from delegatekit_api.nodes import operator_name
+from delegatekit_api.quantization import PER_CHANNEL, Quantization
 
 pytest.importorskip("torchao")
 
@@ -29,6 +29,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "quantization.md"
 #: What the page takes for granted: the rest of a backend, as docs/writing-a-backend.md has it.
 AFTER = """
 from delegatekit_api import *
+from delegatekit_toolkit.support import SupportTable, TablePartitioner, row
 
 PROGRAMS = []
 
@@ -42,7 +43,7 @@ def describe_backend():
 def create_partitioner(options):
     names = "convolution.default linear.default relu.default max_pool2d.default view_copy.default add.Tensor".split()
     keep = ("linear.default", "max_pool2d.default")
-    rows = [OperatorSupport(f"aten.{name}", keep=name in keep) for name in names]
+    rows = [row(name, print, keep=name in keep) for name in names]
     return TablePartitioner(SupportTable([*rows, *CONVERSIONS]))
 
 
@@ -130,7 +131,7 @@ def test_the_backend_gets_integers_and_is_told_what_they_stand_for(plugin: Modul
     names = Counter(operator_name(node) for node in view.graph.nodes if node.op == "call_function")
     assert names["quantized_decomposed.dequantize_per_channel.default"] == 1
     (weight,) = [node for node in view.graph.nodes if operator_name(node).endswith("dequantize_per_channel.default")]
-    integers, told = plugin.weight_of(weight, view)
+    integers, told = plugin.weight_of(view.operand(weight))
     assert integers.dtype == torch.int8 and tuple(integers.shape) == (8, 3, 3, 3)
     assert isinstance(told, Quantization) and told.axis == 0 and told.scale.shape == (8,) and told.is_symmetric
     assert (integers.float() * told.scale.reshape(-1, 1, 1, 1) - model[0].weight).abs().max() <= told.scale.max() / 2

@@ -136,7 +136,8 @@ def make_wheel(folder: Path, name: str, source: str) -> Path:
 
 
 TOO_NEW = """
-from delegatekit_api import API_VERSION, ApiVersion, BackendDescription, hookimpl
+from delegatekit_api import ApiVersion, BackendDescription, hookimpl
+from delegatekit_api.versions import API_VERSION
 
 @hookimpl
 def describe_backend():

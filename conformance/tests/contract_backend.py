@@ -17,9 +17,9 @@ from delegatekit_api import (
     PreprocessResult,
     Verdict,
     hookimpl,
-    operator_name,
     option,
 )
+from delegatekit_api.nodes import operator_name
 
 TAKEN = ("aten.add.Tensor", "aten.mul.Tensor", "aten.relu.default", "aten.sigmoid.default", "aten.linear.default")
 KEPT = []

@@ -17,12 +17,15 @@ from delegatekit import cli, pte
 from delegatekit.budget import parse_limit
 from delegatekit.pte import PteImage, schema, to_bytes
 from delegatekit.pte.estimates import ESTIMATES_KEY, Estimates
-from delegatekit_api import Estimate, LayerEstimate, LoweringError, NamedData, PluginError
+from delegatekit_api import LoweringError, NamedData, PluginError
+from delegatekit_api.devices import Estimate, LayerEstimate
 
 #: XNNPACK under another name, with estimates: sums take 3 ms, everything else 1 ms.
 ESTIMATING = """
 import dataclasses
 from delegatekit_api import *
+from delegatekit_api.devices import *
+from delegatekit_api.nodes import operator_name
 from delegatekit_xnnpack import plugin as xnnpack
 from delegatekit_xnnpack.plugin import create_partitioner, create_runtime
 

@@ -23,8 +23,8 @@ from delegatekit_api import (
     UnsupportedError,
     Verdict,
     hookimpl,
-    operator_name,
 )
+from delegatekit_api.nodes import operator_name
 
 _C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
 

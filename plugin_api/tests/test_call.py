@@ -12,7 +12,8 @@ from torch.export import Dim
 from torch.fx import Graph
 from torch.nn import functional
 
-from delegatekit_api import Call, Operand, ProgramView, Quantization
+from delegatekit_api import Call, Operand, ProgramView
+from delegatekit_api.quantization import Quantization
 
 aten = torch.ops.aten
 decomposed = torch.ops.quantized_decomposed

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.fx import Graph
 
-from delegatekit_api import ProgramView, axes_of, describe_node, operator_name, per_axis, source_line
+from delegatekit_api import ProgramView
+from delegatekit_api.nodes import describe_node, operator_name, source_line
 
 aten = torch.ops.aten
 
@@ -147,10 +148,3 @@ def test_an_output_that_is_no_node_has_no_place(program: torch.export.ExportedPr
     outputs = ProgramView.of(program).outputs
     assert outputs[-1] is None
     assert all(node is not None for node in outputs[:-1])
-
-
-def test_axes_and_settings_are_read_in_all_their_spellings() -> None:
-    assert axes_of(-1, 3) == (2,) and axes_of([2, -3], 3) == (0, 2)
-    assert axes_of(None, 2) == axes_of([], 2) == (0, 1) and axes_of(0, 0) == ()
-    assert per_axis(3, 2) == per_axis([3], 2) == (3, 3) and per_axis((1, 2), 2) == (1, 2)
-    assert per_axis(None, 2, 1) == per_axis((), 2, 1) == (1, 1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delegatekit_api import API_VERSION, ApiVersion, incompatibility
+from delegatekit_api import ApiVersion
+from delegatekit_api.versions import API_VERSION, incompatibility
 
 CORE = ApiVersion(2, 3)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delegatekit_api import Call, OperatorEntry, OperatorTable
+from delegatekit_api import Call
+from delegatekit_api.documentation import OperatorEntry, OperatorTable
 from delegatekit_toolkit.constraints import equals, max_rank
 from delegatekit_toolkit.documentation import operator_table
 from delegatekit_toolkit.support import SupportTable, row

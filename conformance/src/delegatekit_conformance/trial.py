@@ -24,7 +24,8 @@ from delegatekit import LoweredProgram
 from delegatekit.engine import Method
 from delegatekit.partition import PartitionPlan
 from delegatekit.plugins import discovery
-from delegatekit_api import DelegateKitError, UnsupportedError, operator_name
+from delegatekit_api import DelegateKitError, UnsupportedError
+from delegatekit_api.nodes import operator_name
 
 from .context import Context
 from .oracle import Accuracy, Comparison, compare

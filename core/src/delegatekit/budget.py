@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
-from delegatekit_api import Estimate, LoweringError
+from delegatekit_api import LoweringError
+from delegatekit_api.devices import Estimate
 
 from .lowering import Delegate, LoweredMethod
 from .text import human_size, human_time

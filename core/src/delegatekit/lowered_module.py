@@ -15,7 +15,8 @@ import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_flatten, tree_unflatten, treespec_loads
 
-from delegatekit_api import DelegateKitError, ExecutionError, UnsupportedError, describe_node
+from delegatekit_api import DelegateKitError, ExecutionError, UnsupportedError
+from delegatekit_api.nodes import describe_node
 
 from .edge import EdgeMethod
 from .edge.precompiled import Precompiled, call_delegate, hold, is_precompiled, register

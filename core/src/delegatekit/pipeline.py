@@ -10,7 +10,8 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from delegatekit_api import LoweringError, StageEvent
+from delegatekit_api import LoweringError
+from delegatekit_api.observers import StageEvent
 
 from .budget import Budget, check_budget
 from .edge import build_edge

@@ -13,7 +13,8 @@ from torch.fx import Node
 
 from delegatekit.edge import EdgeMethod, build_edge
 from delegatekit.fallback import decompose_nodes
-from delegatekit_api import UnsupportedError, operator_name
+from delegatekit_api import UnsupportedError
+from delegatekit_api.nodes import operator_name
 
 
 def run(method: EdgeMethod, *inputs: Any) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from delegatekit.edge import EdgeMethod, build_edge
 from delegatekit.fallback import decompose_nodes
-from delegatekit_api import operator_name
+from delegatekit_api.nodes import operator_name
 
 IMAGE, VOLUME = torch.randn(2, 3, 9, 8), torch.randn(2, 3, 6, 7, 9)
 KEEP = ("aten.max_pool2d.default",)

@@ -10,9 +10,11 @@ import torch.ao.quantization.fx._decomposed  # registers the operators
 from torch import nn
 
 import delegatekit
+import delegatekit_api
 from delegatekit.edge import build_edge
-from delegatekit_api import operator_name
-from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, dynamic_quantization_of, quantization_of
+from delegatekit_api.nodes import operator_name
+from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE
+from delegatekit_toolkit.quantized import dynamic_quantization_of
 
 quantized = torch.ops.quantized_decomposed
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
@@ -80,7 +82,7 @@ def test_weights_are_numbers_unless_a_backend_keeps_their_dequantize() -> None:
     assert [operator_name(node) for node in plain.graph.nodes if node.op == "call_function"] == ["aten.linear.default"]
     kept = build_edge(program, keep=DEQUANTIZE)
     (node,) = (node for node in kept.graph.nodes if operator_name(node) in DEQUANTIZE)
-    found = quantization_of(node, kept.view)
+    found = delegatekit_api.Call(node, kept.view).quantization
     assert found is not None and found.axis == 0 and found.is_symmetric and found.dtype is torch.int8
     assert (found.minimum, found.maximum) == (-127, 127)
     assert torch.equal(found.scale, Weighted().scales)  # type: ignore[arg-type]
@@ -91,9 +93,9 @@ def test_static_parameters_are_read() -> None:
     nodes = [node for node in method.graph.nodes if node.op == "call_function"]
     assert len(nodes) == 2
     for node in nodes:
-        found = quantization_of(node, method.view)
+        found = delegatekit_api.Call(node, method.view).quantization
         assert found is not None and (found.scale, found.zero_point) == (0.013, -7) and not found.is_symmetric
-        assert dynamic_quantization_of(node) is None
+        assert dynamic_quantization_of(delegatekit_api.Call(node, method.view)) is None
 
 
 def test_each_reader_of_a_kept_dequantize_keeps_its_own() -> None:
@@ -119,8 +121,12 @@ def test_a_weight_that_is_a_tensor_subclass_is_taken_apart() -> None:
     operators = ("choose_qparams_affine", "quantize_affine", "dequantize_affine")
     kept = build_edge(torch.export.export(module, (x,)), keep=[f"torchao.{name}.default" for name in operators])
     last = [node for node in kept.graph.nodes if operator_name(node) == "torchao.dequantize_affine.default"]
-    chains = [chain for chain in map(dynamic_quantization_of, last) if chain is not None]
-    weights = [found for node in last if (found := quantization_of(node, kept.view)) is not None]
+    chains = [
+        chain
+        for chain in (dynamic_quantization_of(delegatekit_api.Call(node, kept.view)) for node in last)
+        if chain is not None
+    ]
+    weights = [found for node in last if (found := delegatekit_api.Call(node, kept.view).quantization) is not None]
     assert len(chains) == len(weights) == 1
-    assert chains[0].source is kept.inputs[0] and len(chains[0].nodes) == 5
+    assert chains[0].source.node is kept.inputs[0] and len(chains[0].nodes) == 5
     assert weights[0].group == 32 and (weights[0].minimum, weights[0].maximum) == (-8, 7)

@@ -27,7 +27,7 @@ from delegatekit.edge.sizes import (
     upper_bound,
     upper_shape,
 )
-from delegatekit.emit.sizes import _SIZE_FUNCTIONS
+from delegatekit.fallback.numbers import PRIMITIVE_OF
 from delegatekit_api import LoweringError, UnsupportedError
 
 
@@ -191,6 +191,6 @@ def test_the_page_lists_all_functions_on_sizes() -> None:
     table = text[text.index("| function | of |") :].partition("\n\n")[0]
     listed = {name for row in table.splitlines()[2:] for name in re.findall(r"`([\w.]+)", row.split("|")[1])}
     modules = {"_operator": "operator.", "math": "math.", "torch": "torch.", "builtins": ""}
-    known = {modules[function.__module__] + function.__name__ for function in _SIZE_FUNCTIONS}
+    known = {modules[function.__module__] + function.__name__ for function in PRIMITIVE_OF}
     assert listed == {*known, "aten.sym_size.int"}
-    assert set(_FUNCTIONS.values()) <= set(_SIZE_FUNCTIONS)
+    assert set(_FUNCTIONS.values()) <= set(PRIMITIVE_OF)

@@ -14,7 +14,8 @@ from torch.fx import Node
 
 import delegatekit
 from delegatekit.cli.arguments import selectors
-from delegatekit_api import LoweringError, operator_name
+from delegatekit_api import LoweringError
+from delegatekit_api.nodes import operator_name
 
 PLUGIN = """
 from delegatekit_api import *

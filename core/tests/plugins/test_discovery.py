@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from delegatekit.plugins import discovery, observers
-from delegatekit_api import OptionError, PluginError, StageEvent
+from delegatekit_api import OptionError, PluginError
+from delegatekit_api.observers import StageEvent
 
 #: How a plugin can be broken, and a piece of the reason that must be told.
 BROKEN = {

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 import delegatekit
 from delegatekit.plugins import LoadedBackend
-from delegatekit_api import (
+from delegatekit_api import PluginError
+from delegatekit_api.quantization import (
     MOVING_OPERATORS,
     PER_CHANNEL,
-    PluginError,
     QuantizationRule,
     QuantizationScheme,
     TensorQuantization,

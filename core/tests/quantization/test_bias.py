@@ -10,10 +10,10 @@ from torch import nn
 
 import delegatekit
 from delegatekit.plugins import LoadedBackend
-from delegatekit_api import (
+from delegatekit_api import QuantizationError
+from delegatekit_api.quantization import (
     PER_CHANNEL,
     PER_TOKEN,
-    QuantizationError,
     QuantizationRule,
     QuantizationScheme,
     TensorQuantization,

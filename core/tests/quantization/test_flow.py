@@ -13,13 +13,10 @@ from torch import nn
 
 import delegatekit
 from delegatekit.plugins import LoadedBackend
-from delegatekit_api import (
+from delegatekit_api import LoweringError, OptionError, PluginError, QuantizationError
+from delegatekit_api.quantization import (
     PER_CHANNEL,
     PER_TOKEN,
-    LoweringError,
-    OptionError,
-    PluginError,
-    QuantizationError,
     QuantizationRule,
     QuantizationScheme,
     TensorQuantization,

@@ -10,7 +10,14 @@ from torch import nn
 
 import delegatekit
 from delegatekit.plugins import LoadedBackend
-from delegatekit_api import PER_CHANNEL, PER_TOKEN, QuantizationRule, QuantizationScheme, TensorQuantization, per_group
+from delegatekit_api.quantization import (
+    PER_CHANNEL,
+    PER_TOKEN,
+    QuantizationRule,
+    QuantizationScheme,
+    TensorQuantization,
+    per_group,
+)
 
 pytest.importorskip("torchao")
 

@@ -10,16 +10,16 @@ from torch import nn
 
 import delegatekit
 from delegatekit.plugins import LoadedBackend
-from delegatekit_api import (
+from delegatekit_api import ProgramView
+from delegatekit_api.quantization import (
     PER_CHANNEL,
     PER_SAMPLE,
     PER_TOKEN,
-    ProgramView,
     QuantizationRule,
     QuantizationScheme,
     TensorQuantization,
 )
-from delegatekit_api.quantization import dynamic_quantization_of
+from delegatekit_toolkit.quantized import dynamic_quantization_of
 
 primitives = pytest.importorskip("torchao.quantization.quant_primitives")
 
@@ -107,7 +107,7 @@ def test_plugins_read_what_shares_a_scale_also_where_sizes_change(changing, sche
     module = quantize(nn.Conv2d(4, 8, 3), example, scheme=scheme, dynamic_shapes=shapes)
     program = torch.export.export(module, (example,), dynamic_shapes=shapes, strict=False)
     view = ProgramView.of(program)
-    chains = [chain for node in view.graph.nodes if (chain := dynamic_quantization_of(node)) is not None]
+    chains = [chain for call in view.calls() if (chain := dynamic_quantization_of(call)) is not None]
     assert [chain.axes for chain in chains] == [axes]
     if changing:
         torch.testing.assert_close(program.module()(other), module(other))

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ._estimate import TargetInfo
     from ._options import BackendOptions
     from ._partition import PartitionProgram, PreprocessResult
+    from ._partitioner import Partitioner
     from ._quantizer import QuantizationScheme
     from ._runtime import DelegateRuntime
-    from ._support import Partitioner
 
 #: pluggy's project name; also the prefix of the entry-point groups `delegatekit.backends` and `delegatekit.observers`.
 PROJECT: Final = "delegatekit"

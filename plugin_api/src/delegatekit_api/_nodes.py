@@ -59,7 +59,7 @@ def argument_names(node: Node) -> tuple[str, ...]:
     return tuple(_known(node.target).parameters)
 
 
-def read_argument(node: Node, name: str) -> Any:
+def argument(node: Node, name: str) -> Any:
     """The value of an operator's argument, by its name in the schema: positional, by keyword, or the default.
 
     Raises KeyError if the operator has no argument of that name.
@@ -74,28 +74,6 @@ def read_argument(node: Node, name: str) -> Any:
     if value is _MISSING:
         raise KeyError(f"{node.target} needs {name}")
     return value
-
-
-def argument(node: Node, name: str) -> Any:
-    """As `read_argument`."""
-    return read_argument(node, name)
-
-
-def axes_of(dims: Any, rank: int) -> tuple[int, ...]:
-    """Dimensions counted from the front, ascending; None, an empty list, and a single number are understood."""
-    if isinstance(dims, int):
-        dims = [dims]
-    if rank == 0:  # PyTorch lets it have an axis 0
-        return ()
-    return tuple(sorted({dim % rank for dim in dims})) if dims else tuple(range(rank))
-
-
-def per_axis(setting: Any, axes: int, default: int | None = None) -> tuple[int, ...]:
-    """A window setting for each spatial axis: PyTorch allows one number for all, and nothing for the default."""
-    values = [setting] if isinstance(setting, int) else list(setting or ())
-    if not values and default is not None:
-        values = [default]
-    return tuple(values * axes if len(values) == 1 else values)
 
 
 def is_dynamic(value: Any) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from ._nodes import argument_names, describe_node, operator_name, read_argument, source_line
+from ._nodes import argument, argument_names, describe_node, operator_name, source_line
 from ._quantization import DEQUANTIZE, QUANTIZE, Quantization, read_quantization
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class Call:
 
     def __getitem__(self, name: str) -> Any:
         """The argument called `name` in the operator's schema. Raises KeyError if the operator has none."""
-        return self._resolved(read_argument(self.node, name))
+        return self._resolved(argument(self.node, name))
 
     def get(self, name: str, default: Any = None) -> Any:
         """The argument called `name`, or `default` if the operator has none of that name."""

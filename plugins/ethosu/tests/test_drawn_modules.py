@@ -37,6 +37,10 @@ def test_a_few_drawn_modules_are_compiled_right(scheme: str) -> None:
         check(seed, scheme)
 
 
+def test_a_tensor_and_another_shape_of_it_are_both_returned() -> None:
+    check(1434, "int16")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(1000, 1500, _EACH))
 @pytest.mark.parametrize("scheme", ["int8", "int16"])

@@ -16,7 +16,6 @@ from delegatekit_api import PluginError
 from delegatekit_ethosu import plugin
 from delegatekit_ethosu.blob import unpack
 from delegatekit_ethosu.compiler.vela import vela_version
-from delegatekit_ethosu.options import EthosUOptions
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +33,7 @@ def lower(model: Any, **options: Any) -> Any:
 def test_the_backend_is_described() -> None:
     description = plugin.describe_backend()
     assert (description.name, description.delegate_id) == ("ethosu", "EthosUBackend")
-    for target in ("ethos-u55-128", "ethos-u85-256"):
-        schemes = plugin.quantization_schemes(EthosUOptions(target=target))
-        assert [scheme.name for scheme in schemes] == ["int8", "int8-per-tensor", "int16"]
+    assert [scheme.name for scheme in plugin.quantization_schemes()] == ["int8", "int8-per-tensor", "int16"]
     assert len(plugin.targets()) == 11
 
 
@@ -115,8 +112,6 @@ def test_stock_executorch_without_the_npu_says_so(model: Any) -> None:
 
 def test_without_vela_the_error_says_what_to_install(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ethosu", None)
-    assert (
-        plugin.describe_backend().name == "ethosu" and plugin.targets() and plugin.quantization_schemes(EthosUOptions())
-    )
+    assert plugin.describe_backend().name == "ethosu" and plugin.targets() and plugin.quantization_schemes()
     with pytest.raises(PluginError, match="pip install ethos-u-vela"):
         lower(model)

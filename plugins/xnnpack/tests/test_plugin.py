@@ -11,15 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from delegatekit_api import (
-    API_VERSION,
-    PROJECT,
-    BackendSpec,
-    OptionError,
-    PartitionProgram,
-    ProgramView,
-    incompatibility,
-)
+from delegatekit_api import BackendSpec, OptionError, PartitionProgram, ProgramView
+from delegatekit_api.versions import API_VERSION, PROJECT, incompatibility
 from delegatekit_xnnpack import plugin
 from delegatekit_xnnpack.options import XnnpackOptions
 

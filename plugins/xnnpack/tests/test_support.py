@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from delegatekit.edge import build_edge
-from delegatekit_api import OptionError, PartitionProgram, operator_name
+from delegatekit_api import OptionError, PartitionProgram
+from delegatekit_api.nodes import operator_name
 from delegatekit_xnnpack import plugin
 from delegatekit_xnnpack.options import XnnpackOptions
 from delegatekit_xnnpack.support import TABLE

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from delegatekit_api import OperatorEntry, OperatorTable
+from delegatekit_api.documentation import OperatorEntry, OperatorTable
 
 from .support import Constraint, Row, SupportTable
 

@@ -5,8 +5,8 @@ or an operator that gives truth values, with its dequantizes; or two operators t
 number of pointwise operators whose only input is one quantized tensor (a table, say); or a quantize that directly
 follows a dequantize. What lies in no unit computes on float numbers, and stays outside.
 
-For backends that compute on integers. A backend with operators on numbers beside those on integers (XNNPACK) decides
-operator by operator, and needs no units.
+For backends that compute on integers. A backend with operators on numbers beside those on integers decides operator by
+operator, and needs no units.
 
 >>> import torch.ao.quantization.fx._decomposed
 >>> from delegatekit_toolkit.testing import view_of
@@ -35,7 +35,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from delegatekit_api import DEQUANTIZE, QUANTIZE, Call, Operand, ProgramView, Quantization, operator_name
+from delegatekit_api import Call, Operand, ProgramView
+from delegatekit_api.nodes import operator_name
+from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, Quantization
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from delegatekit_api import Call, Verdict, operator_name
+from delegatekit_api import Call, Verdict
+from delegatekit_api.nodes import operator_name
 
 from .fault import Wrapped, fault
 

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from delegatekit_api import StageEvent, hookimpl
+from delegatekit_api import hookimpl
+from delegatekit_api.observers import StageEvent
 
 out = Console()
 err = Console(stderr=True)

@@ -11,7 +11,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
-from delegatekit_api import MutableState, UnsupportedError, describe_node
+from delegatekit_api import MutableState, UnsupportedError
+from delegatekit_api.nodes import describe_node
 
 from .builder import EdgeBuilder, drop_dead, resolve
 from .decompose import Decomposer

@@ -11,7 +11,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
-from delegatekit_api import LoweringError, UnsupportedError, describe_node, operator_name
+from delegatekit_api import LoweringError, UnsupportedError
+from delegatekit_api.nodes import describe_node, operator_name
 from delegatekit_api.quantization import DEQUANTIZE
 
 from .arguments import nodes_in, substitute

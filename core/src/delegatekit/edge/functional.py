@@ -9,7 +9,8 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Graph, Node
 
-from delegatekit_api import UnsupportedError, describe_node
+from delegatekit_api import UnsupportedError
+from delegatekit_api.nodes import describe_node
 
 aten = torch.ops.aten
 

@@ -16,7 +16,8 @@ import torch
 from torch.fx import Node
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from delegatekit_api import LoweringError, UnsupportedError, describe_node
+from delegatekit_api import LoweringError, UnsupportedError
+from delegatekit_api.nodes import describe_node
 
 
 @dataclass(frozen=True, eq=False)

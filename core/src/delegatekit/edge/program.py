@@ -11,7 +11,8 @@ from typing import Any, Final
 import torch
 from torch.fx import Graph, Node
 
-from delegatekit_api import LoweringError, MutableState, ProgramView, describe_node
+from delegatekit_api import LoweringError, MutableState, ProgramView
+from delegatekit_api.nodes import describe_node
 
 from .sizes import is_size
 

@@ -11,7 +11,8 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
-from delegatekit_api import UnsupportedError, describe_node
+from delegatekit_api import UnsupportedError
+from delegatekit_api.nodes import describe_node
 
 from .builder import EdgeBuilder, drop_dead
 from .functional import functional_form

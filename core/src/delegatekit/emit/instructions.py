@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from torch.fx import Node
 
-from delegatekit_api import source_frames
+from delegatekit_api.nodes import source_frames
 
 from ..pte import schema
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from delegatekit_api import UnsupportedError, describe_node, is_dynamic
+from delegatekit_api import UnsupportedError
+from delegatekit_api.nodes import describe_node, is_dynamic
 
 from ..edge.arguments import has_argument, read_argument
 from ..edge.sizes import is_size

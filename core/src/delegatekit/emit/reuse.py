@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from delegatekit_api import is_dynamic
+from delegatekit_api.nodes import is_dynamic
 
 from ..edge.arguments import read_argument
 from ..fallback import IN_PLACE

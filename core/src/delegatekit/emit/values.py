@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from delegatekit_api import LoweringError, UnsupportedError, describe_node
+from delegatekit_api import LoweringError, UnsupportedError
+from delegatekit_api.nodes import describe_node
 
 from ..edge.sizes import is_static, upper_shape
 from ..pte import schema

@@ -11,7 +11,8 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from delegatekit_api import UnsupportedError, describe_node
+from delegatekit_api import UnsupportedError
+from delegatekit_api.nodes import describe_node
 
 from ..edge.arguments import has_argument, read_argument
 from ..edge.precompiled import is_precompiled

@@ -50,7 +50,9 @@ NUMBERS: Final[dict[str, Callable[..., Any]]] = {
     "aten::sym_numel": lambda tensor: tensor.numel(),
     "aten::_local_scalar_dense": lambda tensor: tensor.item(),
 }
-#: Function on numbers in a graph of sizes -> the primitive that computes it; of two of one meaning, the Scalar one.
+#: Primitives that graphs of sizes never call: only files of other writers have them.
+_OF_OTHERS: Final = frozenset({"neg.Scalar", "sym_int.Scalar", "sym_ite.Scalar", "floordiv.int", "mod.int"})
+#: Function on numbers that a graph of sizes may call -> the primitive that computes it.
 PRIMITIVE_OF: Final[dict[Any, str]] = {
-    _IN_GRAPHS.get(name, function): name for name, function in _PRIMITIVES.items() if name.endswith(".Scalar")
+    _IN_GRAPHS.get(name, function): name for name, function in _PRIMITIVES.items() if name not in _OF_OTHERS
 }

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch.fx import Node
 
-from delegatekit_api import BackendOptions, CompileSpec, Estimate, NamedData
+from delegatekit_api import BackendOptions, CompileSpec, NamedData
+from delegatekit_api.devices import Estimate
 
 from ..edge import EdgeMethod
 from ..partition import Partition, PartitionPlan

@@ -9,7 +9,9 @@ from typing import Any
 
 from torch.fx import Node
 
-from delegatekit_api import Estimate, LoweringError, PartitionProgram, PluginError, PreprocessResult, describe_node
+from delegatekit_api import LoweringError, PartitionProgram, PluginError, PreprocessResult
+from delegatekit_api.devices import Estimate
+from delegatekit_api.nodes import describe_node
 
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled, precompiled

@@ -9,15 +9,8 @@ from typing import Any
 
 from torch.fx import Node
 
-from delegatekit_api import (
-    BackendDescription,
-    Call,
-    Partitioner,
-    PluginError,
-    Verdict,
-    describe_node,
-    dynamic_operand,
-)
+from delegatekit_api import BackendDescription, Call, Partitioner, PluginError, Verdict
+from delegatekit_api.nodes import describe_node, dynamic_operand
 
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from torch.fx import Node
 
-from delegatekit_api import Partitioner, PluginError, Verdict, describe_node
+from delegatekit_api import Partitioner, PluginError, Verdict
+from delegatekit_api.nodes import describe_node
 
 from ..edge import EdgeMethod
 from .ask import blaming_partitioner

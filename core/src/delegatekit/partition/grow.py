@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torch.fx import Node
 
-from delegatekit_api import BackendDescription, LoweringError, Partitioner, PluginError, Verdict, describe_node
+from delegatekit_api import BackendDescription, LoweringError, Partitioner, PluginError, Verdict
+from delegatekit_api.nodes import describe_node
 
 from ..edge import EdgeMethod
 from .ask import ask_backends

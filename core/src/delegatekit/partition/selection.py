@@ -15,16 +15,8 @@ from typing import Any, TypeAlias
 
 from torch.fx import Node
 
-from delegatekit_api import (
-    BackendDescription,
-    Call,
-    LoweringError,
-    Partitioner,
-    ProgramView,
-    Verdict,
-    describe_node,
-    operator_name,
-)
+from delegatekit_api import BackendDescription, Call, LoweringError, Partitioner, ProgramView, Verdict
+from delegatekit_api.nodes import describe_node, operator_name
 
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled

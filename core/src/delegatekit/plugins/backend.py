@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from delegatekit_api import (
-    Availability,
-    BackendDescription,
-    BackendDocumentation,
-    BackendOptions,
-    PluginError,
-    QuantizationScheme,
-    TargetInfo,
-)
+from delegatekit_api import Availability, BackendDescription, BackendOptions, PluginError
+from delegatekit_api.devices import TargetInfo
+from delegatekit_api.documentation import BackendDocumentation
+from delegatekit_api.quantization import QuantizationScheme
 
 from .blame import blaming
 

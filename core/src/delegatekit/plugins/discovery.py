@@ -16,16 +16,8 @@ from typing import Any, Final
 import importlib_metadata as metadata
 import pluggy
 
-from delegatekit_api import (
-    PROJECT,
-    ApiVersion,
-    BackendDescription,
-    BackendOptions,
-    BackendSpec,
-    DelegateKitError,
-    PluginError,
-    incompatibility,
-)
+from delegatekit_api import ApiVersion, BackendDescription, BackendOptions, BackendSpec, DelegateKitError, PluginError
+from delegatekit_api.versions import PROJECT, incompatibility
 
 from . import observers
 from .backend import BackendInfo, LoadedBackend

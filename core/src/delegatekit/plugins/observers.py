@@ -12,7 +12,8 @@ from typing import Any, Final
 import importlib_metadata as metadata
 import pluggy
 
-from delegatekit_api import PROJECT, ObserverSpec, StageEvent
+from delegatekit_api.observers import ObserverSpec, StageEvent
+from delegatekit_api.versions import PROJECT
 
 OBSERVER_GROUP: Final = f"{PROJECT}.observers"
 

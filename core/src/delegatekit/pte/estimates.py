@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delegatekit_api import Estimate, LayerEstimate
+from delegatekit_api.devices import Estimate, LayerEstimate
 
 from .reader import PteFile
 

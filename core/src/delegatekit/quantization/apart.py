@@ -12,7 +12,8 @@ from torch._guards import detect_fake_mode
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from delegatekit_api import PluginError, QuantizationScheme
+from delegatekit_api import PluginError
+from delegatekit_api.quantization import QuantizationScheme
 
 from ..edge.rules.attention import MASKED, Attention, in_pieces
 from ..edge.sizes import Shape, is_static

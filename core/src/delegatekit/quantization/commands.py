@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delegatekit_api import MOVING_OPERATORS, QuantizationError, QuantizationRule, QuantizationScheme
+from delegatekit_api import QuantizationError
+from delegatekit_api.quantization import MOVING_OPERATORS, QuantizationRule, QuantizationScheme
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -13,7 +13,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from delegatekit_api import BackendOptions, LoweringError, OptionError, QuantizationError, QuantizationScheme
+from delegatekit_api import BackendOptions, LoweringError, OptionError, QuantizationError
+from delegatekit_api.quantization import QuantizationScheme
 
 from ..edge.export import exported_programs
 from ..plugins import LoadedBackend

@@ -13,7 +13,8 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from delegatekit_api import ProgramView, operator_name
+from delegatekit_api import ProgramView
+from delegatekit_api.nodes import operator_name
 
 from ..edge.functional import functional_form, in_place_aliases
 

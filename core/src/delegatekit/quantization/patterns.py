@@ -10,11 +10,10 @@ from typing import Any, TypeAlias
 
 from torch.fx import GraphModule, Node
 
-from delegatekit_api import (
+from delegatekit_api import Call, PluginError
+from delegatekit_api.quantization import (
     PER_TENSOR,
-    Call,
     Granularity,
-    PluginError,
     QuantizationRule,
     QuantizationScheme,
     TensorQuantization,

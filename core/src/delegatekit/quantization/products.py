@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from delegatekit_api import QuantizationScheme, argument
+from delegatekit_api.nodes import argument
+from delegatekit_api.quantization import QuantizationScheme
 
 from .graph import constants, is_float, names, short_name
 

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from delegatekit_api import OptionError, PluginError, QuantizationError, QuantizationScheme, per_group
+from delegatekit_api import OptionError, PluginError, QuantizationError
+from delegatekit_api.quantization import QuantizationScheme, per_group
 
 from ..plugins import LoadedBackend, get_backend
 

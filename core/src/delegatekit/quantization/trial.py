@@ -19,16 +19,9 @@ from torch._guards import detect_fake_mode
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from delegatekit_api import (
-    QUANTIZE,
-    BackendOptions,
-    Call,
-    IntegerPartitioner,
-    Partitioner,
-    TensorQuantization,
-    UnsupportedError,
-    is_dynamic,
-)
+from delegatekit_api import BackendOptions, Call, Partitioner, UnsupportedError
+from delegatekit_api.nodes import is_dynamic
+from delegatekit_api.quantization import QUANTIZE, IntegerPartitioner, TensorQuantization
 
 from ..edge import EdgeMethod
 from ..edge.builder import EdgeBuilder, drop_dead, resolve

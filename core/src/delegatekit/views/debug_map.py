@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from delegatekit_api import operator_name, source_line
+from delegatekit_api.nodes import operator_name, source_line
 
 from ..edge import EdgeMethod
 from ..lowering import Delegate, LoweredMethod

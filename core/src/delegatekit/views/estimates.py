@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from delegatekit_api import Estimate
+from delegatekit_api.devices import Estimate
 
 from ..text import human_size, human_time
 

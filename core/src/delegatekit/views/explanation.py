@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from torch.fx import Node
 
-from delegatekit_api import Verdict, operator_name, source_line
+from delegatekit_api import Verdict
+from delegatekit_api.nodes import operator_name, source_line
 
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled, precompiled

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from delegatekit_api import Estimate
+from delegatekit_api.devices import Estimate
 
 from ..pte import PteFile, Source, read, read_ptd, schema
 from ..pte.dtypes import TORCH_DTYPES

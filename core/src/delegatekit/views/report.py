@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from delegatekit_api import Estimate, is_dynamic
+from delegatekit_api.devices import Estimate
+from delegatekit_api.nodes import is_dynamic
 
 from ..emit import ArenaReport
 from ..lowering import Delegate, LoweredMethod

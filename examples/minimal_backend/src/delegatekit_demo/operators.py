@@ -10,7 +10,7 @@ from delegatekit_toolkit.support import row
 if TYPE_CHECKING:
     from delegatekit_api import Call
 
-    from .compile import Builder
+    from .ir import Builder
 
 
 def _add(b: Builder, call: Call) -> int:

@@ -10,7 +10,8 @@ from delegatekit_api import ApiVersion, BackendDescription, BackendOptions, hook
 from .options import DemoOptions
 
 if TYPE_CHECKING:
-    from delegatekit_api import BackendDocumentation, DelegateRuntime, Partitioner, PartitionProgram, PreprocessResult
+    from delegatekit_api import DelegateRuntime, Partitioner, PartitionProgram, PreprocessResult
+    from delegatekit_api.documentation import BackendDocumentation
 
 
 @hookimpl
@@ -57,7 +58,7 @@ def create_runtime() -> DelegateRuntime:
 @hookimpl
 def documentation() -> BackendDocumentation:
     """The table of operators for the documentation."""
-    from delegatekit_api import BackendDocumentation
+    from delegatekit_api.documentation import BackendDocumentation
     from delegatekit_toolkit.documentation import operator_table
 
     from .support import TABLE

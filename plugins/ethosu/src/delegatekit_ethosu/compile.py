@@ -88,12 +88,16 @@ def build_graph(view: ProgramView, target: str, cycles: CountCycles | None = Non
             end = Call(node, view)
             b.begin(unit, end)
             b.define(end.result, _lowered(b, unit, end, target))
-    for place, node_or_none in enumerate(view.outputs):
-        if node_or_none is None:
-            raise LoweringError("a delegate returns tensors only", where=f"output {place} of the partition")
-        operand = view.operand(node_or_none)
+    outputs = [view.operand(node) for node in view.outputs if node is not None]
+    if len(outputs) < len(view.outputs):
+        raise LoweringError("a delegate returns tensors only", where="outputs of the partition")
+    for operand in outputs:
         b.begin_output(operand)
         _output(b, b.integers(operand))
+    for place, operand in enumerate(outputs):  # Now it is known what else reads them.
+        b.begin_output(operand)
+        if _is_forgotten(b, b.graph.outputs[place]):
+            b.graph.outputs[place] = _copied(b, b.graph.outputs[place])
     return Lowered(b.finish(), b.handles)
 
 
@@ -114,10 +118,17 @@ def _lowered(b: ProgramBuilder, unit: Unit, end: Call, target: str) -> Value:
 def _output(b: ProgramBuilder, value: Value) -> None:
     """Outputs are tensors of their own, made by an operation."""
     tensor = b.contiguous(value)
+    taken = tensor in b.graph.inputs or tensor in b.graph.outputs or tensor.data is not None
+    b.graph.output(_copied(b, tensor) if taken or _is_forgotten(b, tensor) else tensor)
+
+
+def _is_forgotten(b: ProgramBuilder, tensor: tosa.Tensor) -> bool:
+    """Whether Vela (5.1) forgets that a tensor is an output: it is another shape of something, and others read it."""
     made = b.producer(tensor)
-    # Vela (5.1) forgets an output that is another shape of something, if others read it, too.
-    shared = made is not None and isinstance(made.operator, tosa.Reshape)
-    shared = shared and any(tensor is item for operation in b.graph.operations for item in operation.inputs)
-    if shared or tensor in b.graph.inputs or tensor in b.graph.outputs or tensor.data is not None:
-        tensor = b.emit(tosa.Identity(), (tensor,), tensor.shape, tensor.dtype)
-    b.graph.output(tensor)
+    if made is None or not isinstance(made.operator, tosa.Reshape):
+        return False
+    return any(tensor is item for operation in b.graph.operations for item in operation.inputs)
+
+
+def _copied(b: ProgramBuilder, tensor: tosa.Tensor) -> tosa.Tensor:
+    return b.emit(tosa.Identity(), (tensor,), tensor.shape, tensor.dtype)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 from delegatekit_api import (
     ApiVersion,
     BackendDescription,
-    BackendDocumentation,
     BackendOptions,
     DelegateRuntime,
     Partitioner,
@@ -16,13 +15,15 @@ from delegatekit_api import (
     PreprocessResult,
     hookimpl,
 )
+from delegatekit_api.documentation import BackendDocumentation
 
 from .options import EthosUOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delegatekit_api import QuantizationScheme, TargetInfo
+    from delegatekit_api.devices import TargetInfo
+    from delegatekit_api.quantization import QuantizationScheme
 
 _DISTRIBUTION = "delegatekit-ethosu"
 

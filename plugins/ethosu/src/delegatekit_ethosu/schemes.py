@@ -9,11 +9,11 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
-from delegatekit_api import (
+from delegatekit_api import Call
+from delegatekit_api.quantization import (
     MOVING_OPERATORS,
     PER_CHANNEL,
     PER_TENSOR,
-    Call,
     Decline,
     QuantizationRule,
     QuantizationScheme,

@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from delegatekit_api import DEQUANTIZE, QUANTIZE, Call, Operand, ProgramView, Quantization, Verdict
+from delegatekit_api import Call, Operand, ProgramView, Verdict
+from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, Quantization
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, row
 from delegatekit_toolkit.units import FUNCTION, REQUANTIZE, Unit, UnitRules, Units
 

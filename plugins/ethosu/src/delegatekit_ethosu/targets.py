@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from delegatekit_api import TargetInfo
+from delegatekit_api.devices import TargetInfo
 
 # -- limits ----------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 import delegatekit
 from delegatekit import pte
-from delegatekit_api import argument
+from delegatekit_api.nodes import argument
 from delegatekit_ethosu.blob import TOSA_SPEC
 from delegatekit_toolkit import tosa
 from delegatekit_toolkit.tosa.reader import read

@@ -212,13 +212,19 @@ def scattered(*shape: int) -> torch.Tensor:
     return hidden
 
 
+def drawn_bias(seed: int) -> torch.Tensor:
+    return torch.randn(2, 9, 9, generator=torch.Generator().manual_seed(seed))
+
+
 MASKS: dict[str, Any] = {
     "causal": causal,
     "of every head": masked(~scattered(9, 9)),
     "of each head": masked(~scattered(1, 2, 9, 9)),
     "of samples": masked(~scattered(1, 1, 1, 9)),
-    "a bias": masked(torch.randn(2, 9, 9, generator=torch.Generator().manual_seed(2))),
-    "a bias that hides": masked(torch.randn(2, 9, 9).masked_fill(scattered(2, 9, 9), -100.0)),
+    "a bias": masked(drawn_bias(2)),
+    "a bias that hides": masked(
+        torch.randn(2, 9, 9, generator=torch.Generator().manual_seed(3)).masked_fill(scattered(2, 9, 9), -100.0)
+    ),
 }
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 from delegatekit_api import (
     ApiVersion,
     BackendDescription,
-    BackendDocumentation,
     BackendOptions,
     DelegateRuntime,
     Partitioner,
@@ -16,13 +15,14 @@ from delegatekit_api import (
     PreprocessResult,
     hookimpl,
 )
+from delegatekit_api.documentation import BackendDocumentation
 
 from .options import XnnpackOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delegatekit_api import QuantizationScheme
+    from delegatekit_api.quantization import QuantizationScheme
 
 _DISTRIBUTION = "delegatekit-xnnpack"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from delegatekit_api import (
+from delegatekit_api import Call
+from delegatekit_api.quantization import (
     MOVING_OPERATORS,
     PER_CHANNEL,
     PER_SAMPLE,
     PER_TENSOR,
     PER_TOKEN,
-    Call,
     Decline,
     QuantizationRule,
     QuantizationScheme,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from delegatekit.plugins import discovery
-from delegatekit_api import API_VERSION, incompatibility
+from delegatekit_api.versions import API_VERSION, incompatibility
 
 from ...context import Context
 from ...oracle import ROUNDOFF

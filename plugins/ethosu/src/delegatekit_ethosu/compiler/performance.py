@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from delegatekit_api import Estimate, LayerEstimate
+from delegatekit_api.devices import Estimate, LayerEstimate
 from delegatekit_toolkit.tosa.reader import result_names
 
 from ..targets import Target

@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 
 import torch
 
-from delegatekit_api import Call, Operand, Quantization
+from delegatekit_api import Call, Operand
+from delegatekit_api.quantization import Quantization
 from delegatekit_toolkit.support import Constraint, Row
 
 from ..ir.program import LowerCall

@@ -6,7 +6,7 @@ from typing import Final
 
 import torch
 
-from delegatekit_api import Quantization
+from delegatekit_api.quantization import Quantization
 
 from .graph import Value
 from .types import DataType, Format, PerChannelQuantization, PerGroupQuantization, PerTensorQuantization, static

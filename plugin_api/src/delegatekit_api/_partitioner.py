@@ -1,0 +1,72 @@
+"""What a backend answers about calls, and the protocols of what answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
+
+from ._program import Call, ProgramView
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+
+@final
+@dataclass(frozen=True)
+class Verdict:
+    """A backend's answer about one node.
+
+    A refusal always has a reason in words. A `passenger` is taken only in the company of a node that is not one: a
+    reshape alone is not worth a delegate call. `group` names further nodes that stand or fall with this one (the
+    quantize and dequantize around an operator).
+    """
+
+    supported: bool
+    reason: str = ""
+    passenger: bool = False
+    group: tuple[Node, ...] = ()
+
+    @classmethod
+    def yes(cls, *, passenger: bool = False, group: Iterable[Node] = ()) -> Verdict:
+        """The backend takes the node."""
+        return cls(True, passenger=passenger, group=tuple(group))
+
+    @classmethod
+    def no(cls, reason: str) -> Verdict:
+        """The backend leaves the node, because of `reason` (not empty)."""
+        if not reason:
+            raise ValueError("a refusal needs a reason")
+        return cls(False, reason)
+
+
+class Partitioner(Protocol):
+    """Answers about nodes; core forms the partitions."""
+
+    def keep_operators(self) -> Collection[str]:
+        """Names of operators ("aten.gelu.default") that core should not decompose."""
+        ...
+
+    def check(self, call: Call) -> Verdict:
+        """Whether the backend takes a call of the edge program. Must not change anything."""
+        ...
+
+    def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
+        """Partitions of the backend's own choice, which core checks; None leaves the grouping to core."""
+        ...
+
+
+@runtime_checkable
+class IntegerPartitioner(Partitioner, Protocol):
+    """A partitioner of a backend that also takes quantized layers that it then computes in float.
+
+    Optional: without it, what is taken between a dequantize and a quantize counts as computed on integers.
+    """
+
+    def float_reason(self, layer: Sequence[Call]) -> str | None:
+        """Why a layer would be computed in float; None if it is on the integers.
+
+        `layer` are calls that the backend takes, in graph order: the dequantizes of the operands, operators, and the
+        quantizes of the results. `quantize` asks, to leave the layer as it is: rounding it would gain nothing.
+        """
+        ...

@@ -1,0 +1,10 @@
+"""Plugins that listen: the hooks of the group `delegatekit.observers`, and what they hear."""
+
+from __future__ import annotations
+
+from ._hooks import ObserverSpec, StageEvent
+
+__all__ = [
+    "ObserverSpec",
+    "StageEvent",
+]

@@ -1,0 +1,13 @@
+"""Which plugins a core can talk to."""
+
+from __future__ import annotations
+
+from ._hooks import PROJECT
+from ._version import API_VERSION, ApiVersion, incompatibility
+
+__all__ = [
+    "API_VERSION",
+    "PROJECT",
+    "ApiVersion",
+    "incompatibility",
+]
