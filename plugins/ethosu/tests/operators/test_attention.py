@@ -276,7 +276,7 @@ REASONS: dict[str, tuple[Any, str]] = {
         lambda x: x.masked_fill(x > 0.5, -math.inf).softmax(-1),
         "the ethos-u55-128 has no softmax whose mask is computed; an Ethos-U85 has",
     ),
-    "read twice": (Twice(scattered(4, 4)), NO_CHOICE),
+    "read twice": (Twice(scattered(4, 4)), "-inf has no place in the range of the others"),
     "five axes": (Filled(scattered(1, 1, 1, 4, 4)), "a mask over 5 axes: 4 are the most"),
 }
 

@@ -192,9 +192,9 @@ def agrees_eagerly_at_sizes() -> Callable[..., None]:
     "layer, shape, reason",
     [
         (nn.Conv2d(4, 8, 3, groups=4), (2, 4, 8, 8), "no depthwise convolution"),
-        (nn.Conv2d(4, 8, 3), (4, 8, 8), "no batch axis"),
-        (nn.Conv1d(4, 8, 3), (4, 8), "no batch axis"),
-        (nn.Conv2d(4, 8, 2, padding="same"), (2, 4, 8, 8), "padding is uneven"),
+        (nn.Conv2d(4, 8, 3), (4, 8, 8), "unsqueeze_copy_default reads the rows"),
+        (nn.Conv1d(4, 8, 3), (4, 8), "unsqueeze_copy_default reads the rows"),
+        (nn.Conv2d(4, 8, 2, padding="same"), (2, 4, 8, 8), "constant_pad_nd_default reads the rows"),
         (nn.Conv3d(4, 8, 3), (2, 4, 8, 8, 8), "no rule for conv3d"),
     ],
     ids=["depthwise", "2-d without a batch", "1-d without a batch", "uneven padding", "3-d"],

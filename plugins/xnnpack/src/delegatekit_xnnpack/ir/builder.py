@@ -201,6 +201,9 @@ class GraphBuilder:
 
     def stored(self, tensor: Tensor, order: Order) -> Value:
         """The tensor's elements stored in the given order."""
+        value = tensor.value
+        if tensor.order == order and value.data is None and not _is_merged(value):
+            return value
         return self.transposed(tensor.value, [tensor.order[axis] for axis in inverse(order)])
 
     def dense(self, tensor: Tensor) -> Value:
@@ -410,6 +413,12 @@ def regrouping_obstacle(shape: Shape, target: Shape) -> str | None:
     # Axes go in pairs: an odd one needs another.
     peak = rank + (max(0, wanted - units) if wanted else units % 2)
     return f"needs {peak} axes, XNNPACK allows {MAX_RANK}" if peak > MAX_RANK else None
+
+
+def _is_merged(value: Value) -> bool:
+    """Whether a reshape or a transpose of the value may become one with the node that made it."""
+    made_by = None if value.producer is None else value.producer.operator
+    return value.datatype is DataType.QDINT8 or isinstance(made_by, ops.Reshape | ops.Transpose | ops.ConstantPad)
 
 
 def _data(value: Value) -> torch.Tensor:
