@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "conformance" / "tests"))
 from seeded import FAULTS, Fault, Finding, find
 
 PAGE = Path(__file__).with_name("faults.md")
-HEAD = """# Seeded faults, and what finds them
+HEAD = """# Seeded faults, and the cases that find them
 
 Written by `python docs/find_faults.py`. Do not edit.
 
-Each line is a sound backend, named in parentheses, with one fault (`conformance/tests/faulty`).
-`delegatekit conform faulty`, at its default settings, ran the cases of what is broken up to the first that found it.
+Each line is a correct backend, named in parentheses, with one fault added (`conformance/tests/faulty`). The suite ran the cases
+that concern the fault against it, with default settings, up to the first case that found the fault.
 
 | fault | what is wrong | found by | verdict |
 |---|---|---|---|

@@ -23,7 +23,7 @@ def _addmm_ignores_beta(name: str, args: list[Any], kwargs: dict[str, Any], soun
 
 @wrong("aten.elu.default")
 def _elu_ignores_alpha(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """The slope of elu is 1, whatever was asked for."""
+    """The slope of elu is 1, whatever alpha is."""
     return sound(args[0], 1.0, *args[2:], **{key: value for key, value in kwargs.items() if key != "alpha"})
 
 
@@ -35,7 +35,7 @@ def _leaky_relu_has_one_slope(name: str, args: list[Any], kwargs: dict[str, Any]
 
 @wrong("aten.mul.Tensor")
 def _broadcasts_the_wrong_side(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """An operand of a lower rank is lined up with the first dimensions, where that fits, too."""
+    """An operand of a lower rank is aligned with the first dimensions where that fits, too."""
     x, y = args
     if x.dim() > y.dim() > 0 and x.shape[: y.dim()] == y.shape:
         y = y.reshape(*y.shape, *[1] * (x.dim() - y.dim()))
@@ -54,7 +54,7 @@ def _padding_is_one_too_small_at_the_end(name: str, args: list[Any], kwargs: dic
 
 @wrong("aten.convolution.default")
 def _dilation_is_ignored(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Convolutions take neighbours, whatever the dilation; the size of the result is kept."""
+    """Convolutions ignore the dilation; the result keeps its size."""
     result = sound(*args, **kwargs)
     if max(args[5]) == 1 or args[6]:
         return result
@@ -76,7 +76,7 @@ def _groups_are_exchanged(name: str, args: list[Any], kwargs: dict[str, Any], so
 
 @wrong("aten.convolution.default")
 def _strides_are_exchanged(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Height and width exchange their strides; what is missing of the result is zeros."""
+    """Height and width exchange their strides; the missing part of the result is zeros."""
     result = sound(*args, **kwargs)
     if len(set(args[3])) == 1:
         return result
@@ -97,7 +97,7 @@ def _bias_is_dropped_for_one_channel(name: str, args: list[Any], kwargs: dict[st
 
 @wrong("aten.avg_pool2d.default")
 def _padding_counts_always(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Averages count the padding though they were told not to."""
+    """Averages count the padding even if count_include_pad is false."""
     if len(args) > 5:
         args = [*args[:5], True, *args[6:]]
     return sound(*args, **(kwargs | ({"count_include_pad": True} if "count_include_pad" in kwargs else {})))
@@ -253,7 +253,7 @@ def _slice_starts_one_late(name: str, args: list[Any], kwargs: dict[str, Any], s
     "operators/aten.layer_norm*",
 )
 def _layer_norm_ignores_eps(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Layer norm adds 1e-5 to the variance, whatever was asked for."""
+    """Layer norm adds 1e-5 to the variance, whatever eps is."""
     return sound(*args[:4], 1e-5, *args[5:], **kwargs)
 
 
@@ -265,7 +265,7 @@ def _corners_are_never_aligned(name: str, args: list[Any], kwargs: dict[str, Any
 
 @wrong("aten.scaled_dot_product_attention.default", "operators/aten.scaled_dot_product_attention*", "patterns/*")
 def _attention_forgets_its_scale(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Attention takes its own scale, whatever was asked for."""
+    """Attention ignores its argument scale."""
     return sound(*args, **(kwargs | {"scale": None}))
 
 

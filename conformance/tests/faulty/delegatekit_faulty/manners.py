@@ -27,7 +27,7 @@ def _time_of_day_in_the_blob(sound: Any) -> Any:
 
 @fault("preprocess", "contract/*")
 def _order_of_a_set_in_the_blob(sound: Any) -> Any:
-    """The blob depends on the order of a set of strings, which is another in every process."""
+    """The blob depends on the order of a set of strings, which differs between processes."""
 
     def preprocess(partition: Any, options: Any) -> Any:
         from .plugin import with_remark
@@ -39,7 +39,7 @@ def _order_of_a_set_in_the_blob(sound: Any) -> Any:
 
 @fault("preprocess", "contract/*")
 def _prints_to_stdout(sound: Any) -> Any:
-    """The compiler greets on stdout."""
+    """The compiler prints a greeting on stdout."""
 
     def preprocess(partition: Any, options: Any) -> Any:
         os.write(1, b"Compiler 1.0\n")
@@ -74,7 +74,7 @@ def _calls_home(sound: Any) -> Any:
 
 @fault("preprocess", "contract/*")
 def _leaves_a_thread(sound: Any) -> Any:
-    """Each compilation leaves a thread behind."""
+    """Each compilation leaves a thread running."""
 
     def preprocess(partition: Any, options: Any) -> Any:
         threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()

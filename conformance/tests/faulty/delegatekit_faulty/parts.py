@@ -16,7 +16,7 @@ from .fault import Wrapped, fault
 
 @fault("partitioner", "contract/*", "operators/aten.cumsum.default/*")
 def _refuses_without_a_reason(sound: Any) -> Any:
-    """Operators are refused with a blank for a reason."""
+    """Operators are refused with a blank reason."""
 
     class Partitioner(Wrapped):
         def check(self, call: Any) -> Verdict:
@@ -41,7 +41,7 @@ def _changes_the_program_while_checking(sound: Any) -> Any:
 
 @fault("partitioner", "contract/*")
 def _answers_change(sound: Any) -> Any:
-    """The second answer about a node is another than the first."""
+    """The second answer about a node differs from the first."""
 
     class Partitioner(Wrapped):
         asked: ClassVar[set[str]] = set()
@@ -70,7 +70,7 @@ def _claims_and_leaves(sound: Any) -> Any:
 
 @fault("partitioner", "contract/*")
 def _keeps_operators_that_do_not_exist(sound: Any) -> Any:
-    """The operators to be kept whole include one that PyTorch has not."""
+    """The operators to be kept whole include one that PyTorch does not have."""
 
     class Partitioner(Wrapped):
         def keep_operators(self) -> Any:
@@ -125,7 +125,7 @@ def _weights_are_changed_while_compiling(sound: Any) -> Any:
 
 @fault("preprocess", "graphs/*", "patterns/*")
 def _constants_of_one_shape_are_one(sound: Any) -> Any:
-    """Of several constants of one shape and dtype only the first is written."""
+    """Of several constants with the same shape and dtype, only the first is written."""
 
     def preprocess(partition: Any, options: Any) -> Any:
         from .plugin import share_constants
@@ -233,7 +233,7 @@ def _threads_meet(sound: Any) -> Any:
 
 @fault("runtime", "robustness/*/cycles")
 def _handles_are_never_freed(sound: Any) -> Any:
-    """Every handle leaves 64 KiB behind."""
+    """Every handle leaks 64 KiB."""
 
     class Runtime(Wrapped):
         def init(self, payload: Any) -> Any:
@@ -266,7 +266,7 @@ def _destroying_twice_crashes(sound: Any) -> Any:
 
 @fault("runtime", "contract/*")
 def _sizes_are_not_checked(sound: Any) -> Any:
-    """Inputs of any size are cut or filled up without a word."""
+    """Inputs of any size are cut or filled up without an error."""
 
     class Runtime(Wrapped):
         specs: ClassVar[dict[int, Any]] = {}
@@ -343,7 +343,7 @@ def _errors_are_python_s_own(sound: Any) -> Any:
 
 @fault("runtime", "operators/aten.add.Tensor/float32", "contract/*", native=True)
 def _half_the_precision(sound: Any) -> Any:
-    """Results are rounded to float16, which the description does not say."""
+    """Results are rounded to float16, but the description says float32."""
 
     class Runtime(Wrapped):
         def execute(self, handle: Any, inputs: Any, outputs: Any) -> None:
@@ -357,7 +357,7 @@ def _half_the_precision(sound: Any) -> Any:
 
 @fault("partitioner", "operators/aten.tan.default/*", "operators/aten.cumsum.default/*", native=True)
 def _claims_everything(sound: Any) -> Any:
-    """Every operator is claimed, also those that the compiler does not know."""
+    """Every operator is claimed, including those that the compiler does not know."""
 
     class Partitioner(Wrapped):
         def check(self, call: Any) -> Verdict:

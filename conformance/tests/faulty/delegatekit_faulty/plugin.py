@@ -87,7 +87,7 @@ def with_remark(result: PreprocessResult, text: str) -> PreprocessResult:
 
 
 def share_constants(result: PreprocessResult) -> PreprocessResult:
-    """Of several constants of one shape and dtype only the first is written."""
+    """Of several constants with the same shape and dtype, only the first is written."""
     from delegatekit_reference.blob import read_blob, write_blob
 
     graph = read_blob(memoryview(bytes(result.blob)))  # type: ignore[arg-type]
