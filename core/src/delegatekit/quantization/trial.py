@@ -332,9 +332,27 @@ class _Program:
 
     def _conversion(self, number: int, target: Any, arguments: tuple[Any, ...], dtype: Any = None) -> Any:
         """Write a conversion from or to integers; to a dtype, of a tensor of the same sizes."""
-        value = None if dtype is None else self._builder.fake(arguments[0].meta["val"].shape, dtype)
+        value = self._affine_value(target, arguments)
+        if dtype is not None:
+            value = self._builder.fake(arguments[0].meta["val"].shape, dtype)
         is_seen = str(target) in self._keep
         return self._written(number if is_seen else 0, target, arguments, {}, value)
+
+    def _affine_value(self, target: Any, arguments: tuple[Any, ...]) -> Any:
+        """What one of torchao's operators gives, which PyTorch takes long to find out; None for others."""
+        fake = self._builder.fake
+        match str(target):
+            case "torchao.choose_qparams_affine.default":
+                value, _, blocks, *_, dtype = arguments
+                # Dimensions that a block covers are left out, but those of size 1 are not.
+                sizes = zip(value.meta["val"].shape, blocks, strict=True)
+                shape = tuple(size for size, block in sizes if isinstance(block, int) and block == 1)
+                return fake(shape, torch.float32), fake(shape, dtype)
+            case "torchao.quantize_affine.default":
+                return fake(arguments[0].meta["val"].shape, arguments[4])
+            case "torchao.dequantize_affine.default":
+                return fake(arguments[0].meta["val"].shape, torch.float32)
+        return None
 
     def _value(self, node: Node, suffix: str = "") -> Any:
         """The value of an exported node as somebody reads it in float.
