@@ -20,8 +20,8 @@ HEAD = """# Seeded faults, and the cases that find them
 
 Written by `python docs/find_faults.py`. Do not edit.
 
-Each line is a correct backend, named in parentheses, with one fault added (`conformance/tests/faulty`). The suite ran the
-cases that concern the fault against it, with default settings, up to the first case that found the fault.
+Each line is a correct backend, named in parentheses, with one fault added (`conformance/tests/faulty`). The suite ran
+the cases that concern the fault against it, with default settings, up to the first case that found the fault.
 
 | fault | what is wrong | found by | verdict |
 |---|---|---|---|

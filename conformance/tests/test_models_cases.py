@@ -91,9 +91,9 @@ def test_looks_see_what_a_user_would() -> None:
     wrong, _ = room.same_classes([eager[0], torch.tensor([[0.3, 0.2, 0.5]])], eager)
     assert wrong == "photo 1: class 2 instead of 0"
     vectors = [torch.tensor([[1.0, 0.0]]), torch.tensor([[0.9, 0.1]]), torch.tensor([[0.0, 1.0]])]
-    assert room.same_neighbours(vectors, vectors)[0] == ""
+    assert room.same_neighbors(vectors, vectors)[0] == ""
     moved = [vectors[0], torch.tensor([[0.1, 0.9]]), vectors[2]]
-    assert "sentence 1: nearest to 2, not 0" in room.same_neighbours(moved, vectors)[0]
+    assert "sentence 1: nearest to 2, not 0" in room.same_neighbors(moved, vectors)[0]
 
 
 def test_a_wrong_class_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from delegatekit_conformance.run import BackendFacts, Run
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 
-#: What compilers print: colours, a NUL, half of a surrogate pair, markup of every format.
+#: What compilers print: colors, a NUL, half of a surrogate pair, markup of every format.
 NASTY = "\x1b[31merror\x1b[0m \x00\ud800 [bold]x[/] <b>|`y`|</b> ]]> & \uffff\nline two"
 
 

@@ -1,4 +1,4 @@
-"""The page: what it says, that it needs nothing beside itself, its colours, and how it behaves in a real browser."""
+"""The page: what it says, that it needs nothing beside itself, its colors, and how it behaves in a real browser."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_each_case_of_an_operator_is_a_square(run: Run, text: str) -> None:
     squares = [result for result in run.results if "dtype" in result.tags]
     assert len(parsed.having("cell")) == len(squares)
     assert len(parsed.having("cell")) + len(parsed.having("empty")) == (OPERATORS + 1) * len(DTYPES)
-    # Colour is never alone: each has a letter, and words for readers who can see neither.
+    # Color is never alone: each has a letter, and words for readers who can see neither.
     assert len(
         re.findall(r'<td class="cell[^>]*><span aria-hidden="true">\S</span><span class="hidden-text">\w', text)
     ) == len(squares)
@@ -179,11 +179,11 @@ def test_many_faults_do_not_make_the_page_endless(run: Run) -> None:
     assert len(text.encode()) < 2_000_000
 
 
-# Colours
+# Colors
 
 
-def luminance(colour: str) -> float:
-    channels = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+def luminance(color: str) -> float:
+    channels = [int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -197,14 +197,14 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_text_has_the_contrast_that_wcag_aa_asks_for(theme: int) -> None:
     css = Path(page.__file__).with_name("page.css").read_text("utf-8")
-    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", re.findall(r":root \{(.*?)\}", css, re.S)[theme]))
-    pairs = [(name, f"on-{name}") for name in colours if f"on-{name}" in colours]
+    colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", re.findall(r":root \{(.*?)\}", css, re.S)[theme]))
+    pairs = [(name, f"on-{name}") for name in colors if f"on-{name}" in colors]
     assert len(pairs) == 8
     pairs += [(back, front) for back in ("page", "surface", "code") for front in ("text", "muted", "accent")]
     for back, front in pairs:
-        assert contrast(colours[back], colours[front]) >= 4.5, (back, front)
+        assert contrast(colors[back], colors[front]) >= 4.5, (back, front)
     for number in range(4):
-        assert contrast(colours["page"], colours[f"series-{number}"]) >= 3  # shapes
+        assert contrast(colors["page"], colors[f"series-{number}"]) >= 3  # shapes
 
 
 # In a browser

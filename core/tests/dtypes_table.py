@@ -48,7 +48,7 @@ class T:
 
     `like`: "any" (within a few units of 0, negative too where the dtype can), "positive", "unit" (-0.9 to 0.9),
     "odd" (with infinities, NaN and -0.0 where the dtype has them), "index:n" (0 to n - 1), "shift" (0 to 5),
-    "small" (0 to 3), "wide" (-100 to 100), "close" (neighbours that only this dtype, no narrower one, can tell apart).
+    "small" (0 to 3), "wide" (-100 to 100), "close" (neighbors that only this dtype, no narrower one, can tell apart).
     """
 
     shape: tuple[int, ...] = (2, 3, 4)
@@ -776,7 +776,7 @@ _add("linspace", lambda x: (torch.linspace(0, 1, 5), torch.linspace(0, 1, 5, dty
 _add("full_like", lambda x: (torch.full_like(x, 1), torch.zeros_like(x), x.new_ones(3)), [X], ALL)
 _add("triangles of indices", lambda x: (torch.tril_indices(3, 3), torch.triu_indices(3, 4), x), [X], "f32")
 
-# -- linear algebra, convolution, pooling, resizing, normalisation ---------------------------------------------------
+# -- linear algebra, convolution, pooling, resizing, normalization ---------------------------------------------------
 
 _add("mm", torch.mm, [T((3, 4)), MATRIX], NUMBER, 8.0)
 _add("bmm", lambda x, y: x @ y.mT, [X, Y], NUMBER, 8.0)

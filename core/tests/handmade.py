@@ -109,7 +109,7 @@ def both(data: bytes, *inputs: Any, calls: int = 1) -> list[Any]:
         for mine, theirs in zip(ours, stock(tuple(inputs)), strict=True):
             if isinstance(mine, torch.Tensor):
                 assert mine.dtype == theirs.dtype
-                # Vectorised exp and its like round their last bit as they please.
+                # Vectorized exp and its like round their last bit as they please.
                 torch.testing.assert_close(mine, theirs, rtol=2e-7, atol=1e-7)
             else:
                 assert mine == theirs

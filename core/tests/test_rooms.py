@@ -114,7 +114,7 @@ def test_rooms_import_only_rooms_before_them() -> None:
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     # The package's __init__ imports its names when they are first used; a package's __init__ is its face: a module
-    # of the package imports its neighbours, not the face.
+    # of the package imports its neighbors, not the face.
     graph = {name: others - {PACKAGE} for name, others in arrows().items() if name != PACKAGE}
     assert not circle(graph)
 

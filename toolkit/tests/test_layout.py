@@ -68,7 +68,7 @@ def test_merged_permutations_move_the_same_elements(shape: tuple[int, ...]) -> N
         assert 1 not in sizes
 
 
-def test_axes_that_stay_neighbours_are_one() -> None:
+def test_axes_that_stay_neighbors_are_one() -> None:
     assert merged((1, 3, 224, 225), (0, 2, 3, 1)) == ((3, 224 * 225), (1, 0))
     assert merged((2, 3, 4, 5), (0, 3, 1, 2)) == ((2, 12, 5), (0, 2, 1))
     assert merged((2, 1, 4, 5), (0, 2, 1, 3)) == ((40,), (0,))

@@ -145,7 +145,7 @@ def _minilm(name: str, small: bool) -> ModelCase:
 
 
 def _kaiming(model: nn.Module) -> nn.Module:
-    # The default initialisation lets activations of deep convolutional nets vanish to denormals.
+    # The default initialization lets activations of deep convolutional nets vanish to denormals.
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")

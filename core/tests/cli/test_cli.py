@@ -269,15 +269,15 @@ def test_random_inputs_follow_the_seed(cli: Any) -> None:
     assert first == same != other
 
 
-def test_an_image_is_resized_and_normalised(cli: Any, tmp_path: Path) -> None:
+def test_an_image_is_resized_and_normalized(cli: Any, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     lower(cli, "image")
     image.new("RGB", (20, 10), (255, 0, 51)).save(tmp_path / "photo.png")
     cli("run", "model.pte", "photo.png", "--save", "y.pt")
     # The mean and standard deviation of ImageNet, as torchvision documents them.
-    colour = torch.tensor([(1 - 0.485) / 0.229, (0 - 0.456) / 0.224, (0.2 - 0.406) / 0.225])
+    color = torch.tensor([(1 - 0.485) / 0.229, (0 - 0.456) / 0.224, (0.2 - 0.406) / 0.225])
     torch.manual_seed(0)
-    eager = torch.nn.Conv2d(3, 2, 1)(colour.reshape(1, 3, 1, 1).expand(1, 3, 4, 6))
+    eager = torch.nn.Conv2d(3, 2, 1)(color.reshape(1, 3, 1, 1).expand(1, 3, 4, 6))
     (saved,) = torch.load(tmp_path / "y.pt", weights_only=True)
     torch.testing.assert_close(saved, eager)
 

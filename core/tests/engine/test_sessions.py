@@ -148,14 +148,14 @@ class Waiting:
         Waiting.made += 1
         self.entered = threading.Event()
         self.go = threading.Event()
-        self.initialised: list[int] = []
+        self.initialized: list[int] = []
 
     def is_available(self) -> Availability:
         return Availability(True)
 
     def init(self, payload: Any) -> int:
-        self.initialised.append(len(self.initialised))
-        return self.initialised[-1]
+        self.initialized.append(len(self.initialized))
+        return self.initialized[-1]
 
     def execute(self, handle: int, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         self.entered.set()
@@ -240,7 +240,7 @@ def test_reset_makes_delegates_anew_that_own_state(owns: bool, waiting: Waiting)
     method = load_with(waiting, owns_state=owns)["forward"]
     method(ONE)
     method.reset()
-    assert waiting.initialised == ([0, 1] if owns else [0])
+    assert waiting.initialized == ([0, 1] if owns else [0])
     assert torch.equal(method(START), START)
 
 

@@ -90,7 +90,7 @@ words = [(R(b, t, 16),) for b, t in ((3, 5), (9, 7), (2, 3), (2, 7), (2, 7))]
 pairs = [(R(b, 6), R(b, t)) for b, t in ((3, 4), (9, 7), (9, 3), (2, 5), (2, 5))]
 updates = [(R(b, 3), torch.randperm(8)[:b]) for b in (3, 8, 2, 8, 5)]
 signed = [(R(b, 4) + shift,) for b in (3, 9, 2) for shift in (1, -1)]
-initialised = dict(passes=[InitializedMutableBufferPass(["cache"])])
+initialized = dict(passes=[InitializedMutableBufferPass(["cache"])])
 # name: module, calls, dynamic shapes, configuration, whether XNNPACK gets its part
 cases = {
     "mlp": (mlp(), rows, ({0: n},), {}, False),
@@ -105,7 +105,7 @@ cases = {
     "branch": (Function(branch), signed, ({0: n},), {}, False),
     # The stock lowering gives what is computed of a map's result the sizes of the example.
     "map": (Function(mapped, layer=nn.Linear(8, 8)), [(R(3, 4, 8), R(8)) for _ in range(2)], ({0: n}, None), {}, False),
-    "cache": (Cache(), updates, ({0: p}, {0: p}), initialised, False),
+    "cache": (Cache(), updates, ({0: p}, {0: p}), initialized, False),
     "cache from zero": (Cache(), updates, ({0: p}, {0: p}), {}, False),
     "xnnpack mlp": (mlp(), rows, ({0: n},), {}, True),
     "xnnpack encoder": (encoder, words, ({0: n, 1: k},), {}, True),

@@ -168,7 +168,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "new tensors": (lambda x: x + torch.ones_like(x) + torch.zeros(4) + torch.full((3, 1), 2.5), (X,), ""),
     "one hot": (lambda i: functional.one_hot(i, 4), (INDEX,), ""),
     "repeat interleave": (lambda x: x.repeat_interleave(2, 1), (X,), ""),
-    # Linear algebra, convolution, pooling, resizing, normalisation.
+    # Linear algebra, convolution, pooling, resizing, normalization.
     "matrix product": (lambda x: x @ x.transpose(1, 2), (X,), "aten::bmm.out"),
     "a product over nothing": (lambda x: x[:, :, :0] @ x[:, :, :0].transpose(1, 2), (X,), ""),
     "sorted": (lambda x: x.sort(), (X,), "aten::topk.values"),

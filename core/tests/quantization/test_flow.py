@@ -327,14 +327,14 @@ def test_a_model_is_trained_with_quantization_and_converted(data):
     before = copy.deepcopy(model.state_dict())
     prepared = delegatekit.prepare_qat(model, (data[0],), backend=BACKEND)
     target = torch.randn(2, 8)
-    optimiser = torch.optim.Adam(prepared.parameters(), 0.05)
+    optimizer = torch.optim.Adam(prepared.parameters(), 0.05)
     prepared.train()
     losses = []
     for _ in range(30):
         loss = (prepared(data[0]) - target).square().mean()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.7 * losses[0]
     prepared.eval()

@@ -41,7 +41,7 @@ class Quantization:
     """How integers stand for numbers: real = scale * (integer - zero_point).
 
     `scale` and `zero_point` are numbers for a whole tensor, or tensors: of shape (n,) for one pair for each index along
-    `axis`; of shape (rows, columns / group) for one pair for each `group` neighbours along the last axis of a matrix.
+    `axis`; of shape (rows, columns / group) for one pair for each `group` neighbors along the last axis of a matrix.
     """
 
     dtype: torch.dtype

@@ -381,7 +381,7 @@ def resized(case: Case) -> Tensor:
     return case.ending(case.graph.add(tosa.Resize(tosa.ResizeMode.NEAREST), operands, shape, INT8, "resized"))
 
 
-def normalised(case: Case) -> Tensor:
+def normalized(case: Case) -> Tensor:
     """Softmax, as it is lowered."""
     return softmax(case, case.input((case.size(1, 6), case.size(2, 40))))
 
@@ -416,7 +416,7 @@ KINDS: dict[str, Callable[[Case], Tensor | None]] = {
         argmax,
         moved,
         resized,
-        normalised,
+        normalized,
     )
 }
 

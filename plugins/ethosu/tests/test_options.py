@@ -12,7 +12,7 @@ from delegatekit_ethosu.options import EthosUOptions
     ("name", "value", "message"),
     [
         ("target", "ethos-u55-100", "not one of the choices"),
-        ("optimise", "speed", "not one of the choices"),
+        ("optimize", "speed", "not one of the choices"),
         ("arena_limit", "0", "not between"),
         ("vela_flags", "--config=x", "--config is not among --disable-chaining"),
         ("vela_flags", "--tensor-allocator", "needs a value"),

@@ -129,7 +129,7 @@ def test_the_programs_numbers_become_integers_outside() -> None:
     assert "outside" in found["quantized_decomposed.quantize_per_tensor.default"]
 
 
-def test_what_stays_in_float_does_not_keep_its_neighbours_off() -> None:
+def test_what_stays_in_float_does_not_keep_its_neighbors_off() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()

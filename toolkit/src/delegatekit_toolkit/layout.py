@@ -77,7 +77,7 @@ def moves_elements(shape: Sequence[Size], order: Sequence[int]) -> bool:
 def merged(shape: Sequence[Any], order: Sequence[int]) -> tuple[tuple[Any, ...], Order]:
     """A shape and its permutation with the fewest axes that move the same elements.
 
-    Axes that stay neighbours become one, those of size 1 go. Sizes may change.
+    Axes that stay neighbors become one, those of size 1 go. Sizes may change.
 
     >>> merged((1, 3, 224, 225), to_channels_last(4))
     ((3, 50400), (1, 0))
@@ -137,7 +137,7 @@ def _ends(shape: Sequence[int]) -> list[int]:
 def regroupings(
     before: Sequence[Size], after: Sequence[Size], *, units: bool = False
 ) -> list[tuple[list[int], list[int]]]:
-    """A reshape as the smallest runs of neighbouring axes whose products agree: (axes before, axes after) for each run.
+    """A reshape as the smallest runs of neighboring axes whose products agree: (axes before, axes after) for each run.
 
     Axes of size 1 are left out, or with `units` distributed as they are met (a run may then have axes on one side
     only). Sizes may change: two products agree if they do in every call. Raises ValueError for shapes that have not as

@@ -2,7 +2,7 @@
 
 How exact a model can be follows from its exported graph, and from what a rounding of its inputs changes: deep networks
 enlarge that on every backend. What a user would see is compared, too: the best class of photos, the nearest
-neighbours of sentences.
+neighbors of sentences.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ SENTENCES = (
 )
 
 
-def same_neighbours(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> tuple[str, str]:
-    """Whether every sentence's nearest neighbour is eager's; the remark tells the smallest cosine to eager's vector."""
+def same_neighbors(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> tuple[str, str]:
+    """Whether every sentence's nearest neighbor is eager's; the remark tells the smallest cosine to eager's vector."""
     ours, theirs = torch.cat(list(results)).double(), torch.cat(list(expected)).double()
     nearest = [(a @ a.T).fill_diagonal_(-1).argmax(1).tolist() for a in (ours, theirs)]
     wrong = [
@@ -170,7 +170,7 @@ def same_neighbours(results: Sequence[torch.Tensor], expected: Sequence[torch.Te
         if a != b
     ]
     cosine = float(torch.cosine_similarity(ours, theirs).min())
-    return "; ".join(wrong), f"{len(ours)} sentences, neighbours as in eager, smallest cosine {cosine:.7f}"
+    return "; ".join(wrong), f"{len(ours)} sentences, neighbors as in eager, smallest cosine {cosine:.7f}"
 
 
 def _on_photos() -> Subject:
@@ -198,7 +198,7 @@ def cases() -> Iterator[Case]:
         cost=8.0,
     )
     yield ModelTrial(
-        "models/minilm/pretrained", _on_sentences, code=build.format("minilm", ""), look=same_neighbours, cost=8.0
+        "models/minilm/pretrained", _on_sentences, code=build.format("minilm", ""), look=same_neighbors, cost=8.0
     )
     for name in (*_RANDOM, *SEMANTIC_MODELS):
         slug = name.replace(", ", "-").replace(" ", "-")

@@ -1,4 +1,4 @@
-"""How a verdict looks: a symbol that says it without colour, and a kind that decides the colour."""
+"""How a verdict looks: a symbol that says it without color, and a kind that decides the color."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MARKS: Mapping[Verdict, Mark] = {
     Verdict.CRASH: Mark("X", "fault"),
     Verdict.TIMEOUT: Mark("T", "fault"),
 }
-#: The colours of the console.
+#: The colors of the console.
 STYLES: Mapping[str, str] = {
     "good": "blue",
     "partly": "cyan",

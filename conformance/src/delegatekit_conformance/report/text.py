@@ -6,7 +6,7 @@ import re
 
 #: What XML 1.0 cannot hold (control characters, unpaired surrogates, two non-characters): they are left out.
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-#: Colours and cursor movements of terminals, as compilers print them.
+#: Colors and cursor movements of terminals, as compilers print them.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 

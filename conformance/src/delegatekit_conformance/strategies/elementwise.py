@@ -197,7 +197,7 @@ def _softsign(sketch: Sketch, name: str) -> Recipe:
 @operator("aten.gelu.default", dtypes=ALL_FLOATS)
 def _gelu(sketch: Sketch, name: str) -> Recipe:
     # Further below zero 1 + erf(x) cancels out, and better or worse formulas give different small numbers.
-    # Of infinity, eager's vectorised kernel says NaN and its other one infinity.
+    # Of infinity, eager's vectorized kernel says NaN and its other one infinity.
     values = sketch.choice((("uniform", -1.0, 8.0), multiples(0.25, -1, 4), ("among", (1.0, 0.0, -1.0, math.nan))))
     x = sketch.tensor(sketch.shape(), values=values)
     kwargs = {"approximate": sketch.choice(("tanh", "none"))} if sketch.rarely(2) else {}

@@ -358,7 +358,7 @@ def _pool(graph: _Graph) -> None:
         graph.call("aten.upsample_nearest2d.vec", value, None, [2.0, 2.0], rounds=False)
 
 
-def _normalise(graph: _Graph) -> None:
+def _normalize(graph: _Graph) -> None:
     value = graph.pick(lambda value: value.is_float and value.tensor.dim() > 0)
     size = value.tensor.shape[-1]
     choice = graph.one_of(4)
@@ -620,7 +620,7 @@ _KINDS: tuple[Kind, ...] = (
     _twice,
     _reduce,
     _linear,
-    _normalise,
+    _normalize,
     _binary_new,
     _binary,
     _view,

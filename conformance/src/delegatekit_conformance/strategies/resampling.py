@@ -24,7 +24,7 @@ def _well_determined(outputs: int, scale: Fraction, offset: Fraction) -> bool:
 
 
 def _sizes(sketch: Sketch, rank: int, offset: Fraction | None) -> tuple[list[int], list[int], list[float] | None]:
-    """Sizes of input and output, and the factors if they were drawn; with `offset`, of nearest neighbours."""
+    """Sizes of input and output, and the factors if they were drawn; with `offset`, of nearest neighbors."""
     sizes, outputs, factors = [], [], []
     by_factor = sketch.flag()
     same = sketch.choice(_FACTORS) if by_factor and not sketch.flag() else None

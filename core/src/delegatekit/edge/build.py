@@ -35,7 +35,7 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     found = [in_place_aliases(program.graph, writable), *map(in_place_aliases, graphs[1:])]
     aliases = {inner: outer for same in found if same is not None for inner, outer in same.items()}
     if None in found:
-        program, aliases = _functionalised(program), {}
+        program, aliases = _functionalized(program), {}
     sweep = _MethodSweep(program, aliases, keep)
     with no_guards(sweep.builder):
         for node in program.graph.nodes:
@@ -43,7 +43,7 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     return sweep.finish(method)
 
 
-def _functionalised(program: ExportedProgram) -> ExportedProgram:
+def _functionalized(program: ExportedProgram) -> ExportedProgram:
     """The program without writes, as PyTorch makes it. Raises UnsupportedError where it cannot."""
     constants = set(program.graph_signature.inputs_to_lifted_tensor_constants)
     for node in program.graph.nodes:
@@ -120,7 +120,7 @@ class _MethodSweep(Sweep):
                 value = self.builder.fake_like(value)
             created = self.builder.input(node.name, value)
             self.inputs.append(created)
-            # A number that torch.export specialised is known: the graph uses the literal.
+            # A number that torch.export specialized is known: the graph uses the literal.
             return spec.arg.value if isinstance(spec.arg, ConstantArgument) else created
         if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR) or spec.target is None:
             raise UnsupportedError(f"inputs of kind {spec.kind.name} are not supported", where=describe_node(node))

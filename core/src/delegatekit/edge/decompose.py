@@ -108,7 +108,7 @@ class Decomposer:
             with torch.backends.mkldnn.flags(enabled=False):
                 traced = make_fx(call, decomposition_table=table)(*fakes)
             if any(_is_mutable(node.target) for node in traced.graph.nodes):
-                # Only now, on plain operators, does functionalisation see what a decomposition writes in place.
+                # Only now, on plain operators, does functionalization see what a decomposition writes in place.
                 functional = torch.func.functionalize(Interpreter(traced).run, remove="mutations_and_views")
                 traced = make_fx(functional)(*fakes)
         graph = traced.graph

@@ -1,4 +1,4 @@
-"""In-place operators at the border: simple ones are renamed, a graph with harder ones is functionalised by PyTorch."""
+"""In-place operators at the border: simple ones are renamed, a graph with harder ones is functionalized by PyTorch."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def in_place_aliases(graph: Graph, buffers: Collection[Node] = ()) -> dict[Node,
 
     Simple means that the operator overwrites the whole of a value that some operator computed (`relu_` after a
     convolution) or that is one of the placeholders `buffers`, and that the old value is not read through a view
-    any more. None if an operator writes into a view, an input or a constant: then only PyTorch's functionalisation
+    any more. None if an operator writes into a view, an input or a constant: then only PyTorch's functionalization
     will do.
     """
     same: dict[Node, Node] = {}

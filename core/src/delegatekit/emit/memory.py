@@ -213,7 +213,7 @@ def plan_best_fit(requests: Sequence[Request]) -> MemoryPlan:
 
 
 class _FreeBlocks:
-    """An arena that grows, and the blocks in it that are free; neighbours are joined."""
+    """An arena that grows, and the blocks in it that are free; neighbors are joined."""
 
     def __init__(self) -> None:
         self.top = 0

@@ -77,7 +77,7 @@ class Runtimes:
 
 
 class DelegateInstance:
-    """One initialised delegate; released by `destroy`, or when it is collected."""
+    """One initialized delegate; released by `destroy`, or when it is collected."""
 
     def __init__(self, found: FoundRuntime, payload: DelegatePayload, where: str) -> None:
         self._where = where

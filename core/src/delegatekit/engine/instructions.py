@@ -283,7 +283,7 @@ class Instructions:
             return run
         if not changes or not fixed:
             return run
-        return self._settling(position, run, lambda: kernels.specialised(name, arguments) or run, changes=True)
+        return self._settling(position, run, lambda: kernels.specialized(name, arguments) or run, changes=True)
 
     def _careful_kernel(self, position: int, run: Step, writes: Sequence[int], reads: Collection[int]) -> Step:
         values, sizes = self.values, self._sizes

@@ -59,7 +59,7 @@ def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes],
     )
 
 
-def specialised(name: str, arguments: Sequence[Any]) -> Callable[[], Any] | None:
+def specialized(name: str, arguments: Sequence[Any]) -> Callable[[], Any] | None:
     """A copy between tensors as it is while their sizes stay what they are now; None if nothing can be left out."""
     if name not in _COPIES or not arguments[0].is_contiguous():
         return None

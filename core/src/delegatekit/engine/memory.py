@@ -58,7 +58,7 @@ class Memory:
         #: For each arena the parts that are shared buffers instead: (begin, end, memory), sorted.
         self._elsewhere: dict[int, list[tuple[int, int, _Bytes]]] = {}
         #: Buffers with an initial value in the file.
-        self._initialised: list[tuple[torch.Tensor, schema.Tensor]] = []
+        self._initialized: list[tuple[torch.Tensor, schema.Tensor]] = []
         self._shared = self._place_shared(plan, shared)
 
     @property
@@ -72,7 +72,7 @@ class Memory:
         if table.allocation_info is not None:
             data, filled = self._planned(table.allocation_info, size)
             if is_external(table) or table.data_buffer_idx:
-                self._initialised.append((data, table))
+                self._initialized.append((data, table))
                 if not filled:
                     self._count_copied(size)
                     data.copy_(self._initial(table))
@@ -93,7 +93,7 @@ class Memory:
             arena.fill(0)
         for memory in self._shared:
             memory.fill(0)
-        for data, table in self._initialised:
+        for data, table in self._initialized:
             data.copy_(self._initial(table))
 
     # -- planned values ------------------------------------------------------------------------------------------

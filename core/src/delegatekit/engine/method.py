@@ -41,7 +41,7 @@ class Method:
         self._memory = Memory(file, plan, shared)
         # Two methods that share buffers must not run at the same time, either.
         self._lock = shared.lock if self._memory.has_shared else Lock()
-        self._values = [self._materialise(value.val) for value in plan.values or ()]
+        self._values = [self._materialize(value.val) for value in plan.values or ()]
         outputs = self._manifest.outputs_of(self.name)
         self._instructions = Instructions(plan, self._values, outputs, self._new_delegate)
 
@@ -114,7 +114,7 @@ class Method:
     def _spec(self, index: int) -> TensorSpec | None:
         return tensor_spec((self._plan.values or [])[index].val)
 
-    def _materialise(self, value: Any) -> Any:
+    def _materialize(self, value: Any) -> Any:
         if isinstance(value, schema.Tensor):
             return self._memory.tensor(value)
         if isinstance(value, schema.Int):

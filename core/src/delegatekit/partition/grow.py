@@ -165,7 +165,7 @@ class _ClusterGraph:
         for index in sorted(owner):
             grown.setdefault(owner[index], []).extend(self.members[index])
         for members in grown.values():
-            members.sort(key=self._position.__getitem__)  # the nodes of a group need not be neighbours
+            members.sort(key=self._position.__getitem__)  # the nodes of a group need not be neighbors
         return grown
 
     def _turns(self) -> list[int]:
@@ -261,13 +261,13 @@ class _Quotient:
     def _merge(self, number: int, partner: int) -> None:
         self.merged_into[partner] = number
         both = 1 << number | 1 << partner
-        for neighbours, back in ((self.after, self.before), (self.before, self.after)):
-            for other in neighbours[partner]:
+        for neighbors, back in ((self.after, self.before), (self.before, self.after)):
+            for other in neighbors[partner]:
                 back[other].discard(partner)
                 back[other].add(number)
-            neighbours[number] |= neighbours[partner]
-            neighbours[number] -= {number, partner}
-            neighbours[partner] = set()
+            neighbors[number] |= neighbors[partner]
+            neighbors[number] -= {number, partner}
+            neighbors[partner] = set()
         later = (self.later[number] | self.later[partner]) & ~both
         earlier = (self.earlier[number] | self.earlier[partner]) & ~both
         for reach, own in ((self.later, later), (self.earlier, earlier)):

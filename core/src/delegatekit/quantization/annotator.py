@@ -34,7 +34,7 @@ from delegatekit_api.quantization import MOVING_OPERATORS, QuantizationScheme, T
 
 from .affine import storage
 from .apart import Apart
-from .graph import copied, names, normalise, numbers_to_tensors, short_name
+from .graph import copied, names, normalize, numbers_to_tensors, short_name
 from .observers import QuickHistogramObserver
 from .patterns import Layer, Refusals, find_layers
 from .points import Point, Points
@@ -84,7 +84,7 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
 
         What the scheme takes apart is in parts from here on.
         """
-        normalise(model)
+        normalize(model)
         products_to_linear(model, self.scheme, self._kept)
         apart = Apart(model, self.scheme, self._kept)
         self._settle(model, apart)
@@ -116,7 +116,7 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
     def _settle(self, model: GraphModule, apart: Apart) -> None:
         """Find out what the backend refuses: it is taken back, and asked again, until nothing changes.
 
-        A refusal may change the neighbours: what shares parameters with them, and which rule is tried next.
+        A refusal may change the neighbors: what shares parameters with them, and which rule is tried next.
         """
         refused: Refusals | None = None
         while self._trial is not None and refused != {}:

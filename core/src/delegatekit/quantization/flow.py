@@ -22,7 +22,7 @@ from . import torchao
 from .bias import correct_biases
 from .calibration import Calibration
 from .choices import KeptInFloat
-from .graph import attribute_to_modules, copied, fold_weights, normalise, remove_dropout
+from .graph import attribute_to_modules, copied, fold_weights, normalize, remove_dropout
 from .products import products_to_linear
 from .report import LayerReport, QuantizationReport
 from .schemes import choose_scheme
@@ -258,7 +258,7 @@ def _weights(order: _Order) -> Any:
     options = order.backend.make_options(order.options or {})
     captured = order.module()
     torchao.fold_batch_norms(captured)
-    normalise(captured)
+    normalize(captured)
     products_to_linear(captured, order.scheme, order.kept)
     original = captured
     if order.compares:

@@ -41,7 +41,7 @@ def names(node: Node) -> tuple[str, ...]:
     return short_name(node), name.rpartition(".")[0], name
 
 
-def normalise(module: GraphModule) -> None:
+def normalize(module: GraphModule) -> None:
     """Rename in-place operators; remove dropout in eval mode and what nobody uses.
 
     A graph that writes through views keeps its in-place operators.

@@ -25,7 +25,7 @@ from .trial import Trial
 def quantize_weights(
     module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None], trial: Trial | None = None
 ) -> tuple[GraphModule, tuple[LayerReport, ...]]:
-    """Rewrite a normalised graph as the scheme says, where the backend takes it: `trial` asks it.
+    """Rewrite a normalized graph as the scheme says, where the backend takes it: `trial` asks it.
 
     Returns the new module, and the layers that have weights.
     """

@@ -114,7 +114,7 @@ def make_report(
     arenas: Mapping[str, tuple[ArenaReport, ...]],
     backends: Sequence[str] = (),
 ) -> Report:
-    """Summarise lowered methods and the image that was emitted for them; `backends` are those that were chosen."""
+    """Summarize lowered methods and the image that was emitted for them; `backends` are those that were chosen."""
     reports = []
     for (name, method), plan in zip(methods.items(), image.plans, strict=True):
         delegates = tuple(

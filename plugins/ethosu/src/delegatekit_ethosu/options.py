@@ -88,7 +88,7 @@ class EthosUOptions(BackendOptions):
         None,
         help="Path of a configuration file (.ini) of Vela's form. By default the one that comes with Vela.",
     )
-    optimise: str = option(
+    optimize: str = option(
         "performance",
         help='"performance": the fastest program that keeps to the arena limit; "size": the one with the least SRAM.',
         choices=("performance", "size"),

@@ -44,7 +44,7 @@ def test_the_figures_are_those_of_the_command_line(
         assert layer.sram == int(row["Staging Usage"])
         assert layer.accesses["Sram"] == int(row["SRAM AC"])
         if layer.cycles:
-            assert 100 * layer.utilisation == pytest.approx(float(row["Util% (MAC)"]))
+            assert 100 * layer.utilization == pytest.approx(float(row["Util% (MAC)"]))
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -55,7 +55,7 @@ def test_every_layer_has_a_name_of_the_program(small_graph: tosa.Graph, small_pr
     assert {"conv", "depthwise", "sum"} <= {layer.name for layer in performance.layers}
     assert sum(layer.macs for layer in performance.layers) == performance.macs
     assert performance.latency == performance.cycles / performance.clock
-    assert 0 < performance.utilisation < 1
+    assert 0 < performance.utilization < 1
 
 
 @pytest.mark.parametrize("name", ["ethos-u55-64", "ethos-u65-512"])

@@ -25,7 +25,7 @@ from delegatekit_toolkit.tosa import DType
         ("ethos-u55-128", [], {}),
         ("ethos-u65-512", [], {}),
         ("ethos-u85-256", [], {}),
-        ("ethos-u55-32", ["--optimise=Size"], {"optimise": "size"}),
+        ("ethos-u55-32", ["--optimise=Size"], {"optimize": "size"}),
         ("ethos-u55-256", ["--arena-cache-size=4096"], {"arena_limit": 4096}),
         (
             "ethos-u55-64",

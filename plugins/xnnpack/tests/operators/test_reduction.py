@@ -1,4 +1,4 @@
-"""Reductions, softmax and normalisation against eager PyTorch, through the stock runtime."""
+"""Reductions, softmax and normalization against eager PyTorch, through the stock runtime."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_softmax_of_masked_scores_agrees_with_eager(matches_eager):
     ],
     ids=str,
 )
-def test_normalisations_agree_with_eager(module, shape, matches_eager):
+def test_normalizations_agree_with_eager(module, shape, matches_eager):
     for parameter in module.parameters():
         nn.init.normal_(parameter)
     matches_eager(module, torch.randn(shape), terms=120)

@@ -123,7 +123,7 @@ def multihead_attention() -> Built:
 
 @pattern("rotary-embedding")
 def rotary_embedding() -> Built:
-    """Llama's rotation of halves, and the one of neighbours."""
+    """Llama's rotation of halves, and the one of neighbors."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

@@ -118,7 +118,7 @@ def linear_over_columns() -> Built:
 
 @pattern("convolutions-over-time")
 def convolutions_over_time() -> Built:
-    """One-dimensional convolutions, one of which halves the rate, as in front of speech recognisers."""
+    """One-dimensional convolutions, one of which halves the rate, as in front of speech recognizers."""
     model = nn.Sequential(
         nn.Conv1d(4, 8, 3, padding=1), nn.GELU(), nn.Conv1d(8, 8, 3, 2, 1), nn.GELU(), nn.Conv1d(8, 6, 1)
     )
@@ -249,7 +249,7 @@ def pad_with_a_number_conv() -> Built:
 
 @pattern("upsample-skip")
 def upsample_skip() -> Built:
-    """Nearest neighbours twice as large, joined with a skip connection."""
+    """Nearest neighbors twice as large, joined with a skip connection."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

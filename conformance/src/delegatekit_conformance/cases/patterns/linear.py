@@ -155,8 +155,8 @@ def instance_norm() -> Built:
     return nn.Sequential(nn.InstanceNorm2d(4, affine=True), nn.ReLU()), [(torch.randn(2, 4, 6, 6),)]
 
 
-@pattern("l2-normalise")
-def l2_normalise() -> Built:
+@pattern("l2-normalize")
+def l2_normalize() -> Built:
     """Embeddings of length 1, and their cosines."""
 
     class Model(nn.Module):

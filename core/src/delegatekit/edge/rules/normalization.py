@@ -1,4 +1,4 @@
-"""Batch normalisation at inference: folded into the convolution or linear before it, else one multiply and one add.
+"""Batch normalization at inference: folded into the convolution or linear before it, else one multiply and one add.
 
 Statistics that are no constants (inputs, or buffers that the method updates) are computed with at run time.
 """

@@ -28,7 +28,7 @@ class LayerPerformance:
     npu_cycles: int
     macs: int
     #: Part of the multipliers' time that is used, 0 to 1.
-    utilisation: float
+    utilization: float
     #: Bytes of SRAM in use while it runs.
     sram: int
     #: Memory ("Sram", "OffChipFlash", ...) -> cycles of its accesses.
@@ -48,7 +48,7 @@ class Performance:
     npu_cycles: int
     macs: int
     #: Part of the multipliers' time that is used, 0 to 1.
-    utilisation: float
+    utilization: float
     #: Largest amount of SRAM in use, constants not counted.
     sram: int
     #: Largest amount of DRAM in use, constants not counted.
@@ -92,7 +92,7 @@ class Performance:
                     latency=layer.cycles / self.clock,
                     cycles=layer.cycles,
                     macs=layer.macs,
-                    utilization=layer.utilisation,
+                    utilization=layer.utilization,
                     memory={"sram": layer.sram},
                 )
                 for layer in self.layers
@@ -121,7 +121,7 @@ def collect(model: Any, tosa: bytes, target: Target, system_config: str, memory_
         cycles=report.totalCycles,
         npu_cycles=report.npuCycles,
         macs=report.macCount,
-        utilisation=_utilisation(report.macCount, report.totalCycles, target),
+        utilization=_utilization(report.macCount, report.totalCycles, target),
         sram=used.get("Sram", 0),
         dram=used.get("Dram", 0),
         constants=constants,
@@ -136,7 +136,7 @@ def collect(model: Any, tosa: bytes, target: Target, system_config: str, memory_
     )
 
 
-def _utilisation(macs: int, cycles: int, target: Target) -> float:
+def _utilization(macs: int, cycles: int, target: Target) -> float:
     return macs / (cycles * target.macs) if cycles else 0.0
 
 
@@ -169,7 +169,7 @@ def _layers(tables: Mapping[str, Any], names: Sequence[str], target: Target) -> 
                 cycles=cycles,
                 npu_cycles=int(row["npu_cycles"]),
                 macs=macs,
-                utilisation=_utilisation(macs, cycles, target),
+                utilization=_utilization(macs, cycles, target),
                 sram=int(row["staging_usage"]),
                 accesses=accesses,
             )

@@ -85,7 +85,7 @@ def settings_text(target: Target, memory_mode: str, configuration: Configuration
     if limit > target.address_space:
         raise LoweringError(f"the arena limit {limit} is more than the accelerator addresses", where=target.name)
     settings["scheduler"] = {
-        "optimize": options.optimise.capitalize(),
+        "optimize": options.optimize.capitalize(),
         "arena_size_limit": str(limit),
         **settings["scheduler"],
     }

@@ -74,7 +74,7 @@ class Moves(Emission):
         source = self.reshaped(tensor, sizes) if max(sizes) <= MAX_AXIS else tensor
 
         def joined(b: Moves, x: Tensor) -> Tensor:
-            """Axes that stay neighbours as one: fewer steps for Vela, in most cases."""
+            """Axes that stay neighbors as one: fewer steps for Vela, in most cases."""
             moved = b.emit(
                 Transpose(axes), (b.reshaped(x, sizes),), [sizes[axis] for axis in axes], x.dtype, "transpose"
             )
@@ -152,7 +152,7 @@ class Moves(Emission):
 
 
 def _lies_together(order: Sequence[int], axes: Sequence[int]) -> bool:
-    """Whether neighbouring axes of the program are neighbours, in the same order, where they lie."""
+    """Whether neighboring axes of the program are neighbors, in the same order, where they lie."""
     if len(axes) < 2:
         return True
     first = order.index(axes[0])

@@ -64,7 +64,7 @@ def _slice(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _with_room(shape: Sequence[int], place: int) -> tuple[list[int], list[int]]:
-    """The sizes before an axis and after it; two neighbours as one if there is no room for a further axis."""
+    """The sizes before an axis and after it; two neighbors as one if there is no room for a further axis."""
     sides = list(shape[:place]), list(shape[place + 1 :])
     if len(shape) == MAX_RANK:
         pairs = [(side, at) for side in sides for at in range(len(side) - 1)]
@@ -74,7 +74,7 @@ def _with_room(shape: Sequence[int], place: int) -> tuple[list[int], list[int]]:
 
 
 def _part(b: ProgramBuilder, value: Value, place: int, start: int, size: int) -> Value:
-    """Neighbours along a stored axis."""
+    """Neighbors along a stored axis."""
     starts, sizes = [0] * len(value.order), list(value.tensor.shape)
     starts[place], sizes[place] = start, size
     return Value(b.sliced(value.tensor, starts, sizes), value.order)

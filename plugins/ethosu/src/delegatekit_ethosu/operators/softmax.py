@@ -107,7 +107,7 @@ def masked_softmax(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 def _weights(b: ProgramBuilder, operand: Operand, dim: int, hidden: Array | Value | None, result: Result) -> Value:
     powers, _, total, order, value = _exponentials(b, operand, dim, hidden)
-    places, mantissa = _normalised(b, total)
+    places, mantissa = _normalized(b, total)
     reciprocal = _function(b, mantissa, lambda m: (1 << _BITS) / (1.5 + m), "reciprocal")
     products = _binary(b, Mul(), powers, reciprocal, "product", b.number(0))
     # power / sum = power * reciprocal * 2^(places - 45), and places are 16 at most: 2^29 is 1 here.
@@ -120,7 +120,7 @@ def _weights(b: ProgramBuilder, operand: Operand, dim: int, hidden: Array | Valu
 def _log_softmax(b: ProgramBuilder, call: Call, result: Result) -> Value:
     operand = call["self"]
     _, below, total, order, value = _exponentials(b, operand, call["dim"])
-    places, mantissa = _normalised(b, total)
+    places, mantissa = _normalized(b, total)
     # ln(sum) = ln(mantissa) + ln(2) * (15 - places)
     logarithm = _function(b, mantissa, lambda m: np.log(1.5 + m) * (1 << _LOG_BITS), "logarithm", bits=_LOG_BITS)
     missing = _binary(b, Sub(), b.single(_BITS, (1, 1)), places, "missing")
@@ -222,7 +222,7 @@ def _lowest(b: ProgramBuilder, x: Tensor, bounds: Array) -> Tensor:
     return b.rescaled(found, [1.0], dtype=x.dtype, name="visible")
 
 
-def _normalised(b: ProgramBuilder, total: Tensor) -> tuple[Tensor, Tensor]:
+def _normalized(b: ProgramBuilder, total: Tensor) -> tuple[Tensor, Tensor]:
     """By how many places a sum was shifted to have 31 bits, and the result, from 1 to 2, less 1.5, as int16."""
     zeros = b.emit(Clz(), (total,), total.shape, DType.INT32, "zeros")
     places = _binary(b, Sub(), zeros, b.single(1, (1, 1)), "places")

@@ -23,9 +23,9 @@ _MACS = (32, 64, 128, 256)
 _LIMIT = 20000
 
 
-def compiled(program: bytes, macs: int, optimise: str = "performance", limit: int | None = None) -> Blob:
+def compiled(program: bytes, macs: int, optimize: str = "performance", limit: int | None = None) -> Blob:
     """A program's blob, packed and read again."""
-    options = EthosUOptions(target=f"ethos-u55-{macs}", optimise=optimise, arena_limit=limit)
+    options = EthosUOptions(target=f"ethos-u55-{macs}", optimize=optimize, arena_limit=limit)
     return unpack(pack(compile_program(program, options)))
 
 
@@ -73,8 +73,8 @@ def test_a_network_in_little_memory_computes_it(name: str) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_chain_in_little_memory_computes_what_the_reference_model_does(seed: int) -> None:
     program, inputs = build("drawn", seed)
-    for macs, optimise, limit in zip(_MACS, ("performance", "size", "performance", "size"), (None, 1), strict=False):
-        check(program, inputs, compiled(program, macs, optimise, limit), macs)
+    for macs, optimize, limit in zip(_MACS, ("performance", "size", "performance", "size"), (None, 1), strict=False):
+        check(program, inputs, compiled(program, macs, optimize, limit), macs)
     check(program, inputs, compiled(program, 256, "performance", _LIMIT), 256)
 
 
@@ -82,11 +82,11 @@ def test_a_chain_in_little_memory_computes_what_the_reference_model_does(seed: i
 @pytest.mark.parametrize("seed", range(100, 160))
 def test_chains_in_all_memories_compute_it(seed: int) -> None:
     program, inputs = build("drawn", seed)
-    for index, (optimise, limit) in enumerate(
+    for index, (optimize, limit) in enumerate(
         (("performance", None), ("performance", _LIMIT), ("size", None), ("size", 1))
     ):
         macs = _MACS[(seed + index) % 4]
-        check(program, inputs, compiled(program, macs, optimise, limit), macs)
+        check(program, inputs, compiled(program, macs, optimize, limit), macs)
 
 
 def _programs() -> Iterator[Blob]:

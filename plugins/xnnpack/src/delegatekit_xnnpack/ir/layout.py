@@ -2,7 +2,7 @@
 
 PyTorch's feature maps are NCHW, XNNPACK's are NHWC. A convolution's result is simply *stored* NHWC; whoever reads it
 asks for the order that it needs, and only a difference costs a transpose. Permutations of the program only change
-the order, reshapes pass through it where they keep stored neighbours together. This module is what
+the order, reshapes pass through it where they keep stored neighbors together. This module is what
 that means for tensors; `delegatekit_toolkit.layout` has the algebra of axes.
 """
 
@@ -50,9 +50,9 @@ class StoredReshape:
 def reshape_through(tensor: Tensor, target: Shape) -> StoredReshape | None:
     """Reshape a tensor without transposing it first; None if the reshape joins axes that are stored apart.
 
-    `target` has as many elements as the tensor. Both shapes are cut into the smallest groups of neighbouring axes
+    `target` has as many elements as the tensor. Both shapes are cut into the smallest groups of neighboring axes
     with equal products, as (6, 4) -> (2, 3, 4) into 6 -> 2, 3 and 4 -> 4. If the old axes of each group are
-    neighbours in memory too, in the same sequence, the groups can be reshaped where they are stored.
+    neighbors in memory too, in the same sequence, the groups can be reshaped where they are stored.
     """
     shape = tensor.shape
     ranks = _ranks_in_memory(tensor)

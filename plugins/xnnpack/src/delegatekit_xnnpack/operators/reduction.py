@@ -1,4 +1,4 @@
-"""Reductions along axes, and what is built of them: softmax, variance, layer and group normalisation.
+"""Reductions along axes, and what is built of them: softmax, variance, layer and group normalization.
 
 A mean is taken where the elements lie: axes that are stored last are summed by a product with a row of equal weights
 (the fastest way through XNNPACK), others by a global average pool. No axis needs to move.
@@ -317,14 +317,14 @@ def _maximum_of_axes(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tenso
     return x
 
 
-# -- softmax and normalisation ---------------------------------------------------------------------------------------
+# -- softmax and normalization ---------------------------------------------------------------------------------------
 
 
 def _softmax(b: ProgramBuilder, call: Call) -> Tensor:
     x = b.tensor(call["self"])
     axis = axis_of(call["dim"], len(x.shape))
     last = x.order[axis]
-    # XNNPACK normalises what is stored last.
+    # XNNPACK normalizes what is stored last.
     order = tuple(len(x.order) - 1 if at == last else at - (at > last) for at in x.order)
     value = b.stored(x, order)
     return Tensor(b.emit(ops.Unary(UnaryKind.SOFTMAX), value), order)
@@ -354,7 +354,7 @@ def positive_epsilon(call: Call) -> str | None:
     return None if epsilon > 0 else f"eps = {epsilon}: a constant input would be divided by zero"
 
 
-def few_normalised(call: Call) -> str | None:
+def few_normalized(call: Call) -> str | None:
     """Where several sizes change, there are at most 5 axes."""
     return _pairs_obstacle(shape_of(call["input"]), len(call["normalized_shape"]))
 
@@ -363,11 +363,11 @@ def _layer_norm(b: ProgramBuilder, call: Call) -> Tensor:
     x = b.tensor(call["input"])
     rank = len(x.shape)
     axes = range(rank - len(call["normalized_shape"]), rank)
-    result = normalised(b, x, axes, call["eps"])
+    result = normalized(b, x, axes, call["eps"])
     return _scale_and_shift(b, result, call["weight"], call["bias"])
 
 
-def normalised(b: ProgramBuilder, x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
+def normalized(b: ProgramBuilder, x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
     """(x - mean) / sqrt(variance + epsilon) over logical axes."""
     centred, squared = _centred(b, x, axes)
     variance = b.binary(BinaryKind.ADD, mean(b, squared, axes), b.scalar(epsilon))
@@ -395,7 +395,7 @@ def _group_norm(b: ProgramBuilder, call: Call) -> Tensor:
     # One axis is easier to reduce; but where several sizes change, a reshape could not tell it apart again.
     spatial = [math.prod(rest)] if dynamic_count(x.shape) < 2 else rest
     grouped = b.reshape(x, (batch, groups, channels // groups, *spatial))
-    result = b.reshape(normalised(b, grouped, range(2, 3 + len(spatial)), call["eps"]), x.shape)
+    result = b.reshape(normalized(b, grouped, range(2, 3 + len(spatial)), call["eps"]), x.shape)
     channel_shape = (channels, *[1] * (rank - 2))
     return _scale_and_shift(b, result, call["weight"], call["bias"], channel_shape)
 
@@ -428,6 +428,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("_softmax.default", _softmax, not_scalar),
     row("_log_softmax.default", _log_softmax, not_scalar, *_EXPONENTIAL_SUMS, special_values=_POOLED_AND_EXPONENTIAL),
     row("logsumexp.default", _log_sum_exp, *_EXPONENTIAL_SUMS, keep=True, special_values=_POOLED_AND_EXPONENTIAL),
-    row("layer_norm.default", _layer_norm, positive_epsilon, few_normalised, keep=True),
+    row("layer_norm.default", _layer_norm, positive_epsilon, few_normalized, keep=True),
     row("group_norm.default", _group_norm, positive_epsilon, few_groups, keep=True),
 )

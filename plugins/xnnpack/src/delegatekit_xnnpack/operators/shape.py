@@ -226,7 +226,7 @@ def chosen(b: ProgramBuilder, x: Tensor, axis: int, indices: Sequence[int]) -> T
 
 
 def few_runs(call: Call) -> str | None:
-    """The indices are constants that form at most 25 runs of neighbours."""
+    """The indices are constants that form at most 25 runs of neighbors."""
     indices = selected_indices(call)
     if indices is None:
         return "index is computed: XNNPACK has no gather"
@@ -251,7 +251,7 @@ def _index_select(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def chosen_by_constants(call: Call) -> str | None:
-    """The indices are constants, those of each axis by themselves, and form at most 25 runs of neighbours."""
+    """The indices are constants, those of each axis by themselves, and form at most 25 runs of neighbors."""
     found = indices_of_axes(call)
     if found is None:
         return "the indices are computed, or of several axes together: XNNPACK has no gather"

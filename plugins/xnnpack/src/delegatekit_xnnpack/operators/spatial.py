@@ -321,7 +321,7 @@ def nearest_ratio(call: Call) -> str | None:
         patterns = map(pattern_of, nearest_indices(call), sizes)
         if not dynamic_count((*before, *after)) and all(len(index_runs(found)) <= RUN_LIMIT for found, _ in patterns):
             return None
-    return f"nearest neighbours from {before} to {after} are not whole repetitions"
+    return f"nearest neighbors from {before} to {after} are not whole repetitions"
 
 
 def _upsample_nearest(b: ProgramBuilder, call: Call) -> Tensor:
@@ -379,7 +379,7 @@ def pattern_of(indices: Sequence[int], size: int) -> tuple[list[int], int]:
 
 
 def nearest_indices(call: Call) -> list[list[int]]:
-    """The row, and the column, that PyTorch's nearest-neighbour upsampling takes for each of the result's.
+    """The row, and the column, that PyTorch's nearest-neighbor upsampling takes for each of the result's.
 
     It computes them in single precision: for a few sizes they fall one short of the exact ones. Of sizes that change,
     those of the largest call.
@@ -394,7 +394,7 @@ def nearest_indices(call: Call) -> list[list[int]]:
 
 
 def nearest_repeats_evenly(call: Call) -> bool:
-    """Whether nearest-neighbour upsampling repeats every row and column equally often.
+    """Whether nearest-neighbor upsampling repeats every row and column equally often.
 
     Of sizes that change, the largest has the indices of all others, as their ratio is the same.
     """
