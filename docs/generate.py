@@ -86,7 +86,7 @@ def operator_section(table: OperatorTable, *, dynamic: bool) -> list[str]:
         "",
         "* *whole*: the backend asks the core to keep the operator; the others have no smaller pieces to fall into, or "
         "are what PyTorch decomposes to.",
-        "* *passenger*: taken only in a partition with an operator that is no passenger.",
+        "* *passenger*: taken only in a partition with an operator that is not a passenger.",
         "",
         "Sizes may change from call to call, under the conditions given."
         if dynamic

@@ -172,7 +172,7 @@ def test_what_is_a_part_and_what_is_not(take: Callable[[torch.Tensor], torch.Ten
 
     shared, _ = both(function, (12, 8))
     copies = sum(count for name, count in kernels(shared).items() if "slice" in name or "select" in name)
-    # Where slices follow one another, only those that are no parts are copies.
+    # Where slices follow one another, only those that are not parts are copies.
     assert (copies == 0) == elided
 
 

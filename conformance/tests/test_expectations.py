@@ -84,7 +84,7 @@ def test_entries_about_no_case_are_listed() -> None:
         ("[[expected]]\nreason = 'r'\n", "entry 1 .*case is missing"),
         ("[[expected]]\ncase = 'a'\nreason = ' '\n", "reason is missing"),
         ("[[expected]]\ncase = 'a'\nreason = 'r'\nverdct = 'crash'\n", "'verdct' is unknown; there are case, verdict"),
-        ("[[expected]]\ncase = 'a'\nreason = 'r'\nverdict = 'passed'\n", "'passed' is no fault; faults are"),
+        ("[[expected]]\ncase = 'a'\nreason = 'r'\nverdict = 'passed'\n", "'passed' is not a fault; faults are"),
         ("[[expected]]\ncase = 'a'\nreason = 'r'\nverdict = 3\n", "verdict is 3, not a string or a list"),
         ("[[expected]]\ncase = 'a'\nreason = 'r'\ndetail = '('\n", "detail is not a regular expression"),
         ("[[expected]]\ncase = 3\nreason = 'r'\n", "case is 3, not a string"),

@@ -334,7 +334,7 @@ def test_the_console_shows_rooms_faults_and_lists(run: Run) -> None:
         "operators/nothing*",
     ):
         assert words in text
-    assert "[bold]x[/]" in text  # a message's brackets are no markup
+    assert "[bold]x[/]" in text  # a message's brackets are not markup
     assert "\x1b" not in text
     assert text.count("import torch") == 5
 

@@ -323,7 +323,7 @@ REFUSED: dict[str, tuple[Any, type[DelegateKitError], str]] = {
     ),
     "not a model": (lambda: delegatekit.lower(print, (X,), backends=[]), LoweringError, "cannot lower"),  # type: ignore[arg-type]
     "no methods": (lambda: delegatekit.lower({}, backends=[]), LoweringError, "no methods"),
-    "a method that is no program": (
+    "a method that is not a program": (
         lambda: delegatekit.lower({"forward": Two()}, backends=[]),
         LoweringError,
         "not an ExportedProgram",

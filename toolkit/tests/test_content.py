@@ -25,7 +25,7 @@ def test_names_from_a_file_are_safe(name: str) -> None:
     if name == "float":  # torch has it as a name for float32
         assert dtype_of(name) is torch.float32
         return
-    with pytest.raises(FormatError, match=r"my blob: .* is no dtype"):
+    with pytest.raises(FormatError, match=r"my blob: .* is not a dtype"):
         dtype_of(name, "my blob")
 
 
@@ -88,5 +88,5 @@ def test_damage_is_noticed() -> None:
         load_constant({key: data_of(x)}, key, "float32", (5,))
     with pytest.raises(FormatError, match="is damaged: the checksum is wrong"):
         load_constant({key: data_of(x + 1)}, key, "float32", (4,))
-    with pytest.raises(FormatError, match="is no dtype"):
+    with pytest.raises(FormatError, match="is not a dtype"):
         load_constant({key: data_of(x)}, key, "nn", (4,))

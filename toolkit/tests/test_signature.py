@@ -109,7 +109,7 @@ def test_a_call_within_the_bounds_has_its_sizes() -> None:
         ([torch.zeros(5, 3), torch.zeros(4).long()], [torch.zeros(8, 3)], r"input 1 is int64 \(4,\), not int64 \(s0="),
         ([torch.zeros(9, 3), torch.zeros(9).long()], [torch.zeros(8, 3)], r"input 0 is float32 \(9, 3\), not float32"),
         ([torch.zeros(5, 3), torch.zeros(5)], [torch.zeros(8, 3)], r"input 1 is float32 \(5,\), not int64"),
-        ([torch.zeros(5, 3), 5], [torch.zeros(8, 3)], "input 1 is no CPU tensor"),
+        ([torch.zeros(5, 3), 5], [torch.zeros(8, 3)], "input 1 is not a CPU tensor"),
         ([torch.zeros(5, 3), torch.zeros(5).long()], [], "is called with 0 outputs: it has 1"),
         ([torch.zeros(5, 3), torch.zeros(5).long()], [torch.zeros(5, 3)], r"output 0 is .*\(5, 3\), not float32 \(8, "),
         ([torch.zeros(5, 3), torch.zeros(5).long()], [torch.zeros(8, 3).half()], "output 0 is float16"),

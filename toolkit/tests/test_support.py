@@ -127,5 +127,5 @@ def test_a_table_leaves_the_grouping_to_core() -> None:
 def test_names_that_leave_nothing_out_are_refused() -> None:
     assert leavable_names("aten.add.Tensor") == {"aten.add.Tensor", "aten.add", "add"}
     check_left_out({"add", "aten.relu"}, ["aten.add.Tensor", "aten.relu.default"], "mine")
-    with pytest.raises(OptionError, match=r"option of backend mine: leave_out names 'gelu', which is no operator"):
+    with pytest.raises(OptionError, match=r"option of backend mine: leave_out names 'gelu', which is not an operator"):
         check_left_out({"add", "gelu"}, ["aten.add.Tensor"], "mine")

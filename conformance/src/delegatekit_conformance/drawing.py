@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 T = TypeVar("T")
 
 
-class _Found(Exception):  # noqa: N818  it is no error
+class _Found(Exception):  # noqa: N818  it is not an error
     """Tells Hypothesis that an example fails."""
 
 

@@ -54,7 +54,7 @@ class Expectation:
     #: None fits every detail.
     detail: re.Pattern[str] | None = None
     issue: str = ""
-    #: Whether a case without the fault is no unexpected pass.
+    #: Whether a case without the fault is not an unexpected pass.
     sometimes: bool = False
 
     def names(self, case: str) -> bool:
@@ -172,7 +172,7 @@ def _texts(value: Any, key: str, where: str) -> tuple[str, ...]:
 def _verdict(name: object, where: str) -> Verdict:
     faults = {verdict.value: verdict for verdict in Verdict if verdict.is_fault}
     if name not in faults:
-        raise InputError(f"the verdict {name!r} is no fault; faults are {', '.join(faults)}", where=where)
+        raise InputError(f"the verdict {name!r} is not a fault; faults are {', '.join(faults)}", where=where)
     return faults[str(name)]
 
 

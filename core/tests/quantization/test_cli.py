@@ -49,7 +49,7 @@ class Layers:
     def keep_operators(self): return ()
     def check(self, call):
         layers = ("aten.linear.default", "aten.relu.default")
-        return Verdict.yes() if call.operator in layers else Verdict.no("it is no layer")
+        return Verdict.yes() if call.operator in layers else Verdict.no("it is not a layer")
     def propose(self, program): return None
 
 @hookimpl

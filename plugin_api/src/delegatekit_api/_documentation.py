@@ -16,7 +16,7 @@ class OperatorEntry:
     conditions: tuple[str, ...]
     #: Whether the backend asks the core not to decompose it.
     whole: bool = False
-    #: Whether it is taken only together with an operator that is no passenger; None if that depends on the call.
+    #: Whether it is taken only together with an operator that is not a passenger; None if that depends on the call.
     passenger: bool | None = False
 
 

@@ -192,7 +192,7 @@ class Operand:
 
     @property
     def users(self) -> tuple[Call, ...]:
-        """The calls that read it, in graph order; being returned by the program is no call."""
+        """The calls that read it, in graph order; being returned by the program is not a call."""
         return tuple(Call(user, self.program) for user in self.node.users if user.op == "call_function")
 
     @property

@@ -84,8 +84,8 @@ def test_results_have_the_sizes_of_the_call(payload_of):
         ([torch.zeros(3, 2)], r"input 0 is float32 \(3, 2\), not float32 \(2, 3\)"),
         ([torch.zeros(6)], r"input 0 is float32 \(6,\)"),
         ([torch.zeros(2, 3, dtype=torch.float64)], "input 0 is float64"),
-        ([torch.zeros(2, 3, device="meta")], "input 0 is no CPU tensor"),
-        ([3.0], "input 0 is no CPU tensor"),
+        ([torch.zeros(2, 3, device="meta")], "input 0 is not a CPU tensor"),
+        ([3.0], "input 0 is not a CPU tensor"),
     ],
 )
 def test_wrong_inputs_give_an_execution_error(payload_of, inputs, message):

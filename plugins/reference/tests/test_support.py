@@ -137,7 +137,7 @@ def test_operators_can_be_left_out(lower, name):
 
 def test_unknown_operators_and_options_are_refused():
     unknown = ReferenceOptions.from_mapping({"leave_out": {"relu", "nope"}})
-    with pytest.raises(OptionError, match="leave_out names 'nope', which is no operator that the backend takes"):
+    with pytest.raises(OptionError, match="leave_out names 'nope', which is not an operator that the backend takes"):
         plugin.create_partitioner(unknown)
     with pytest.raises(OptionError, match="known options: leave_out, decompose"):
         ReferenceOptions.from_mapping({"leave": {"relu"}})

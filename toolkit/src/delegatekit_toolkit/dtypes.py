@@ -26,16 +26,16 @@ def dtype_of(name: str, where: str = "dtype") -> torch.dtype:
     >>> dtype_of("load")
     Traceback (most recent call last):
     ...
-    delegatekit_api._errors.FormatError: dtype: 'load' is no dtype
+    delegatekit_api._errors.FormatError: dtype: 'load' is not a dtype
     """
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
-        raise FormatError(f"{name!r:.40} is no dtype", where=where)
+        raise FormatError(f"{name!r:.40} is not a dtype", where=where)
     return found
 
 
 def item_size(name: str, where: str = "dtype") -> int:
-    """Bytes of one element. Raises FormatError, with `where`, for a name that is no dtype.
+    """Bytes of one element. Raises FormatError, with `where`, for a name that is not a dtype.
 
     >>> item_size("bfloat16")
     2

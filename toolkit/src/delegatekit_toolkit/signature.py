@@ -120,7 +120,7 @@ class SizeBounds:
         bounds = size.node.shape_env.bound_sympy(expression)
         if not bounds.upper.is_Integer:
             raise LoweringError(f"has a size without an upper bound: {size}", where=operand.description)
-        # PyTorch traces changing sizes as if they were at least 2, whatever the user's range: that is no bound.
+        # PyTorch traces changing sizes as if they were at least 2, whatever the user's range: that is not a bound.
         lower = int(bounds.lower) if expression.is_Symbol and bounds.lower.is_Integer and bounds.lower > 2 else 0
         symbol = self._symbols.setdefault(expression, len(self._symbols))
         return Range(lower, int(bounds.upper), symbol)
@@ -198,7 +198,7 @@ def check_tensors(
         raise ExecutionError(f"is called with {len(given)} {what}s: it has {len(wanted)}", where=where)
     for number, (tensor, value) in enumerate(zip(wanted, given, strict=True)):
         if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
-            raise ExecutionError(f"{what} {number} is no CPU tensor", where=where)
+            raise ExecutionError(f"{what} {number} is not a CPU tensor", where=where)
         if dtype_name(value.dtype) != tensor.dtype or not _fits(value.shape, tensor.shape, sizes):
             found = f"{dtype_name(value.dtype)} {tuple(value.shape)}"
             raise ExecutionError(f"{what} {number} is {found}, not {tensor}", where=where)

@@ -42,7 +42,7 @@ class Row(Generic[LoweringT]):
     constraints: tuple[Constraint, ...] = ()
     #: Ask the core not to decompose the operators.
     keep: bool = False
-    #: Take a call only in a partition with one that is no passenger; a function decides it for each call.
+    #: Take a call only in a partition with one that is not a passenger; a function decides it for each call.
     passenger: bool | Callable[[Call], bool] = False
     #: Refuse calls with sizes that change from call to call (for backends that take such sizes in other operators).
     static_only: bool = False
@@ -180,13 +180,13 @@ def check_left_out(leave_out: Collection[str], operators: Iterable[str], backend
     >>> check_left_out(["relu"], ["aten.add.Tensor"], "mine")
     Traceback (most recent call last):
     ...
-    delegatekit_api._errors.OptionError: option of backend mine: leave_out names 'relu', which is no operator that ...
+    delegatekit_api._errors.OptionError: option of backend mine: leave_out names 'relu', which is not an operator that ...
     """
     known = frozenset().union(*map(leavable_names, operators))
     for name in sorted(leave_out):
         if name not in known:
             raise OptionError(
-                f"leave_out names {name!r}, which is no operator that the backend takes",
+                f"leave_out names {name!r}, which is not an operator that the backend takes",
                 where=f"option of backend {backend}" if backend else "backend option",
                 hint="names look like aten.add.Tensor, aten.add or add",
             )

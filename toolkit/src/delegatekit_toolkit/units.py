@@ -42,7 +42,7 @@ from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, Quantization
 if TYPE_CHECKING:
     from torch.fx import Node
 
-#: The kinds of units that are no operator's.
+#: The kinds of units that do not stand for one operator.
 FUNCTION: Final = "function of single values"
 REQUANTIZE: Final = "quantize of a dequantize"
 

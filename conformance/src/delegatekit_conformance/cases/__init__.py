@@ -19,7 +19,7 @@ __all__ = ["Broken", "Case", "NotApplicable", "Rule", "all_cases"]
 def all_cases(context: Context) -> Mapping[str, Case]:
     """All cases for a backend by name, in the order in which reports show them.
 
-    Raises ValueError if two cases have one name, and TypeError if an observer adds what is no case.
+    Raises ValueError if two cases have one name, and TypeError if an observer adds what is not a case.
     """
     from delegatekit.plugins import extra_conformance_cases
 

@@ -13,7 +13,7 @@ from ..context import Context
 #: A shard may carry so much more than its equal part before a case goes to the shard of its next choice.
 _SLACK = 1.1
 #: An example of a case of one example may take this multiple of the case's declared cost, if that is more than
-#: `Context.timeout`: a case that is known to be long is no hang.
+#: `Context.timeout`: a case that is known to be long is not a hang.
 _COST_FACTOR = 4.0
 
 

@@ -104,7 +104,7 @@ class Decomposer:
             fakes = [torch.empty_like(node.meta["val"]) for node in tensors]
         with warnings.catch_warnings(), builder.fake_mode, torch.no_grad():
             warnings.simplefilter("ignore")  # about settings of the library that is turned off here
-            # PyTorch's recurrent layers have a shortcut to a library of this machine, which is no decomposition.
+            # PyTorch's recurrent layers have a shortcut to a library of this machine, which is not a decomposition.
             with torch.backends.mkldnn.flags(enabled=False):
                 traced = make_fx(call, decomposition_table=table)(*fakes)
             if any(_is_mutable(node.target) for node in traced.graph.nodes):

@@ -9,7 +9,7 @@ from .arguments import has_argument, read_argument
 
 @final
 class Draft:
-    """One operator call that is no node yet: `call["dim"]` is an argument by its name in the schema.
+    """One operator call that is not a node yet: `call["dim"]` is an argument by its name in the schema.
 
     Arguments have their defaults filled in; several names give a tuple: `x, dim = call["self", "dim"]`. A tensor is a
     node of the edge graph, a size that changes from call to call a torch.SymInt. `args` and `kwargs` are the call as

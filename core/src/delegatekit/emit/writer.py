@@ -63,7 +63,7 @@ class Writer:
         return copy
 
     def planned_results(self, node: Node, *, dynamic: bool = False) -> list[Any]:
-        """Memory for the results of a control flow operator; None for a result that is no tensor."""
+        """Memory for the results of a control flow operator; None for a result that is not a tensor."""
         self.begin()
         results: list[Any] = []
         for number, value in enumerate(node.meta["val"]):

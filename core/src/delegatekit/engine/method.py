@@ -96,12 +96,12 @@ class Method:
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec | None, ...]:
-        """Specs of the flat inputs; None for an input that is no tensor."""
+        """Specs of the flat inputs; None for an input that is not a tensor."""
         return tuple(self._spec(index) for index in self._plan.inputs or ())
 
     @cached_property
     def outputs(self) -> tuple[TensorSpec | None, ...]:
-        """Specs of the flat outputs; None for an output that is no tensor."""
+        """Specs of the flat outputs; None for an output that is not a tensor."""
         return tuple(self._spec(index) for index in self._plan.outputs or ())
 
     @property

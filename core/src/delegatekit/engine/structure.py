@@ -60,5 +60,5 @@ def _check_enum(item: dict[str, Any]) -> dict[str, Any]:
         for part in name.split("."):
             found = getattr(found, part)
         if not isinstance(found, enum.EnumMeta):
-            raise ValueError("is no enum")
+            raise ValueError("is not an enum")
     return item

@@ -131,7 +131,7 @@ def _value(terms: Sequence[tuple[int, Sequence[Any]]], symbols: Mapping[Any, Siz
 
 def _range(known: Any) -> tuple[int, int | None]:
     """The smallest and the largest value of a size, as far as there are bounds."""
-    # PyTorch traces changing sizes as if they were at least 2, whatever the user's range: that is no bound.
+    # PyTorch traces changing sizes as if they were at least 2, whatever the user's range: that is not a bound.
     lower = int(known.lower) if known.lower.is_Integer and known.lower > 2 else 0
     return lower, int(known.upper) if known.upper.is_Integer else None
 

@@ -151,7 +151,7 @@ def _by_backend(what: str, selectors: Selectors | None, backends: Collection[str
 
 
 def listed(what: str, selectors: Sequence[Selector]) -> tuple[Choice, ...]:
-    """The selectors that the argument `what` lists. Raises LoweringError for what is no list, and no selector."""
+    """The selectors that the argument `what` lists. Raises LoweringError for what is neither a list nor a selector."""
     if isinstance(selectors, str) or callable(selectors):
         raise LoweringError(f"{what}={_text(selectors)} is not a list", hint=f"write {what}=[{_text(selectors)}]")
     for selector in selectors:

@@ -33,7 +33,7 @@ class PtdHeader:
 
 @dataclass(frozen=True)
 class StoredData:
-    """What a data file has under a key. `layout` is None for what is no tensor; `file` names the data file."""
+    """What a data file has under a key. `layout` is None for what is not a tensor; `file` names the data file."""
 
     data: memoryview
     layout: ptd_schema.TensorLayout | None

@@ -17,7 +17,7 @@ class SignalToNoise:
         self._seen = False
 
     def add(self, expected: Any, actual: Any) -> None:
-        """Count a tensor; what is no tensor of floats is passed over."""
+        """Count a tensor; what is not a tensor of floats is passed over."""
         if not isinstance(expected, torch.Tensor) or not expected.is_floating_point():
             return
         self._seen = True

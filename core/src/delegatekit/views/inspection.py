@@ -22,13 +22,13 @@ from .estimates import layer_lines, summary
 
 @dataclass(frozen=True)
 class ValueInfo:
-    """An input or output: "float32[1, 3, 224, 224]", or the kind and value of what is no tensor.
+    """An input or output: "float32[1, 3, 224, 224]", or the kind and value of what is not a tensor.
 
     Of a tensor whose sizes may change from call to call the file has upper bounds: "float32[<=8, <=3, <=32]".
     """
 
     text: str
-    #: Bytes; 0 for what is no tensor.
+    #: Bytes; 0 for what is not a tensor.
     size: int
 
 

@@ -199,7 +199,7 @@ def _constant(item: Any) -> Constant:
 def _step(item: Any) -> Step:
     operator, args, kwargs = _fields(item, 3)
     if not isinstance(kwargs, dict):
-        raise ValueError("a step's arguments by name are no object")
+        raise ValueError("a step's arguments by name are not an object")
     return Step(_string(operator), _each(args, _argument), {name: _argument(value) for name, value in kwargs.items()})
 
 
@@ -208,13 +208,13 @@ def _argument(item: Any) -> Argument:
         return tuple(map(_argument, item))
     if isinstance(item, dict):
         if len(item) != 1:
-            raise ValueError(f"{item!r:.40} is no argument")
+            raise ValueError(f"{item!r:.40} is not an argument")
         ((kind, content),) = item.items()
         if kind == "value":
             return Ref(_integer(content))
         if kind == "float":
             if _string(content) not in _FLOATS:
-                raise ValueError(f"{content!r:.40} is no float")
+                raise ValueError(f"{content!r:.40} is not a float")
             return _FLOATS[content]
         if content not in NAMES.get(kind, ()):
             raise ValueError(f"{kind!r:.40} {content!r:.40} is not allowed")

@@ -88,7 +88,7 @@ def _why_not(call: Call) -> str:
     if name in UNDEFINED:
         return f"{name}: its elements are not defined"
     if not isinstance(target, torch._ops.OpOverload):
-        return f"{name} is no operator"
+        return f"{name} is not an operator"
     if target.namespace != "aten":
         return f"{name} is not an ATen operator"
     schema = target._schema

@@ -51,7 +51,7 @@ def _rank(tensor: Tensor, rank: int) -> None:
 def _sizes(tensor: Tensor, count: int) -> Shape:
     """The numbers of a SHAPE operand."""
     if tensor.dtype != DType.SHAPE or tensor.data is None:
-        _fail(f"{tensor.name} is no constant SHAPE")
+        _fail(f"{tensor.name} is not a constant SHAPE")
     if tensor.size != count:
         _fail(f"{tensor.name} has {tensor.size} numbers, not {count}")
     return tuple(map(int, tensor.data))
@@ -334,7 +334,7 @@ def _reshape(operator: op.Reshape, inputs: Sequence[Tensor]) -> Result:
 def _transpose(operator: op.Transpose, inputs: Sequence[Tensor]) -> Result:
     (source,) = inputs
     if sorted(operator.perms) != list(range(len(source.shape))):
-        _fail(f"{list(operator.perms)} is no order of {len(source.shape)} axes")
+        _fail(f"{list(operator.perms)} is not an order of {len(source.shape)} axes")
     return tuple(source.shape[axis] for axis in operator.perms), source.dtype
 
 

@@ -145,6 +145,6 @@ def _wrong(options: type[BackendOptions]) -> Iterator[tuple[str, Any]]:
             float: ["much", True],
             str: [3, 0.5],
         }
-        # A text for a sequence is taken apart at commas; a number is no sequence.
+        # A text for a sequence is taken apart at commas; a number is not a sequence.
         for value in [*wrong.get(hint, [5, 0.5]), object(), {}]:
             yield row.name, value

@@ -1,6 +1,6 @@
 """Batch normalization at inference: folded into the convolution or linear before it, else one multiply and one add.
 
-Statistics that are no constants (inputs, or buffers that the method updates) are computed with at run time.
+Statistics that are not constants (inputs, or buffers that the method updates) are computed with at run time.
 """
 
 from __future__ import annotations

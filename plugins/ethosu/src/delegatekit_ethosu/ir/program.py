@@ -96,7 +96,7 @@ class ProgramBuilder(TosaBuilder):
             return data.detach().double().numpy()
         data = None if operand.integers is None else operand.integers.constant
         if data is None:
-            raise LoweringError("is no constant", where=operand.description)
+            raise LoweringError("is not a constant", where=operand.description)
         found = self.quantization(operand)
         scale, zero = (
             item.detach().double().numpy() if isinstance(item, torch.Tensor) else np.float64(item)

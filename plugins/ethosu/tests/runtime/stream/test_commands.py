@@ -1,4 +1,4 @@
-"""Words of a command stream as commands, and what is no command stream."""
+"""Words of a command stream as commands, and what is not a command stream."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_commands_have_their_offsets_parameters_and_payloads() -> None:
         (payload(_STOP, configuration=0x1806 | 9), "Ethos-U55 of 32768 MACs"),
         (struct.pack("<4I", 0x31504F43, 4, 5, 5), "driver action 0x04 is unknown"),
         (struct.pack("<3I", 0x31504F43, 1 << 16 | 2, _STOP), "has no CONFIG action"),
-        (payload(0x0000_0004, _STOP), "byte 32: code 0x0004 is no Ethos-U55 command"),
-        (payload(0x0000_0100, 0x0000_0106, _STOP), "byte 36: code 0x0106 is no Ethos-U55 command"),
+        (payload(0x0000_0004, _STOP), "byte 32: code 0x0004 is not an Ethos-U55 command"),
+        (payload(0x0000_0100, 0x0000_0106, _STOP), "byte 36: code 0x0106 is not an Ethos-U55 command"),
         (payload(0x0000_4007, 0, _STOP), "byte 32: code 0x4007 is no"),
         (payload(0x0000_8000, 0, _STOP), "byte 32: code 0x8000 is no"),
         (payload(0x0000_0500, _STOP), "byte 32: code 0x0500 is no"),

@@ -125,7 +125,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         return self.scalar(item) if isinstance(item, int | float) else self.tensor(item)
 
     def weights(self, operand: Operand) -> torch.Tensor | None:
-        """The elements of a constant, its own storage; None if the operand is no constant."""
+        """The elements of a constant, its own storage; None if the operand is not a constant."""
         data = operand.constant
         return None if data is None else data.detach()
 
@@ -160,7 +160,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         quantization = None if integers is None else operand.quantization
         data = None if integers is None or quantization is None else self.weights(integers)
         if quantization is None or data is None:
-            raise LoweringError("is no constant", where=operand.description)
+            raise LoweringError("is not a constant", where=operand.description)
         format = weight_format(quantization)
         if format is not None:
             return data, format

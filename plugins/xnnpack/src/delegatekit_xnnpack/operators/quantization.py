@@ -21,7 +21,7 @@ from .common import LARGEST, SMALLEST
 from .program import Lower, ProgramBuilder
 from .spatial import is_pointwise
 
-#: The operators of quantized programs that are no arithmetic.
+#: The operators of quantized programs that are not arithmetic.
 QUANTIZATION: Final = QUANTIZE | DEQUANTIZE | DYNAMIC
 _CONVOLUTION: Final = "aten.convolution.default"
 

@@ -128,7 +128,7 @@ _NOP: Final = 0x05
 #: Bits 14 and 15 of a word, and which of their values are one-word and two-word commands.
 _MODES: Final = {0: COMMANDS, 1: PAYLOAD_COMMANDS}
 _OPCODE: Final = 0x3FF
-#: Bits 10 to 13 have no meaning: a word that sets one is no command.
+#: Bits 10 to 13 have no meaning: a word that sets one is not a command.
 _RESERVED: Final = 0x3C00
 _PRODUCT_U55: Final = 0
 _PRODUCTS: Final = {1: "Ethos-U65", 2: "Ethos-U85"}
@@ -168,13 +168,13 @@ class CommandStream:
 def decode(data: bytes | memoryview) -> CommandStream:
     """Decode the driver payload of an Ethos-U55 program.
 
-    Raises FormatError, with the offset, if it is cut short or has a word that is no command, and NotExecutableError if
+    Raises FormatError, with the offset, if it is cut short or has a word that is not a command, and NotExecutableError if
     it is for another NPU.
     """
     if bytes(data[:4]) == b"COP2":
         raise NotExecutableError("is of the second form, which no Ethos-U55 has", where="command stream")
     if len(data) % 4 or bytes(data[:4]) != b"COP1":
-        raise FormatError("is no driver payload: whole words that begin with COP1", where="command stream")
+        raise FormatError("is not a driver payload: whole words that begin with COP1", where="command stream")
     words = struct.unpack(f"<{len(data) // 4}I", data)
     configuration = None
     place = 1
@@ -220,7 +220,7 @@ def _commands(words: tuple[int, ...], place: int) -> tuple[Command, ...]:
         names = _MODES.get(word >> 14 & 3)
         name = None if names is None or word & _RESERVED else names.get(word & _OPCODE)
         if name is None:
-            raise FormatError(f"code {word & 0xFFFF:#06x} is no Ethos-U55 command", where=_at(offset))
+            raise FormatError(f"code {word & 0xFFFF:#06x} is not an Ethos-U55 command", where=_at(offset))
         size = 2 if names is PAYLOAD_COMMANDS else 1
         if place + size > len(words):
             raise FormatError(f"{name} is cut short", where=_at(offset))

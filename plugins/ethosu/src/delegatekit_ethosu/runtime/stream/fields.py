@@ -35,7 +35,7 @@ def read_kernel(registers: Registers) -> tuple[Kernel, bool]:
     for name, step in zip(("KERNEL_HEIGHT_M1", "KERNEL_WIDTH_M1"), dilation, strict=True):
         extent = registers.get(name)
         if extent % step:
-            raise registers.refuse(f"{name} {extent} is no multiple of the dilation")
+            raise registers.refuse(f"{name} {extent} is not a multiple of the dilation")
         size.append(extent // step + 1)
     top, left, bottom, right = (registers.get(f"IFM_PAD_{side}") for side in ("TOP", "LEFT", "BOTTOM", "RIGHT"))
     if size[0] * size[1] > _WINDOW or size[0] > _ROWS:
@@ -158,7 +158,7 @@ def check_aligned(registers: Registers, *names: str) -> None:
     """Refuse an address, stride or length that does not begin or end with a unit of memory."""
     for name in names:
         if registers.get(name) % _UNIT:
-            raise registers.refuse(f"{name} {registers.get(name)} is no multiple of {_UNIT}")
+            raise registers.refuse(f"{name} {registers.get(name)} is not a multiple of {_UNIT}")
 
 
 def read_rounding(registers: Registers, name: str) -> Rounding:

@@ -72,7 +72,7 @@ class Memory:
         region = self._region(feature_map.region, where)
         size, strides = feature_map.dtype.itemsize, (feature_map.stride_y, feature_map.stride_x, feature_map.stride_c)
         if any(number % size for number in (*feature_map.bases, *(strides if feature_map.bricks else strides[:2]))):
-            raise FormatError(f"an address is no multiple of the element's {size} bytes", where=where)
+            raise FormatError(f"an address is not a multiple of the element's {size} bytes", where=where)
         last_channel = int(_channels(feature_map)[-1])
         corners = [
             base + rows * feature_map.stride_y + columns * feature_map.stride_x + channel
