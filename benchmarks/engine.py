@@ -166,7 +166,7 @@ class Nothing:
 
 
 def empty_delegates(*sizes: int, dynamic: bool = False) -> Subject:
-    """Delegate calls, one behind the other, of a runtime that does nothing."""
+    """Delegate calls, one after the other, of a runtime that does nothing."""
 
     def value(index: int) -> schema.EValue:
         place = schema.AllocationDetails(1, 64 * (index % 2), 0)

@@ -44,7 +44,7 @@ def main() -> None:
         texts = {"eager": run_eager(module, prompt), "Python engine": run_engine(path, prompt)}
         texts["stock runtime"] = run_stock(path, prompt)
 
-    table = Table("", "tokens", title=f"{TOKENS} tokens behind {bytes(prompt[0].tolist())!r}")
+    table = Table("", "tokens", title=f"{TOKENS} tokens after {bytes(prompt[0].tolist())!r}")
     for name, tokens in texts.items():
         table.add_row(name, " ".join(map(str, tokens)))
     console.print(table)
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def generate(prefill: Step, decode: Step, prompt: torch.Tensor) -> list[int]:
-    """Greedy generation behind a prompt (1, T): each token is the best of the logits (1, V) and the next input."""
+    """Greedy generation after a prompt (1, T): each token is the best of the logits (1, V) and the next input."""
     tokens = [int(prefill(prompt).argmax())]
     while len(tokens) < TOKENS:
         tokens.append(int(decode(torch.tensor([tokens[-1:]])).argmax()))

@@ -67,7 +67,7 @@ def check(case: Any, exported: torch.export.ExportedProgram, backends: list[str]
     program = delegatekit.lower(exported, backends=backends)
     data = program.buffer
     engine, stock = delegatekit.load(data)["forward"], StockProgram(data).method()
-    # The first call comes again behind the others, whose sizes and ways must have left nothing behind.
+    # The first call comes again after the others, whose sizes and branches must have left nothing behind.
     for inputs in (case.inputs, *case.calls, case.inputs):
         with torch.no_grad():
             eager = case.module(*inputs)

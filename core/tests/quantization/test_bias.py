@@ -78,7 +78,7 @@ def test_means_of_channels_are_those_of_float(layer, scheme):
     plain = mean_error(model, quantize(model, data, scheme), data, channels)
     corrected = mean_error(model, quantize(model, data, scheme, correct_bias=True), data, channels)
     assert plain > 0.02
-    assert corrected < 0.1 * plain  # what is left is the rounding of the results
+    assert corrected < 0.1 * plain  # the rest is the rounding of the results
 
 
 @pytest.mark.parametrize("scheme", ["static", "int32-bias", "dynamic-int4"])

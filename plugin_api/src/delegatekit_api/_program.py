@@ -42,7 +42,7 @@ class ProgramView:
     """
 
     graph: Graph
-    #: Placeholders whose value is known at lowering time (parameters, buffers that nobody writes, lifted constants).
+    #: Placeholders whose value is known at lowering time (parameters, buffers that are not written, lifted constants).
     constants: Mapping[Node, torch.Tensor]
     #: Placeholders that the caller fills, in calling order.
     inputs: tuple[Node, ...]

@@ -196,7 +196,7 @@ class QuantizationRule:
     and bias of a layer, group, instance or RMS norm stay float.
 
     `fused` are activations ("relu", "hardtanh", ...) that the backend runs in one with the operator: nothing is
-    quantized in between, and `output` is for the result of the last. Batch norm behind a convolution or linear is
+    quantized in between, and `output` is for the result of the last. Batch norm after a convolution or linear is
     folded before.
 
     `shares`: all inputs and the output have the same parameters (cat, pools, views). Such operators take part only

@@ -1,4 +1,4 @@
-"""Draws modules of a few layers: all kinds of them, behind each other in orders that nobody would think of."""
+"""Draws modules of a few layers: all kinds of them, after each other in unusual orders."""
 
 from __future__ import annotations
 

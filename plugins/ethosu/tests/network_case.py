@@ -94,7 +94,7 @@ class Case:
         places = {node.name: place for place, node in enumerate(self.exported.graph.nodes, 1)}
         results = {node.name: made[places[node.name]] for node in self._quantizes() if places[node.name] in made}
         for node in self._quantizes():
-            # Padding moves into the convolution behind it: there is no padded tensor.
+            # Padding moves into the convolution after it: there is no padded tensor.
             tensor, padded = results.get(node.name), str(node.args[0].target).startswith("aten.pad.")
             if tensor is not None and padded and tensor.size != node.meta["val"].numel():
                 del results[node.name]

@@ -244,6 +244,6 @@ def test_efficientnet_lite0_sees_what_it_sees_in_eager() -> None:
     assert len(sure) >= 5, leads
     best = [[int(outputs[place].argmax()) for place in sure] for outputs in (results, expected)]
     assert best[0] == best[1] == [int(float_module(photos[place]).argmax()) for place in sure]
-    # Eager in double precision is as far from eager: over so many layers nobody's roundings stay the same.
+    # Eager in double precision is as far from eager: over so many layers rounding differences add up.
     reached, limit = (sqnr_db(torch.cat(found), torch.cat(expected)) for found in (results, precise))
     assert reached > min(30, limit - 1), (reached, limit)

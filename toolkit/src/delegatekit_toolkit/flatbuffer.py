@@ -335,7 +335,7 @@ class _Reader:
         vtable = position - back
         if vtable < 0 or vtable + 4 > self.size:
             raise self.fail("the table's vtable lies outside the file", where, position)
-        # Behind the length stands the size of the table, which binds nobody: tables whose fields lie alike share a
+        # The length is followed by the size of the table, which readers ignore: tables whose fields lie alike share a
         # vtable, and Builders before flatbuffers 25.12 let tables of different sizes share one.
         (length,) = struct.unpack_from("<H", self.view, vtable)
         if length < 4 or length % 2 or vtable + length > self.size:

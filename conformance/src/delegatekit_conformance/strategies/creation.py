@@ -122,7 +122,7 @@ def _eye(sketch: Sketch, name: str) -> Recipe:
     return _made(sketch, sketch.call(name, *arguments, dtype=getattr(torch, sketch.dtype)), (rows, columns))
 
 
-# Random numbers: of these, only their range is known. Whoever makes them must keep to it, or refuse.
+# Random numbers: of these, only their range is known. What makes them must keep to it, or refuse.
 
 
 @operator("aten.rand.default", dtypes=("float32",))

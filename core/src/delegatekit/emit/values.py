@@ -90,7 +90,7 @@ class Values:
         return index
 
     def used(self, key: Any) -> int:
-        """The index of a value that is in use at the current step. Raises LoweringError if it is not there yet."""
+        """The index of a value that is in use at the current step. Raises LoweringError if it is not written yet."""
         storage = self._storage.get(key)
         if storage is not None:
             storage.last = max(storage.last, self.step)

@@ -82,7 +82,7 @@ def _dynamic_refusal(node: Node, method: EdgeMethod, changing: str, supported: b
         if item not in method.constants:
             known.offer(item)
     wanted = [item.meta["val"] for item in node.all_input_nodes if is_size(item.meta["val"])]
-    # A delegate gets tensors only: it learns sizes from theirs. Nobody need compute those of results, but they must
+    # A delegate gets tensors only: it learns sizes from theirs. Those of results need not be computed, but they must
     # follow from the inputs'.
     lost = [size for size in wanted if not known.can(size)]
     given = {symbol for item in tensors for size in item.meta["val"].shape for symbol in _symbols(size)}

@@ -116,7 +116,7 @@ class Choice:
             hint=f"did you mean {', '.join(near)}?"
             if near
             else "`delegatekit explain --all` lists modules and operators: what became a constant, or was merged with "
-            "an equal operator of another module, is not there any more",
+            "an equal operator of another module, does not exist any more",
         )
 
     def _meanings(self, node: Node) -> tuple[bool, bool]:

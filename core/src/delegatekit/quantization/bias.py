@@ -3,7 +3,7 @@
 Rounded weights and clipped activations shift the means of a layer's channels, and the shifts add up from layer to
 layer. What is constant in such an error is removed at no cost at run time. This is the empirical form of Nagel et al.,
 "Data-Free Quantization through Weight Equalization and Bias Correction" (2019), in the order of the graph: each layer
-is corrected behind corrected ones.
+is corrected after the layers before it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def correct_biases(
     """Correct the biases of `quantized` in place.
 
     Both graphs have nodes of the same names; `layers` names them. Layers without a bias are passed over. A bias
-    that becomes integers must still be a float constant behind what quantizes it. Each sample finds the state of the
+    that becomes integers must still be a float constant followed by what quantizes it. Each sample finds the state of the
     model at its beginning.
     """
     names = set(layers)
@@ -90,7 +90,7 @@ def _run_and_correct(
     places: Mapping[Node, _Place],
     expected: Mapping[str, torch.Tensor],
 ) -> None:
-    """Run all samples node by node; correct each layer before what comes behind it runs."""
+    """Run all samples node by node; correct each layer before what follows it runs."""
     fixed = constants(module, every=True)
     runs = [Interpreter(module) for _ in samples]
     for run, values in zip(runs, samples, strict=True):

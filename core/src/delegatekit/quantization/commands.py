@@ -124,7 +124,7 @@ def quantize_model(
     from ..pte.storage import check_place, write_files
     from .flow import quantize
 
-    check_place(output)  # before the work, not behind it
+    check_place(output)  # before the work, not after it
     program, given, dynamic_shapes = model["model"], model.get("inputs"), model.get("dynamic_shapes")
     if isinstance(program, dict):
         raise QuantizationError(f"the model has {len(program)} methods", hint="quantize each method alone")

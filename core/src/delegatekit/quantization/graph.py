@@ -42,7 +42,7 @@ def names(node: Node) -> tuple[str, ...]:
 
 
 def normalize(module: GraphModule) -> None:
-    """Rename in-place operators; remove dropout in eval mode and what nobody uses.
+    """Rename in-place operators; remove dropout in eval mode and what is not used.
 
     A graph that writes through views keeps its in-place operators.
     """
@@ -110,7 +110,7 @@ def results(node: Node) -> tuple[Node, ...]:
 
 
 def constants(module: GraphModule, *, every: bool = False, made: bool = False) -> set[Node]:
-    """Parameters, buffers that nobody writes to, and what is computed from these alone.
+    """Parameters, buffers that are not written, and what is computed from these alone.
 
     With `every`, also those that the graph has no example value of; with `made`, what operators make of numbers, too.
     """

@@ -37,7 +37,7 @@ class Layer:
     """Nodes that are quantized as one: the operator that the rule names, and the activations fused to it.
 
     `inputs` are the computed operands with how they are quantized; `weight` and `bias` are constants. `outputs` are the
-    values that are quantized behind the layer.
+    values that are quantized after the layer.
     """
 
     rule: QuantizationRule
@@ -84,7 +84,7 @@ NORMS = ("layer_norm", "rms_norm", "group_norm", "instance_norm")
 
 
 def channel_dimension(node: Node) -> int:
-    """The dimension of the channels in a layer's input and result, from behind: the same with and without a batch."""
+    """The dimension of the channels in a layer's input and result, counted from the end: the same with and without a batch."""
     name = short_name(node)
     return -1 - int(name[-2]) if name.startswith("conv") else -1
 

@@ -19,7 +19,7 @@ _PRODUCTS = ("addmm", "mm", "matmul")
 
 
 def products_to_linear(module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None]) -> None:
-    """Write `addmm`, `mm` and `matmul` with a constant matrix, and the sum with a constant vector behind, as `linear`.
+    """Write `addmm`, `mm` and `matmul` with a constant matrix, and a sum with a constant vector after it, as `linear`.
 
     Only where the scheme has a rule for linear layers and none for the product itself. Nodes that `kept` has a reason
     for stay as they are.

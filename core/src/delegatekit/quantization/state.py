@@ -23,7 +23,7 @@ def give_own_state(module: GraphModule) -> None:
 
 @contextmanager
 def state_kept(module: GraphModule) -> Iterator[None]:
-    """What runs inside begins with the state of the module, which has it back behind the block."""
+    """What runs inside begins with the state of the module, which has it back after the block."""
     kept = [(buffer, buffer.clone()) for buffer in (attribute(module, name) for name in _written(module))]
     try:
         yield

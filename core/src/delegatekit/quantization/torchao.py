@@ -54,7 +54,7 @@ def _replace(module: GraphModule, old: Any, new: Any) -> None:
 
 
 def _batch_norm(*arguments: Any) -> Any:
-    """In place of the operator; nobody calls it."""
+    """In place of the operator; it is never called."""
     raise NotImplementedError
 
 

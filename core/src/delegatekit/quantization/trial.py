@@ -183,7 +183,7 @@ class _Program:
                 self._add(layer)
         except UnsupportedError as error:
             self.refused[number] = error.what
-            for node in layer.nodes:  # whoever reads it gets an input
+            for node in layer.nodes:  # its readers get an input
                 self._values.pop(node, None)
 
     def _add(self, layer: Layer) -> None:
@@ -192,7 +192,7 @@ class _Program:
             if short_name(node) == "batch_norm" and node is not layer.anchor:  # in training: it is folded later
                 self._values[node] = self._values[layer.anchor]
                 continue
-            if is_dropout(node):  # not there when the model is converted
+            if is_dropout(node):  # removed when the model is converted
                 self._values[node] = known.get(node.all_input_nodes[0]) or self._value(node.all_input_nodes[0])
                 continue
             args: Any = map_arg(node.args, lambda item: known.get(item) or self._value(item))
@@ -355,7 +355,7 @@ class _Program:
         return None
 
     def _value(self, node: Node, suffix: str = "") -> Any:
-        """The value of an exported node as somebody reads it in float.
+        """The value of an exported node as it is read in float.
 
         An input of the program gets a suffix to its name, so that what is quantized of it can have the name.
         """

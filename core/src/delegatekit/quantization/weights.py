@@ -39,7 +39,7 @@ def quantize_weights(
         writer.write(layer)
     module.graph.eliminate_dead_code()
     module.graph.lint()
-    result = GraphModule(module, module.graph)  # without the weights that nobody reads any more
+    result = GraphModule(module, module.graph)  # without the weights that are not read any more
     return result, tuple(reports[node] for node in order if node in reports)
 
 

@@ -470,7 +470,7 @@ def foreign_blobs(context: Context) -> str:
 
 @RULES.add
 def missing_named_data(context: Context) -> str:
-    """A blob whose named data is not there is refused at init, with a FormatError."""
+    """A blob whose named data is missing is refused at init, with a FormatError."""
     runtime = _runtime(context)
     tried = 0
     for item in samples(context):
@@ -484,7 +484,7 @@ def missing_named_data(context: Context) -> str:
 
 
 def _no_program(keys: Any) -> bytes:
-    raise FormatError("the named data is not there", where=", ".join(keys))
+    raise FormatError("the named data is missing", where=", ".join(keys))
 
 
 @RULES.add

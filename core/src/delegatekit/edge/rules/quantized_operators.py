@@ -20,7 +20,7 @@ from .writing import convert, view
 
 aten = torch.ops.aten
 
-#: By name: whoever makes a quantized program registers the operators.
+#: By name: what makes a quantized program registers the operators.
 QUANTIZED_OPERATORS = Family("quantized_operators")
 
 _TENSOR = ("input", "scale", "zero_point", "quant_min", "quant_max", "dtype")

@@ -24,7 +24,7 @@ _COUNTS: Final = {
     "max_writes": 0,
 }
 _USES: Final = ("const_mem_area", "arena_mem_area", "cache_mem_area")
-#: Keys as the compiler wants them, by what is left of them where upper case counts for nothing.
+#: Keys as the compiler wants them, by their lower-case form.
 _KEYS: Final = {
     key.lower(): key
     for key in (

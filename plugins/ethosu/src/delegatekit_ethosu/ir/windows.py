@@ -49,7 +49,7 @@ class Windows:
         return high, wide
 
     def possible(self) -> tuple[Windows, Pair]:
-        """Windows with strides that the NPU has, and what is left of larger strides: see `thinned`.
+        """Windows with strides that the NPU has, and the rest of larger strides: see `thinned`.
 
         Along an axis with one window a stride is never made.
         """

@@ -80,7 +80,7 @@ def _dense(value: Any) -> Any:
 
 
 def _last_uses(graph: Graph) -> list[list[int]]:
-    """For each step, the values that nobody reads after it."""
+    """For each step, the values that are not read after it."""
     last: dict[int, int] = {}
     for index, step in enumerate(graph.steps):
         last[graph.first_step + index] = index

@@ -278,7 +278,7 @@ class GraphBuilder:
             if [shape[axis] for axis in old] == [target[axis] for axis in new]:
                 at += len(old)
                 continue
-            # The last but one is joined to the last; what is left of it goes to the front, and the next has its place.
+            # The last but one is joined to the last; the rest of it goes to the front, and the next has its place.
             second = at + len(old) - 2
             for _ in old[1:]:
                 tensor = _moved(self._joined(tensor, second), second, 0)

@@ -2,7 +2,7 @@
 
 The lowering writes a quantized program down as it is: conversions around operators on numbers, and weights as integers.
 `fold_conversions` turns `convert(op(convert(a), convert(b)))` into `op(a, b)` wherever XNNPACK has the operator for
-integers; what is left of the conversions runs inside the delegate, too.
+integers; the remaining conversions run inside the delegate, too.
 """
 
 from __future__ import annotations
