@@ -57,7 +57,7 @@ def test_other_blobs_are_told_apart() -> None:
         SEAL.unwrap(Seal(b"TESTBLOB", 2, "older").wrap(BODY))
     with pytest.raises(FormatError, match="3 bytes are too few: the header has 24"):
         SEAL.unwrap(b"abc")
-    with pytest.raises(ValueError, match="has not 8 bytes"):
+    with pytest.raises(ValueError, match="is not 8 bytes long"):
         Seal(b"SHORT", 1, "short")
 
 

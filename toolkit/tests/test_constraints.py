@@ -59,7 +59,7 @@ CASES: list[tuple[Constraint, Call, str | None]] = [
     (elements(), call_of(torch.neg, X[:0]), "has no elements, (0, 3)"),
     (elements(), changing(), None),
     (max_rank(2), call_of(torch.neg, X), None),
-    (max_rank(1), call_of(torch.neg, X), "has 2 axes: 1 is the most"),
+    (max_rank(1), call_of(torch.neg, X), "has 2 axes: 1 is the maximum"),
     (max_rank(1), call_of(lambda x: x.sum(), X), "has 2 axes"),
     (rank("self", 2, 3), call_of(torch.neg, X), None),
     (rank("self", 3), call_of(torch.neg, X), "self has 2 axes: 3 is taken"),

@@ -149,5 +149,5 @@ def test_every_run_is_a_reshape_of_its_own(units: bool) -> None:
 @pytest.mark.parametrize("units", [False, True])
 def test_shapes_of_different_sizes_are_refused(units: bool) -> None:
     for before, after in [((2, 3), (2, 4)), ((2,), ()), ((), (2,)), ((0, 3), (3,)), ((B,), (T,))]:
-        with pytest.raises(ValueError, match="have not as many elements"):
+        with pytest.raises(ValueError, match="do not have the same number of elements"):
             regroupings(before, after, units=units)

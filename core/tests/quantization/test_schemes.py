@@ -74,7 +74,7 @@ def test_a_declaration_reads_as_text():
         (lambda: QuantizationRule((), INT8), "without operators"),
         (lambda: QuantizationRule(("aten::add",), INT8), "operator's name"),
         (lambda: QuantizationRule(("add",)), "nothing is quantized"),
-        (lambda: QuantizationRule(("cat",), INT8, shares=True), "none of its own"),
+        (lambda: QuantizationRule(("cat",), INT8, shares=True), "must not declare parameters of its own"),
         (lambda: QuantizationRule(("linear",), weight=WEIGHT, fused=("relu",)), "output that is quantized"),
         (lambda: QuantizationRule(("linear",), INT8, DYNAMIC), "weights are constants"),
         (lambda: QuantizationRule(("linear",), WEIGHT, WEIGHT), "per tensor, token or sample"),

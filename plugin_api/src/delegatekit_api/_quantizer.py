@@ -93,7 +93,7 @@ class Granularity:
         if self.axis is not None and (self.kind != "channel" or self.axis < 0):
             raise ValueError(f"axis {self.axis}: only channels have an axis, counted from 0")
         if (self.group is not None) != (self.kind == "group"):
-            raise ValueError("a group has a size, and nothing else has")
+            raise ValueError("`group` is required for, and only valid with, kind='group'")
         if self.group is not None and self.group < 1:
             raise ValueError(f"a group of {self.group} values")
 
@@ -149,18 +149,18 @@ class TensorQuantization:
             raise ValueError(f"eps {self.eps} is not a positive number")
         kind = self.granularity.kind
         if kind in ("token", "sample") and not self.dynamic:
-            raise ValueError(f"scales {self.granularity} are dynamic: the number of {kind}s is not known before")
+            raise ValueError(f"scales {self.granularity} are dynamic: the number of {kind}s is known in the call only")
         if self.dynamic and kind not in ("tensor", "token", "sample"):
             raise ValueError(f"dynamic scales are per tensor, token or sample, not {self.granularity}")
         if self.dynamic and self.dtype not in ("int8", "uint8"):
             raise ValueError(f"dynamic tensors are int8 or uint8, not {self.dtype}")
         if kind != "tensor" and self.observer == "histogram":
-            raise ValueError("histograms are of whole tensors")
+            raise ValueError("observer 'histogram' needs one scale for the whole tensor")
         self._check_fixed(low, high)
 
     def _check_fixed(self, low: int, high: int) -> None:
         if (self.scale is None) != (self.zero_point is None):
-            raise ValueError("a fixed scale needs a fixed zero point, and the other way round")
+            raise ValueError("scale and zero_point must be given together")
         if self.scale is None or self.zero_point is None:
             return
         if not (math.isfinite(self.scale) and self.scale > 0):
@@ -168,7 +168,7 @@ class TensorQuantization:
         if not low <= self.zero_point <= high:
             raise ValueError(f"zero point {self.zero_point} is not within {low} to {high}")
         if self.dynamic or self.granularity.kind != "tensor":
-            raise ValueError("a fixed scale is static and per tensor")
+            raise ValueError("a fixed scale must be static and per tensor")
 
     @property
     def range(self) -> tuple[int, int]:
@@ -224,7 +224,7 @@ class QuantizationRule:
     def __post_init__(self) -> None:
         for what, names in (("operators", self.operators), ("fused", self.fused)):
             if isinstance(names, str):
-                raise ValueError(f"{what} is the text {names!r}: write a tuple of names")
+                raise ValueError(f"{what} is the string {names!r}: write a tuple of names")
             for name in names:
                 if not _OPERATOR_NAME.fullmatch(name):
                     raise ValueError(f"{name!r} is not an operator's name: 'linear' or 'aten.linear.default'")
@@ -233,10 +233,10 @@ class QuantizationRule:
         where = f"rule for {self.operators[0]}"
         if self.shares:
             if any((self.input, self.weight, self.bias, self.output, self.fused, self.numbers)):
-                raise ValueError(f"{where}: what shares the parameters of its inputs declares none of its own")
+                raise ValueError(f"{where}: a rule with shares=True must not declare parameters of its own")
             return
         if not (self.input or self.weight or self.output):
-            raise ValueError(f"{where}: nothing is quantized: give input, weight or output, or say that it shares")
+            raise ValueError(f"{where}: nothing is quantized: give input, weight, output or shares=True")
         if self.fused and not (self.output or (self.input and self.input.dynamic)):
             raise ValueError(f"{where}: fused activations need an output that is quantized, or a dynamic input")
         if self.weight is not None and self.weight.dynamic:
@@ -289,7 +289,7 @@ class QuantizationScheme:
         if self.qat and self.kind != "static":
             raise ValueError(f"scheme {self.name}: training with quantization is for static schemes")
         if isinstance(self.takes_apart, str):
-            raise ValueError(f"scheme {self.name}: takes_apart is the text {self.takes_apart!r}: write a tuple")
+            raise ValueError(f"scheme {self.name}: takes_apart is the string {self.takes_apart!r}: write a tuple")
         if self.takes_apart and not (self.kind == "static" and self.rules):
             raise ValueError(f"scheme {self.name}: operators are taken apart for the rules of static schemes")
         for rule in self.rules:

@@ -157,7 +157,7 @@ def test_operators_that_the_user_leaves_out_stay_outside() -> None:
     found = verdicts(quantized(module, x), x, leave_out=frozenset({"max_pool2d"}))
     assert found["aten.max_pool2d.default"] == "left out by the option leave_out"
     assert found["aten.convolution.default"] == ""
-    with pytest.raises(OptionError, match="no operator that the backend takes"):
+    with pytest.raises(OptionError, match="not an operator that the backend takes"):
         EthosUPartitioner(EthosUOptions(leave_out=frozenset({"conv9d"})))
 
 
@@ -171,14 +171,14 @@ def test_integers_of_other_types_are_refused() -> None:
     import torch.ao.quantization.fx._decomposed  # registers the operators
 
     found = verdicts(Unsigned(), torch.randint(0, 255, (4,), dtype=torch.uint8))
-    assert "uint8, 0 to 255: the NPU wants int8" in found["quantized_decomposed.quantize_per_tensor.default"]
+    assert "uint8, 0 to 255: the NPU needs int8" in found["quantized_decomposed.quantize_per_tensor.default"]
 
 
 @pytest.mark.parametrize(
     ("narrow", "zero_point", "reason"),
     [
-        (True, 0, "operands and result are int16 and int8: the NPU wants one type"),
-        (False, 5, "int16 with the zero point 5: the NPU wants 0"),
+        (True, 0, "operands and result are int16 and int8: the NPU needs one type"),
+        (False, 5, "int16 with the zero point 5: the NPU needs 0"),
         (False, 0, ""),
     ],
 )
@@ -208,13 +208,13 @@ REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
     "kernel": (nn.Conv2d(1, 1, (65, 1)), (1, 1, 80, 4), "65x1"),
     "dilated kernel": (nn.Conv2d(1, 1, (33, 1), dilation=(2, 1)), (1, 1, 80, 4), "65x1"),
     "uneven padding": (nn.Conv2d(1, 1, 4, padding="same"), (1, 1, 8, 8), "its operand constant_pad_nd"),
-    "transposed, stride": (nn.ConvTranspose2d(1, 1, 3, (1, 17)), (1, 1, 8, 8), r"stride \(1, 17\): 16 is the most"),
+    "transposed, stride": (nn.ConvTranspose2d(1, 1, 3, (1, 17)), (1, 1, 8, 8), r"stride \(1, 17\): 16 is the maximum"),
     "transposed, dilation": (nn.ConvTranspose2d(1, 1, 3, dilation=2), (1, 1, 8, 8), "dilation"),
     "dilated maximum": (nn.MaxPool2d(2, dilation=2), (1, 1, 8, 8), "dilation"),
     "half as large again": (nn.Upsample(scale_factor=1.5), (1, 1, 8, 8), "nearest resizing but by whole factors"),
     "three times as large": (nn.Upsample(scale_factor=3, mode="bilinear"), (1, 1, 8, 8), "but by 2, 4 or 8"),
     "scaled unevenly": (nn.Upsample(scale_factor=1.3), (1, 1, 8, 8), "are not the ratio of the sizes"),
-    "rounded sizes": (nn.Upsample((82, 8)), (1, 1, 2, 8), "PyTorch's rounding finds other pixels"),
+    "rounded sizes": (nn.Upsample((82, 8)), (1, 1, 2, 8), "PyTorch's rounding selects other pixels"),
     "uneven windows": (nn.AdaptiveAvgPool2d(3), (1, 1, 8, 8), "not a multiple"),
     "many axes": (nn.ReLU(), (1, 1, 1, 1, 1, 1, 2), "7 axes"),
     "one element": (nn.Softmax(-1), (3, 1), "constant"),
@@ -269,8 +269,8 @@ class Selected(nn.Module):
     [
         (Selected(-math.inf, torch.eye(4) > 0), ""),
         (Selected(-25.0, torch.eye(4) > 0), ""),
-        (Selected(-24.0, torch.eye(4) > 0), "-24.0 is not so small that a softmax leaves it out"),
-        (Selected(math.nan, torch.eye(4) > 0), "nan is not so small that a softmax leaves it out"),
+        (Selected(-24.0, torch.eye(4) > 0), "-24.0 is not small enough: a softmax would not ignore it"),
+        (Selected(math.nan, torch.eye(4) > 0), "nan is not small enough: a softmax would not ignore it"),
         (Selected(-math.inf), "the ethos-u55-128 has no softmax whose mask is computed; an Ethos-U85 has"),
         (
             Selected(-1.0, torch.eye(4) > 0, lambda x, dim: x),
@@ -289,7 +289,7 @@ def test_a_log_softmax_of_scores_too_far_apart_stays_outside() -> None:
             return (1e4 * x).log_softmax(-1)
 
     x = torch.randn(4, 6)
-    assert "8192 is the most" in verdicts(quantized(Far(), x), x)["aten._log_softmax.default"]
+    assert "8192 is the maximum" in verdicts(quantized(Far(), x), x)["aten._log_softmax.default"]
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int16"])
@@ -297,7 +297,10 @@ def test_what_stays_of_a_quantized_model_is_its_border(scheme: str) -> None:
     module = quantized(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), torch.randn(1, 3, 8, 8), scheme=scheme)
     explained = delegatekit.explain(module, (torch.randn(1, 3, 8, 8),), backends=["ethosu"])
     found = [(row.operator.split(".")[1], row.reasons["ethosu"]) for row in explained.rows if row.backend is None]
-    into, out = "the program's numbers become integers outside", "integers become the program's numbers outside"
+    into, out = (
+        "the program's border: its numbers are quantized outside the delegate",
+        "the program's border: integers are dequantized outside the delegate",
+    )
     assert [reason for _, reason in found] == sorted((reason for _, reason in found), key=[into, out].index)
     assert [name for name, reason in found if reason == into][:2] == ["mul", "round"]
     assert [name for name, reason in found if reason == out][-1] == "mul"

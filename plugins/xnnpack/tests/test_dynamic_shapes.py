@@ -285,11 +285,11 @@ def test_what_xnnpack_cannot_do_is_refused(refusals, function, reason):
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (lambda x: x[:, : x.shape[1] // 2], "XNNPACK's slices end at a known place"),
+        (lambda x: x[:, : x.shape[1] // 2], "XNNPACK's slices end at a fixed place"),
         (lambda x: x[:, x.shape[1] // 2 :], "begins at a place that changes"),
         (lambda x: x[:, 2:], "has no elements in some calls"),
-        (lambda x: x[:, ::2], "XNNPACK's slices end at a known place"),
-        (lambda x: F.pad(x, (0, 0, 0, -1)), "XNNPACK's slices end at a known place"),
+        (lambda x: x[:, ::2], "XNNPACK's slices end at a fixed place"),
+        (lambda x: F.pad(x, (0, 0, 0, -1)), "XNNPACK's slices end at a fixed place"),
         (lambda x: F.glu(x, 1), "is not at a known place"),
         (lambda x: F.layer_norm(x, x.shape[1:]), "a number that is computed from sizes"),
         (lambda x: x.index_select(1, torch.tensor([0, 3])), "index 3 does not exist in every call"),
@@ -305,7 +305,7 @@ def test_places_on_an_axis_that_changes_must_be_known(refusals, function, reason
     [
         (nn.MaxPool2d(3, 2, ceil_mode=True), "ceil_mode where the size changes"),
         (nn.AdaptiveAvgPool2d((2, 2)), "needs windows that change"),
-        (nn.Upsample(scale_factor=2, mode="bilinear"), "XNNPACK resizes to a known one"),
+        (nn.Upsample(scale_factor=2, mode="bilinear"), "XNNPACK resizes to a fixed size"),
         (nn.Upsample(size=(24, 20)), "not whole repetitions"),
     ],
 )

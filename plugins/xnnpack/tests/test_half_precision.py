@@ -452,7 +452,7 @@ def test_a_node_with_two_types_is_an_error():
     builder = GraphBuilder()
     x, y = builder.input((2, 3), Format(DataType.FLOAT16)), builder.input((2, 3))
     builder.output(builder.binary(ops.BinaryKind.ADD, x, y))
-    with pytest.raises(LoweringError, match="reads FLOAT16 and FLOAT32: XNNPACK wants one type"):
+    with pytest.raises(LoweringError, match="reads FLOAT16 and FLOAT32: XNNPACK needs one type"):
         builder.graph.verify()
 
 

@@ -69,7 +69,7 @@ REFUSED = [
     (lambda b, x, y: torch.addmm(b, x, y, beta=0.5), (torch.randn(2, 2),) * 3, "alpha = 1 and beta = 0.5"),
     # feature maps
     (_ComputedFilter(), (IMAGE, torch.randn(3, 2, 3, 3)), "weight is computed: a constant is taken"),
-    (nn.Conv3d(1, 1, 2), (torch.randn(1, 1, 3, 3, 3),), "a convolution over 3 axes: XNNPACK has one and two"),
+    (nn.Conv3d(1, 1, 2), (torch.randn(1, 1, 3, 3, 3),), "a convolution over 3 axes: XNNPACK supports one or two"),
     (
         nn.ConvTranspose2d(2, 2, 3, stride=1, dilation=2, output_padding=1),
         (IMAGE,),

@@ -53,9 +53,9 @@ class Seal:
     hint: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a magic that has not 8 bytes."""
+        """Raises ValueError for a magic that is not 8 bytes long."""
         if len(self.magic) != 8:
-            raise ValueError(f"the magic {self.magic!r} has not 8 bytes")
+            raise ValueError(f"the magic {self.magic!r} is not 8 bytes long")
 
     @property
     def header_size(self) -> int:

@@ -85,7 +85,7 @@ def max_rank(most: int) -> Constraint:
     def check(call: Call) -> str | None:
         for item in call.tensors:
             if item.rank > most:
-                return f"{item.name} has {item.rank} axes: {most} is the most"
+                return f"{item.name} has {item.rank} axes: {most} is the maximum"
         return None
 
     return _documented(check, f"At most {most} axes.")

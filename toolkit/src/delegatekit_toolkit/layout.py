@@ -168,6 +168,6 @@ def regroupings(
                 wanted = wanted * after[new[j]]
                 j += 1
             else:
-                raise ValueError(f"{tuple(before)} and {tuple(after)} have not as many elements")
+                raise ValueError(f"{tuple(before)} and {tuple(after)} do not have the same number of elements")
         groups.append((left, right))
     return groups

@@ -177,7 +177,7 @@ class Units:
         if reason is not None:
             return reason
         if last.op != "call_function":
-            return "the program's numbers become integers outside"
+            return "the program's border: its numbers are quantized outside the delegate"
         call, results = Call(last, self._program), self._calls(list(filter(_is_quantize, last.users)))
         if call.operator in DEQUANTIZE:
             return Unit(REQUANTIZE, call, (call.result,), (), results)
@@ -247,7 +247,7 @@ class Units:
             return None
         first = self._program.operand(next(iter(operands)))
         if first.integers is not None and first.integers.is_constant:
-            return f"{first.name} is constant: what is computed of it alone stays outside"
+            return f"{first.name} is constant: what is computed from it alone stays outside"
         found = first.quantization
         reason = self._rules.activation(found)
         if reason is not None:

@@ -32,8 +32,8 @@ def correct_biases(
     """Correct the biases of `quantized` in place.
 
     Both graphs have nodes of the same names; `layers` names them. Layers without a bias are passed over. A bias
-    that becomes integers must still be a float constant followed by what quantizes it. Each sample finds the state of the
-    model at its beginning.
+    that becomes integers must still be a float constant followed by what quantizes it. Each sample starts with the
+    model's initial state.
     """
     names = set(layers)
     found = {node: _place(node) for node in quantized.graph.nodes if node.name in names}

@@ -84,7 +84,7 @@ NORMS = ("layer_norm", "rms_norm", "group_norm", "instance_norm")
 
 
 def channel_dimension(node: Node) -> int:
-    """The dimension of the channels in a layer's input and result, counted from the end: the same with and without a batch."""
+    """The dimension of the channels in a layer's input and result, from the end: the same with and without a batch."""
     name = short_name(node)
     return -1 - int(name[-2]) if name.startswith("conv") else -1
 

@@ -126,13 +126,13 @@ def _blocks(blob: memoryview, named_data: Mapping[str, bytes | memoryview]) -> I
             raise FormatError("the blob ends before it", where=where)
         name, length, external = _HEADER.unpack_from(blob, offset)
         if name.rstrip(b"\0") != wanted.encode():
-            raise FormatError(f"another name stands there: {name!r}", where=where)
+            raise FormatError(f"another name is in its place: {name!r}", where=where)
         if external > 1 or any(blob[offset + 21 : offset + _HEADER.size]):
             raise FormatError("its header is damaged", where=where)
         start = offset + _HEADER.size
         offset = start + length + -length % _ALIGNMENT
         if offset > len(blob):
-            raise FormatError(f"its {length} bytes reach beyond the blob", where=where)
+            raise FormatError(f"its {length} bytes exceed the blob", where=where)
         data = bytes(blob[start : start + length])
         if external:
             data = _external(data, named_data, where)

@@ -68,7 +68,7 @@ def _hides(call: Call) -> str | None:
     """A softmax, and nothing else, reads what is filled; the fill is nothing beside any sane score."""
     number = call["value"]
     if not isinstance(number, int | float) or number > -HIDDEN:
-        return "it fills in a number that hides nothing"
+        return "its fill value hides nothing"
     readers = call.users
     alone = len(readers) == 1 and readers[0].operator.startswith("aten.softmax.")
     return None if alone else "what it fills is not for a softmax alone"

@@ -157,7 +157,7 @@ class EthosUPartitioner(TablePartitioner):
         if call.node in units.reasons:
             return self._reasons[method, handle, name]
         if name in DEQUANTIZE:
-            return "its numbers are for what the NPU does not take"
+            return "its readers are operators that the NPU does not take"
         at_border = border_reason(call)
         if at_border is not None:
             return at_border
@@ -207,7 +207,7 @@ def _mixed(unit: Unit, constants: Collection[str]) -> str | None:
     if len(found) < 2:
         return None
     kinds = sorted(str(dtype).removeprefix("torch.") for dtype in found)
-    return f"operands and result are {' and '.join(kinds)}: the NPU wants one type"
+    return f"operands and result are {' and '.join(kinds)}: the NPU needs one type"
 
 
 def _unquantized(call: Call) -> str:
@@ -215,5 +215,7 @@ def _unquantized(call: Call) -> str:
     result: Operand = call.results[0]
     kind = result.dtype_name
     if result.dtype.is_floating_point or result.dtype.is_complex:
-        return f"computes on numbers in {kind}, and the NPU on integers: quantize the model"
-    return f"computes on {kind} without scale and zero point: the NPU takes what lies between dequantize and quantize"
+        return f"computes in {kind}, but the NPU computes on integers: quantize the model"
+    return (
+        f"computes on {kind} without scale and zero point: the NPU takes operators between a dequantize and a quantize"
+    )

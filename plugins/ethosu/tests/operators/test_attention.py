@@ -277,7 +277,7 @@ REASONS: dict[str, tuple[Any, str]] = {
         "the ethos-u55-128 has no softmax whose mask is computed; an Ethos-U85 has",
     ),
     "read twice": (Twice(scattered(4, 4)), "-inf has no place in the range of the others"),
-    "five axes": (Filled(scattered(1, 1, 1, 4, 4)), "a mask over 5 axes: 4 are the most"),
+    "five axes": (Filled(scattered(1, 1, 1, 4, 4)), "a mask over 5 axes: 4 is the maximum"),
 }
 
 

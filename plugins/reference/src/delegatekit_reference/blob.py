@@ -141,7 +141,7 @@ def _no_constant(text: str) -> NoReturn:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise ValueError("a name stands twice in an object")
+        raise ValueError("a name occurs twice in an object")
     return result
 
 

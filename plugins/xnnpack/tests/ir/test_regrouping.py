@@ -88,8 +88,8 @@ def test_one_size_that_changes_costs_one_reshape(payload_of):
 @pytest.mark.parametrize(
     ("shape", "target", "obstacle"),
     [
-        ((B * T, 6), (B, T, 6), "sizes that change are joined or cut"),
-        ((T, B, 6), (T, 2 * B, 3), "sizes that change are joined or cut"),
+        ((B * T, 6), (B, T, 6), "sizes that change are joined or split"),
+        ((T, B, 6), (T, 2 * B, 3), "sizes that change are joined or split"),
         ((B, T, 160), (B, T, 80, 2), "80 parts of an axis"),
         ((B, T, 2, 2, 2, 2), (B, T, 16), "needs 7 axes"),
         ((B, T, 24), (B, T, 2, 3, 2, 2), None),

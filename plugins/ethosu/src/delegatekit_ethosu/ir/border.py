@@ -17,9 +17,9 @@ _LEFT_OUT: Final = ("aten.add.Scalar", "aten.sub.Scalar")
 def border_reason(call: Call) -> str | None:
     """What the call does at the border, or None for one that is a step of neither."""
     if _leads(call, _QUANTIZE, forward=True):
-        return "the program's numbers become integers outside"
+        return "the program's border: its numbers are quantized outside the delegate"
     if _leads(call, _DEQUANTIZE[::-1], forward=False):
-        return "integers become the program's numbers outside"
+        return "the program's border: integers are dequantized outside the delegate"
     return None
 
 

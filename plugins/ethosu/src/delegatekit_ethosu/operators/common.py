@@ -26,18 +26,18 @@ _INT16: Final = (torch.int16, -(1 << 15), (1 << 15) - 1)
 def activation_obstacle(quantization: Quantization | None) -> str | None:
     """Why a tensor of activations is not one for the NPU: it wants int8, or symmetric int16, with one scale."""
     if quantization is None:
-        return "scales are found in each call: the NPU wants them known beforehand"
+        return "scales are found in each call: the NPU needs fixed scales"
     found = (quantization.dtype, quantization.minimum, quantization.maximum)
     whole = quantization.is_per_tensor
     if whole and found == _INT16 and not quantization.is_symmetric:
-        return f"int16 with the zero point {quantization.zero_point}: the NPU wants 0"
+        return f"int16 with the zero point {quantization.zero_point}: the NPU needs 0"
     if whole and found in (_INT8, _INT16):
         scale = float(quantization.scale)
-        return None if 0 < scale < math.inf else f"of scale {scale}: the NPU wants a finite one above 0"
+        return None if 0 < scale < math.inf else f"of scale {scale}: the NPU needs a finite one above 0"
     kind = str(quantization.dtype).removeprefix("torch.")
     channels = "" if whole else ", a scale for each channel"
     wanted = f"int8, {_INT8[1]} to {_INT8[2]}, or int16, {_INT16[1]} to {_INT16[2]}"
-    return f"{kind}, {found[1]} to {found[2]}{channels}: the NPU wants {wanted}, with one scale"
+    return f"{kind}, {found[1]} to {found[2]}{channels}: the NPU needs {wanted}, with one scale"
 
 
 # -- of all operators ------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def static_sizes(call: Call) -> str | None:
         return None
     changing = (f"{item.name} {item.shape}" for item in call.tensors if item.is_dynamic)
     found = next(changing, None) or call.sizes[0].name
-    return f"{found} has a size that changes from call to call: the NPU wants them fixed"
+    return f"{found} has a size that changes from call to call: the NPU needs fixed sizes"
 
 
 def few_axes(call: Call) -> str | None:
@@ -140,7 +140,7 @@ def common_rank(call: Call) -> str | None:
     same = all(item.shape == shape for item in call.operands if not item.is_constant)
     if same or len(shape) <= COMMON_RANK:
         return None
-    return f"operands of several shapes make one of {len(shape)} axes: {COMMON_RANK} are the most"
+    return f"operands of several shapes make one of {len(shape)} axes: {COMMON_RANK} is the maximum"
 
 
 def constant_parameters(*names: str) -> Constraint:
@@ -181,4 +181,4 @@ def size_obstacle(kernel: Sequence[int], most: tuple[int, int], what: str) -> st
     height = kernel[0] if len(kernel) > 1 else 1
     if height <= most[0] and math.prod(kernel) <= most[1]:
         return None
-    return f"a {what} of {'x'.join(map(str, kernel))}: {most[0]} high and {most[1]} elements are the most"
+    return f"a {what} of {'x'.join(map(str, kernel))}: the maximum is {most[0]} high and {most[1]} elements"

@@ -32,7 +32,7 @@ def convolution_obstacle(
     """Why a convolution of these shapes, (N, C, H, W), is refused; kernels count with their gaps."""
     axes = len(weight) - 2
     if axes not in (1, 2):
-        return f"a convolution over {axes} axes: the NPU has one and two"
+        return f"a convolution over {axes} axes: the NPU supports one or two"
     if min(padding, default=0) < 0:
         return f"negative padding {tuple(padding)}"
     extent = [step * (size - 1) + 1 for step, size in zip(dilation, weight[2:], strict=True)]
@@ -51,11 +51,11 @@ def transposed_obstacle(weight: Sequence[int], stride: Sequence[int], dilation: 
     """Why a transposed convolution with a weight (C, O / groups, H, W) is refused."""
     axes = len(weight) - 2
     if axes not in (1, 2):
-        return f"a convolution over {axes} axes: the NPU has one and two"
+        return f"a convolution over {axes} axes: the NPU supports one or two"
     if max(dilation) > 1:
         return f"a transposed convolution with dilation {tuple(dilation)}"
     if max(stride) > MAX_TRANSPOSED_STRIDE:
-        return f"a transposed convolution with stride {tuple(stride)}: {MAX_TRANSPOSED_STRIDE} is the most"
+        return f"a transposed convolution with stride {tuple(stride)}: {MAX_TRANSPOSED_STRIDE} is the maximum"
     return size_obstacle(weight[2:], KERNEL, "kernel")
 
 

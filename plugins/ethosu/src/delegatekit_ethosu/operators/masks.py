@@ -74,17 +74,17 @@ def hides_scores(call: Call) -> str | None:
     scores: Operand = call["other"]
     data = call["self"].constant
     if data is None or data.numel() != 1:
-        return "what it hides numbers by is computed"
+        return "its fill value is computed"
     if scores.integers is None:
-        return "what it hides is not quantized"
+        return "its scores are not quantized"
     found = scores.quantization
     if found is not None and not float(data) <= (found.minimum - found.zero_point) * found.scale - NOTHING:
-        return f"{float(data)} is not so small that a softmax leaves it out"
+        return f"{float(data)} is not small enough: a softmax would not ignore it"
     shape = call.result.shape
     if shape != scores.shape:
-        return f"its mask makes {shape} of scores {scores.shape}"
+        return f"its mask changes the shape of the scores from {scores.shape} to {shape}"
     if len(shape) > COMMON_RANK:
-        return f"a mask over {len(shape)} axes: {COMMON_RANK} are the most"
+        return f"a mask over {len(shape)} axes: {COMMON_RANK} is the maximum"
     return row_obstacle(shape, softmax["dim"])
 
 

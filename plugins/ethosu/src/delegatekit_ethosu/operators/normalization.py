@@ -40,7 +40,7 @@ def _obstacle(shape: Sequence[int], rows: int, *, centred: bool = True) -> str |
     most = MAX_NORM if centred else MAX_ROOT_MEAN_SQUARE
     if not 2 <= size <= most:
         return f"a norm of {size} elements: 2 to {most} are possible"
-    return None if rows <= MAX_AXIS else f"{rows} norms: {MAX_AXIS} are the most"
+    return None if rows <= MAX_AXIS else f"{rows} norms: {MAX_AXIS} is the maximum"
 
 
 def normalizes_rows(call: Call) -> str | None:

@@ -76,9 +76,9 @@ def even_divisors(call: Call) -> str | None:
     if not is_wide(call):
         return None
     if call["ceil_mode"]:
-        return "its sizes are rounded up: windows have divisors of their own"
+        return "its sizes are rounded up (ceil_mode): windows have different divisors"
     if any(per_axis(call["padding"], _axes(call), 0)) and not call["count_include_pad"]:
-        return "its averages leave out the padding: windows have divisors of their own"
+        return "its averages exclude the padding: windows have different divisors"
     return None
 
 

@@ -35,7 +35,7 @@ def few_summands(call: Call) -> str | None:
     """At most 65536 elements are reduced."""
     shape = call["self"].shape
     size = math.prod(shape[axis] for axis in axes_of(call["dim"], len(shape)))
-    return None if size <= MAX_AXIS else f"a sum of {size} elements: {MAX_AXIS} is the most"
+    return None if size <= MAX_AXIS else f"a sum of {size} elements: {MAX_AXIS} is the maximum"
 
 
 def small_axes(call: Call) -> str | None:
@@ -44,9 +44,9 @@ def small_axes(call: Call) -> str | None:
     for axis in axes_of(call["dim"], len(shape)):
         size = shape[axis]
         if size > WINDOW[0]:
-            return f"the extreme of {size} elements along an axis: {WINDOW[0]} are the most"
+            return f"the extreme of {size} elements along an axis: {WINDOW[0]} is the maximum"
         if size > 1 and math.prod(shape) // size > MAX_AXIS:
-            return f"{math.prod(shape) // size} extremes: {MAX_AXIS} are the most"
+            return f"{math.prod(shape) // size} extremes: {MAX_AXIS} is the maximum"
     return None
 
 

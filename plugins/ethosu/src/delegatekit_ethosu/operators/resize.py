@@ -52,7 +52,7 @@ def resize_obstacle(
         return f"an input of {len(before)} axes"
     sizes = list(zip(before[2:], after[2:], strict=True))
     if mode == "nearest" and not all(starmap(_finds_pixels, sizes)):
-        return f"from {tuple(before[2:])} to {tuple(after[2:])} PyTorch's rounding finds other pixels"
+        return f"from {tuple(before[2:])} to {tuple(after[2:])} PyTorch's rounding selects other pixels"
     ratios = [new / old for old, new in sizes]
     if factors and list(factors) != ratios:
         return f"scale_factors {tuple(factors)} are not the ratio of the sizes"
@@ -81,7 +81,7 @@ def resize_steps(old: int, new: int, mode: str, corners: bool) -> tuple[int, int
 
 def _step_obstacle(old: int, new: int, mode: str, corners: bool) -> str | None:
     if corners and 1 in (old, new):
-        return f"from {old} to {new}: one pixel has no two corners"
+        return f"from {old} to {new}: a single pixel cannot be aligned with two corners"
     up, down, _, _ = resize_steps(old, new, mode, corners)
     if up > MAX_RESIZE_STEPS or down >= MAX_SHRINKING * up:
         least = f"steps of a {MAX_RESIZE_STEPS // 2}th, and a {MAX_SHRINKING}th of the size, are the least"

@@ -75,7 +75,7 @@ def row_obstacle(shape: Sequence[int], dim: int) -> str | None:
     size = shape[dim] if shape else 1
     if size == 1:
         return "a softmax of one element is constant"
-    return None if size <= MAX_SOFTMAX else f"a softmax of {size} elements: {MAX_SOFTMAX} is the most"
+    return None if size <= MAX_SOFTMAX else f"a softmax of {size} elements: {MAX_SOFTMAX} is the maximum"
 
 
 def near_scores(call: Call) -> str | None:
@@ -86,7 +86,7 @@ def near_scores(call: Call) -> str | None:
     span = (found.maximum - found.minimum) * found.scale
     if span <= MAX_SCORES:
         return None
-    return f"a log_softmax of scores over a range of {span:.4g}: {MAX_SCORES} is the most"
+    return f"a log_softmax of scores over a range of {span:.4g}: {MAX_SCORES} is the maximum"
 
 
 # -- lowerings -------------------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def test_elements_lie_where_the_registers_say(feature_map: FeatureMap) -> None:
         (replace(_MAP, bases=(0, 0, 8000, 0), tile_heights=(2, 5)), "not inside region 1"),
         (replace(_MAP, region=2), r"region 2 \(fast scratch\) does not exist"),
         (replace(_MAP, region=6), r"region 6 \(unknown\) does not exist"),
-        (replace(_MAP, dtype=np.dtype(np.int16), bases=(1, 0, 0, 0), stride_y=490, stride_x=70), "no multiple of"),
+        (replace(_MAP, dtype=np.dtype(np.int16), bases=(1, 0, 0, 0), stride_y=490, stride_x=70), "not a multiple of"),
     ],
 )
 def test_an_access_outside_its_region_is_refused(feature_map: FeatureMap, reason: str) -> None:

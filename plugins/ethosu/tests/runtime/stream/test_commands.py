@@ -50,9 +50,9 @@ def test_commands_have_their_offsets_parameters_and_payloads() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "no driver payload"),
+        (b"", "not a driver payload"),
         (b"COP1", "no CMD_STREAM action"),
-        (b"COP1\0\0", "no driver payload"),
+        (b"COP1\0\0", "not a driver payload"),
         (payload(_STOP)[:-4], "has 1 words, 0 follow"),
         (payload(_STOP, count=2), "has 2 words, 1 follow"),
         (payload(_STOP, configuration=0x1806 | 9), "Ethos-U55 of 32768 MACs"),

@@ -402,7 +402,7 @@ def regrouping_obstacle(shape: Shape, target: Shape) -> str | None:
         if before == after:
             continue
         if dynamic_count((*before, *after)):
-            return "sizes that change are joined or cut"
+            return "sizes that change are joined or split"
         parts = max(map(largest, (*before[:-1], *after[:-1])))
         if parts > _PART_LIMIT:
             return f"{parts} parts of an axis"
@@ -433,7 +433,7 @@ def _rows_reshaped(value: Value, shape: Shape) -> ops.Convert:
     lead = len(value.shape) - quantization.axes
     axes = 1 if quantization.axes == 1 else len(shape) - lead
     if shape[-1] != value.shape[-1] if axes == 1 else shape[:lead] != value.shape[:lead]:
-        raise LoweringError("what is quantized in each call is cut or joined", where="XNNPACK graph")
+        raise LoweringError("a tensor that is quantized in each call is split or joined", where="XNNPACK graph")
     return ops.Convert(Format(value.datatype, PerRowQuantization(axes)))
 
 
@@ -442,7 +442,7 @@ def _require_rows_kept(value: Value, permutation: tuple[int, ...]) -> None:
     assert isinstance(quantization, PerRowQuantization)
     lead = len(permutation) - quantization.axes
     if set(permutation[:lead]) != set(range(lead)):
-        raise LoweringError("what is quantized in each call is moved along other axes", where="XNNPACK graph")
+        raise LoweringError("a tensor that is quantized in each call is moved along other axes", where="XNNPACK graph")
 
 
 def _moved(tensor: Tensor, source: int, destination: int) -> Tensor:

@@ -136,7 +136,7 @@ def _verify_types(node: Node, where: str) -> None:
         if node.operator.weighted and value is others[0] and value.data is not None:
             continue
         names = f"{first.datatype.name} and {value.datatype.name}"
-        raise LoweringError(f"reads {names}: XNNPACK wants one type", where=where)
+        raise LoweringError(f"reads {names}: XNNPACK needs one type", where=where)
 
 
 def _verify_clamp(node: Node, where: str) -> None:

@@ -1,9 +1,9 @@
 """Layouts: a tensor of the program as a stored value seen through an axis order, so that transposes need not run.
 
-PyTorch's feature maps are NCHW, XNNPACK's are NHWC. A convolution's result is simply *stored* NHWC; an operator that reads it
-asks for the order that it needs, and only a difference costs a transpose. Permutations of the program only change
-the order, reshapes pass through it where they keep stored neighbors together. This module is what
-that means for tensors; `delegatekit_toolkit.layout` has the algebra of axes.
+PyTorch's feature maps are NCHW, XNNPACK's are NHWC. A convolution's result is simply *stored* NHWC; an operator that
+reads it asks for the order that it needs, and only a difference costs a transpose. Permutations of the program only
+change the order, reshapes pass through it where they keep stored neighbors together. This module is what that means
+for tensors; `delegatekit_toolkit.layout` has the algebra of axes.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _reader_obstacle(reader: Call, chain: DynamicQuantization) -> str | None:
     """Why XNNPACK does not multiply what is quantized in each call so; None if it does."""
     name = reader.operator
     if name not in ("aten.linear.default", _CONVOLUTION) or reader["input"].node is not chain.nodes[-1]:
-        return f"{reader.node.name} reads the rows: XNNPACK multiplies them with a constant weight, and nothing else"
+        return f"{reader.node.name} reads the rows: XNNPACK only multiplies them by a constant weight"
     sizes = chain.source.shape
     if name == _CONVOLUTION:
         groups, transposed = reader["groups"], reader["transposed"]

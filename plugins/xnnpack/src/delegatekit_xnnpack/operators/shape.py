@@ -138,7 +138,7 @@ def sliceable(call: Call) -> str | None:
     if isinstance(size, Dynamic) and (
         step != 1 or minimum(start + largest(count), size) - start != count  # what XNNPACK's slice leaves
     ):
-        return f"a slice of {count} elements, step {step}, of {size}: XNNPACK's slices end at a known place"
+        return f"a slice of {count} elements, step {step}, of {size}: XNNPACK's slices end at a fixed place"
     if step == 1:
         return None
     if call.result.rank == MAX_RANK:
@@ -381,7 +381,7 @@ def pads_what_is_left(call: Call) -> str | None:
             return f"{before} and {after} around {size} elements cut everything off"
         if isinstance(size, Dynamic) and after < 0:
             return (
-                f"{-after} elements are cut off the end of an axis that changes: XNNPACK's slices end at a known place"
+                f"{-after} elements are cut off the end of an axis that changes: XNNPACK's slices end at a fixed place"
             )
     return None
 

@@ -53,7 +53,7 @@ def one_or_two_dimensional(call: Call) -> str | None:
     rank = call["input"].rank
     if rank in (3, 4):
         return None
-    return f"a convolution over {rank - 2} axes: XNNPACK has one and two"
+    return f"a convolution over {rank - 2} axes: XNNPACK supports one or two"
 
 
 def convolution_padding(call: Call) -> str | None:
@@ -159,7 +159,7 @@ def pool_shape(spatial: int, *, divides: bool = False) -> Constraint:
         if rank not in (spatial + 1, spatial + 2):
             return f"an input of rank {rank}"
         if call["ceil_mode"] and dynamic_count(shape_of(call["self"])[-spatial:]):
-            return "ceil_mode where the size changes from call to call: XNNPACK's padding is known beforehand"
+            return "ceil_mode where the size changes from call to call: XNNPACK's padding is fixed"
         divisor = call["divisor_override"] if divides else None
         if divisor is None:
             return None
@@ -290,7 +290,7 @@ def image(call: Call) -> str | None:
 def resize_ratio(call: Call) -> str | None:
     """The new height and width do not change; scale factors, if given, are exactly the ratio of the sizes."""
     if dynamic_count(shape_of(call.result)[2:]):
-        return "a height or width that changes from call to call: XNNPACK resizes to a known one"
+        return "a height or width that changes from call to call: XNNPACK resizes to a fixed size"
     if call["align_corners"] or resize_is_exact(call):
         return None
     return f"scale_factors {list(call['scale_factors'])} are not the ratio of the sizes"

@@ -168,8 +168,8 @@ class CommandStream:
 def decode(data: bytes | memoryview) -> CommandStream:
     """Decode the driver payload of an Ethos-U55 program.
 
-    Raises FormatError, with the offset, if it is cut short or has a word that is not a command, and NotExecutableError if
-    it is for another NPU.
+    Raises FormatError, with the offset, if it is cut short or has a word that is not a command, and NotExecutableError
+    if it is for another NPU.
     """
     if bytes(data[:4]) == b"COP2":
         raise NotExecutableError("is of the second form, which no Ethos-U55 has", where="command stream")

@@ -51,7 +51,7 @@ def decompress(data: bytes, where: str) -> npt.NDArray[np.int16]:
         except OSError as error:
             _process.end()
             _process = None
-            raise FormatError("the weight stream is damaged: the decoder gave up", where=where) from error
+            raise FormatError("the weight stream is damaged: it cannot be decoded", where=where) from error
 
 
 def hold() -> None:
