@@ -170,8 +170,8 @@ def test_a_small_file_that_asks_for_much_is_refused_or_handled_in_time_and_memor
     [
         ("one_list_in_many_calls", "lists of tensors unfold to far more"),
         ("one_table_for_many_values", "unfolds to far more data"),
-        ("much_planned_memory", "the method wants .* bytes of memory or more"),
-        ("many_large_outputs", "the method wants .* bytes of memory or more"),
+        ("much_planned_memory", "the method needs .* bytes of memory or more"),
+        ("many_large_outputs", "the method needs .* bytes of memory or more"),
     ],
 )
 def test_what_unfolds_too_far_is_refused_when_it_is_loaded(name: str, words: str) -> None:

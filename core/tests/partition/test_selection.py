@@ -202,7 +202,7 @@ def test_explain_gives_the_selection_as_the_reason() -> None:
         ({"only": [lambda node: False]}, "selects no operator"),
         ({"skip": "layers.1"}, r"is not a list\n.*skip=\['layers\.1'\]"),
         ({"skip": [3]}, "skip holds 3"),
-        ({"skip": ["modul:layers"]}, r"(?s)skip holds 'modul:layers'.*operator or module"),
+        ({"skip": ["modul:layers"]}, r"(?s)skip holds 'modul:layers'.*operator: or module:"),
         ({"skip": ["operator:layers"]}, "skip='operator:layers' selects no operator"),
         ({"only": ["module:layer.0"]}, r"did you mean layers\.0"),
         ({"skip": {"three": ["sin"]}}, "three, which is not among the backends"),

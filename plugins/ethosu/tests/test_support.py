@@ -276,7 +276,7 @@ class Selected(nn.Module):
             Selected(-1.0, torch.eye(4) > 0, lambda x, dim: x),
             "the ethos-u55-128 has no choice between two numbers, but in front of a softmax; an Ethos-U85 has",
         ),
-        (Selected(-1e9, torch.ones(2, 1, 4) > 0), "its mask makes (2, 4, 4) of scores (4, 4)"),
+        (Selected(-1e9, torch.ones(2, 1, 4) > 0), "its mask changes the shape of the scores from (4, 4) to (2, 4, 4)"),
     ],
 )
 def test_numbers_are_selected_for_a_softmax_only(module: nn.Module, reason: str) -> None:

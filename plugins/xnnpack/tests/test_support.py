@@ -55,7 +55,7 @@ REFUSED = [
     (lambda x: x.clamp(2.0, 1.0), (X,), "bounds 2.0 and 1.0 are not an interval"),
     (lambda x: x.clamp(math.nan, 1.0), (X,), "bounds nan and 1.0 are not an interval"),
     (lambda x: torch.ops.aten.elu(x, 2.0, 1.0, 0.5), (X,), "input_scale = 0.5: XNNPACK's ELU has none"),
-    (lambda x: F.elu(x, -1.0), (X,), "alpha = -1.0: XNNPACK's ELU wants a positive number"),
+    (lambda x: F.elu(x, -1.0), (X,), "alpha = -1.0: XNNPACK's ELU needs a positive number"),
     (lambda x: F.leaky_relu(x, math.inf), (X,), "negative_slope = inf is not a normal float32 number"),
     (lambda x: F.leaky_relu(x, 1e-40), (X,), "negative_slope = 1e-40 is not a normal float32 number"),
     (lambda x: F.pad(x, (1, 1), value=1e39), (X,), "value = 1e+39 is not a float32 number"),

@@ -157,7 +157,7 @@ class Spaces:
                 self._numbers[space] = next(n for n in range(1, len(taken) + 2) if n not in taken)
             return self._numbers[space]
         if not 0 < space < 1 << 15:
-            raise LoweringError(f"memory spaces are counted from 1: {space} is none")
+            raise LoweringError(f"memory spaces are counted from 1: {space} is not valid")
         if space in self._numbers.values():
             raise LoweringError(f"memory space {space} is {self.name(space)!r} already", hint="use its name, or a name")
         self._plain_numbers.add(space)

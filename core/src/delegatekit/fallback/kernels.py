@@ -230,7 +230,7 @@ def _mixed_limit(node: Node) -> str | None:
 
 def _where_limit(node: Node) -> str | None:
     dtypes = {item.dtype for item in (_operand(node, name) for name in ("self", "other")) if item is not None}
-    return "the runtime's where wants values of one dtype" if len(dtypes) > 1 else None
+    return "the runtime's where needs values of one dtype" if len(dtypes) > 1 else None
 
 
 _PROMOTING = ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")

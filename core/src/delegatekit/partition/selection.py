@@ -157,10 +157,10 @@ def listed(what: str, selectors: Sequence[Selector]) -> tuple[Choice, ...]:
     for selector in selectors:
         if not callable(selector) and not (isinstance(selector, str) and selector):
             raise LoweringError(
-                f"{what} holds {selector!r}", hint="a module path, an operator's name or a function of a node is wanted"
+                f"{what} holds {selector!r}", hint="give a module path, an operator's name or a function of a node"
             )
         if isinstance(selector, str) and selector.rpartition(":")[0] not in ("", "operator", "module"):
-            raise LoweringError(f"{what} holds {selector!r}", hint="before a colon stands operator or module")
+            raise LoweringError(f"{what} holds {selector!r}", hint="write operator: or module: before the colon")
     return tuple(Choice(what, selector) for selector in selectors)
 
 
@@ -227,7 +227,7 @@ class _Pinned:
         for other in answer.group if isinstance(answer, Verdict) else ():
             refusal = self._refusal(other)
             if refusal is not None:
-                return Verdict.no(f"goes only together with {describe_node(other)}, which is {refusal}")
+                return Verdict.no(f"is taken only together with {describe_node(other)}, which is {refusal}")
         return answer
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:

@@ -103,7 +103,7 @@ class _Plan:
     def reserve(self, size: int, where: str) -> None:
         self.reserved += size
         if self.reserved > _LARGEST_BUFFER:
-            self.fail(f"the method wants {self.reserved} bytes of memory or more", where)
+            self.fail(f"the method needs {self.reserved} bytes of memory or more", where)
 
     def fail(self, what: str, where: str) -> None:
         raise FormatError(what, where=where, hint=_DAMAGED)
@@ -264,7 +264,7 @@ class _Plan:
         for position, (argument, wanted) in enumerate(zip(arguments, kinds, strict=True)):
             if not isinstance(argument, wanted):
                 given = type(argument).__name__
-                self.fail(f"passes {given} as argument {position} of {name}, which wants {_names(wanted)}", where)
+                self.fail(f"passes {given} as argument {position} of {name}, which takes {_names(wanted)}", where)
 
 
 def _names(kinds: Kinds) -> str:

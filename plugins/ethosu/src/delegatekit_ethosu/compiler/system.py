@@ -145,6 +145,6 @@ def _check(target: Target, system: _Section, memory: _Section) -> None:
         if areas[port] not in choices:
             raise memory.refuse(
                 use,
-                f"is {areas[port]} in {system.name}, where Vela wants {' or '.join(choices)}",
+                f"is {areas[port]} in {system.name}, where Vela needs {' or '.join(choices)}",
                 "choose another memory mode or system configuration",
             )

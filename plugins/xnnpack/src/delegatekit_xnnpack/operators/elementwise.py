@@ -253,7 +253,7 @@ def plain_elu(call: Call) -> str | None:
     if call["input_scale"] != 1:
         return f"input_scale = {call['input_scale']}: XNNPACK's ELU has none"
     alpha = call["alpha"]
-    return None if SMALLEST <= alpha <= LARGEST else f"alpha = {alpha}: XNNPACK's ELU wants a positive number"
+    return None if SMALLEST <= alpha <= LARGEST else f"alpha = {alpha}: XNNPACK's ELU needs a positive number"
 
 
 def _elu(b: ProgramBuilder, call: Call) -> Tensor:
