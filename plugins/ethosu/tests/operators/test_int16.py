@@ -185,7 +185,7 @@ NARROW: dict[str, tuple[Any, tuple[tuple[int, ...], ...], str]] = {
     "steep function": (torch.reciprocal, (X,), "smooth functions only"),
     "steps": (torch.floor, (X,), "smooth functions only"),
     "product of matrices": (torch.mm, ((7, 16), (16, 9)), "no products of int16 matrices; an Ethos-U85 has"),
-    "padding left out": (nn.AvgPool2d(3, 2, 1, count_include_pad=False), (X,), "leave out the padding"),
+    "padding left out": (nn.AvgPool2d(3, 2, 1, count_include_pad=False), (X,), "exclude the padding"),
     "sizes rounded up": (nn.AvgPool2d(3, 2, ceil_mode=True), (X,), "rounded up"),
 }
 
