@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import delegatekit
 from delegatekit_ethosu.blob import pack, unpack
 from delegatekit_ethosu.compiler import compile_program
 from delegatekit_ethosu.ir.builder import TosaBuilder
@@ -34,7 +35,6 @@ MOVES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "slice, every second of the first axis": (lambda x: relu(x)[::2], ((5, 2, 2, 2, 3, 2),)),
     "selected": (lambda x: relu(x)[:, 2], (X,)),
     "padded": (lambda x: functional.pad(x.tanh(), (1, 2, 0, 3)), (X,)),
-    "cut": (lambda x: functional.pad(x.tanh(), (1, -2)), (X,)),
     "view and permutation": (lambda x: relu(x).view(1, 8, 144).permute(0, 2, 1), (X,)),
     "rows of pixels": (lambda x: functional.avg_pool2d(x, 2).flatten(2).transpose(1, 2) + 1, (X,)),
     "flat": (lambda x: functional.max_pool2d(x, 2).flatten(1), (X,)),
@@ -48,7 +48,6 @@ MOVES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "pixels of many images shuffled": (lambda x: functional.pixel_shuffle(relu(x), 2), ((2, 3, 4, 3, 5),)),
     "pixels of many images shuffled back": (lambda x: functional.pixel_unshuffle(relu(x), 2), ((2, 1, 3, 4, 6),)),
     "pixels of one image shuffled": (lambda x: functional.pixel_shuffle(relu(x), 3), ((9, 4, 5),)),
-    "channels shuffled": (nn.Sequential(nn.Conv2d(8, 16, 3), nn.ChannelShuffle(4)), (X,)),
     "stacked and joined": (lambda x: torch.stack([x, relu(x), x.tanh()], 2).flatten(0, 1).sigmoid(), ((2, 3, 5),)),
     "stacked behind": (lambda x, y: torch.stack([relu(x), y], -1), (X, X)),
     "rolled": (lambda x: relu(x).roll((1, -2), (2, 3)), (X,)),
@@ -90,6 +89,29 @@ def test_blocks_in_other_shapes_are_read_where_they_are(
 def test_what_is_moved_is_as_in_eager(name: str, agrees: Any) -> None:
     model, shapes = MOVES[name]
     agrees(model, *map(torch.randn, shapes))
+
+
+#: Moved in several steps by operators of the edge program, with nothing quantized between them.
+SEVERAL: dict[str, tuple[Callable[..., Any], str]] = {
+    "cut": (lambda x: functional.pad(x.tanh(), (1, -2)), "pad"),
+    "channels shuffled": (nn.Sequential(nn.Conv2d(8, 16, 3), nn.ChannelShuffle(4)), "channel_shuffle"),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_what_is_moved_in_several_steps_stays_in_float(name: str, module_of: Any) -> None:
+    model, operator = SEVERAL[name]
+    x = torch.randn(X)
+    module = delegatekit.quantize(module_of(model), [(x,)], backend="ethosu")
+    ((layer,), (moved,)) = module.quantization.quantized, module.quantization.kept
+    assert (moved.operator, moved.reason.split()[-2:]) == (operator, ["not", "quantized"])
+    program = delegatekit.lower(module, (x,), backends=["ethosu"])
+    assert len(program.report().methods[0].delegates) == 1, layer
+    steps = [node.args[1] for node in module.graph.nodes if "dequantize_per_tensor" in str(node.target)]
+    # A result may be rounded to the other neighbour.
+    torch.testing.assert_close(
+        delegatekit.load(program.buffer)["forward"](x), module(x), rtol=0, atol=1.01 * max(steps)
+    )
 
 
 SIZES = [(2, (1, 8, 6, 7)), (4, (1, 4, 5, 6)), (8, (1, 3, 4, 3)), (2, (2, 4, 5, 6)), (4, (2, 4, 3, 5))]
