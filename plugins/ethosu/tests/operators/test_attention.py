@@ -258,7 +258,8 @@ def test_large_numbers_that_are_hidden_count_for_nothing(agrees: Callable[..., A
     (found, *_) = agrees(Filled(hidden), x, share=0.1).values()
     (result,) = found.run()
     assert float(result[hidden].abs().max()) == 0
-    torch.testing.assert_close(result.sum(-1), torch.ones(7), rtol=0, atol=0.05)
+    # Twelve numbers, each a step off at most.
+    torch.testing.assert_close(result.sum(-1), torch.ones(7), rtol=0, atol=12 * found.steps()[0])
 
 
 class Twice(Filled):
