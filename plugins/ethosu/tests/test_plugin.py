@@ -86,7 +86,7 @@ def test_biases_are_int32(model: Any) -> None:
     assert dtypes == {"torch.int32"}
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int16"])
+@pytest.mark.parametrize("scheme", ["int8", pytest.param("int16", marks=pytest.mark.slow)])
 def test_training_with_quantization_lowers(scheme: str) -> None:
     torch.manual_seed(0)
     module, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(392, 4)), None

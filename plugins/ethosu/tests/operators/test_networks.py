@@ -19,7 +19,12 @@ networks = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(networks)
 
 
-@pytest.mark.parametrize("name", networks.NETWORKS)
+#: In the default run; the others are a sweep.
+QUICK = ("digits", "attention")
+NAMES = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in networks.NETWORKS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_networks_are_one_delegate_on_every_accelerator(name: str, whole: Any) -> None:
     module, x = networks.network(name)
     module, lower, ratio = whole(module, x, samples=12)
@@ -51,6 +56,7 @@ def test_imagenet_networks_are_one_delegate(name: str, whole: Any) -> None:
         assert stages["lower"] < 20
 
 
+@pytest.mark.slow
 def test_stock_would_be_slower_on_mobilenet() -> None:
     """Vela's estimates for stock ExecuTorch 1.5.1's lowering (24.6 ms and 4.31 ms) with Vela 5.1."""
     transformers = pytest.importorskip("transformers")
