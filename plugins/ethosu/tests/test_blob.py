@@ -66,7 +66,7 @@ def _binding(*shape: int, element_size: int = 1, address: int = 0, region: int =
         (lambda packed: packed[:-16], "block vela_end_stream .*: the blob ends"),
         (lambda packed: packed + bytes(16), "16 bytes follow"),
         (lambda packed: packed.replace(b"cmd_data", b"cmd_dat_"), "block cmd_data at offset 32: another name"),
-        (lambda packed: packed[:48] + struct.pack("<I", 1 << 31) + packed[52:], "reach beyond the blob"),
+        (lambda packed: packed[:48] + struct.pack("<I", 1 << 31) + packed[52:], "exceed the blob"),
         (lambda packed: packed[:53] + b"\1" + packed[54:], "its header is damaged"),
         (lambda packed: packed[:52] + b"\2" + packed[53:], "its header is damaged"),
         (_with(command_stream=b"COP3"), "block cmd_data: is not a command stream"),

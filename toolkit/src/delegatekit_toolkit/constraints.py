@@ -79,7 +79,7 @@ def max_rank(most: int) -> Constraint:
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
     >>> max_rank(4)(call_of(torch.neg, torch.ones(1, 2, 3, 4, 5)))
-    'arguments_0 has 5 axes: 4 is the most'
+    'arguments_0 has 5 axes: 4 is the maximum'
     """
 
     def check(call: Call) -> str | None:
