@@ -17,26 +17,12 @@ from delegatekit import pte
 from delegatekit_api.nodes import argument
 from delegatekit_ethosu.blob import TOSA_SPEC
 from delegatekit_toolkit import tosa
+from delegatekit_toolkit.testing import as_module
 from delegatekit_toolkit.tosa.reader import read
 from delegatekit_toolkit.tosa.reference import availability
 
 #: Where results come from: the command stream itself on the host, and the TOSA program in Arm's reference model.
 TARGETS = ("ethos-u55-128", "ethos-u85-256")
-
-
-class Apply(torch.nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *arguments: Any) -> Any:
-        return self.function(*arguments)
-
-
-def as_module(model: Any) -> torch.nn.Module:
-    return (model if isinstance(model, torch.nn.Module) else Apply(model)).eval()
 
 
 def quantized(

@@ -236,6 +236,6 @@ ROWS: Rows = tuple(
         ("layer_norm.default", _layer_norm, _PARAMETERS, normalizes_rows),
         ("rms_norm.default", _rms_norm, _PARAMETERS[:1], normalizes_rows),
         ("group_norm.default", _group_norm, _PARAMETERS, normalizes_groups),
-        ("instance_norm.default", _instance_norm, _PARAMETERS, normalizes_channels),
+        ("instance_norm.default", _instance_norm, (*_PARAMETERS, "running_mean", "running_var"), normalizes_channels),
     )
 )
