@@ -88,8 +88,8 @@ def _inputs(program: bytes, delegate: Delegate) -> list[torch.Tensor]:
         sizes = [table.sizes or [] for table in tables]
         if all(min(item, default=1) >= 0 and torch.Size(item).numel() < 1 << 18 for item in sizes):
             return [random_tensor(table) for table in tables]
-    except (DelegateKitError, AttributeError, IndexError, RuntimeError, OverflowError):
-        pass
+    except (DelegateKitError, AttributeError, IndexError, RuntimeError, OverflowError, TypeError):
+        pass  # what is wrong with the file, its reader says
     return delegate.tensors()
 
 
