@@ -31,7 +31,7 @@ def check_result(result: Any, where: str) -> CheckedResult:
     """The result as plain data. Raises PluginError that names the part which is not what the border declares."""
     if not isinstance(result, PreprocessResult):
         raise PluginError(f"preprocess returned {type(result).__name__}, not a PreprocessResult", where=where)
-    check_answer(result, PreprocessResult, "the result", where)
+    check_answer(result, PreprocessResult, "result", where)
     with blaming(lambda fault: PluginError(f"the result cannot be read: {fault}", where=where)):
         fault = next(_faults(result), None)
         if fault is None:
@@ -42,7 +42,7 @@ def check_result(result: Any, where: str) -> CheckedResult:
                 {key: tuple(handles) for key, handles in result.debug_handle_map.items()},
                 result.estimate,
             )
-    raise PluginError(f"the result's {fault}", where=where)
+    raise PluginError(f"result: {fault}", where=where)
 
 
 def _parts(result: PreprocessResult) -> tuple[bytes | bytearray | memoryview, ...]:

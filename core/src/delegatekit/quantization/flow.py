@@ -218,7 +218,7 @@ def _quantizer(
 
 
 def _blaming_quantizer(loaded: LoadedBackend, scheme: QuantizationScheme) -> AbstractContextManager[None]:
-    """Turn what the plugin's own quantizer raises into an error that names the plugin; nothing for a declared scheme."""
+    """Turn what the quantizer of a plugin raises into an error that names it; nothing to do for a declared scheme."""
     if scheme.rules:
         return nullcontext()
     where = f"backend {loaded.name} ({loaded.distribution} {loaded.version})"
