@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from delegatekit_api import DelegateKitError
 
 from .arguments import FileArgument, JsonOption
-from .console import out, usage
+from .console import out, print_json, say, usage
 
 
 def run(
@@ -43,11 +42,11 @@ def run(
         torch.save([result.clone() if isinstance(result, torch.Tensor) else result for result in results], save)
     if as_json:
         summaries = [_summary(result) for result in results]
-        print(json.dumps({"outputs": summaries, "wall_seconds": wall, "cpu_seconds": cpu, "runs": repeat}, indent=1))
+        print_json({"outputs": summaries, "wall_seconds": wall, "cpu_seconds": cpu, "runs": repeat})
         return
     for index, result in enumerate(results):
         facts = ", ".join(f"{key} {value}" for key, value in _summary(result).items())
-        out.print(f"output {index}: {facts}", markup=False, highlight=False, soft_wrap=True)
+        say(f"output {index}: {facts}")
     best = f" (best of {repeat - 1})" if repeat > 2 else ""
     out.print(f"{1e3 * wall:.2f} ms wall, {1e3 * cpu:.2f} ms CPU{best}", highlight=False)
 
