@@ -8,7 +8,7 @@ from __future__ import annotations
 from .answers import check_answer
 from .backend import BackendInfo, LoadedBackend
 from .blame import PluginWarning, blaming, fault, shown, warn
-from .discovery import ALLOW_LIST, OwnerError, backends, find_by_delegate_id, get_backend
+from .discovery import ALLOW_LIST, OwnerError, ask_all, backends, find_by_delegate_id, get_backend
 from .entry_points import BACKEND_GROUP, OBSERVER_GROUP
 from .observers import add_observer, extra_conformance_cases, notify
 
@@ -21,6 +21,7 @@ __all__ = [
     "OwnerError",
     "PluginWarning",
     "add_observer",
+    "ask_all",
     "backends",
     "blaming",
     "check_answer",

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import importlib_metadata as metadata
 import pluggy
@@ -22,11 +22,13 @@ from delegatekit_api.versions import PROJECT, incompatibility
 from . import entry_points, first_import, observers
 from .answers import check_answer
 from .backend import BackendInfo, LoadedBackend
-from .blame import fault, shown
+from .blame import fault, shown, warn
 from .entry_points import BACKEND_GROUP, normalized, owner
 
 #: Environment variable with the names of the only backends to use, separated by commas.
 ALLOW_LIST: Final = "DELEGATEKIT_BACKENDS"
+
+_Answer = TypeVar("_Answer")
 
 
 def backends(*, check: bool = True) -> dict[str, BackendInfo]:
@@ -78,6 +80,23 @@ def get_backend(name: str) -> LoadedBackend:
         where=f"backend {name}",
         hint="`delegatekit backends --check` lists what is usable",
     )
+
+
+def ask_all(ask: Callable[[LoadedBackend], _Answer]) -> dict[str, _Answer]:
+    """What each usable backend answers, by name. Warns of those that cannot be used or do not answer.
+
+    Those that the user turned off are left out in silence. Raises OptionError.
+    """
+    found = {}
+    for name, info in backends().items():
+        if info.usable:
+            try:
+                found[name] = ask(get_backend(name))
+            except PluginError as error:
+                warn(f"{error.where or f'backend {name}'}: {error.what}")
+        elif info.status != "not allowed":
+            warn(f"backend {name} ({info.distribution} {info.version}) is {info.status}: {info.reason}")
+    return found
 
 
 def unknown_backend(name: object) -> PluginError:

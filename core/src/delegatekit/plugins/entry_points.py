@@ -18,6 +18,7 @@ from .blame import fault, warn
 
 BACKEND_GROUP: Final = f"{PROJECT}.backends"
 OBSERVER_GROUP: Final = f"{PROJECT}.observers"
+#: Entry points of further commands: functions for Typer, or Typer applications that hold several.
 COMMAND_GROUP: Final = f"{PROJECT}.commands"
 
 

@@ -11,9 +11,7 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final
-
-import importlib_metadata
+from typing import Final
 
 from delegatekit_api import Availability
 
@@ -22,6 +20,7 @@ from .backend import BackendInfo
 from .discovery import declared_requirements, entry_point_of
 from .first_import import TIME_LIMIT
 from .processes import probe
+from .requirements import unmet
 
 #: The extra of a plugin's distribution with what its runtime needs.
 RUNTIME_EXTRA: Final = "runtime"
@@ -48,25 +47,12 @@ def expected_runtime(info: BackendInfo) -> Availability:
         if RUNTIME_EXTRA not in extras:
             return Availability(False, f"declares no extra {RUNTIME_EXTRA!r}: files run on the device only")
         for text in requirements:
-            reason = _unmet(Requirement(text))
+            reason = unmet(Requirement(text), RUNTIME_EXTRA)
             if reason is not None:
                 return Availability(False, f"{reason}: pip install '{info.distribution}[{RUNTIME_EXTRA}]'")
     except Exception as error:  # whatever damaged metadata makes importlib_metadata and packaging raise
         return Availability(False, f"its metadata cannot be read: {type(error).__name__}: {error}")
     return Availability(True)
-
-
-def _unmet(requirement: Any) -> str | None:
-    """Why the environment does not meet a requirement; None if it does."""
-    if requirement.marker is not None and not requirement.marker.evaluate({"extra": RUNTIME_EXTRA}):
-        return None
-    try:
-        found = importlib_metadata.version(requirement.name)
-    except importlib_metadata.PackageNotFoundError:
-        return f"{requirement.name} is not installed"
-    if not requirement.specifier.contains(found, prereleases=True):
-        return f"{requirement.name} is {found}, not {requirement.specifier}"
-    return None
 
 
 def check_backends(found: Iterable[BackendInfo], *, seconds: float = TIME_LIMIT) -> dict[str, CheckedBackend]:

@@ -78,6 +78,10 @@ class Report:
         return "\n".join(line for method in self.methods for line in _memory_lines(method))
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, idle: bool = True) -> str:
+        """The report as text; without `idle`, it leaves out the backends that took nothing."""
         lines: list[str] = []
         for method in self.methods:
             total = method.delegated_nodes + method.fallback_calls
@@ -97,7 +101,8 @@ class Report:
             if method.fallback:
                 calls = ", ".join(f"{name} x{count}" for name, count in method.fallback.items())
                 lines.append(f"  runtime operators: {calls}")
-        lines.extend(f"backend {name} took nothing: {reason}" for name, reason in self.idle.items())
+        if idle:
+            lines.extend(f"backend {name} took nothing: {reason}" for name, reason in self.idle.items())
         lines.append(
             f"constants {human_size(self.constant_size)}, named data of backends {human_size(self.named_data_size)}"
         )
