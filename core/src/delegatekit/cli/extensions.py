@@ -22,8 +22,7 @@ def add_commands(app: typer.Typer, taken: Collection[str]) -> None:
     names = set(taken)
     for entry_point in entry_points(COMMAND_GROUP):
         if entry_point.name in names:
-            made_by = " ".join(owner(entry_point))
-            warn(f"the command {entry_point.name} of {made_by} is ignored: the name is taken")
+            warn(f"the command {_place(entry_point)} is ignored: the name is taken")
             continue
         names.add(entry_point.name)
         _add(app, entry_point.name, _load(entry_point))
@@ -38,11 +37,10 @@ def _add(app: typer.Typer, name: str, command: Callable[..., Any] | typer.Typer)
 
 def _load(entry_point: metadata.EntryPoint) -> Callable[..., Any] | typer.Typer:
     """The command, or one that tells why it cannot be used."""
-    where = f"command {entry_point.name} ({' '.join(owner(entry_point))})"
     try:
         died = first_import.refusal(entry_point)
         if died is not None:
-            return _broken(f"cannot be loaded: importing {entry_point.value} {died}", where)
+            return _broken(entry_point, f"importing it {died}")
         with redirect_stdout(sys.stderr):
             command: Any = entry_point.load()
             # Typer reads the signature when all commands are put together: here only this one would fail.
@@ -52,13 +50,17 @@ def _load(entry_point: metadata.EntryPoint) -> Callable[..., Any] | typer.Typer:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return _broken(f"cannot be loaded: {fault(error)}", where)
+        return _broken(entry_point, fault(error))
     return command  # type: ignore[no-any-return]
 
 
-def _broken(reason: str, where: str) -> Callable[[], None]:
-    def broken() -> None:
-        raise PluginError(reason, where=where)
+def _place(entry_point: metadata.EntryPoint) -> str:
+    return f"{entry_point.name} of {entry_point.value} ({' '.join(owner(entry_point))})"
 
-    broken.__doc__ = f"(broken: {where} cannot be loaded)"
+
+def _broken(entry_point: metadata.EntryPoint, reason: str) -> Callable[[], None]:
+    def broken() -> None:
+        raise PluginError(f"cannot be loaded: {reason}", where=f"command {_place(entry_point)}")
+
+    broken.__doc__ = f"(broken: {entry_point.value} cannot be loaded)"
     return broken

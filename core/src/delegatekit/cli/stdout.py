@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import sys
@@ -16,22 +17,31 @@ from .console import out
 def stdout_kept() -> Iterator[None]:
     """While a command runs, only what is written to `sys.stdout` is on stdout: descriptor 1 leads to stderr.
 
-    In a process of its own nothing is given back at the end: what plugins print when the interpreter ends is no result
-    either. A stdout that is no descriptor, as under a test, is left as it is.
+    So it does again when the interpreter ends: what plugins print then is no result either. A stdout that is not
+    descriptor 1, as under a test, is left as it is.
     """
-    if sys.stdout is not sys.__stdout__ or not _is_descriptor_1():
+    kept = sys.stdout
+    if not _is_descriptor_1():
         yield
         return
-    sys.stdout.flush()
-    settings: Any = {"encoding": sys.stdout.encoding, "errors": sys.stdout.errors}
-    results = os.fdopen(os.dup(1), "w", buffering=1 if sys.stdout.isatty() else -1, **settings)
+    kept.flush()
+    settings: Any = {"encoding": kept.encoding, "errors": kept.errors}
+    results = os.fdopen(os.dup(1), "w", buffering=1 if kept.isatty() else -1, **settings)
     os.dup2(2, 1)
     sys.stdout = results
     try:
         yield
     finally:
-        sys.stdout = sys.stderr
         results.flush()
+        os.dup2(results.fileno(), 1)
+        sys.stdout = kept
+        # What is registered last runs first: before whatever plugins have registered.
+        atexit.register(_turn_away)
+
+
+def _turn_away() -> None:
+    sys.stdout.flush()
+    os.dup2(2, 1)
 
 
 def _is_descriptor_1() -> bool:

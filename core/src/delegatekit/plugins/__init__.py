@@ -11,10 +11,12 @@ from .blame import PluginWarning, blaming, fault, shown, warn
 from .discovery import ALLOW_LIST, OwnerError, ask_all, backends, find_by_delegate_id, get_backend
 from .entry_points import BACKEND_GROUP, OBSERVER_GROUP
 from .observers import add_observer, extra_conformance_cases, notify
+from .processes import FIRST_IMPORTS
 
 __all__ = [
     "ALLOW_LIST",
     "BACKEND_GROUP",
+    "FIRST_IMPORTS",
     "OBSERVER_GROUP",
     "BackendInfo",
     "LoadedBackend",

@@ -6,7 +6,6 @@ they are contained where it is imported.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import sys
@@ -69,8 +68,7 @@ def _state(entry_point: metadata.EntryPoint) -> str:
     """A digest that changes with the version, and with the names, sizes and times of the plugin's files."""
     package = _module(entry_point).partition(".")[0]
     files = sorted(f"{path} {size} {changed}" for path, size, changed in _files(package))
-    text = "\n".join((*owner(entry_point), entry_point.value, *files))
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+    return remembered.digest("\n".join((*owner(entry_point), entry_point.value, *files)))
 
 
 def _files(package: str) -> Iterator[tuple[str, int, int]]:

@@ -6,11 +6,9 @@ its place in one step, so that processes do not disturb each other.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -44,20 +42,25 @@ def remember(key: str, state: str, died: str) -> None:
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
         place = _place(key)
         place.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, written = tempfile.mkstemp(dir=place.parent, prefix=".")
+        written = place.with_name(f".{place.stem}-{os.getpid()}-{time.monotonic_ns()}")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"state": state, "died": died, "time": time.time()}, file)
-            Path(written).replace(place)
+            written.write_text(json.dumps({"state": state, "died": died, "time": time.time()}), "utf-8")
+            written.replace(place)
         except BaseException:
-            Path(written).unlink()
+            written.unlink(missing_ok=True)
             raise
 
 
 def _place(key: str) -> Path:
     """The file about a plugin. Raises OSError if nothing is to be remembered, RuntimeError without a home folder."""
-    name = hashlib.sha256(key.encode(errors="replace")).hexdigest()[:32]
-    return cache_folder() / "plugins" / f"{name}.json"
+    return cache_folder() / "plugins" / f"{digest(key)[:32]}.json"
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text, as hexadecimal digits."""
+    import hashlib  # here: commands that only list what is installed do without
+
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def cache_folder() -> Path:
