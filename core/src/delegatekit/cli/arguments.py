@@ -13,8 +13,8 @@ from .console import usage
 ModelArgument = Annotated[
     str,
     typer.Argument(
-        help="A .pt2 file, or package.module:callable (path/file.py:callable) that returns (module, inputs), followed by "
-        "kwargs and dynamic_shapes if there are any, an ExportedProgram, or a dict of these by method name."
+        help="A .pt2 file, or package.module:callable (path/file.py:callable) that returns (module, inputs), followed "
+        "by kwargs and dynamic_shapes if there are any, an ExportedProgram, or a dict of these by method name."
     ),
 ]
 

@@ -47,15 +47,27 @@ def print_json(value: Any) -> None:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str | Text]], *, width: int | None = None) -> RenderableType:
     """A table; where the terminal is too narrow for it (`width`: its columns), a paragraph for each row."""
-    texts = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
-    if _least_width(headers, texts) > (out.width if width is None else width):
-        return Group(*(_paragraph(headers, row) for row in texts))
+    narrow = paragraphs(headers, rows, out.width if width is None else width)
+    if narrow is not None:
+        return narrow
     found = Table()
     for header in headers:
         found.add_column(header, overflow="fold")
-    for row in texts:
+    for row in map(_texts, rows):
         found.add_row(*row)
     return found
+
+
+def paragraphs(headers: Sequence[str], rows: Sequence[Sequence[str | Text]], width: int) -> Group | None:
+    """A paragraph for each row if a table of them needs more columns than `width`; None if it fits."""
+    texts = list(map(_texts, rows))
+    if _least_width(headers, texts) <= width:
+        return None
+    return Group(*(_paragraph(headers, row) for row in texts))
+
+
+def _texts(row: Sequence[str | Text]) -> list[Text]:
+    return [cell if isinstance(cell, Text) else Text(cell) for cell in row]
 
 
 def _least_width(headers: Sequence[str], rows: Sequence[Sequence[Text]]) -> int:

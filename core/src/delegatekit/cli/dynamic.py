@@ -17,8 +17,8 @@ DynamicOption = Annotated[
     typer.Option(
         "--dynamic",
         metavar="SIZE",
-        help="A size that may change from call to call: x:0=batch:1..8 for axis 0 of the input x. Repeat for more: sizes of "
-        "one name are equal.",
+        help="A size that may change from call to call: x:0=batch:1..8 for axis 0 of the input x. Repeat for more: "
+        "sizes of one name are equal.",
     ),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from io import StringIO
 from typing import Any, Final
 
 import typer
@@ -82,4 +82,4 @@ def give_up_stdout() -> None:
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # a stdout that is no file, as under a test
-        sys.stdout = Path(os.devnull).open("w")
+        sys.stdout = StringIO()

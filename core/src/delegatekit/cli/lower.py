@@ -35,7 +35,7 @@ def lower(
     backend: BackendOption,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The .pte file to write. Without it: net.pte for net.pt2 or net:make."),
+        typer.Option("--output", "-o", help="The .pte file to write. By default net.pte for net.pt2 or net:make."),
     ] = None,
     dynamic: DynamicOption = [],  # noqa: B006
     option: SettingOption = [],  # noqa: B006  (typer copies it)
