@@ -51,7 +51,10 @@ def describe_backend():
 WRONG_FACTS = {
     "other name": ('"other", "OddBackend", "delegatekit-odd", "1", "x"', "calls itself 'other'"),
     "no delegate id": ('"odd", None, "delegatekit-odd", "1", "x"', "its description.delegate_id is None, not a str"),
-    "version is a number": ('"odd", "OddBackend", "delegatekit-odd", 1, "x"', "its description.version is 1, not a str"),
+    "version is a number": (
+        '"odd", "OddBackend", "delegatekit-odd", 1, "x"',
+        "its description.version is 1, not a str",
+    ),
     "api version is a text": (
         '"odd", "OddBackend", "delegatekit-odd", "1", "x", api_version="1.0"',
         "api_version is '1.0'",

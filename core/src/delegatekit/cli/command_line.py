@@ -134,8 +134,7 @@ def _warnings_in_a_line() -> Iterator[None]:
         else:
             shown(message, category, *where, **more)
 
-    warnings.showwarning = show
-    try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PluginWarning)
+        warnings.showwarning = show
         yield
-    finally:
-        warnings.showwarning = shown

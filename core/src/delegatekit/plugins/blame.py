@@ -55,7 +55,7 @@ def fault(error: BaseException) -> str:
 def shown(value: Any) -> str:
     """A plugin's answer as a message shows it: the repr, cut off; the type of what has no repr."""
     try:
-        return repr(value)[:_LONGEST_VALUE]
+        return _printable(repr(value))[:_LONGEST_VALUE]
     except KeyboardInterrupt:
         raise
     except BaseException:
@@ -74,8 +74,13 @@ def _is_readable(error: BaseException) -> bool:
 
 def _guarded(read: Callable[[], str]) -> str:
     try:
-        return str(read())
+        return _printable(read())
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         return f"<its text raises {type(error).__name__}>"
+
+
+def _printable(text: str) -> str:
+    """A text that any stream of UTF-8 takes: a plugin's may have half of a character."""
+    return text.encode(errors="backslashreplace").decode()
