@@ -90,7 +90,11 @@ def test_the_report_as_json_is_all_of_stdout(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["lower", "models:linear", "-b", "absent", "-o", "m.pte"], 1, "`delegatekit backends` lists what is installed"),
+        (
+            ["lower", "models:linear", "-b", "absent", "-o", "m.pte"],
+            1,
+            "`delegatekit backends` lists what is installed",
+        ),
         (["lower", "models:linear", "-b", "nothing", "-o", "absent/m.pte"], 1, "the folder does not exist"),
         (["lower", "models:unsupported", "-b", "nothing", "-o", "m.pte"], 1, "return torch.linalg.svd(x)[1]"),
         (["lower", "models:linear", "-b", "nothing", "-o", "m.pte", "--option", "depth=1"], 2, "known options: level"),
