@@ -61,7 +61,8 @@ def _wrong_class(value: Any, kind: Any, what: str) -> str | None:
     if kind is float and not math.isfinite(value):
         return f"{what} is {value}, not a finite number"
     if is_dataclass(kind):
-        hints = _hints(type(value))
+        of_class: Any = type(value)
+        hints = _hints(of_class)
         for field in fields(value):
             found = wrong(getattr(value, field.name), hints[field.name], f"{what}.{field.name}")
             if found is not None:
@@ -78,7 +79,7 @@ def _wrong_option(value: Any, options: Sequence[Any], what: str) -> str | None:
     return inside[0] if inside else _not(value, " or ".join(map(_name, options)), what)
 
 
-def _wrong_items(value: Any, kinds: tuple[type, ...], item: Any, what: str) -> str | None:
+def _wrong_items(value: Any, kinds: tuple[Any, ...], item: Any, what: str) -> str | None:
     if not isinstance(value, kinds):
         return _not(value, f"a list of {_bare_name(item)}", what)
     found = (wrong(inner, item, f"{what}[{index}]") for index, inner in enumerate(value))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import importlib_metadata as metadata
 
@@ -66,7 +66,7 @@ def _all() -> tuple[metadata.EntryPoint, ...]:
     return tuple(entry_point for entry_points in found.values() for entry_point in entry_points)
 
 
-def _name(distribution: metadata.Distribution) -> str:
+def _name(distribution: Any) -> str:
     """The normalized name, "" where the metadata is damaged."""
     try:
         return normalized(distribution.name or "")
@@ -74,7 +74,7 @@ def _name(distribution: metadata.Distribution) -> str:
         return ""
 
 
-def _first(name: str, distribution: metadata.Distribution) -> metadata.Distribution:
+def _first(name: str, distribution: Any) -> Any:
     """The one distribution of this name that Python finds, where several folders of the path have one."""
     try:
         return metadata.distribution(name)
@@ -82,7 +82,7 @@ def _first(name: str, distribution: metadata.Distribution) -> metadata.Distribut
         return distribution
 
 
-def _ours(distribution: metadata.Distribution) -> Iterator[metadata.EntryPoint]:
+def _ours(distribution: Any) -> Iterator[metadata.EntryPoint]:
     for entry_point in distribution.entry_points:
         if entry_point.group in (BACKEND_GROUP, OBSERVER_GROUP, COMMAND_GROUP) and entry_point.name:
             yield entry_point

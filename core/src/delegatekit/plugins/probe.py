@@ -26,7 +26,8 @@ def main(step: str, *arguments: str) -> None:
     def answer(fact: Any) -> None:
         print(json.dumps(fact), file=answers, flush=True)
 
-    {"import": _import, "ask": _ask}[step](answer, *arguments)
+    steps: dict[str, Callable[..., None]] = {"import": _import, "ask": _ask}
+    steps[step](answer, *arguments)
     sys.stderr.flush()
     os._exit(0)
 

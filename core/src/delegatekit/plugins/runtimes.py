@@ -18,12 +18,14 @@ from delegatekit_api import Availability
 from . import first_import
 from .backend import BackendInfo
 from .discovery import declared_requirements, entry_point_of
-from .first_import import TIME_LIMIT
 from .processes import probe
 from .requirements import unmet
 
 #: The extra of a plugin's distribution with what its runtime needs.
 RUNTIME_EXTRA: Final = "runtime"
+
+#: Seconds that a backend has to be imported and to answer.
+TIME_LIMIT: Final = 60.0
 
 
 @dataclass(frozen=True)
