@@ -59,6 +59,8 @@ class Failure:
 def tell(error: BaseException, *, as_json: bool) -> int:
     """Print what went wrong, as JSON on stdout or as text on stderr; returns the exit code."""
     failure = Failure.of(error)
+    if not failure.what:  # Typer has printed the help of a group of commands that was called without one
+        return failure.exit_code
     if as_json:
         print_json({"error": asdict(failure)})
         sys.stdout.flush()
