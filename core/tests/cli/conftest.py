@@ -46,6 +46,9 @@ def image():
 def nothing():
     return 7
 
+def needs(size):
+    return nn.Linear(size, size), (torch.ones(1, size),)
+
 def raises():
     raise RuntimeError("the user's own fault")
 """

@@ -14,6 +14,7 @@ from rich.console import Console
 from delegatekit import __version__
 from delegatekit.cli import command_line
 from delegatekit.cli.console import table
+from delegatekit.views.estimates import layer_lines
 
 COMMANDS = [command.__name__ for command in command_line.COMMANDS]
 PYTHON = [sys.executable, "-m", "delegatekit.cli"]
@@ -122,3 +123,22 @@ def test_a_narrow_terminal_gets_every_word_of_a_table() -> None:
         "a",
         "  distribution: delegatekit-a",
     ]
+
+
+def test_without_a_command_there_is_help_and_no_complaint(cli: Any) -> None:
+    result = cli(code=2)
+    assert "Usage: delegatekit" in result.stdout + result.stderr
+    assert "usage:" not in result.stderr
+
+
+def test_memory_and_layers_fit_a_narrow_terminal(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from delegatekit_api.devices import Estimate, LayerEstimate
+
+    layers = tuple(LayerEstimate(f"l{i}", "Conv2D", 0.01, 1_000_000, 10_000, 0.5, {"sram": 4096}) for i in range(3))
+    wide = list(layer_lines(Estimate("compiler", layers=layers)))
+    narrow = list(layer_lines(Estimate("compiler", layers=layers), narrow=True))
+    assert max(map(len, wide)) > 60 and max(map(len, narrow)) < 40
+    assert [word for line in narrow for word in line.split() if word.startswith("l")] == ["l0", "l1", "l2"]
+    monkeypatch.setattr("delegatekit.cli.console.out._width", 40)
+    text = cli("lower", "models:linear", "-b", "nothing", "--memory-report").stdout
+    assert "\n    32 B x float32[2,4]" in text or "\n    32 B input float32[2,4]" in text

@@ -44,6 +44,7 @@ def test_a_file_named_as_a_module_that_is_loaded_disturbs_neither(cli: Any, tmp_
         ("broken.py:make", "raised SyntaxError"),
         ("leaves.py:make", "raised SystemExit: 3"),
         ("models:raises", "(models.py:"),
+        ("models:needs", "cannot be called without arguments"),
         ("lacks.py:make", "No module named 'absent_package'"),
     ],
 )

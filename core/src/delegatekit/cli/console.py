@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -16,6 +16,9 @@ from delegatekit_api import DelegateKitError, hookimpl
 from delegatekit_api.observers import StageEvent
 
 from ..json_text import to_json
+
+#: Terminals with fewer columns are narrow.
+_NARROW: Final = 60
 
 out = Console()
 err = Console(stderr=True)
@@ -38,6 +41,11 @@ def say(text: object) -> None:
 def warn(text: str) -> None:
     """Print a warning on stderr."""
     err.print(f"[bold yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True)
+
+
+def is_narrow() -> bool:
+    """Whether the terminal is too narrow for tables with many columns."""
+    return out.width < _NARROW
 
 
 def print_json(value: Any) -> None:

@@ -68,6 +68,8 @@ def tell(error: BaseException, *, as_json: bool) -> int:
         failure = Failure.of(error)
     except BaseException:  # an error of a plugin's own class, which cannot even be shown
         failure = Failure(type(error).__name__, fault(error), None, None, FAILED)
+    if not failure.what:  # Typer has printed the help of a group of commands that was called without one
+        return failure.exit_code
     if as_json:
         print_json({"error": asdict(failure)})
         sys.stdout.flush()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .arguments import JsonOption
-from .console import print_json, say
+from .console import is_narrow, print_json, say
 
 
 def inspect(
@@ -29,5 +29,5 @@ def inspect(
     if as_json:
         print_json(found)
         return
-    text = found.text(layers=layers) if isinstance(found, Inspection) else str(found)
+    text = found.text(layers=layers, narrow=is_narrow()) if isinstance(found, Inspection) else str(found)
     say(text)

@@ -21,7 +21,7 @@ from .arguments import (
     selectors,
     settings,
 )
-from .console import print_json, progress, say, usage, warn
+from .console import is_narrow, print_json, progress, say, usage, warn
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import read_model
 from .places import default_place, question_place
@@ -104,7 +104,7 @@ def _show(report: Report, written: Sequence[Path], *, memory_report: bool, as_js
         return
     say(report.text(idle=False))
     if memory_report:
-        say(report.memory())
+        say(report.memory(narrow=is_narrow()))
     for path in written:
         say(f"wrote {path} ({path.stat().st_size:,} bytes)")
 

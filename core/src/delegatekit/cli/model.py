@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -113,6 +114,15 @@ def _makes_models(module: ModuleType, value: Any) -> bool:
 
 
 def _call(text: str, function: Any) -> Any:
+    """What the function returns, which takes no arguments."""
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        usage(
+            f"MODEL {text}: the function cannot be called without arguments: {error}", "wrap it in one that takes none"
+        )
+    except ValueError:  # a function without a signature
+        pass
     return _run(text, function)
 
 

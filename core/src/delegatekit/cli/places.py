@@ -28,7 +28,7 @@ def question_place(output: Path, suffix: str, magic: bytes, *, offset: int = 0) 
     Another suffix gets a warning; it is refused if there is a file that is not of this kind (`magic` at `offset`): it
     would be replaced, and may be a source or the model itself.
     """
-    if output.suffix == suffix:
+    if output.suffix == suffix or not output.name or output.is_dir():  # a folder is refused where it is written
         return output
     if not output.is_file():
         warn(f"--output {output} is written as a {suffix} file, but is not named so ({output.with_suffix(suffix)})")
