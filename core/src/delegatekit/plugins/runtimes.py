@@ -23,7 +23,6 @@ from .requirements import unmet
 
 #: The extra of a plugin's distribution with what its runtime needs.
 RUNTIME_EXTRA: Final = "runtime"
-
 #: Seconds that a backend has to be imported and to answer.
 TIME_LIMIT: Final = 60.0
 
