@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from delegatekit_api import (
@@ -15,6 +16,7 @@ from delegatekit_api import (
     RuntimeUnavailableError,
     TensorSpec,
 )
+from delegatekit_toolkit.capture import quiet
 from delegatekit_toolkit.dtypes import dtype_name
 from delegatekit_toolkit.signature import store_results
 
@@ -114,7 +116,15 @@ def _binding() -> Any:
     import torch  # noqa: F401  (the binding links against its libraries)
     from executorch.extension.pybindings import _C
 
+    _start_threads(_C)
     return _C
+
+
+@cache
+def _start_threads(binding: Any) -> None:
+    """Start the library's threads now: it tells on stderr how it found out about the CPU, which helps nobody."""
+    with quiet("[cpuinfo_utils.cpp:", descriptor=2):
+        binding._threadpool_get_thread_count()
 
 
 def _explain(error: RuntimeError) -> str:
