@@ -140,10 +140,9 @@ def test_a_tosa_program_that_the_model_must_not_get_is_refused(shape: tuple[int,
     graph.output(graph.add(tosa.Identity(), [x], shape, DType.INT8, "y"))
     other = tosa.write(graph)
     loaded = payload(build("digits")[0], "ethos-u85-128", sidecar=True)
-    specs = tuple(
-        replace(spec, value=tosa_key(other).encode()) if spec.key == TOSA_SPEC else spec
-        for spec in loaded.compile_specs
-    )
+    key = tosa_key(other)
+    kept = tuple(spec for spec in loaded.compile_specs if spec.key != TOSA_SPEC)
+    specs = (*kept, CompileSpec(TOSA_SPEC, key.encode()))
     with pytest.raises(FormatError, match=message):
         EthosURuntime().init(replace(loaded, compile_specs=specs, named_data={key: memoryview(other)}))
 
