@@ -19,7 +19,8 @@ from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders
 from .program import EdgeMethod
 from .rules import RULES
-from .sizes import is_size, no_guards
+from .given import check_tensors
+from .sizes import CHANNELS_LAST, is_channels_last, is_size, no_guards
 from .sweep import Sweep
 
 
@@ -29,6 +30,7 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     `keep` names operators ("aten.gelu.default") that stay whole. The program is not changed and no weight is copied.
     Raises UnsupportedError for what the edge dialect cannot express, with the user's source line.
     """
+    check_tensors(program)
     buffers = program.graph_signature.inputs_to_buffers
     writable = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in buffers]
     graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]
@@ -116,9 +118,12 @@ class _MethodSweep(Sweep):
                     where=describe_node(node),
                     hint="pass a tensor; the runtime takes only the number that a method was lowered for",
                 )
+            given = value
             if isinstance(value, torch.Tensor):
                 value = self.builder.fake_like(value)
             created = self.builder.input(node.name, value)
+            if isinstance(given, torch.Tensor) and is_channels_last(given):
+                created.meta["dim_order"] = CHANNELS_LAST
             self.inputs.append(created)
             # A number that torch.export specialized is known: the graph uses the literal.
             return spec.arg.value if isinstance(spec.arg, ConstantArgument) else created
@@ -126,10 +131,6 @@ class _MethodSweep(Sweep):
             raise UnsupportedError(f"inputs of kind {spec.kind.name} are not supported", where=describe_node(node))
         state = self.program.state_dict
         tensor = (state[spec.target] if spec.target in state else self.program.constants[spec.target]).detach()
-        if tensor.device.type != "cpu":
-            raise UnsupportedError(
-                f"{spec.target} is on device {tensor.device}", where=describe_node(node), hint="export on the CPU"
-            )
         created = self.builder.placeholder(node.name, self.builder.fake_like(tensor))
         created.meta["fqn"] = spec.target
         if spec.target in self.mutated or node in self.written:
