@@ -14,13 +14,13 @@ from torch.fx import GraphModule, Node
 from delegatekit_api import MutableState, UnsupportedError
 from delegatekit_api.nodes import describe_node
 
-from .builder import EdgeBuilder, drop_dead, resolve
+from .builder import EdgeBuilder, drop_dead, resolve, translating
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders
 from .program import EdgeMethod
 from .rules import RULES
 from .given import check_tensors
-from .sizes import CHANNELS_LAST, is_channels_last, is_size, no_guards
+from .sizes import CHANNELS_LAST, is_channels_last, is_size
 from .sweep import Sweep
 
 
@@ -39,7 +39,7 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     if None in found:
         program, aliases = _functionalized(program), {}
     sweep = _MethodSweep(program, aliases, keep)
-    with no_guards(sweep.builder):
+    with translating(sweep.builder):
         for node in program.graph.nodes:
             sweep.translate(node)
     return sweep.finish(method)

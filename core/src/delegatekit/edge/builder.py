@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 import torch
 from torch._ops import OpOverload
@@ -15,9 +16,10 @@ from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.nodes import describe_node, operator_name
 from delegatekit_api.quantization import DEQUANTIZE
 
+from ..foreign import UNEXPECTED, as_ours
 from .arguments import nodes_in, substitute
 from .draft import Draft
-from .sizes import SYMBOLIC, Shape, SizeNodes, expression, is_static
+from .sizes import SYMBOLIC, Shape, SizeNodes, expression, is_static, no_guards
 
 if TYPE_CHECKING:
     from .program import EdgeMethod
@@ -230,10 +232,14 @@ class EdgeBuilder:
         """Dtype of a tensor value."""
         return value.meta["val"].dtype  # type: ignore[no-any-return]
 
-    def refuse(self, reason: str, hint: str | None = None) -> None:
+    def refuse(self, reason: str, hint: str | None = None) -> NoReturn:
         """Raise UnsupportedError about the node that is being translated."""
+        raise self.refusal(reason, hint)
+
+    def refusal(self, reason: str, hint: str | None = None) -> UnsupportedError:
+        """The error about the node that is being translated."""
         where = describe_node(self.origin) if self.origin is not None else None
-        raise UnsupportedError(reason, where=where, hint=hint)
+        return UnsupportedError(reason, where=where, hint=hint)
 
     def start(self, node: Node, handle: int) -> None:
         """From now on, new nodes come from the exported node `node`, whose debug handle is `handle`."""
@@ -289,6 +295,16 @@ class EdgeBuilder:
             real_args, real_kwargs = substitute((args, kwargs), self.constants)
             result = (view or target)(*real_args, **real_kwargs)
         return self.constant(result, "_folded")
+
+
+@contextmanager
+def translating(builder: EdgeBuilder) -> Iterator[None]:
+    """Translate nodes with a builder: what goes wrong is an error of ours about the node at work.
+
+    PyTorch does not take the example's size for the answer to a question about a changing one: see `no_guards`.
+    """
+    with as_ours(lambda fault: builder.refusal(f"cannot be translated: {fault}", UNEXPECTED)), no_guards(builder):
+        yield
 
 
 def resolve(names: Collection[str]) -> frozenset[OpOverload]:

@@ -17,6 +17,7 @@ from .pooling import POOLING
 from .primitives import PRIMITIVES
 from .promotion import promotion
 from .quantized_operators import QUANTIZED_OPERATORS
+from .routing import ROUTING
 from .table import Family, RuleTable
 from .views import VIEWS
 
@@ -32,6 +33,7 @@ _PLAIN: Final = RuleTable(
         POOLING,
         PRIMITIVES,
         QUANTIZED_OPERATORS,
+        ROUTING,
     )
 )
 #: What rewrites exported operators.
