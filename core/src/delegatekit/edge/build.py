@@ -17,6 +17,7 @@ from delegatekit_api.nodes import describe_node
 from .builder import EdgeBuilder, drop_dead, resolve, translating
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders
+from .pairs import is_pair, pair
 from .program import EdgeMethod
 from .rules import RULES
 from .given import check_tensors
@@ -82,6 +83,7 @@ class _MethodSweep(Sweep):
         self.mutated = set(program.graph_signature.buffers_to_mutate.values())
         #: Placeholders of buffers that operators of the graph write in place.
         self.written = written_placeholders(aliases)
+        self.named = {node.name: node for node in program.graph.nodes}
         self.inputs: list[Node] = []
         self.buffers: dict[Node, tuple[str, torch.Tensor]] = {}
 
@@ -131,6 +133,9 @@ class _MethodSweep(Sweep):
             raise UnsupportedError(f"inputs of kind {spec.kind.name} are not supported", where=describe_node(node))
         state = self.program.state_dict
         tensor = (state[spec.target] if spec.target in state else self.program.constants[spec.target]).detach()
+        if tensor.is_complex() and spec.target not in self.mutated and node not in self.written:
+            real, imaginary = torch.view_as_real(tensor.resolve_conj()).unbind(-1)
+            return pair(self.builder, *map(self.builder.constant, (real, imaginary)))
         created = self.builder.placeholder(node.name, self.builder.fake_like(tensor))
         created.meta["fqn"] = spec.target
         if spec.target in self.mutated or node in self.written:
@@ -143,6 +148,12 @@ class _MethodSweep(Sweep):
         mutations: dict[str, Node] = {}
         outputs: list[Any] = []
         for spec, result in zip(self.program.graph_signature.output_specs, self.results, strict=True):
+            if is_pair(result):
+                raise UnsupportedError(
+                    "is complex, and a .pte file has no complex results",
+                    where=describe_node(self.named[spec.arg.name]),
+                    hint="return torch.view_as_real(...)",
+                )
             if spec.kind == OutputKind.USER_OUTPUT:
                 outputs.append(result)
             elif spec.kind == OutputKind.BUFFER_MUTATION and spec.target is not None:

@@ -46,6 +46,8 @@ def _fault(tensor: torch.Tensor, *, known: bool) -> _Fault | None:
         return f"is a sparse tensor ({tensor.layout})", "pass a dense tensor: x.to_dense()"
     if tensor.is_quantized:
         return "is a quantized tensor of PyTorch's eager mode", "quantize the float model with delegatekit.quantize"
+    if not known and tensor.is_complex():
+        return "is complex, and a .pte file has no complex inputs", "pass torch.view_as_real(x), and view it as complex"
     if tensor.device.type != "cpu":
         return f"is on device {tensor.device}", "export on the CPU"
     return None

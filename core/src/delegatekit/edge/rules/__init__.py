@@ -9,6 +9,7 @@ from typing import Final
 
 from .arithmetic import ARITHMETIC
 from .attention import ATTENTION
+from .complex_numbers import COMPLEX_NUMBERS
 from .creation import CREATION
 from .identities import IDENTITIES
 from .layers import LAYERS
@@ -34,7 +35,8 @@ _PLAIN: Final = RuleTable(
         PRIMITIVES,
         QUANTIZED_OPERATORS,
         ROUTING,
-    )
+    ),
+    COMPLEX_NUMBERS,
 )
 #: What rewrites exported operators.
 RULES: Final = _PLAIN.extended(promotion(_PLAIN))
