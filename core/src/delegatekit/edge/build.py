@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._guards import detect_fake_mode
@@ -17,12 +17,16 @@ from delegatekit_api.nodes import describe_node
 from .builder import EdgeBuilder, drop_dead, resolve, translating
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders
+from .given import check_tensors
 from .pairs import is_pair, pair
 from .program import EdgeMethod
 from .rules import RULES
-from .given import check_tensors
 from .sizes import CHANNELS_LAST, is_channels_last, is_size
 from .sweep import Sweep
+
+
+#: What a method writes that is not a buffer of its own.
+_WRITTEN: Final = {OutputKind.USER_INPUT_MUTATION: "input", OutputKind.PARAMETER_MUTATION: "parameter"}
 
 
 def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: str = "forward") -> EdgeMethod:
@@ -159,10 +163,11 @@ class _MethodSweep(Sweep):
             elif spec.kind == OutputKind.BUFFER_MUTATION and spec.target is not None:
                 mutations[spec.target] = result
             else:
+                written = _WRITTEN.get(spec.kind)
                 raise UnsupportedError(
-                    f"output {spec.arg} is of kind {spec.kind.name}: the method writes one of its inputs",
-                    where="exported program",
-                    hint="return the new value instead of writing it into the input",
+                    f"writes into the {written} {spec.target}" if written else f"is a result of kind {spec.kind.name}",
+                    where=describe_node(self.named[spec.arg.name]),
+                    hint="return the new value; what lasts from call to call is a buffer (register_buffer)",
                 )
         for node in self.written:
             name = self.program.graph_signature.inputs_to_buffers[node.name]
