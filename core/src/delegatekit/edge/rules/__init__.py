@@ -18,6 +18,7 @@ from .pooling import POOLING
 from .primitives import PRIMITIVES
 from .promotion import promotion
 from .quantized_operators import QUANTIZED_OPERATORS
+from .recurrent import RECURRENT
 from .routing import ROUTING
 from .table import Family, RuleTable
 from .views import VIEWS
@@ -34,6 +35,7 @@ _PLAIN: Final = RuleTable(
         POOLING,
         PRIMITIVES,
         QUANTIZED_OPERATORS,
+        RECURRENT,
         ROUTING,
     ),
     COMPLEX_NUMBERS,
