@@ -24,7 +24,6 @@ from .rules import RULES
 from .sizes import CHANNELS_LAST, is_channels_last, is_size
 from .sweep import Sweep
 
-
 #: What a method writes that is not a buffer of its own.
 _WRITTEN: Final = {OutputKind.USER_INPUT_MUTATION: "input", OutputKind.PARAMETER_MUTATION: "parameter"}
 

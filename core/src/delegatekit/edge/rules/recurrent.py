@@ -122,7 +122,7 @@ def _layers(b: EdgeBuilder, call: Draft, cell: _Cell, initial: Sequence[Node]) -
     directions = 2 if bidirectional else 1
     each = 4 if biases else 2
     shapes = [b.shape(item) for item in (x, *initial)]
-    if len(shapes[0]) != 3 or not all(map(is_static, shapes)) or call["train"] and call["dropout"] > 0:
+    if len(shapes[0]) != 3 or not all(map(is_static, shapes)) or (call["train"] and call["dropout"] > 0):
         return NotImplemented
     if len(parameters) != count * directions * each or 0 in shapes[0]:
         return NotImplemented  # an LSTM with projections
