@@ -130,7 +130,7 @@ def _count(example: int, folder: Path) -> None:
 def _steady(example: int, folder: Path) -> None:
     """Takes a while, and writes down what was begun."""
     with (folder / "begun").open("a") as file:
-        file.write(f"{example}\n")
+        file.write(f"{os.getpid()}:{example}\n")
     (folder / "worker").write_text(str(os.getpid()))
     time.sleep(0.2)
 

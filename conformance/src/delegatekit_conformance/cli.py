@@ -96,7 +96,7 @@ def run(
     html: HtmlOption = None,
     csv: CsvOption = None,
 ) -> None:
-    """Run the suite against a backend. Exit code 1 if it finds a fault, 130 after an interrupt."""
+    """Run the suite against a backend. Exit code 1 if it finds a fault, 130 after an interrupt or SIGTERM."""
     from .settings import Settings
 
     outputs = {"json": json, "junit": junit, "markdown": markdown, "html": html, "csv": csv}
