@@ -13,7 +13,7 @@ class Profile:
     """How much is tried."""
 
     name: str
-    #: Examples of an operator in float32; other floats get a quarter, integers and bool a sixth, and at least one.
+    #: Examples of an operator in float32; other floats get a third, integers and bool a fifth, and at least one.
     examples: int
     #: Random graphs.
     graphs: int
@@ -30,7 +30,7 @@ class Profile:
 
 PROFILES: Mapping[str, Profile] = {
     "quick": Profile("quick", examples=5, graphs=12, truncations=20, flips=40, cycles=100, shrink_seconds=4.0),
-    "default": Profile("default", examples=20, graphs=150, truncations=20, flips=200, cycles=1000),
+    "default": Profile("default", examples=24, graphs=150, truncations=20, flips=200, cycles=1000),
     "thorough": Profile(
         "thorough", examples=400, graphs=2000, truncations=100, flips=2000, cycles=5000, large_models=True
     ),
