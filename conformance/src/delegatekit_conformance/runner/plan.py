@@ -30,7 +30,7 @@ class Limits:
     #: After this many crashes or hangs in one case, the rest of its examples is not tried.
     crashes: int = 3
     #: A worker is replaced by a fresh one after this many cases.
-    recycle: int = 40
+    recycle: int = 100
     #: Time limits are CPU seconds of the worker. What sleeps uses none: a step may last so many times its limit.
     patience: float = 5.0
 

@@ -274,6 +274,9 @@ def _attempt(case: Case, example: Any, index: int, limit: float, diary: Diary) -
     diary.write("begin", index=index, example=describe(example), limit=limit)
     _watch(limit)
     outcome = _run(case, example)
+    if outcome.verdict is Verdict.TIMEOUT:  # of a process that the case started; a slow start is no fault
+        _watch(limit)
+        outcome = _run(case, example)
     _watch(PREPARATION)
     diary.write("outcome", index=index, outcome=outcome.to_json(), limit=PREPARATION)
 
