@@ -24,12 +24,12 @@ class Profile:
     cycles: int
     #: Whether the large models are run, too.
     large_models: bool = False
-    #: Seconds that the search for a smaller example may take, for each kind of fault.
+    #: CPU seconds that the search for a smaller example may take, for each kind of fault.
     shrink_seconds: float = 10.0
 
 
 PROFILES: Mapping[str, Profile] = {
-    "quick": Profile("quick", examples=5, graphs=12, truncations=20, flips=40, cycles=100, shrink_seconds=4.0),
+    "quick": Profile("quick", examples=3, graphs=12, truncations=20, flips=40, cycles=100, shrink_seconds=2.0),
     "default": Profile("default", examples=24, graphs=150, truncations=20, flips=200, cycles=1000),
     "thorough": Profile(
         "thorough", examples=400, graphs=2000, truncations=100, flips=2000, cycles=5000, large_models=True
