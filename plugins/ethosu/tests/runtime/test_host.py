@@ -29,6 +29,7 @@ from delegatekit_ethosu.runtime.host import EthosURuntime
 from delegatekit_ethosu.runtime.stream import decompressor
 from delegatekit_toolkit import tosa
 from delegatekit_toolkit.tosa import DType, Graph, reference
+from delegatekit_toolkit.tosa.isolated import Isolated
 from delegatekit_toolkit.tosa.reader import read
 
 pytest.importorskip("tosa_reference_model", reason="tosa-tools is not installed")
@@ -145,6 +146,21 @@ def test_a_tosa_program_that_the_model_must_not_get_is_refused(shape: tuple[int,
     specs = (*kept, CompileSpec(TOSA_SPEC, key.encode()))
     with pytest.raises(FormatError, match=message):
         EthosURuntime().init(replace(loaded, compile_specs=specs, named_data={key: memoryview(other)}))
+
+
+def test_a_program_that_ends_the_reference_model_is_an_error_of_the_call() -> None:
+    """RESCALE of unsigned int32 is no operation of TOSA: the model aborts its process."""
+    graph = Graph()
+    x = graph.input("x", (4,), DType.INT32)
+    rescale = tosa.Rescale(True, tosa.Rounding.SINGLE, False, True, False)
+    operands = [graph.constant(*item) for item in (([1 << 30], DType.INT32), ([30], DType.INT8), ([0], DType.INT32))]
+    graph.output(graph.add(rescale, [x, *operands, graph.constant([0], DType.INT8)], (4,), DType.INT8, "y"))
+    model = Isolated(tosa.write(graph))
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match="TOSA reference model"):
+            model.run([np.full(4, -5, np.int32)])
+    model.close()
+    model.close()
 
 
 def test_without_either_way_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

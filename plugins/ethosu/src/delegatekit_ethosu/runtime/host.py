@@ -21,8 +21,10 @@ from delegatekit_api import (
 from delegatekit_toolkit.blob import compile_spec, named_bytes
 from delegatekit_toolkit.signature import Signature, check_call
 from delegatekit_toolkit.tosa import reference
+from delegatekit_toolkit.tosa.isolated import Isolated
 from delegatekit_toolkit.tosa.reader import read
 from delegatekit_toolkit.tosa.types import NUMPY_TYPES, Array
+from delegatekit_toolkit.tosa.writer import write
 
 from ..blob import DELEGATE_ID, TOSA_SPEC, Blob, tosa_key, unpack
 from .stream import Machine, NotExecutableError, decompressor
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _SIZES: Final = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4}
 _LOG = logging.getLogger(__name__)
 _Run = Callable[[Sequence[Array]], list[Array]]
+_Close = Callable[[], None]
 
 
 @dataclass
@@ -40,6 +43,7 @@ class _Handle:
     """A loaded delegate: how it is run, and what with."""
 
     run: _Run | None
+    close: _Close
     #: "command stream" or "TOSA reference model".
     engine: str
     signature: Signature
@@ -65,10 +69,10 @@ class EthosURuntime:
         """
         blob = unpack(payload.blob, payload.named_data)
         _check(payload, blob)
-        run, engine = _engine(payload, blob)
+        run, close, engine = _engine(payload, blob)
         _LOG.info("%s runs by its %s", payload.delegate_id, engine)
         decompressor.hold()
-        return _Handle(run, engine, Signature.of_payload(payload))
+        return _Handle(run, close, engine, Signature.of_payload(payload))
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once. Raises ExecutionError."""
@@ -84,11 +88,15 @@ class EthosURuntime:
         """Release a handle; twice is harmless."""
         if handle.run is not None:
             handle.run = None
+            handle.close()
             decompressor.release()
 
 
-def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
-    """How the blob can be run. Raises RuntimeUnavailableError with the reasons if it cannot."""
+def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, _Close, str]:
+    """How the blob can be run, what ends that, and its name.
+
+    Raises RuntimeUnavailableError with the reasons if it cannot.
+    """
     # Looked at where it is not needed, too: a file is refused for its damage, not for its target.
     program = _sidecar(payload)
     try:
@@ -98,7 +106,7 @@ def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
     else:
         decoder = decompressor.availability()
         if decoder.available:
-            return machine.run, "command stream"
+            return machine.run, _nothing, "command stream"
         reason = decoder.reason
     if program is None:
         raise RuntimeUnavailableError(
@@ -109,10 +117,10 @@ def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
     model = reference.availability()
     if not model.available:
         raise RuntimeUnavailableError(f"cannot be run here: {reason}; {model.reason}", where=DELEGATE_ID)
-    return _by_reference(program, payload), "TOSA reference model"
+    return *_by_reference(program, payload), "TOSA reference model"
 
 
-def _by_reference(program: bytes, payload: DelegatePayload) -> _Run:
+def _by_reference(program: bytes, payload: DelegatePayload) -> tuple[_Run, _Close]:
     """Raises FormatError for a program that breaks a rule of TOSA: the model trusts it, and may end the process."""
     graph = read(program)
     try:
@@ -124,15 +132,22 @@ def _by_reference(program: bytes, payload: DelegatePayload) -> _Run:
         wanted = [(math.prod(spec.shape), _SIZES.get(spec.dtype)) for spec in specs]
         if given != wanted:
             raise FormatError(f"has {name}s of other sizes than the call", where="TOSA program")
+    # Written anew, as the model looks at fields of the file that were not read; and in a process of its own, which the
+    # model ends over some programs.
+    model = Isolated(write(graph))
     shapes = [tensor.shape for tensor in graph.inputs]
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         if [value.size for value in inputs] != [int(np.prod(shape)) for shape in shapes]:
             raise ExecutionError(f"takes inputs of {shapes}", where="TOSA program")
         shaped = [value.reshape(shape) for value, shape in zip(inputs, shapes, strict=True)]
-        return reference.run(program, shaped)
+        return model.run(shaped)
 
-    return run
+    return run, model.close
+
+
+def _nothing() -> None:
+    """What the command stream needs to end."""
 
 
 def _sidecar(payload: DelegatePayload) -> bytes | None:
