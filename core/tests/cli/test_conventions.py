@@ -22,7 +22,7 @@ PYTHON = [sys.executable, "-m", "delegatekit.cli"]
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
 def test_the_version_is_told_and_no_plugin_asked(option: str, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_line, "_load_command", pytest.fail)
+    monkeypatch.setattr("delegatekit.cli.extensions._load", pytest.fail)
     assert cli(option).stdout == f"delegatekit {__version__}\n"
 
 
