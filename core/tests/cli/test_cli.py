@@ -90,7 +90,11 @@ def test_the_report_as_json_is_all_of_stdout(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["lower", "models:linear", "-b", "absent", "-o", "m.pte"], 1, "pip install delegatekit-absent"),
+        (
+            ["lower", "models:linear", "-b", "absent", "-o", "m.pte"],
+            1,
+            "`delegatekit backends` lists what is installed",
+        ),
         (["lower", "models:linear", "-b", "nothing", "-o", "absent/m.pte"], 1, "the folder does not exist"),
         (["lower", "models:unsupported", "-b", "nothing", "-o", "m.pte"], 1, "return torch.linalg.svd(x)[1]"),
         (["lower", "models:linear", "-b", "nothing", "-o", "m.pte", "--option", "depth=1"], 2, "known options: level"),
@@ -219,7 +223,7 @@ def test_commands_of_other_distributions_are_added(cli: Any, install_plugin: Any
     assert cli("greet", "you").stdout == "hello you\n"
     result = cli("--help")
     assert "Say hello." in result.stdout
-    assert "command run of greeter_plugin:greet is ignored" in result.stderr
+    assert "command run of greeter_plugin:greet (greeter 1.2) is ignored" in result.stderr
 
 
 def test_a_group_of_commands_is_added_as_one(cli: Any, install_plugin: Any) -> None:

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
-from typing import Annotated, Any, Final
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, Final, NoReturn
 
-import importlib_metadata as metadata
 import typer
 
-from delegatekit_api import PluginError
-
-from ..plugins.installation import COMMAND_GROUP
+from ..plugins import PluginWarning
 from ..version import __version__
 from .backends import backends
-from .console import err
+from .console import warn
 from .doctor import doctor
 from .explain import explain
 from .failures import FAILED, INTERRUPTED, give_up_stdout, tell
@@ -28,6 +26,7 @@ from .lower import lower
 from .quantize import quantize
 from .run import run
 from .schemes import schemes
+from .stdout import results_alone, stdout_kept
 from .targets import targets
 
 app = typer.Typer(
@@ -49,7 +48,7 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     doctor,
 )
 for _command in COMMANDS:
-    app.command()(_command)
+    app.command()(results_alone(_command))
 
 
 def _print_version(wanted: bool) -> None:
@@ -79,7 +78,11 @@ def main() -> None:
     if debug:
         sys.argv.remove("--debug")
         os.environ["DELEGATEKIT_VERIFY"] = "1"
-    arguments = sys.argv[1:]
+    with stdout_kept(), _warnings_in_a_line():
+        _run(sys.argv[1:], debug=debug)
+
+
+def _run(arguments: Sequence[str], *, debug: bool) -> NoReturn:
     _add_commands(arguments)
     try:
         code = app(prog_name="delegatekit", standalone_mode=False)
@@ -89,7 +92,9 @@ def main() -> None:
     except BrokenPipeError:  # as under `| head`: the reader has what it wanted
         give_up_stdout()
         raise SystemExit(FAILED) from None
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:
         if debug:
             raise
         raise SystemExit(tell(error, as_json=_wants_json(arguments))) from None
@@ -109,36 +114,27 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 
 def _add_commands(arguments: Sequence[str]) -> None:
-    """Add the commands of other distributions, unless it is clear that none of them is wanted.
-
-    One that cannot be loaded says so when it is called; none may take the place of a command that exists.
-    """
-    taken = {command.callback.__name__ for command in app.registered_commands if command.callback is not None}
+    """Add the commands of other distributions, unless it is clear that none of them is wanted."""
+    taken = {command.__name__ for command in COMMANDS}
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if wanted in taken or (wanted is None and not {"--version", "-V"}.isdisjoint(arguments)):
-        return
-    for entry_point in metadata.entry_points(group=COMMAND_GROUP):
-        if entry_point.name in taken:
-            err.print(f"the command {entry_point.name} of {entry_point.value} is ignored: the name is taken")
-            continue
-        taken.add(entry_point.name)
-        command = _load_command(entry_point)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=entry_point.name)
+    if wanted not in taken and (wanted is not None or {"--version", "-V"}.isdisjoint(arguments)):
+        from .extensions import add_commands
+
+        add_commands(app, taken)
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Show warnings about plugins as messages of ours; all others as Python does."""
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, PluginWarning):
+            warn(str(message))
         else:
-            app.command(entry_point.name)(command)
+            shown(message, category, *where, **more)
 
-
-def _load_command(entry_point: metadata.EntryPoint) -> Callable[..., Any] | typer.Typer:
-    try:
-        with redirect_stdout(sys.stderr):
-            command: Callable[..., Any] | typer.Typer = entry_point.load()
-    except (Exception, SystemExit) as error:
-        reason = f"cannot be loaded: {type(error).__name__}: {error}"
-
-        def broken() -> None:
-            raise PluginError(reason, where=f"command {entry_point.name} ({entry_point.value})")
-
-        broken.__doc__ = f"(broken: {entry_point.value} cannot be loaded)"
-        return broken
-    return command
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PluginWarning)
+        warnings.showwarning = show
+        yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
@@ -51,7 +50,7 @@ def is_narrow() -> bool:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on stdout (see `json_text` for NaN and infinities)."""
-    sys.stdout.write(to_json(value) + "\n")
+    out.file.write(to_json(value) + "\n")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str | Text]], *, width: int | None = None) -> RenderableType:

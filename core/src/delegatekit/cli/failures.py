@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from delegatekit_api import DelegateKitError, OptionError
 
+from ..plugins import fault
 from .console import UsageError, err, print_json
 
 #: Exit codes.
@@ -49,8 +50,13 @@ class Failure:
         if isinstance(error, OSError):
             where = None if error.filename is None else os.fspath(error.filename)
             return cls(kind, error.strerror or str(error), where, None, FAILED)
-        what = f"unexpected {kind}: {error}" if str(error) else f"unexpected {kind}"
-        return cls(kind, what, None, "--debug shows where; `delegatekit doctor --json` is for the report", FAILED)
+        return cls(
+            kind,
+            f"unexpected {fault(error)}",
+            None,
+            "--debug shows where; `delegatekit doctor --json` is for the report",
+            FAILED,
+        )
 
     def __str__(self) -> str:
         return str(DelegateKitError(self.what, where=self.where, hint=self.hint))
@@ -58,7 +64,10 @@ class Failure:
 
 def tell(error: BaseException, *, as_json: bool) -> int:
     """Print what went wrong, as JSON on stdout or as text on stderr; returns the exit code."""
-    failure = Failure.of(error)
+    try:
+        failure = Failure.of(error)
+    except BaseException:  # an error of a plugin's own class, which cannot even be shown
+        failure = Failure(type(error).__name__, fault(error), None, None, FAILED)
     if not failure.what:  # Typer has printed the help of a group of commands that was called without one
         return failure.exit_code
     if as_json:

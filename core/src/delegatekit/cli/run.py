@@ -11,7 +11,7 @@ import typer
 
 from delegatekit_api import DelegateKitError
 
-from .arguments import FileArgument, JsonOption
+from .arguments import FileArgument, JsonOption, installed_backends
 from .console import out, print_json, say, usage
 
 
@@ -20,6 +20,15 @@ def run(
     inputs: Annotated[list[str], typer.Argument(help="Inputs in order: .npy, .pt or image files.")] = [],  # noqa: B006
     method: Annotated[str, typer.Option(help="The method to run.")] = "forward",
     data: Annotated[list[Path], typer.Option(help="A data file (.ptd) of the program; repeat for more.")] = [],  # noqa: B006
+    backend: Annotated[
+        list[str],
+        typer.Option(
+            "--backend",
+            "-b",
+            help="Backend that runs the delegates of its id, whichever plugin made them; repeat for more.",
+            autocompletion=installed_backends,
+        ),
+    ] = [],  # noqa: B006
     seed: Annotated[int, typer.Option(help="Seed of the random inputs, used where no files are given.")] = 0,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times and time all but the first.")] = 1,
     save: Annotated[Path | None, typer.Option(help="Write the outputs to this .pt file.")] = None,
@@ -30,7 +39,7 @@ def run(
 
     from .. import load
 
-    loaded = load(file, data=data)[method]
+    loaded = load(file, data=data, backends=backend)[method]
     values = _read_inputs(inputs, loaded) if inputs else _random_inputs(loaded, seed)
     times = []
     for _ in range(repeat):

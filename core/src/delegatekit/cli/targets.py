@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ..plugins import LoadedBackend, ask_all, get_backend
 from .arguments import JsonOption, installed_backends
 from .console import out, print_json, say
 
@@ -17,11 +18,8 @@ def targets(
     as_json: JsonOption = False,
 ) -> None:
     """List the devices that the backends compile for, and the options that choose each."""
-    from ..plugins import backends as find
-    from ..plugins import get_backend
-
-    names = [backend] if backend else [name for name, info in find().items() if info.usable]
-    found = {name: get_backend(name).targets() for name in names}
+    ask = LoadedBackend.targets
+    found = {backend: ask(get_backend(backend))} if backend is not None else ask_all(ask)
     if as_json:
         print_json(found)
         return

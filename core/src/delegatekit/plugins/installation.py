@@ -12,13 +12,11 @@ from typing import Final
 
 import importlib_metadata
 
-from .discovery import BACKEND_GROUP, backends
-from .observers import OBSERVER_GROUP
+from .discovery import backends
+from .entry_points import BACKEND_GROUP, COMMAND_GROUP, OBSERVER_GROUP, entry_points, owner
 from .requirements import Need, extras, needed
 from .runtimes import TIME_LIMIT, CheckedBackend, check_backends
 
-#: Entry points of further commands: functions for Typer, or Typer applications that hold several.
-COMMAND_GROUP: Final = "delegatekit.commands"
 #: The distributions that belong to every installation.
 _OURS: Final = ("delegatekit", "delegatekit-api", "delegatekit-toolkit")
 #: Environment variables that change what we do begin so.
@@ -75,10 +73,10 @@ def _brought() -> dict[str, list[str]]:
     """What each distribution of ours and of plugins brings."""
     found: dict[str, list[str]] = {name: [] for name in _OURS}
     for group, kind in ((BACKEND_GROUP, "backend"), (OBSERVER_GROUP, "observer"), (COMMAND_GROUP, "command")):
-        for entry_point in importlib_metadata.entry_points(group=group):
-            owner = entry_point.dist.name if entry_point.dist is not None else None
-            if owner:
-                found.setdefault(owner, []).append(f"{kind} {entry_point.name}")
+        for entry_point in entry_points(group):
+            name, _ = owner(entry_point)
+            if name != "unknown":
+                found.setdefault(name, []).append(f"{kind} {entry_point.name}")
     return found
 
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,8 +15,10 @@ from typing import Final
 
 from delegatekit_api import Availability
 
+from . import first_import
 from .backend import BackendInfo
-from .discovery import declared_requirements
+from .discovery import declared_requirements, entry_point_of
+from .processes import probe
 from .requirements import unmet
 
 #: The extra of a plugin's distribution with what its runtime needs.
@@ -70,8 +69,9 @@ def check_backends(found: Iterable[BackendInfo], *, seconds: float = TIME_LIMIT)
 def _checked(info: BackendInfo, seconds: float) -> CheckedBackend:
     if info.status != "not imported":
         return CheckedBackend(info, None)
-    lines, failure = _ask(info.name, seconds)
-    answers = [json.loads(line) for line in lines]
+    probed = probe("ask", info.name, seconds=seconds)
+    answers, failure = [json.loads(line) for line in probed.lines], probed.failure
+    first_import.remember(entry_point_of(info.name), "" if answers else failure)
     if not answers:
         return CheckedBackend(replace(info, status="broken", reason=f"importing it {failure}"), None)
     info = BackendInfo(**answers[0])
@@ -80,23 +80,3 @@ def _checked(info: BackendInfo, seconds: float) -> CheckedBackend:
     if len(answers) < 2:
         return CheckedBackend(info, Availability(False, f"asking its runtime {failure}"))
     return CheckedBackend(info, Availability(**answers[1]))
-
-
-def _ask(name: str, seconds: float) -> tuple[list[str], str]:
-    """The lines that the process printed about a backend (see probe.py), and how it ended before it printed all."""
-    command = [sys.executable, "-m", f"{__package__}.probe", name]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    # A session of its own: what a runtime started is stopped with it.
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    )
-    try:
-        printed, said = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        printed, _ = process.communicate()
-        return printed.splitlines(), f"took longer than {seconds:g} s and was stopped"
-    code = process.returncode
-    how = f"crashed ({signal.Signals(-code).name})" if code < 0 else f"ended the process with exit code {code}"
-    last = said.strip().splitlines()[-1:]
-    return printed.splitlines(), ": ".join([how, *last])
