@@ -207,4 +207,10 @@ def tensor_spec(value: Any) -> TensorSpec | None:
     if not isinstance(value, schema.Tensor):
         return None
     dtype = str(torch_dtype(value.scalar_type)).removeprefix("torch.")
-    return TensorSpec(dtype, tuple(value.sizes or ()), dynamic=bool(value.shape_dynamism))
+    order = tuple(value.dim_order or ())
+    return TensorSpec(
+        dtype,
+        tuple(value.sizes or ()),
+        dynamic=bool(value.shape_dynamism),
+        dim_order=() if order == tuple(range(len(order))) else order,
+    )
