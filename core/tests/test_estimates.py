@@ -258,5 +258,5 @@ def test_targets_are_listed(estimating: None, install_plugin: Any) -> None:
     # With those of other backends that are installed.
     assert lines in run_cli("targets").output
     install_plugin("odd", plugin("odd").replace("return [Target", "return [1, Target"))
-    with pytest.raises(PluginError, match="targets did not return a list of TargetInfo"):
+    with pytest.raises(PluginError, match=r"targets\[0\] is 1, not a TargetInfo"):
         delegatekit.plugins.discovery.get_backend("odd").targets()
