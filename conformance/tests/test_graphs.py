@@ -183,7 +183,7 @@ def test_snippets_run(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None
         example = case.examples(CONTEXT)[0]
         code = case.snippet(example, CONTEXT)
         exec(compile(code, "snippet", "exec"), {})
-        assert "eager:" in capsys.readouterr().out
+        assert "largest error" in capsys.readouterr().out
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
