@@ -48,7 +48,7 @@ def _write(x: torch.Tensor) -> torch.Tensor:
 SPARSE = torch.eye(3).to_sparse()
 PROGRAMS: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
     "a sparse constant": (Function(lambda x, w=SPARSE: torch.sparse.mm(w, x)), (X.t(),)),
-    "a sparse buffer": (Frozen(SPARSE, lambda w, x: torch.sparse.mm(w, x)), (X.t(),)),
+    "a sparse buffer": (Frozen(SPARSE, torch.sparse.mm), (X.t(),)),
     "a sparse matrix by rows": (Frozen(torch.eye(3).to_sparse_csr(), lambda w, x: w @ x), (X.t(),)),
     "a sparse value": (Function(lambda x: x.to_sparse().to_dense()), (X,)),
     "a sparse input": (Function(lambda x: x * 2), (X.to_sparse(),)),
