@@ -205,12 +205,14 @@ def _linear(b: EdgeBuilder, call: Draft) -> Value:
 
 @COMPLEX_NUMBERS.rule(aten.add.Tensor, aten.add.Scalar)
 def _add(b: EdgeBuilder, call: Draft) -> Value:
-    return _added(b, *call["self", "other", "alpha"], call.value, sign=1)
+    x, other, alpha = call["self", "other", "alpha"]
+    return _added(b, x, other, alpha, call.value, sign=1)
 
 
 @COMPLEX_NUMBERS.rule(aten.sub.Tensor, aten.sub.Scalar)
 def _sub(b: EdgeBuilder, call: Draft) -> Value:
-    return _added(b, *call["self", "other", "alpha"], call.value, sign=-1)
+    x, other, alpha = call["self", "other", "alpha"]
+    return _added(b, x, other, alpha, call.value, sign=-1)
 
 
 @COMPLEX_NUMBERS.rule(aten.rsub.Tensor, aten.rsub.Scalar)
