@@ -45,7 +45,9 @@ QuickOption = Annotated[bool, typer.Option("--quick", help="Short for --profile 
 SeedOption = Annotated[int, typer.Option(help="The same seed gives the same examples.")]
 BackendOption = Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="An option of the backend; repeatable.")]
 JobsOption = Annotated[int, typer.Option(min=1, help="How many cases run at a time, each in a process.")]
-TimeoutOption = Annotated[float, typer.Option(min=1, help="Seconds that one example may take.")]
+TimeoutOption = Annotated[
+    float, typer.Option(min=1, help="CPU seconds that one example may take; five times as long if it sleeps.")
+]
 MemoryOption = Annotated[float, typer.Option(min=0, help="GiB that a process may have; 0 for no limit (Linux).")]
 ShardOption = Annotated[str, typer.Option(metavar="I/N", help="Run the I-th of N parts.")]
 ResumeOption = Annotated[
@@ -94,7 +96,7 @@ def run(
     html: HtmlOption = None,
     csv: CsvOption = None,
 ) -> None:
-    """Run the suite against a backend. Exit code 1 if it finds a fault, 130 after an interrupt."""
+    """Run the suite against a backend. Exit code 1 if it finds a fault, 130 after an interrupt or SIGTERM."""
     from .settings import Settings
 
     outputs = {"json": json, "junit": junit, "markdown": markdown, "html": html, "csv": csv}

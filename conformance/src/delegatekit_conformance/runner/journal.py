@@ -63,7 +63,7 @@ class Progress:
     deaths: set[int] = field(default_factory=set)
     #: Whether the worker looks for smaller examples; all outcomes are there then.
     shrinking: bool = False
-    #: Seconds that the step which the worker is in may take.
+    #: CPU seconds that the step which the worker is in may take.
     limit: float = 0.0
     #: Why the case could not be begun.
     failure: str = ""
@@ -89,10 +89,10 @@ class Progress:
                 self.when = time.monotonic()
         return self
 
-    def note(self, index: int, outcome: Outcome) -> None:
-        """Write down the outcome of an example that its worker died of."""
+    def note(self, index: int, outcome: Outcome, *, died: bool = True) -> None:
+        """Write down the outcome of an example that its worker died of; with `died` false, in another worker."""
         diary = Diary(self.path)
-        diary.write("outcome", index=index, outcome=outcome.to_json(), died=True)
+        diary.write("outcome", index=index, outcome=outcome.to_json(), died=died)
         diary.close()
         self.read()
 
