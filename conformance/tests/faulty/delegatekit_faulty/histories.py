@@ -397,4 +397,3 @@ def _outputs_share_memory_with_the_runtime(sound: Any) -> Any:
                 output.set_(own)
 
     return Runtime(sound)
-

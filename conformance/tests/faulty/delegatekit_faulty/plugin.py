@@ -56,6 +56,18 @@ def preprocess(partition: Any, options: Any) -> PreprocessResult:
 
 
 @hookimpl
+def documentation() -> Any:
+    """The base's page."""
+    return _part("documentation", BASE.documentation)()
+
+
+@hookimpl
+def targets() -> Any:
+    """The base's devices, if it has any."""
+    return _part("targets", getattr(BASE, "targets", tuple))()
+
+
+@hookimpl
 def create_runtime() -> Any:
     """The base's runtime; its interpreter computes some operators wrongly if the fault is in a call."""
     runtime, faults = _part("runtime", BASE.create_runtime()), _faults("call")

@@ -166,3 +166,43 @@ def _constants_end_too_early(graph: Any) -> None:
         tensor = _tensor(value)
         if tensor.constant_buffer_idx and tensor.dims:
             tensor.dims = [tensor.dims[0] * 2**12, *tensor.dims[1:]]
+
+
+@on_the_device("operators/aten.mean.dim/float32", "operators/aten.sum.dim_IntList/float32", "patterns/*")
+def _flags_are_kept_in_python(graph: Any) -> None:
+    """The flags of nodes (transposed weights, kept dims, aligned corners) are missing in the blob."""
+    for node in graph.xnodes:
+        if getattr(node.xnode_union, "flags", 0):
+            node.xnode_union.flags = 0
+
+
+@on_the_device("operators/aten.convolution.default/float32", "patterns/*")
+def _padding_is_kept_in_python(graph: Any) -> None:
+    """Convolutions of the blob have no padding on the left: their results are narrower than declared."""
+    for node in graph.xnodes:
+        if hasattr(node.xnode_union, "padding_left"):
+            node.xnode_union.padding_left = 0
+
+
+@on_the_device("quantized/*")
+def _scales_are_kept_in_python(graph: Any) -> None:
+    """The scales of int8 values are twice as large in the blob."""
+    for value in graph.xvalues:
+        parameters = getattr(value.xvalue_union, "quant_params", None)
+        if hasattr(parameters, "zero_point"):
+            parameters.scale *= 2
+
+
+@on_the_device("graphs/*", "patterns/*")
+def _the_device_runs_the_last_node_first(graph: Any) -> None:
+    """The nodes of the blob are in reversed order: values are read before they are computed."""
+    graph.xnodes.reverse()
+
+
+@on_the_device("dynamic/*")
+def _the_device_has_fixed_sizes(graph: Any) -> None:
+    """Reshapes of the blob have the largest sizes, where sizes change."""
+    tensors = {_tensor(value).id_out: _tensor(value) for value in graph.xvalues}
+    for node in graph.xnodes:
+        if type(node.xnode_union).__name__ == "StaticReshape":
+            node.xnode_union.new_shape = list(tensors[node.xnode_union.output_id].dims)
