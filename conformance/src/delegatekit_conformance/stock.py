@@ -21,6 +21,8 @@ from typing import Any, Final, NoReturn
 
 import torch
 
+from delegatekit_api import ExecutionError
+
 from .outcome import Outcome, Verdict
 
 #: ExecuTorch's code of a program that calls an operator that the wheel has no kernel for.
@@ -29,7 +31,7 @@ _NO_KERNEL: Final = "0x14"
 _PATIENCE: Final = 60.0
 
 
-class StockError(Exception):
+class StockError(ExecutionError):
     """The stock runtime refuses a file or fails on it; the message says how."""
 
 
@@ -92,13 +94,13 @@ class _Process:
                 return answer
 
 
-_process: _Process | None = None
+#: The process, once there is one.
+_started: list[_Process] = []
 
 
 def start() -> None:
     """Start the process if there is none. Call it before a backend was used: what has threads must not be forked."""
-    global _process
-    if _process is not None or find_spec("executorch") is None or not hasattr(os, "fork"):
+    if _started or find_spec("executorch") is None or not hasattr(os, "fork"):
         return
     here, there = Pipe()
     if not os.fork():
@@ -109,21 +111,21 @@ def start() -> None:
         _, ids, child = pickle.loads(here.recv_bytes())
     except EOFError:
         ids, child = frozenset(), 0
-    _process = _Process(here, os.getpid(), ids, child)
+    _started.append(_Process(here, os.getpid(), ids, child))
 
 
 def runs(identifiers: Collection[str]) -> bool:
     """Whether the process can run delegates of all these ids; `start` was called before."""
-    ready = _process is not None and _process.owner == os.getpid()
-    return ready and _process is not None and bool(_process.known) and _process.known.issuperset(identifiers)
+    return any(
+        process.owner == os.getpid() and process.known and process.known.issuperset(identifiers) for process in _started
+    )
 
 
 class StockMethod:
     """The method "forward" of a file, loaded in the process. Raises StockError."""
 
     def __init__(self, data: bytes) -> None:
-        assert _process is not None
-        self._process = _process
+        (self._process,) = _started
         self._process.ask("load", data)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:

@@ -84,7 +84,7 @@ def _set_logger(before: tuple[int, tuple[logging.Handler, ...]]) -> None:
 
 @cache
 def _numpy_generator() -> tuple[int, int]:
-    """Where numpy's Mersenne Twister has its state, and how many bytes; `get_state` takes as long as all other probes."""
+    """Where numpy's Mersenne Twister has its state, and how many bytes: `get_state` is slower than all other probes."""
     generator: Any = np.random.get_bit_generator()
     return generator.ctypes.state_address, 624 * 4 + 4
 

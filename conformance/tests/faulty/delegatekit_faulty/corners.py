@@ -1,4 +1,4 @@
-"""Faults in the numbers at the corners: sizes beyond a tile, values at the ends of their type, memory that is shared."""
+"""Faults in the numbers at the corners: sizes beyond a tile, values at the ends of their type, shared memory."""
 
 from __future__ import annotations
 
@@ -40,13 +40,6 @@ def _true_is_255(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any)
     return (result.to(torch.uint8) * 255).view(torch.bool)
 
 
-@wrong(("aten.neg.default", "aten.mul.Tensor", "aten.div.Tensor"))
-def _zero_has_no_sign(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Minus zero becomes zero."""
-    result = sound(*args, **kwargs)
-    return torch.where(result == 0, torch.zeros_like(result), result) if result.is_floating_point() else result
-
-
 @wrong(("aten.mul.Tensor", "aten.exp.default", "aten.div.Tensor"))
 def _infinity_is_the_largest_number(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
     """Results that overflow stop at the largest finite number."""
@@ -55,15 +48,6 @@ def _infinity_is_the_largest_number(name: str, args: list[Any], kwargs: dict[str
         return result
     largest = torch.finfo(result.dtype).max
     return torch.where(torch.isinf(result), torch.sign(result) * largest, result)
-
-
-@wrong(("aten.sqrt.default", "aten.rsqrt.default", "aten.log.default"))
-def _denormals_are_zero(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Numbers below the smallest normal one count as zero."""
-    x = args[0]
-    if x.is_floating_point():
-        x = torch.where(x.abs() < torch.finfo(x.dtype).tiny, torch.zeros_like(x), x)
-    return sound(x, *args[1:], **kwargs)
 
 
 @wrong(("aten.sum.dim_IntList", "aten.sum.default"))

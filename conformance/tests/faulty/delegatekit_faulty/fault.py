@@ -15,8 +15,9 @@ class Fault:
     """One fault.
 
     `part` says which part of the backend it changes: "call" (an operator's result), "describe", "options",
-    "partitioner", "preprocess", "documentation", "targets" or "runtime"; `change` is then called with the sound part and returns the faulty one,
-    or for "call" instead of each operator. For "preprocess and runtime" it is called with the sound part and its name.
+    "partitioner", "preprocess", "documentation", "targets" or "runtime"; `change` is then called with the sound part
+    and returns the faulty one, or for "call" instead of each operator. For "preprocess and runtime" it is called with
+    the sound part and its name.
     """
 
     name: str

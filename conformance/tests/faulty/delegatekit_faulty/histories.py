@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import threading
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -93,29 +94,13 @@ def _the_compiler_needs_the_main_thread(sound: Any) -> Any:
 
 
 @fault("preprocess", "contract/*")
-def _compilations_meet(sound: Any) -> Any:
-    """The compiler has one global workspace: what two threads compile at the same time gets mixed up."""
-    import time
-
-    def preprocess(partition: Any, options: Any) -> Any:
-        _workspace["program"] = partition
-        time.sleep(0.01)
-        return sound(partition=_workspace["program"], options=options)
-
-    return preprocess
-
-
-_workspace: dict[str, Any] = {}
-
-
-@fault("preprocess", "contract/*")
 def _the_folder_is_in_the_blob(sound: Any) -> Any:
     """The blob holds the working folder of its compilation."""
 
     def preprocess(partition: Any, options: Any) -> Any:
         from .plugin import with_remark
 
-        return with_remark(sound(partition=partition, options=options), os.getcwd())
+        return with_remark(sound(partition=partition, options=options), str(Path.cwd()))
 
     return preprocess
 
