@@ -23,6 +23,7 @@ ORDER = (
     "drawing",
     "strategies",
     "models",
+    "stock",
     "trial",
     "cases",
     # How it is run.

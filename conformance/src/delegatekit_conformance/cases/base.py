@@ -12,6 +12,14 @@ from ..context import Context
 from ..outcome import Outcome, Verdict
 from .surroundings import watched
 
+#: What a script that lowers `program` and calls it with `inputs` does in the stock runtime.
+_IN_STOCK = """
+from delegatekit_conformance import stock
+
+data = program.buffer  # must live as long as the method
+print("stock:      ", stock.load(data)(tuple(inputs)))
+"""
+
 
 class Case(ABC):
     """One case: the unit that is selected, scheduled and reported. Examples are tried one after the other.
@@ -46,6 +54,8 @@ class Case(ABC):
             stock.start()
         with watched(context.backend) as changes:
             outcome = self.run(example, context)
+        if outcome.verdict is Verdict.STOCK:
+            return replace(outcome, snippet=(outcome.snippet or self.snippet(example, context)) + _IN_STOCK)
         if not changes or outcome.verdict.is_fault:
             return outcome
         return replace(outcome, verdict=Verdict.VIOLATION, detail=changes[0], blame="backend")

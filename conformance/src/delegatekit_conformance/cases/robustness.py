@@ -299,17 +299,11 @@ class CyclesCase(RobustnessCase):
     def _judged(
         self, cycle: Callable[[Sample], None], example: Cycles, items: Sequence[Sample], context: Context
     ) -> Outcome:
-        frozen = gc.get_freeze_count()
-        gc.collect()
-        gc.freeze()  # what is there already need not be looked through each time that garbage is collected
         try:
             with torch.no_grad():
                 grown, done = growth(cycle, items, example.count, context.timeout / 2)
         except Exception as error:
             return Outcome(Verdict.VIOLATION, f"fails after some {self.unit}: {words(error)}")
-        finally:
-            if not frozen:
-                gc.unfreeze()
         if done < _FEWEST:
             return Outcome(Verdict.NOT_APPLICABLE, f"too slow: {done} {self.unit} in {context.timeout / 2:.0f} s")
         # What tells most about the cause comes first.
@@ -376,6 +370,24 @@ def growth(
     Steady growth counts: of four quarters the lowest but one, four times. A heap that grew once or twice, or
     memory that something else freed once, does not. No more cycles are made than fit into `seconds`.
     """
+    frozen = gc.get_freeze_count()
+    gc.collect()
+    gc.freeze()  # what is there already need not be looked through each time that garbage is collected
+    try:
+        marks, done = _marks(cycle, items, count, seconds, warm_up)
+    finally:
+        if not frozen:
+            gc.unfreeze()
+    quarters = {
+        name: sorted(after[name] - before[name] for before, after in itertools.pairwise(marks)) for name in marks[0]
+    }
+    return {name: max(0, 4 * growth[1]) for name, growth in quarters.items()}, done
+
+
+def _marks(
+    cycle: Callable[[_Item], None], items: Sequence[_Item], count: int, seconds: float, warm_up: int
+) -> tuple[list[Mapping[str, int]], int]:
+    """The state before the cycles and after each quarter of them, and how many there were."""
     start = time.monotonic()
 
     def cycles(most: int, share: float) -> int:
@@ -393,10 +405,7 @@ def growth(
     for quarter in range(1, 5):
         done += cycles(count * quarter // 4 - count * (quarter - 1) // 4, 0.2 + 0.2 * quarter)
         marks.append(_state())
-    quarters = {
-        name: sorted(after[name] - before[name] for before, after in itertools.pairwise(marks)) for name in marks[0]
-    }
-    return {name: max(0, 4 * growth[1]) for name, growth in quarters.items()}, done
+    return marks, done
 
 
 def _state() -> Mapping[str, int]:

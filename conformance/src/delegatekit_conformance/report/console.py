@@ -43,20 +43,23 @@ def _table(run: Run) -> Table:
     # A column for each verdict would not fit a terminal: the good ones have columns, the others are words.
     table = Table(title=escape(clean(title)))
     table.add_column("room")
-    for header in ("cases", "examples", "taken"):
+    judged = views.in_stock(run.results)
+    for header in ("cases", "examples", "taken", *(["stock"] if judged else [])):
         table.add_column(header, justify="right")
     table.add_column("verdicts of cases", overflow="fold")
     for name, results in found.items():
-        table.add_row(*_row(escape(name), results))
+        table.add_row(*_row(escape(name), results, judged))
     if len(found) > 1:
         table.add_section()
-        table.add_row(*_row("all", run.results))
+        table.add_row(*_row("all", run.results, judged))
     return table
 
 
-def _row(name: str, results: Sequence[CaseResult]) -> tuple[str | Text, ...]:
+def _row(name: str, results: Sequence[CaseResult], judged: int) -> tuple[str | Text, ...]:
     examples = sum(result.examples for result in results)
-    return name, f"{len(results):,}", f"{examples:,}", views.percent(views.share(results)), _verdicts(results)
+    taken = views.percent(views.share(results))
+    stock = [f"{views.in_stock(results):,}"] if judged else []
+    return name, f"{len(results):,}", f"{examples:,}", taken, *stock, _verdicts(results)
 
 
 def _verdicts(results: Sequence[CaseResult]) -> Text:

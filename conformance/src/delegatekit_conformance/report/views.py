@@ -54,6 +54,11 @@ def share(results: Iterable[CaseResult]) -> float | None:
     return sum(count for verdict, count in total.items() if verdict in _TAKEN) / tried if tried else None
 
 
+def in_stock(results: Iterable[CaseResult]) -> int:
+    """How many examples ran in the stock ExecuTorch runtime, too."""
+    return sum(result.stock for result in results)
+
+
 def nodes(results: Iterable[CaseResult]) -> tuple[int, int]:
     """Operator calls that the backend ran, and all operator calls."""
     results = list(results)

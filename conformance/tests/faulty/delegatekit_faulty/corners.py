@@ -57,7 +57,7 @@ def _sums_of_integers_have_32_bits(name: str, args: list[Any], kwargs: dict[str,
     return result.to(torch.int32).to(torch.int64) if result.dtype is torch.int64 else result
 
 
-@fault("runtime", "contract/*", "operators/aten.add.Tensor/*", "graphs/*")
+@fault("runtime", "contract/inputs-that-share-memory")
 def _two_inputs_may_not_be_one(sound: Any) -> Any:
     """Inputs are changed in place one after the other: two that share memory are both changed."""
 
@@ -70,7 +70,7 @@ def _two_inputs_may_not_be_one(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "contract/*", "operators/aten.add.Tensor/*")
+@fault("runtime", "contract/tensors-anywhere")
 def _inputs_must_lie_on_lines(sound: Any) -> Any:
     """Inputs are read from the last multiple of 64 bytes on, which is where torch's allocator puts tensors."""
 

@@ -28,7 +28,7 @@ def _graph_text(partition: Any) -> str:
     )
 
 
-@fault("preprocess", "contract/*", "robustness/*", "graphs/*", "operators/aten.convolution.default/float32")
+@fault("preprocess", "contract/other-weights")
 def _a_cache_forgets_the_constants(sound: Any) -> Any:
     """Compiled graphs are kept by operators and shapes: the same graph with other weights gets the first one's blob."""
 
@@ -44,7 +44,7 @@ def _a_cache_forgets_the_constants(sound: Any) -> Any:
 _compiled: dict[str, Any] = {}
 
 
-@fault("preprocess", "contract/*", "operators/aten.add.Tensor/*")
+@fault("preprocess", "contract/programs-that-look-alike")
 def _a_cache_forgets_the_literals(sound: Any) -> Any:
     """Compiled graphs are kept by operators, shapes and dtypes; numbers in the graph are not part of the key."""
 
@@ -65,7 +65,7 @@ def _a_cache_forgets_the_literals(sound: Any) -> Any:
 _by_operators: dict[Any, Any] = {}
 
 
-@fault("preprocess", "contract/*", "robustness/*")
+@fault("preprocess", "contract/compiling-keeps-nothing")
 def _compiled_programs_are_kept(sound: Any) -> Any:
     """The compiler keeps a megabyte of each program that it compiled."""
 
@@ -79,7 +79,7 @@ def _compiled_programs_are_kept(sound: Any) -> Any:
 _kept: list[bytearray] = []
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/any-thread")
 def _the_compiler_needs_the_main_thread(sound: Any) -> Any:
     """The compiler installs a signal handler while it works, which only the main thread may."""
 
@@ -93,7 +93,7 @@ def _the_compiler_needs_the_main_thread(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/same-bytes-elsewhere")
 def _the_folder_is_in_the_blob(sound: Any) -> Any:
     """The blob holds the working folder of its compilation."""
 
@@ -105,7 +105,7 @@ def _the_folder_is_in_the_blob(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/same-bytes-elsewhere")
 def _the_user_is_in_the_blob(sound: Any) -> Any:
     """The blob holds the name of the user and of the home folder."""
 
@@ -118,7 +118,7 @@ def _the_user_is_in_the_blob(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/same-bytes")
 def _random_choices_are_in_the_blob(sound: Any) -> Any:
     """Ties between equal schedules are broken by a random number, whose generator the compiler seeds by nothing."""
     generator = random.SystemRandom()
@@ -131,7 +131,7 @@ def _random_choices_are_in_the_blob(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/nothing-left-running")
 def _leaves_a_child_process(sound: Any) -> Any:
     """Each compilation leaves a process of the compiler's server running."""
 
@@ -142,10 +142,10 @@ def _leaves_a_child_process(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/estimates")
 def _estimates_are_negative(sound: Any) -> Any:
     """The estimated latency is negative."""
-    from delegatekit_api import Estimate
+    from delegatekit_api.devices import Estimate
 
     def preprocess(partition: Any, options: Any) -> Any:
         return dataclasses.replace(sound(partition=partition, options=options), estimate=Estimate("F 1", latency=-1.0))
@@ -153,7 +153,7 @@ def _estimates_are_negative(sound: Any) -> Any:
     return preprocess
 
 
-@fault("partitioner", "contract/*")
+@fault("partitioner", "contract/refusal-reasons")
 def _reasons_name_an_address(sound: Any) -> Any:
     """The reason of a refusal holds the address of an object, so that no two reports are equal."""
 
@@ -168,7 +168,7 @@ def _reasons_name_an_address(sound: Any) -> Any:
 # The runtime
 
 
-@fault("runtime", "contract/*", "robustness/*")
+@fault("runtime", "robustness/arithmetic/calls")
 def _the_seventeenth_call_is_wrong(sound: Any) -> Any:
     """A ring of sixteen buffers is used wrongly from its second round on."""
 
@@ -186,7 +186,7 @@ def _the_seventeenth_call_is_wrong(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "contract/*", "robustness/*")
+@fault("runtime", "contract/many-handles")
 def _destroying_one_frees_what_two_share(sound: Any) -> Any:
     """Handles of equal blobs share their constants, which the first destroy overwrites."""
 
@@ -213,7 +213,7 @@ def _destroying_one_frees_what_two_share(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "contract/*", "robustness/*")
+@fault("runtime", "contract/after-a-refusal")
 def _a_refused_blob_spoils_the_next(sound: Any) -> Any:
     """After a blob was refused, the loader keeps its error: the next sound one is refused, too."""
 
@@ -232,7 +232,7 @@ def _a_refused_blob_spoils_the_next(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "contract/*", "robustness/*")
+@fault("runtime", "contract/wrong-count")
 def _a_refused_call_spoils_the_next(sound: Any) -> Any:
     """After a call was refused, the next one of the handle writes zeros."""
 
@@ -252,7 +252,7 @@ def _a_refused_call_spoils_the_next(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "contract/*", "robustness/*")
+@fault("runtime", "contract/silent")
 def _the_end_of_the_process_crashes(sound: Any) -> Any:
     """What the runtime cleans up at the end of the process was freed before: the process ends with a signal."""
 
@@ -268,7 +268,7 @@ def _the_end_of_the_process_crashes(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "contract/*")
+@fault("runtime", "contract/handles-change-threads")
 def _handles_belong_to_their_thread(sound: Any) -> Any:
     """A handle can only be used in the thread that made it."""
 
@@ -288,7 +288,7 @@ def _handles_belong_to_their_thread(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "contract/*")
+@fault("runtime", "contract/handles-change-threads")
 def _destroying_needs_the_thread_of_init(sound: Any) -> Any:
     """Destroying a handle in another thread than the one that made it raises."""
 
@@ -308,7 +308,7 @@ def _destroying_needs_the_thread_of_init(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "contract/*", "robustness/*")
+@fault("runtime", "robustness/arithmetic/calls")
 def _every_call_leaks(sound: Any) -> Any:
     """Each call of a handle keeps 16 KiB, until the handle is destroyed."""
 
@@ -326,7 +326,7 @@ def _every_call_leaks(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "contract/*", "robustness/*")
+@fault("runtime", "contract/destroy-twice")
 def _two_handles_of_one_payload_are_refused(sound: Any) -> Any:
     """A blob that is loaded while it is loaded already is refused: there is one slot for each."""
 
@@ -367,7 +367,7 @@ def _the_first_call_fixes_the_sizes(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "contract/*", "operators/aten.add.Tensor/float32")
+@fault("runtime", "contract/results-stay")
 def _outputs_share_memory_with_the_runtime(sound: Any) -> Any:
     """Outputs are made to show the runtime's own memory, which the next call overwrites."""
 

@@ -13,7 +13,7 @@ from delegatekit_api import FormatError, Verdict
 from .fault import Wrapped, fault
 
 
-@fault("documentation", "contract/*")
+@fault("documentation", "contract/documentation")
 def _documentation_cannot_be_written(sound: Any) -> Any:
     """The hook for the page of documentation raises."""
 
@@ -23,7 +23,7 @@ def _documentation_cannot_be_written(sound: Any) -> Any:
     return documentation
 
 
-@fault("targets", "contract/*")
+@fault("targets", "contract/targets")
 def _a_target_has_unknown_options(sound: Any) -> Any:
     """A listed target is chosen by an option that the backend does not have."""
     from delegatekit_api.devices import TargetInfo
@@ -31,14 +31,14 @@ def _a_target_has_unknown_options(sound: Any) -> Any:
     return lambda: (TargetInfo("chip-x", "a chip", {"chipset": "x"}),)
 
 
-@fault("preprocess", "contract/*", "models/*", "state/*")
+@fault("preprocess", "contract/methods")
 def _methods_share_their_blobs(sound: Any) -> Any:
     """Blobs are kept by the number of the partition and its signature: every method gets those of the first."""
     made: dict[Any, tuple[str, Any]] = {}
 
     def preprocess(partition: Any, options: Any) -> Any:
         shapes = tuple(str(node.meta["val"].shape) for node in partition.view.inputs)
-        key = (id(options), partition.index, shapes, len(partition.view.constants))
+        key = (partition.index, shapes, len(partition.view.constants))
         method, result = made.get(key, ("", None))
         if method not in ("", partition.method):
             return result
@@ -48,7 +48,7 @@ def _methods_share_their_blobs(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/options-compile")
 def _an_option_breaks_the_compiler(sound: Any) -> Any:
     """With another value than its default, an option makes the compiler fail."""
 
@@ -60,7 +60,7 @@ def _an_option_breaks_the_compiler(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/options-compile")
 def _an_option_changes_the_numbers(sound: Any) -> Any:
     """With another value than its default, an option makes the last step read its first operand only."""
 
@@ -80,7 +80,7 @@ def _an_option_changes_the_numbers(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess and runtime", "contract/*")
+@fault("preprocess and runtime", "contract/named-data-anywhere")
 def _needs_more_alignment_than_it_says(sound: Any, part: str) -> Any:
     """Named data is said to need no alignment, but the runtime refuses what is not on a multiple of 64 bytes."""
     if part == "preprocess":
@@ -101,7 +101,7 @@ def _needs_more_alignment_than_it_says(sound: Any, part: str) -> Any:
     return Runtime(sound)
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/same-bytes-elsewhere")
 def _the_number_of_threads_is_in_the_blob(sound: Any) -> Any:
     """Work is divided among as many threads as the compiling process has."""
 
@@ -113,7 +113,7 @@ def _the_number_of_threads_is_in_the_blob(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/same-bytes-elsewhere")
 def _the_date_is_in_the_blob(sound: Any) -> Any:
     """The blob holds the date of its compilation."""
 
@@ -125,7 +125,7 @@ def _the_date_is_in_the_blob(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/same-bytes-elsewhere")
 def _debug_handles_in_the_order_of_a_set(sound: Any) -> Any:
     """Steps are named by texts, and their debug handles are written in the order of a set of these."""
 
@@ -139,7 +139,7 @@ def _debug_handles_in_the_order_of_a_set(sound: Any) -> Any:
     return preprocess
 
 
-@fault("partitioner", "contract/*")
+@fault("partitioner", "contract/same-bytes-elsewhere")
 def _reasons_in_the_order_of_a_set(sound: Any) -> Any:
     """The reason of a refusal lists what is supported in the order of a set: no two processes say the same."""
 
@@ -152,7 +152,7 @@ def _reasons_in_the_order_of_a_set(sound: Any) -> Any:
     return Partitioner(sound)
 
 
-@fault("runtime", "contract/*")
+@fault("runtime", "contract/second-destroy-later")
 def _a_slot_is_freed_twice(sound: Any) -> Any:
     """Handles are slots that are used again: a second destroy frees what another handle has there by then."""
 
@@ -186,7 +186,7 @@ class _Slot:
         self.number = number
 
 
-@fault("runtime", "contract/*")
+@fault("runtime", "contract/nan-passes")
 def _nan_stays(sound: Any) -> Any:
     """Accumulators are cleared by multiplying with zero: after a NaN, all later results of the handle are NaN."""
 
@@ -204,7 +204,7 @@ def _nan_stays(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("partitioner", "contract/*")
+@fault("partitioner", "contract/check-repeatable")
 def _the_kept_operators_grow(sound: Any) -> Any:
     """The set of operators to be kept is the partitioner's own, and each question adds the operator to it."""
 

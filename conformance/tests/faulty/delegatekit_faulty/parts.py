@@ -382,7 +382,7 @@ def _exchanges_inputs(sound: Any) -> Any:
 # What the suite looked at, but not closely enough
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/same-bytes-elsewhere")
 def _order_of_a_set_of_many_constants(sound: Any) -> Any:
     """From nine constants on, named data is in the order of a set of its keys."""
     from dataclasses import replace
@@ -397,7 +397,7 @@ def _order_of_a_set_of_many_constants(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess", "contract/*")
+@fault("preprocess", "contract/debug-handles-in-order")
 def _debug_handles_of_another_operator(sound: Any) -> Any:
     """Each step has the debug handle of another operator of the partition."""
     from dataclasses import replace
@@ -411,7 +411,7 @@ def _debug_handles_of_another_operator(sound: Any) -> Any:
     return preprocess
 
 
-@fault("partitioner", "contract/*")
+@fault("partitioner", "contract/options-stay-apart")
 def _options_of_one_lowering_leak(sound: Any) -> Any:
     """What the user left out of one lowering is left out of all that follow."""
 

@@ -43,7 +43,7 @@ _PROGRAMS = 2
 _VALUES = 16
 #: How often one partition is compiled, and the seconds that this may take.
 _COMPILATIONS = 120
-_SECONDS = 6.0
+_SECONDS = 20.0
 #: Bytes and Python objects that a compilation may leave behind: caches of types and shapes fill up for a while.
 _BYTES = 4096
 _OBJECTS = 24
