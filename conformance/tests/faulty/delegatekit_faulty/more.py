@@ -34,18 +34,20 @@ def _a_target_has_unknown_options(sound: Any) -> Any:
 @fault("preprocess", "contract/methods")
 def _methods_share_their_blobs(sound: Any) -> Any:
     """Blobs are kept by the number of the partition and its signature: every method gets those of the first."""
-    made: dict[Any, tuple[str, Any]] = {}
 
     def preprocess(partition: Any, options: Any) -> Any:
         shapes = tuple(str(node.meta["val"].shape) for node in partition.view.inputs)
         key = (partition.index, shapes, len(partition.view.constants))
-        method, result = made.get(key, ("", None))
+        method, result = _made.get(key, ("", None))
         if method not in ("", partition.method):
             return result
-        made[key] = (partition.method, sound(partition=partition, options=options))
-        return made[key][1]
+        _made[key] = (partition.method, sound(partition=partition, options=options))
+        return _made[key][1]
 
     return preprocess
+
+
+_made: dict[Any, tuple[str, Any]] = {}
 
 
 @fault("preprocess", "contract/options-compile")
