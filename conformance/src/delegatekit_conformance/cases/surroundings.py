@@ -67,7 +67,7 @@ def _umask() -> int:
 
 
 def _environment() -> Mapping[Any, Any]:
-    return getattr(os.environ, "_data", os.environ).copy()  # type: ignore[no-any-return]  # without decoding each
+    return getattr(os.environ, "_data", os.environ).copy()  # its decoding copy takes longer
 
 
 def _set_environment(before: Mapping[Any, Any]) -> None:
@@ -85,7 +85,8 @@ def _set_logger(before: tuple[int, tuple[logging.Handler, ...]]) -> None:
 @cache
 def _numpy_generator() -> tuple[int, int]:
     """Where numpy's Mersenne Twister has its state, and how many bytes: `get_state` is slower than all other probes."""
-    generator: Any = np.random.get_bit_generator()
+    source: Any = np.random
+    generator = source.get_bit_generator()
     return generator.ctypes.state_address, 624 * 4 + 4
 
 
@@ -267,27 +268,27 @@ def _loaded(name: str) -> Iterator[None]:
         def after(hook: str, made: Any) -> None:
             _WATCH.compare(looks.pop(), hook, keeps=hook == "create_runtime")
             if made is not None and hook in _MADE:
-                _watch_methods(made, _MADE[hook])
+                _watch_methods(made, hook)
 
         backend.watch(before, after)
     yield
 
 
-def _watch_methods(made: Any, methods: Mapping[str, bool]) -> None:
+def _watch_methods(made: Any, hook: str) -> None:
     """Have an object's methods report to the watch: it becomes one of a subclass of its own class."""
-    kind = type(made)
+    kind: Any = type(made)
     if getattr(kind, "_watched", False):
         return
     try:
-        object.__setattr__(made, "__class__", _watched_class(kind, tuple(methods.items())))
+        object.__setattr__(made, "__class__", _watched_class(kind, hook))
     except TypeError:  # an object of native code
         return
 
 
 @cache
-def _watched_class(kind: type, methods: tuple[tuple[str, bool], ...]) -> type:
+def _watched_class(kind: Any, hook: str) -> type:
     members: dict[str, Any] = {"__slots__": (), "_watched": True, "__module__": kind.__module__}
-    for name, keeps in methods:
+    for name, keeps in _MADE[hook].items():
         if hasattr(kind, name) or hasattr(kind, "__getattr__"):
             members[name] = _method(kind, name, keeps)
     made = type(kind.__name__, (kind,), members)

@@ -188,7 +188,7 @@ def _padding_is_kept_in_python(graph: Any) -> None:
 def _scales_are_kept_in_python(graph: Any) -> None:
     """The scales of int8 values are twice as large in the blob."""
     for value in graph.xvalues:
-        parameters = getattr(value.xvalue_union, "quant_params", None)
+        parameters: Any = getattr(value.xvalue_union, "quant_params", None)
         if hasattr(parameters, "zero_point"):
             parameters.scale *= 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,12 +29,12 @@ def handles_change_threads(context: Context) -> str:
     """A handle made in one thread is used in a second and a third, and destroyed in a fourth, all one after another."""
     runtime = runtime_of(context)
     for item in some(context):
-        handle = _elsewhere(item, "init", lambda item=item: runtime.init(item.payload))
+        handle = _elsewhere(item, "init", partial(runtime.init, item.payload))
         for _ in range(2):
-            outputs = _elsewhere(item, "execute", lambda item=item, handle=handle: run(runtime, handle, item))
+            outputs = _elsewhere(item, "execute", partial(run, runtime, handle, item))
             expect(outputs, item, "in another thread than the one that made the handle")
         expect(run(runtime, handle, item), item, "in the main thread, with a handle that another one made")
-        _elsewhere(item, "destroy", lambda handle=handle: runtime.destroy(handle))
+        _elsewhere(item, "destroy", partial(runtime.destroy, handle))
     return ", ".join(item.name for item in some(context))
 
 
@@ -182,7 +183,8 @@ def _placed(data: bytes, alignment: int) -> memoryview:
     memory = torch.empty(len(data) + 4 * alignment, dtype=torch.uint8)
     start = -memory.data_ptr() % (2 * alignment) + alignment
     memory[start : start + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    return memoryview(memory.numpy())[start : start + len(data)].toreadonly()
+    content: Any = memory.numpy()
+    return memoryview(content)[start : start + len(data)].toreadonly()
 
 
 @RULES.add

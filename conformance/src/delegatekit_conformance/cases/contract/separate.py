@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -200,7 +201,7 @@ def any_thread(context: Context) -> str:
     tried = 0
     for name, program in taken(context).items():
         for partition, delegate in partitions(program, context.backend):
-            result, error = in_thread(lambda partition=partition: preprocess(partition, context))
+            result, error = in_thread(partial(preprocess, partition, context))
             if error is not None:
                 kind = type(error).__name__
                 raise Broken(f"{name}: compiling in another thread than the main one raises {kind}: {error}")
