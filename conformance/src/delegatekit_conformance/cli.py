@@ -103,6 +103,8 @@ def run(
     from .settings import Settings
 
     outputs = {"json": json, "junit": junit, "markdown": markdown, "html": html, "csv": csv}
+    if "," in backend:
+        _usage(f"{backend!r} names several backends: each has a run of its own, and `conform report` joins the reports")
     _check_outputs((*outputs.values(), resume))
     with _wrong_settings_are_wrong_usage():
         settings = Settings(
@@ -163,9 +165,9 @@ def diff(
     markdown: MarkdownOption = None,
 ) -> None:
     """Show what changed between two runs. Exit code 1 if there are new faults, or less is delegated."""
-    from json import dumps
-
     from rich.console import Console
+
+    from delegatekit.json_text import to_json
 
     from . import report
 
@@ -174,7 +176,7 @@ def diff(
     found = report.diff(before, after, latency_threshold=threshold or report.LATENCY_THRESHOLD)
     found.print(Console())
     if json is not None:
-        json.write_text(dumps(found.to_json(), indent=1) + "\n", "utf-8")
+        json.write_text(to_json(found.to_json()) + "\n", "utf-8")
     if markdown is not None:
         markdown.write_text(found.to_markdown(), "utf-8")
     if found.is_regression:

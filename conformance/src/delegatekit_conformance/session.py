@@ -74,10 +74,9 @@ class Session:
         """
         self.settings = settings
         self.context: Context = settings.context
-        installed = discovery.backends(check=False)
-        if settings.backend not in installed:
-            names = ", ".join(installed) or "none"
-            raise InputError(f"no backend {settings.backend!r} is installed (installed: {names})")
+        if settings.backend not in discovery.backends(check=False):
+            unknown = discovery.unknown_backend(settings.backend)
+            raise InputError(unknown.what, hint=unknown.hint)
         self._backend = discovery.get_backend(settings.backend)
         if settings.options:
             self._backend.make_options(settings.options)

@@ -154,6 +154,7 @@ class _Runner:
 
     def __init__(self, program: LoweredProgram, edge: EdgeMethod, delegate: Delegate, shapes: DelegateShapes) -> None:
         self._program = program
+        self._backend = delegate.chosen.backend
         self._shapes = shapes
         self._lock = threading.Lock()
         self._method: Method | None = None
@@ -166,7 +167,8 @@ class _Runner:
         self._shapes.check(inputs)
         with self._lock:
             if self._method is None:
-                self._method = load(self._program.buffer)[next(iter(self._program.methods))]
+                loaded = load(self._program.buffer, find_backend=lambda delegate_id: self._backend)
+                self._method = loaded[next(iter(self._program.methods))]
                 weakref.finalize(self, self._method.close)  # at once, not when a cycle is collected
                 for position, spec in enumerate(self._method.inputs):
                     if spec is not None and position not in self._inputs:  # nothing uses it

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from delegatekit.plugins import FIRST_IMPORTS
+
 from ..context import Context
 from .base import Broken
 
@@ -70,6 +72,8 @@ def _run(script: str, context: Context, given: Any, hash_seed: int, torch_free: 
         "HOME": str(watched["home"]),
         "TMPDIR": str(watched["tmp"]),
         "XDG_CACHE_HOME": str(watched["home"] / ".cache"),
+        # The session has imported the backend already: this process is to have no child of ours.
+        FIRST_IMPORTS: "off",
     }
     outputs = [top / "stdout", top / "stderr"]
     with outputs[0].open("wb") as stdout, outputs[1].open("wb") as stderr:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from delegatekit.json_text import plain, to_json
 from delegatekit_api import DelegateKitError, FormatError
 
 from ..outcome import CaseResult
@@ -29,7 +29,7 @@ def schema() -> dict[str, Any]:
 
 
 def as_json(run: Run) -> dict[str, Any]:
-    """The document. Numbers that JSON does not have become null."""
+    """The document (see `delegatekit.json_text` for numbers that JSON does not have)."""
     values = {
         "format": FORMAT,
         **asdict(replace(run, results=())),
@@ -37,7 +37,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "cases": [result.to_json() for result in run.results],
     }
     del values["results"]
-    return _finite(values)  # type: ignore[no-any-return]
+    return plain(values)  # type: ignore[no-any-return]
 
 
 def _summary(run: Run) -> dict[str, Any]:
@@ -54,16 +54,6 @@ def _summary(run: Run) -> dict[str, Any]:
         "delegated_nodes": delegated,
         "nodes": total,
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
 
 
 def from_json(values: Any) -> Run:
@@ -93,7 +83,7 @@ def from_json(values: Any) -> Run:
 
 def write_json(path: Path, run: Run) -> None:
     """Write the document to a file."""
-    path.write_text(json.dumps(as_json(run), indent=1, allow_nan=False) + "\n", "utf-8")
+    path.write_text(to_json(as_json(run)) + "\n", "utf-8")
 
 
 def read_json(path: Path) -> Run:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from delegatekit.json_text import to_json
+
 from ..context import Context
 from ..errors import InputError
 from ..outcome import CaseResult, Outcome
@@ -32,7 +34,7 @@ class Diary:
 
     def write(self, event: str, **facts: Any) -> None:
         """Append an event; it is with the operating system when this returns."""
-        self._file.write(json.dumps({"event": event} | facts) + "\n")
+        self._file.write(to_json({"event": event} | facts, indent=None) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -149,7 +151,7 @@ class Finished:
         self._file.close()
 
     def _write(self, values: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(values).encode() + b"\n")
+        self._file.write(to_json(values, indent=None).encode() + b"\n")
         self._file.flush()
 
     def _read(self, header: Mapping[str, Any]) -> int:
