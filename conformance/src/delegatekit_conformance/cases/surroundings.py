@@ -22,7 +22,6 @@ from functools import cache
 from typing import Any, Final
 from weakref import WeakSet
 
-import numpy as np
 import torch
 
 from delegatekit.plugins import LoadedBackend, discovery
@@ -82,21 +81,34 @@ def _set_logger(before: tuple[int, tuple[logging.Handler, ...]]) -> None:
     logging.root.handlers[:] = before[1]
 
 
+def _numpy() -> Any:
+    """numpy, if something has imported it: the suite does not need it."""
+    return sys.modules.get("numpy")
+
+
 @cache
 def _numpy_generator() -> tuple[int, int]:
     """Where numpy's Mersenne Twister has its state, and how many bytes: `get_state` is slower than all other probes."""
-    source: Any = np.random
-    generator = source.get_bit_generator()
+    generator = _numpy().random.get_bit_generator()
     return generator.ctypes.state_address, 624 * 4 + 4
 
 
 def _numpy_state() -> bytes:
-    return ctypes.string_at(*_numpy_generator())
+    return ctypes.string_at(*_numpy_generator()) if _numpy() else b""
 
 
 def _set_numpy_state(before: bytes) -> None:
-    address, size = _numpy_generator()
-    ctypes.memmove(address, before, size)
+    if before:
+        ctypes.memmove(_numpy_generator()[0], before, len(before))
+
+
+def _numpy_errors() -> Mapping[str, str]:
+    return _numpy().geterr() if _numpy() else {}  # type: ignore[no-any-return]
+
+
+def _set_numpy_errors(before: Mapping[str, str]) -> None:
+    if before:
+        _numpy().seterr(**before)
 
 
 def _torch_state() -> bytes:
@@ -127,8 +139,8 @@ PROBES: Final = (
     ),
     Probe("torch's random numbers", _torch_state, _set_torch_state),
     Probe("Python's random numbers", random.getstate, random.setstate),
-    Probe("numpy's random numbers", _numpy_state, _set_numpy_state),
-    Probe("numpy's handling of errors", np.geterr, lambda before: np.seterr(**before)),
+    Probe("numpy's random numbers", _numpy_state, _set_numpy_state, at_import=True),
+    Probe("numpy's handling of errors", _numpy_errors, _set_numpy_errors, at_import=True),
     Probe(
         "denormal numbers (zero or not)",
         lambda: _TINY * 0.5 == 0.0,

@@ -56,6 +56,12 @@ def preprocess(partition: Any, options: Any) -> PreprocessResult:
 
 
 @hookimpl
+def quantization_schemes() -> Any:
+    """The base's schemes."""
+    return BASE.quantization_schemes()
+
+
+@hookimpl
 def documentation() -> Any:
     """The base's page."""
     return _part("documentation", BASE.documentation)()
