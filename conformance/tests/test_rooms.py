@@ -24,6 +24,7 @@ ORDER = (
     "drawing",
     "strategies",
     "models",
+    "stock",
     "trial",
     "cases",
     # How it is run.

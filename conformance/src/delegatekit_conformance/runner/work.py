@@ -286,7 +286,7 @@ def _run(case: Case, example: Any) -> Outcome:
     """The case's outcome for the example, with its description and, for a fault, a script."""
     start = time.perf_counter()
     try:
-        outcome = case.run(example, _context)
+        outcome = case.tried(example, _context)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         kind = Verdict.RUN_ERROR if isinstance(error, Exception) else Verdict.CRASH
         outcome = Outcome(kind, f"the case ended with {type(error).__name__}: {error}", blame="backend")
