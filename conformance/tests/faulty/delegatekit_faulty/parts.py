@@ -420,7 +420,7 @@ def _options_of_one_lowering_leak(sound: Any) -> Any:
 
         def check(self, call: Any) -> Verdict:
             answer: Verdict = self._sound.check(call)
-            if not answer.supported and "leave_out" in answer.reason:
+            if not answer.supported and "left out" in answer.reason:
                 self.left_out.add(call.operator)
             return Verdict.no("left out") if call.operator in self.left_out else answer
 
