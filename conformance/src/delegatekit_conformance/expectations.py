@@ -178,7 +178,10 @@ def _verdict(name: object, where: str) -> Verdict:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        with open_file(path) as file:
+            return file.read().decode()
+    except FormatError as error:
+        raise InputError(error.what, where=str(path)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", where=str(path)) from error
 

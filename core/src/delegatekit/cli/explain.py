@@ -15,6 +15,7 @@ from .arguments import (
     OnlyOption,
     SettingOption,
     SkipOption,
+    TrustOption,
     selectors,
     settings,
 )
@@ -29,6 +30,7 @@ def explain(
     only: OnlyOption = [],  # noqa: B006
     skip: SkipOption = [],  # noqa: B006
     every: Annotated[bool, typer.Option("--all", help="Also list the operators that a backend takes.")] = False,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Tell who would run each operator, and for each that no backend takes, every backend's reason."""
@@ -36,7 +38,7 @@ def explain(
 
     with progress():
         explanation = explain_model(
-            **read_model(model),
+            **read_model(model, trust=trust),
             backends=backend,
             options=settings(option, backend),
             only=selectors(only, backend),

@@ -18,6 +18,7 @@ from .arguments import (
     OnlyOption,
     SettingOption,
     SkipOption,
+    TrustOption,
     selectors,
     settings,
 )
@@ -58,6 +59,7 @@ def lower(
             "the KB), or another memory that the backend names. Repeat for more; what does not fit is refused."
         ),
     ] = [],  # noqa: B006
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Lower a model to backends and write a .pte file."""
@@ -65,9 +67,10 @@ def lower(
     from .. import lower as lower_model
 
     limits = _budget(budget)
+    _check_outputs(output, debug_map, external)
     with progress():
         program = lower_model(
-            **read_model(model),
+            **read_model(model, trust=trust),
             backends=backend,
             options=settings(option, backend),
             only=selectors(only, backend),
@@ -77,10 +80,7 @@ def lower(
             memory=MemoryOptions(planner, alignment),
             budget=limits,
         )
-        written = list(program.save(output))
-    if debug_map is not None:
-        debug_map.write_text(json.dumps(program.debug_map(), indent=1))
-        written.append(debug_map)
+        written = program.save(output, debug_map=debug_map)
     _show(program.report(), written, memory_report=memory_report, as_json=as_json)
 
 
@@ -103,6 +103,15 @@ def _budget(limits: Sequence[str]) -> dict[str, str]:
     if wrong is not None:
         usage(f"--budget {wrong!r} is not of the form NAME=LIMIT")
     return {name: limit for name, _, limit in pairs}
+
+
+def _check_outputs(output: Path, debug_map: Path | None, external: Sequence[str]) -> None:
+    """Try all files that may be written, before the work begins."""
+    from ..files import check_outputs
+    from ..pte.writer import data_paths
+
+    names = dict.fromkeys(text.partition("=")[0] if "=" in text else "" for text in external)
+    check_outputs(output, debug_map, *data_paths(output, names))
 
 
 def _external(patterns: Sequence[str]) -> Callable[[str, Any], bool | str]:

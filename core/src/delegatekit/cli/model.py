@@ -11,10 +11,13 @@ from typing import Any
 from .console import usage
 
 
-def read_model(text: str) -> dict[str, Any]:
-    """The first arguments of `lower` for a MODEL argument: model, and inputs and kwargs for a module."""
+def read_model(text: str, *, trust: bool = False) -> dict[str, Any]:
+    """The first arguments of `lower` for a MODEL argument: model, and inputs and kwargs for a module.
+
+    A .pt2 file that can run code while it is loaded is refused unless `trust` is given.
+    """
     if text.endswith(".pt2"):
-        return {"model": load_exported(Path(text))}
+        return {"model": load_exported(Path(text), trust=trust)}
     if not re.fullmatch(r"[\w.]+:[\w.]+", text):
         usage(f"MODEL {text!r} is neither a .pt2 file nor package.module:callable")
     module_name, _, attribute = text.partition(":")
@@ -38,11 +41,11 @@ def read_model(text: str) -> dict[str, Any]:
     )
 
 
-def load_exported(path: Path) -> Any:
+def load_exported(path: Path, *, trust: bool = False) -> Any:
     """The program of a .pt2 file, with the operators that it may need known."""
     from ..edge import precompiled  # noqa: F401  (programs may call its operator)
     from ..quantization.commands import load_quantized
 
-    if not path.is_file():
+    if not path.exists():
         usage(f"{path} does not exist")
-    return load_quantized(path)
+    return load_quantized(path, trust=trust)

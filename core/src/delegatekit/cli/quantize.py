@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .arguments import JsonOption, ModelArgument, SettingOption, settings
+from .arguments import JsonOption, ModelArgument, SettingOption, TrustOption, settings
 from .console import out, usage
 from .model import read_model
 
@@ -40,15 +40,19 @@ def quantize(
     ] = False,
     group_size: Annotated[int | None, typer.Option(min=1, help="Size of the weights' groups.")] = None,
     option: SettingOption = [],  # noqa: B006
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Quantize a model for a backend and write a .pt2 file; tells which layers stay in float, and why."""
+    from ..files import check_outputs
     from ..quantization.commands import quantize_model
 
     if (calibration is None) == (random is None):
         usage("give --calibration FILE, or --random COUNT to try things out")
+    check_outputs(output)
     found = quantize_model(
-        read_model(model),
+        read_model(model, trust=trust),
+        trust=trust,
         calibration=calibration,
         random=random,
         output=output,

@@ -10,7 +10,7 @@ import handmade
 import pytest
 
 from delegatekit.pte import Datum, PtdImage, PteImage, read_ptd, write
-from delegatekit.pte.storage import write_files
+from delegatekit.files import write_files
 from delegatekit_api import FormatError, LoweringError
 
 
