@@ -26,7 +26,9 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
+from delegatekit.files import open_file
 from delegatekit.plugins import BACKEND_GROUP
+from delegatekit_api import FormatError
 
 from .errors import InputError
 from .outcome import CaseResult, Outcome, Verdict

@@ -48,9 +48,9 @@ class LoweredProgram:
     def save(self, path: str | Path, *, debug_map: str | Path | None = None) -> tuple[Path, ...]:
         """Write the .pte file and its data files beside it: "model.pte", "model.ptd", NAME.ptd for others.
 
-        `debug_map` is a JSON file to write `debug_map()` to. All files appear whole, or none. Files that exist keep their
-        mode; a symbolic link is followed. Returns the paths, that of the .pte last. Raises FormatError for a path that
-        is not a regular file, is write-protected, or cannot be written for another reason.
+        `debug_map` is a JSON file to write `debug_map()` to. All files appear whole, or none. Files that exist keep
+        their mode; a symbolic link is followed. Returns the paths, that of the .pte last. Raises FormatError for a path
+        that is not a regular file, is write-protected, or cannot be written for another reason.
         """
         beside: dict[Path, Writer] = {}
         if debug_map is not None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import Final
 
-#: The engine stops at its own limit, between two instructions; only if it does not in so many seconds, the process ends.
+#: The engine stops by itself, between two instructions. If it does not in so many seconds more, the process ends.
 _GRACE: Final = 0.5
 
 

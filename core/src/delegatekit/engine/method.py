@@ -59,8 +59,8 @@ class Method:
         """Run once and return the outputs in the structure that the module returns them.
 
         `clone_outputs=False` returns views of the arena, which the next call overwrites. Raises ExecutionError for
-        inputs of another count or dtype than the method was lowered for, or of sizes that it does not take, and for a call
-        that takes longer than the method's `time_limit`.
+        inputs of another count or dtype than the method was lowered for, or of sizes that it does not take, and for a
+        call that takes longer than the method's `time_limit`.
         """
         flat = self._inputs.flatten(args, kwargs)
         with self._running():
@@ -234,6 +234,12 @@ class Method:
         # Some writers put the structure of one output where the method returns several: trust only what fits.
         fits = structure is not None and structure.num_leaves == len(self._plan.outputs or ())
         return structure if fits else None
+
+
+def check_time_limit(given: object) -> None:
+    """Raise ExecutionError for what is neither None nor a number of seconds."""
+    if given is not None and not (isinstance(given, int | float) and not isinstance(given, bool) and given >= 0):
+        raise ExecutionError(f"time_limit is {given!r}, not a number of seconds")
 
 
 def _described(given: Any) -> str:

@@ -10,14 +10,14 @@ from weakref import WeakSet
 
 from delegatekit_api import ExecutionError, FormatError
 
-from ..plugins import discovery
 from ..files import Source
+from ..plugins import discovery
 from ..pte import PteFile, read, schema
 from ..pte.manifest import read_manifest
 from ..pte.validate import validate, validate_data
 from .delegate import BackendFinder, Runtimes
 from .memory import SharedBuffers, check_shared
-from .method import Method
+from .method import Method, check_time_limit
 
 _Self = TypeVar("_Self", bound="Session")
 
@@ -144,10 +144,11 @@ def load(
     under the same name is safe. Where that cannot be ruled out, `copy=True` reads the files into memory first.
 
     `time_limit` is in seconds of wall time for each call of a method: a call that takes longer is stopped with
-    ExecutionError. The time is looked at after each instruction, so that a kernel or delegate that takes long, or never
-    comes back, is not interrupted: run such programs in a process that can be ended (`delegatekit run --time-limit` does
-    that). `Method.time_limit` changes it for one method. Without it, only loops are bounded: 10 million instructions.
+    ExecutionError. The time is looked at after each instruction: a kernel or delegate that takes long, or never comes
+    back, is not interrupted. Run such programs in a process that can be ended, as `delegatekit run --time-limit` does.
+    `Method.time_limit` changes it for one method. Without it, only loops are bounded, by 10 million instructions.
     """
+    check_time_limit(time_limit)
     file = read(source, copy=copy).with_data(data, copy=copy)
     validate(file)
     validate_data(file)

@@ -1,4 +1,4 @@
-"""Reads the structure of a method's inputs and outputs: pytree JSON, which must not make this process import anything."""
+"""Reads the structure of a method's inputs and outputs: pytree JSON, which must not make this process import any."""
 
 from __future__ import annotations
 

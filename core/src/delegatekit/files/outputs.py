@@ -55,7 +55,7 @@ def write_files(writers: Mapping[Path, Writer]) -> None:
     """Write each path with its function: every file whole, or none of them (what was there before stays).
 
     All are written under other names first and take their places at the end, in the order given. Should that fail
-    half-way, the old files are put back. Raises FormatError for a path that cannot be written, and what a writer raises.
+    half-way, the old files are put back. Raises FormatError for a path that cannot be written, and what writers raise.
     """
     with ExitStack() as stack:
         written: list[tuple[_Target, Path]] = []
@@ -152,7 +152,7 @@ def _target(path: Path) -> _Target:
     if not file.parent.is_dir():
         raise FormatError("the folder does not exist", where=str(path), hint=f"create {file.parent} first")
     try:
-        now = os.stat(path)
+        now = path.stat()
     except FileNotFoundError:
         return _Target(path, file, None)
     fault = kind_fault(now.st_mode)
@@ -160,7 +160,9 @@ def _target(path: Path) -> _Target:
         raise FormatError(fault, where=str(path), hint="choose another name")
     # Root may write everything; a file without any write permission is protected from root, too.
     if not now.st_mode & 0o222 or not os.access(file, os.W_OK):
-        raise FormatError("is write-protected", where=str(path), hint="allow writing (chmod u+w), or choose another name")
+        raise FormatError(
+            "is write-protected", where=str(path), hint="allow writing (chmod u+w), or choose another name"
+        )
     return _Target(path, file, now)
 
 
@@ -219,7 +221,7 @@ def _remove_leftovers(file: Path) -> None:
     for entry in os.scandir(file.parent):
         if name.fullmatch(entry.name) and entry.is_file(follow_symlinks=False) and unlocked(entry.path):
             with suppress(OSError):
-                os.unlink(entry.path)
+                Path(entry.path).unlink()
 
 
 # -- taking their places -----------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from .sources import open_file
 
 #: What to do about a file that could run code.
 TRUST_HINT: Final = "if you know where the file comes from: --trust, in Python trust=True"
-_FORBIDDEN = re.compile(r"Unsupported (?:global|class|operand)\b[^\n]*?(?:GLOBAL )?([\w.]+\.\w+)")
+#: How PyTorch names an object that it does not load with `weights_only`.
+_FORBIDDEN = re.compile(r"(?:GLOBAL|unrecognized function|Unsupported class|but got) ([\w.]+)")
 
 
 class UntrustedError(FormatError):
@@ -42,7 +43,8 @@ def load_pickled(file: BinaryIO | bytes, where: str, *, trust: bool = False) -> 
     except pickle.UnpicklingError as error:
         if forbidden := _FORBIDDEN.search(str(error)):
             raise UntrustedError(f"a pickled object ({forbidden[1]})", where=where) from error
-        raise FormatError(f"cannot be read: {_first_line(error)}", where=where) from error
+        what = "cannot be read: it is damaged, or pickled in a way that PyTorch cannot check"
+        raise FormatError(what, where=where, hint=None if trust else TRUST_HINT) from error
     except Exception as error:  # PyTorch raises RuntimeError, EOFError, KeyError, UnicodeDecodeError, ...
         if not trust and "TorchScript" in str(error):
             raise UntrustedError("a TorchScript program", where=where) from error

@@ -22,19 +22,20 @@ from .trees import check_tree
 #: Names of values: they become parts of source code.
 _NAME = re.compile(r"[\w.]*", re.ASCII)
 #: Python functions that compute sizes. Names in `operator` that call or change something are not among them.
-_OPERATORS: Final = frozenset(
-    "abs add and_ eq floordiv ge getitem gt invert le lshift lt mod mul ne neg not_ or_ pos pow rshift sub truediv xor"
-    .split()
-)
+_OPERATORS: Final = frozenset({
+    "abs", "add", "and_", "eq", "floordiv", "ge", "getitem", "gt", "invert", "le", "lshift", "lt", "mod", "mul", "ne",
+    "neg", "not_", "or_", "pos", "pow", "rshift", "sub", "truediv", "xor",
+})  # fmt: skip
 #: Operators that read or write files.
 _FILE_OPERATORS: Final = ("torch.ops.aten.from_file", "torch.ops.aten.save", "torch.ops.aten.load")
 #: What PyTorch's tracer writes between the parts of vmap and similar.
 _PREDISPATCH: Final = "torch._functorch.predispatch."
 #: Functions of sympy in sizes, besides those that PyTorch defines.
-_SYMPY: Final = frozenset(
-    "Abs Add And Eq Equality Float Ge GreaterThan Gt Half ITE Integer Le LessThan Lt Max Min Mod Mul Ne Not Or Piecewise "
-    "ExprCondPair Pow Rational StrictGreaterThan StrictLessThan Symbol Unequality Xor ceiling floor log".split()
-)
+_SYMPY: Final = frozenset({
+    "Abs", "Add", "And", "Eq", "Equality", "ExprCondPair", "Float", "Ge", "GreaterThan", "Gt", "Half", "ITE", "Integer",
+    "Le", "LessThan", "Lt", "Max", "Min", "Mod", "Mul", "Ne", "Not", "Or", "Piecewise", "Pow", "Rational",
+    "StrictGreaterThan", "StrictLessThan", "Symbol", "Unequality", "Xor", "ceiling", "floor", "log",
+})  # fmt: skip
 #: What guards ask tensors.
 _ASKED: Final = frozenset({"size", "stride", "storage_offset", "ndim", "dtype", "isnan", "inf"})
 _NODES: Final = (
@@ -138,7 +139,9 @@ def _functions() -> frozenset[str]:
     import sympy
     from torch.utils._sympy import functions
 
-    own = (name for name, value in vars(functions).items() if isinstance(value, type) and issubclass(value, sympy.Basic))
+    own = (
+        name for name, value in vars(functions).items() if isinstance(value, type) and issubclass(value, sympy.Basic)
+    )
     return _SYMPY.union(own)
 
 

@@ -35,7 +35,7 @@ def kind_fault(mode: int) -> str | None:
 def check_file(path: str | Path) -> Path:
     """The path, if it is of a regular file (or leads to one). Raises FormatError; opens nothing."""
     try:
-        fault = kind_fault(os.stat(path).st_mode)
+        fault = kind_fault(Path(path).stat().st_mode)
     except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
         fault = _unreadable(error)
     if fault is not None:

@@ -33,7 +33,7 @@ def successors(plan: schema.ExecutionPlan) -> list[tuple[int, ...]]:
 
 
 def find_endless(plan: schema.ExecutionPlan) -> int | None:
-    """An instruction in a loop that cannot end, or None. The plan's indices must have been checked.
+    """The first instruction that leads into a loop that cannot end, or None. The plan's indices must have been checked.
 
     Either no way leads from it to the end of the method, or the loop is of jumps alone, which change nothing that they
     depend on. A loop that computes its condition may go on for ever all the same: only a limit stops that.

@@ -80,11 +80,11 @@ class _Liveness:
     def pass_forwards(self) -> bool:
         """Whether something changed."""
         changed = False
-        for step, successors in enumerate(self.next):
+        for step, following in enumerate(self.next):
             after = self.defined[step] | self.writes[step] | self.updates[step]
-            for successor in successors:
-                changed |= bool(after & ~self.defined[successor])
-                self.defined[successor] |= after
+            for follower in following:
+                changed |= bool(after & ~self.defined[follower])
+                self.defined[follower] |= after
         return changed
 
     def after(self, step: int) -> int:

@@ -101,7 +101,7 @@ class _Plan:
                 self.check_instruction(instruction.instr_args, chain, f"{self.where}, instruction {step}")
         endless = find_endless(self.plan)
         if endless is not None:
-            self.fail("is in a loop that cannot end", f"{self.where}, instruction {endless}")
+            self.fail("leads into a loop that cannot end", f"{self.where}, instruction {endless}")
         _WriteCheck(self.plan, self.where, self.delegate_outputs).run()
 
     def reserve(self, size: int, where: str) -> None:
