@@ -200,6 +200,29 @@ def test_constants_may_lie_anywhere_in_memory(payload_of):
         assert torch.equal(outputs[0], WEIGHT.expand(2, 3))
 
 
+def test_kernels_see_every_input_at_the_same_alignment(payload_of):
+    seen = []
+
+    class Looking(Interpreter):
+        def step(self, index, step, args, kwargs):
+            seen.extend(value.data_ptr() % 64 for value in args if isinstance(value, torch.Tensor))
+            return super().step(index, step, args, kwargs)
+
+    class Runtime(ReferenceRuntime):
+        def interpreter(self, graph, constants):
+            return Looking(graph, constants)
+
+    runtime = Runtime()
+    graph = Graph(GRAPH.inputs, (), (Step("aten.relu.default", (Ref(0),)),), (1,), GRAPH.inputs)
+    handle = runtime.init(payload_of(graph))
+    for offset in range(4):
+        inputs = [torch.randn(6 + offset)[offset:].view(2, 3)]
+        outputs = _outputs(graph)
+        runtime.execute(handle, inputs, outputs)
+        assert torch.equal(outputs[0], inputs[0].relu())
+    assert seen == [0, 0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("like", "message"),
     [
