@@ -176,8 +176,7 @@ def test_a_run_that_takes_too_long_is_ended(cli: Any, tmp_path: Path) -> None:
 def test_a_call_that_never_comes_back_ends_the_process(code: str, words: str) -> None:
     """The second example keeps the interpreter to itself, as native code may do."""
     program = (
-        "from delegatekit.cli import watch\nwatch._GRACE = 0.2\n"
-        f"with watch.ended_after(0.05, 'a call'):\n    {code}\n"
+        f"from delegatekit.cli import watch\nwatch._GRACE = 0.2\nwith watch.ended_after(0.05, 'a call'):\n    {code}\n"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert result.returncode == 1

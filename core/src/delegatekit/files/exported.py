@@ -118,7 +118,7 @@ def _check_payloads(reader: PT2ArchiveReader, folder: str, config: str, where: s
     from torch.export.pt2_archive import constants
 
     payloads: dict[str, dict[str, Any]] = json.loads(reader.read_string(config))["config"]
-    objects = (constants.CUSTOM_OBJ_FILENAME_PREFIX, constants.OPAQUE_OBJ_FILENAME_PREFIX)
+    objects = constants.CUSTOM_OBJ_FILENAME_PREFIX, constants.OPAQUE_OBJ_FILENAME_PREFIX
     for key, payload in payloads.items():
         name = os.path.join(folder, payload["path_name"])  # noqa: PTH118  (as PyTorch does)
         if folder == constants.CONSTANTS_DIR and payload["path_name"].startswith(objects):

@@ -136,12 +136,9 @@ def _is_harmless_node(node: ast.AST, functions: Collection[str], *, guard: bool)
 
 @cache
 def _functions() -> frozenset[str]:
-    import sympy
     from torch.utils._sympy import functions
 
-    own = (
-        name for name, value in vars(functions).items() if isinstance(value, type) and issubclass(value, sympy.Basic)
-    )
+    own = (name for name, value in vars(functions).items() if isinstance(value, type) and "_sympy" in value.__module__)
     return _SYMPY.union(own)
 
 

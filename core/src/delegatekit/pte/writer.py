@@ -38,8 +38,8 @@ def write(image: PteImage, path: str | Path, beside: Mapping[Path, Writer] | Non
     """
     path = Path(path)
     writers: dict[Path, Writer] = {}
-    data = [partial(write_ptd_to, item) for item in image.data_files.values()]
-    others = beside or {}
+    data: list[Writer] = [partial(write_ptd_to, item) for item in image.data_files.values()]
+    others: Mapping[Path, Writer] = beside or {}
     for target, writer in (*zip(data_paths(path, image.data_files), data, strict=True), *others.items()):
         if target in writers or target == path:
             raise LoweringError("two files of this program have this name", where=str(target), hint="choose another")
