@@ -243,7 +243,7 @@ def _check_outputs(paths: Iterable[Path | None]) -> None:
 
 
 def _existing(path: Path) -> Path:
-    if not path.is_file():
+    if not path.exists():
         _usage(f"{path} does not exist")
     return path
 

@@ -1,4 +1,4 @@
-"""Files on the command line: tried before the work begins, never waited for, written whole, and trusted only if told."""
+"""Files on the command line: tried before the work begins, never waited for, written whole, trusted only if told."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ sys.argv = ["delegatekit", *sys.argv[1:]]
 main()
 """
     arguments = lower("-o", "m.pte", "--debug-map", "other.json")
-    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", code, *arguments]
+    result = subprocess.run(command, capture_output=True, check=False, text=True, timeout=120)
     assert result.returncode == 1 and "cannot be written: File too large" in result.stderr
     assert (tmp_path / "m.pte").read_bytes() == before
     assert not (tmp_path / "other.json").exists()
@@ -178,6 +179,7 @@ def test_a_call_that_never_comes_back_ends_the_process(code: str, words: str) ->
     program = (
         f"from delegatekit.cli import watch\nwatch._GRACE = 0.2\nwith watch.ended_after(0.05, 'a call'):\n    {code}\n"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, capture_output=True, check=False, text=True, timeout=60)
     assert result.returncode == 1
     assert words in result.stderr

@@ -218,6 +218,14 @@ def test_a_part_that_is_there_twice_is_refused(good: bytes, tmp_path: Path) -> N
         delegatekit.load_quantized(path)
 
 
+def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.pt2"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb/models/model.json", bytes(65 << 20))
+    with pytest.raises(FormatError, match="but unpacks to"):
+        delegatekit.load_quantized(path)
+
+
 @pytest.mark.parametrize("kind", ["foreign", "text", "empty", "folder", "missing", "fifo", "cut", "no weights", "torn"])
 def test_what_is_no_exported_program_gets_an_error_without_a_traceback(
     kind: str, good: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torch.export.pt2_archive import PT2ArchiveReader
 
 _HINT: Final = "torch.export.save makes one"
+#: Bytes that any archive may unpack to.
+_COMPRESSED: Final = 64 << 20
 #: Loggers that would show a traceback before PyTorch raises the same.
 _LOGGERS: Final = ("torch.export", "torch.export.pt2_archive._package", "torch._export.serde.serialize")
 #: Parts of files of PyTorch 2.7 and before.
@@ -33,8 +35,10 @@ _OLD_PROGRAM: Final = "serialized_exported_program.json"
 def graphs_of(path: Path) -> list[bytes]:
     """The JSON parts of a .pt2 file. Raises FormatError if it is no archive."""
     try:
-        with open_file(path) as file, zipfile.ZipFile(file) as archive:
+        with _archive(path) as archive:
             return [archive.read(name) for name in archive.namelist() if name.endswith(".json")]
+    except FormatError:
+        raise
     except (zipfile.BadZipFile, RuntimeError, OSError, ValueError, NotImplementedError, EOFError) as error:
         raise FormatError(f"is not a .pt2 file: {error}", where=str(path), hint=_HINT) from error
     except Exception as error:  # zlib.error, struct.error
@@ -64,7 +68,7 @@ def load_exported(path: Path, *, trust: bool = False) -> ExportedProgram:
 def check_exported(path: Path) -> None:
     """Raise UntrustedError for a .pt2 file that could run code while PyTorch loads it, FormatError if it is none."""
     where = str(path)
-    with open_file(path) as file, zipfile.ZipFile(file) as archive:
+    with _archive(path) as archive:
         names = archive.namelist()
         twice = [name for name, count in Counter(map(str.lower, names)).items() if count > 1]
         if twice:  # readers of archives do not agree which of the two is meant
@@ -74,6 +78,16 @@ def check_exported(path: Path) -> None:
             _check_old(archive, where)
     if not is_old or any(name.endswith("/archive_format") for name in names):
         _check_archive(path, where)
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The opened archive. PyTorch does not compress: one that would become far larger than it is, is refused."""
+    with open_file(path) as file, zipfile.ZipFile(file) as archive:
+        size, whole = path.stat().st_size, sum(info.file_size for info in archive.infolist())
+        if whole > max(_COMPRESSED, 4 * size):
+            raise FormatError(f"has {size} bytes, but unpacks to {whole}", where=str(path), hint=_HINT)
+        yield archive
 
 
 def _check_old(archive: zipfile.ZipFile, where: str) -> None:
@@ -110,7 +124,7 @@ def _check_archive(path: Path, where: str) -> None:
             legacy = f"{folder}{model}.pt"
             if legacy in names:
                 _check_pickle(reader.read_bytes(legacy), f"{where}, {legacy}")
-            else:
+            elif config.format(model) in names:
                 _check_payloads(reader, folder, config.format(model), where)
 
 
@@ -118,7 +132,8 @@ def _check_payloads(reader: PT2ArchiveReader, folder: str, config: str, where: s
     from torch.export.pt2_archive import constants
 
     payloads: dict[str, dict[str, Any]] = json.loads(reader.read_string(config))["config"]
-    objects = constants.CUSTOM_OBJ_FILENAME_PREFIX, constants.OPAQUE_OBJ_FILENAME_PREFIX
+    # PyTorch before 2.13 has no such objects.
+    objects = constants.CUSTOM_OBJ_FILENAME_PREFIX, getattr(constants, "OPAQUE_OBJ_FILENAME_PREFIX", "opaque_obj_")
     for key, payload in payloads.items():
         name = os.path.join(folder, payload["path_name"])  # noqa: PTH118  (as PyTorch does)
         if folder == constants.CONSTANTS_DIR and payload["path_name"].startswith(objects):
