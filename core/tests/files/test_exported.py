@@ -20,6 +20,7 @@ from torch.export import Dim
 import delegatekit
 from delegatekit.files.exported import check_exported, load_exported
 from delegatekit.files.pickles import UntrustedError, read_pickled
+from delegatekit.files.program_text import check_program_text
 from delegatekit_api import FormatError
 
 #: Set by code that a file brought with it.
@@ -184,6 +185,49 @@ def test_code_is_not_run(hostile: str, good: bytes, tmp_path: Path, monkeypatch:
         UntrustedError, match=r"evil\.pt2.* can run any code while it is loaded\n  -> .*--trust.*trust=True"
     ):
         delegatekit.load_quantized(path)
+
+
+class Pooled(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.nn.functional.avg_pool2d(x, 3, 2, ceil_mode=True)[:, :, : (x.shape[2] + 1) // 3], x.shape[2] % 2
+
+
+class Read(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        n = x.nonzero()
+        return (
+            n + 1,
+            torch.zeros(max(x.shape[0], 4)),
+            x.shape[0] / 2,
+            torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
+        )
+
+
+@pytest.mark.parametrize(
+    "model, shape, sizes",
+    [(Pooled, (1, 2, 16, 16), {2: Dim.AUTO, 3: Dim.AUTO}), (Read, (6,), {0: Dim.AUTO})],
+)
+def test_sizes_and_guards_that_torch_writes_pass(
+    model: type[torch.nn.Module], shape: tuple[int, ...], sizes: Any, tmp_path: Path
+) -> None:
+    inputs = (torch.ones(shape),)
+    torch.export.save(torch.export.export(model(), inputs, dynamic_shapes=(sizes,)), tmp_path / "x.pt2")
+    assert load_exported(tmp_path / "x.pt2").module()(*inputs)
+
+
+#: A guard is Python source: each of these would do something else than compare sizes.
+GUARDS = [
+    "__import__('os').getpid()", "L['x'].size.__globals__['x']", "(lambda: 1)()", "[x for x in L]", "eval('1')",
+    "getattr(L, 'x')", "math.__loader__", "math.__class__('x')", "open('x')", "L['x'].data_ptr()", "f'{L}'",
+    "(y := 1)", "9 ** 9 ** 9", "1 # comment", "'\n'", "L['x'].size()[0] == 2, exit()",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", GUARDS)
+def test_guards_that_do_more_than_compare_are_not_run(text: str) -> None:
+    program = json.dumps({"guards_code": [text]}).encode()
+    with pytest.raises(UntrustedError, match="an unusual guards_code"):
+        check_program_text(program, "x")
 
 
 def test_a_file_that_is_trusted_may_run_code(good: bytes, tmp_path: Path) -> None:

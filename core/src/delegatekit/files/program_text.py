@@ -37,10 +37,12 @@ _SYMPY: Final = frozenset({
     "StrictGreaterThan", "StrictLessThan", "Symbol", "Unequality", "Xor", "ceiling", "floor", "log",
 })  # fmt: skip
 #: What guards ask tensors.
-_ASKED: Final = frozenset({"size", "stride", "storage_offset", "ndim", "dtype", "isnan", "inf"})
+_ASKED: Final = frozenset({"size", "stride", "storage_offset", "ndim", "dtype"})
+#: Python's own functions in guards.
+_BUILT_IN: Final = frozenset({"abs", "bool", "float", "int", "max", "min", "round"})
 _NODES: Final = (
     ast.Expression, ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.Tuple,
-    ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Call, ast.keyword,
+    ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Call, ast.keyword, ast.IfExp,
 )  # fmt: skip
 #: Larger powers of constants would take any time to compute.
 _LARGEST_POWER: Final = 64
@@ -119,8 +121,9 @@ def _is_harmless_node(node: ast.AST, functions: Collection[str], *, guard: bool)
         function = node.func
         known = isinstance(function, ast.Name) and (function.id in functions or (guard and function.id in _sizes()))
         return known or (guard and isinstance(function, ast.Attribute))
-    if isinstance(node, ast.Attribute):
-        return guard and node.attr in _ASKED
+    if isinstance(node, ast.Attribute) and "__" not in node.attr:
+        known = node.attr in _ASKED or (_is_math(node) and callable(getattr(math, node.attr, None)))
+        return guard and (known or node.attr in ("inf", "nan"))
     if isinstance(node, ast.Subscript):
         return guard and isinstance(node.slice, ast.Constant | ast.UnaryOp)
     if isinstance(node, ast.Name):
@@ -132,6 +135,10 @@ def _is_harmless_node(node: ast.AST, functions: Collection[str], *, guard: bool)
         power = node.right.value if isinstance(node.right, ast.Constant) else None
         return isinstance(power, int | float) and abs(power) <= _LARGEST_POWER
     return isinstance(node, _NODES)
+
+
+def _is_math(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "math"
 
 
 @cache
@@ -146,7 +153,7 @@ def _functions() -> frozenset[str]:
 def _sizes() -> frozenset[str]:
     from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
 
-    return frozenset(SYMPY_INTERP)
+    return _BUILT_IN.union(SYMPY_INTERP)
 
 
 def _is_operator(target: str) -> bool:
