@@ -53,10 +53,11 @@ test-all: $(STAMP) ## the slow ones, too: all models, long property tests
 #: Minutes that `make fuzz` takes, half of them for each format.
 MINUTES ?= 10
 
-fuzz: $(STAMP) ## damage .pte and .ptd files, guided by coverage, for MINUTES=10
+fuzz: $(STAMP) ## damage files and blobs of all formats, by structure and by bytes, for MINUTES=10
 	$(PIP) -r requirements-fuzz.txt
 	$(BIN)/python tests/fuzz/corpus.py out/fuzz
-	for kind in pte ptd; do $(BIN)/python tests/fuzz/fuzz_$$kind.py -max_total_time=$$((30 * $(MINUTES))) -timeout=10 \
+	$(BIN)/python tests/fuzz/fuzz_structure.py out/fuzz --seconds $$((5 * $(MINUTES)))
+	for kind in pte ptd; do $(BIN)/python tests/fuzz/fuzz_$$kind.py -max_total_time=$$((15 * $(MINUTES))) -timeout=10 \
 		-rss_limit_mb=4096 -max_len=16384 -artifact_prefix=out/fuzz/$$kind- out/fuzz/$$kind || exit 1; done
 
 lint: $(STAMP) ## style, formatting and types

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Every lowering of the tests checks what one stage hands to the next.
 os.environ.setdefault("DELEGATEKIT_VERIFY", "1")
+# Plugins that tests write are new each time: a process for the first import of each would cost minutes.
+os.environ.setdefault("DELEGATEKIT_FIRST_IMPORTS", "off")
 
 
 @pytest.hookimpl(tryfirst=True)

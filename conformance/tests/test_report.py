@@ -175,9 +175,15 @@ def test_what_was_written_is_read_back(run: Run, real: Run, tmp_path: Path) -> N
         assert report.read_json(tmp_path / "run.json") == each
 
 
-def test_numbers_that_json_lacks_become_null(run: Run) -> None:
-    endless = replace(run, results=(replace(run.results[0], closeness=float("inf"), latencies=()),))
-    assert report.as_json(endless)["cases"][0]["closeness"] is None
+@pytest.mark.parametrize("error", [float("inf"), float("-inf")])
+def test_an_error_without_bound_is_a_text_in_json_and_read_back(run: Run, error: float, tmp_path: Path) -> None:
+    fault = Outcome(Verdict.MISMATCH, error=error, tolerance=0.1)
+    endless = replace(run, results=(replace(run.results[0], faults=(fault,)),))
+    report.write_json(tmp_path / "run.json", endless)
+    document = json.loads((tmp_path / "run.json").read_text(), parse_constant=pytest.fail)
+    assert float(document["cases"][0]["faults"][0]["error"]) == error
+    jsonschema.validate(document, report.schema())
+    assert report.read_json(tmp_path / "run.json") == endless
 
 
 @pytest.mark.parametrize(
@@ -383,6 +389,14 @@ def test_the_share_counts_only_examples_that_were_tried(run: Run) -> None:
     )
     assert views.share([mixed]) == 0.25
     assert views.share([operator("aten.a.b", "int8", {Verdict.NOT_APPLICABLE: 1})]) is None
+
+
+@pytest.mark.parametrize("verdict", [Verdict.PASSED, Verdict.VIOLATION, Verdict.UNDETECTED, Verdict.CRASH])
+def test_rules_and_damages_are_nothing_that_a_backend_takes(verdict: Verdict) -> None:
+    rules = [CaseResult(f"{room}/one", {"room": room}, {verdict: 2}) for room in ("contract", "robustness")]
+    assert views.share(rules) is None
+    assert views.share([*rules, operator("aten.a.b", "int8", {Verdict.DELEGATED: 1})]) == 1.0
+    assert views.share([CaseResult("acme/sram", {"room": "acme"}, {Verdict.PASSED: 1})]) is None
 
 
 def test_reasons_that_differ_in_names_of_tensors_are_one() -> None:

@@ -110,7 +110,7 @@ def test_a_file_without_estimates_has_no_data_for_them(install_plugin: Any) -> N
 def test_what_is_no_estimate_is_refused(install_plugin: Any) -> None:
     pytest.importorskip("delegatekit_xnnpack")
     install_plugin("guess", plugin(estimate="{}"))
-    with pytest.raises(PluginError, match=r"partition 0 .*: its estimate is a dict, not an Estimate"):
+    with pytest.raises(PluginError, match=r"partition 0 .*: result.estimate is {}, not an Estimate"):
         lower()
 
 

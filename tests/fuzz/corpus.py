@@ -1,4 +1,5 @@
-"""Writes what the fuzzers start from: `python corpus.py FOLDER` makes FOLDER/pte, FOLDER/ptd and FOLDER/seeds."""
+"""Writes what the fuzzers start from: `python corpus.py FOLDER` makes FOLDER/pte, FOLDER/ptd,
+FOLDER/seeds and FOLDER/delegates."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import delegates
 import seeds
 
 
@@ -22,6 +24,7 @@ def main(folder: Path) -> None:
         subprocess.run([sys.executable, str(script), str(stock)], check=True, capture_output=True)
     made = seeds.make(stock)
     (folder / "seeds").write_bytes(pickle.dumps(made))
+    (folder / "delegates").write_bytes(pickle.dumps(delegates.make()))
     for kind in ("pte", "ptd"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
     for name, seed in made.items():

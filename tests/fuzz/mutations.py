@@ -90,12 +90,21 @@ def change_tables(data: bytes, others: Sequence[bytes], source: random.Random) -
     except DelegateKitError:
         return flip(data, others, source)  # it was damaged before
     root = file.program if is_program else file.table
-    for _ in range(source.choice((1, 1, 2, 3))):
-        _change(source.choice(list(_tables(root))), root, source)
+    change_root(root, source)
     try:
         return _rebuilt(data, root, file, is_program)
     except DelegateKitError:
         return flip(data, others, source)  # a value that its field cannot hold
+
+
+def change_root(root: Table, source: random.Random) -> None:
+    """One to three fields of a table, or of the tables below it, change."""
+    for _ in range(source.choice((1, 1, 2, 3))):
+        found = list(_tables(root))
+        if source.random() < 0.15:
+            _swap(found, source)
+        else:
+            _change(source.choice(found), root, source)
 
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -140,17 +149,32 @@ def _change(table: Table, root: Table, source: random.Random) -> None:
     setattr(table, field.name, _changed(kind, value, root, source))
 
 
+def _swap(found: Sequence[Table], source: random.Random) -> None:
+    """Two tables of one kind exchange a field; or one takes that of the other."""
+    first = source.choice(found)
+    second = source.choice([item for item in found if type(item) is type(first)])
+    fields = dataclasses.fields(first)  # type: ignore[arg-type]
+    if not fields:
+        return
+    name = source.choice(fields).name
+    left, right = getattr(first, name), getattr(second, name)
+    setattr(first, name, right)
+    if source.random() < 0.5:
+        setattr(second, name, left)
+
+
 def _changed(kind: Any, value: Any, root: Table, source: random.Random) -> Any:
     if kind.form == "scalar":
-        return _number(kind.scalar, value, source)
-    if kind.form in ("string", "ref", "union", "tables", "vector") and source.random() < 0.1:
+        return _number(kind.scalar, value, source, _neighbours(kind.scalar, root))
+    if kind.form in ("string", "ref", "union", "tables", "vector", "strings") and source.random() < 0.1:
+        return None
+    if kind.form == "deprecated":
         return None
     if kind.form == "string":
         if value and source.random() < 0.5:
             place = source.randrange(len(value))
             return value[:place] + source.choice(["", "x", "0", "[", "]", "{}", "null", "\\"]) + value[place + 1 :]
-        strings = [getattr(item, f.name) for item in _tables(root) for f in dataclasses.fields(item)]  # type: ignore[arg-type]
-        return source.choice([s for s in strings if isinstance(s, str)] + ["", "x" * 1000, "\0"])
+        return source.choice([*_strings(root), "", "x" * 1000, "\0"])
     if kind.form == "vector":
         items = list(value or ())
         change = source.randrange(5)
@@ -166,7 +190,7 @@ def _changed(kind: Any, value: Any, root: Table, source: random.Random) -> Any:
             place = source.randrange(len(items))
             items[place] = _number(kind.scalar, items[place], source)
         return bytes(item & 255 for item in items) if kind.scalar == "u8" else items
-    if kind.form == "tables":
+    if kind.form in ("tables", "strings"):
         items = list(value or ())
         if not items:
             return items
@@ -176,7 +200,7 @@ def _changed(kind: Any, value: Any, root: Table, source: random.Random) -> Any:
         elif change == 1:
             items.append(items[place])
         elif change == 2:
-            items[place] = source.choice(items)
+            items[place] = source.choice(items if kind.form == "tables" else [*_strings(root), ""])
         else:
             source.shuffle(items)
         return items
@@ -184,7 +208,25 @@ def _changed(kind: Any, value: Any, root: Table, source: random.Random) -> Any:
     return source.choice([item for item in _tables(root) if type(item) in members] + [member() for member in members])
 
 
-def _number(scalar: str, value: Any, source: random.Random) -> Any:
+def _strings(root: Table) -> list[str]:
+    """The strings of a file, as names in its tables."""
+    found = [getattr(item, f.name) for item in _tables(root) for f in dataclasses.fields(item)]  # type: ignore[arg-type]
+    return [text for text in found if isinstance(text, str)]
+
+
+def _neighbours(scalar: str, root: Table) -> list[Any]:
+    """The numbers of one type that stand in a file."""
+    return [
+        getattr(item, field.name)
+        for item in _tables(root)
+        for field in dataclasses.fields(item)  # type: ignore[arg-type]
+        if field.metadata["flatbuffer"].scalar == scalar and field.metadata["flatbuffer"].form == "scalar"
+    ]
+
+
+def _number(scalar: str, value: Any, source: random.Random, neighbours: Sequence[Any] = ()) -> Any:
+    if neighbours and source.random() < 0.25:
+        return source.choice(neighbours)
     if scalar == "bool":
         return not value
     if scalar in ("f32", "f64"):

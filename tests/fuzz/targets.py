@@ -20,11 +20,11 @@ def no_backend(delegate_id: str) -> NoReturn:
     raise PluginError(f"no backend for {delegate_id}")
 
 
-def load(program: bytes, data: Sequence[bytes] = ()) -> dk.LoadedProgram | None:
+def load(program: bytes, data: Sequence[bytes] = (), *, plugins: bool = False) -> dk.LoadedProgram | None:
     """Load and describe a program; None if it is refused. Anything but a DelegateKitError is a fault of ours."""
     try:
         dk.inspect(program)
-        return dk.load(program, data=data, find_backend=no_backend)
+        return dk.load(program, data=data) if plugins else dk.load(program, data=data, find_backend=no_backend)
     except DelegateKitError as error:
         assert str(error)
         return None

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 
 import bombs
+import delegates
+import fuzz_structure
 import mutations
 import pytest
 import seeds as seed_files
@@ -190,3 +192,21 @@ def test_a_method_that_would_copy_far_more_than_its_file_has_is_refused(name: st
 
 def test_the_honest_file_among_them_runs() -> None:
     assert dk.load(bombs.BOMBS["many_values"](100))["forward"].run([]) == []
+
+
+@pytest.fixture(scope="module")
+def material(seeds: Seeds, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the fuzzer by structure reads."""
+    folder = tmp_path_factory.mktemp("material")
+    (folder / "seeds").write_bytes(pickle.dumps(seeds))
+    (folder / "delegates").write_bytes(pickle.dumps(delegates.make()))
+    return folder
+
+
+def test_damage_by_structure_never_takes_a_process_down(material: Path) -> None:
+    """Each format some cases, which are loaded and run; `make fuzz` tries as many as one likes."""
+    counts = {"pte": 100, "ptd": 40, "xnnpack": 300, "tosa": 60, "vela": 60, "reference": 200}
+    tried, ran, findings = fuzz_structure.fuzz(material, counts, seconds=540)
+    assert not findings, "\n".join(findings)
+    assert tried == sum(counts.values())
+    assert ran > tried // 30  # not all damage is refused: what is accepted runs

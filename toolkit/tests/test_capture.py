@@ -38,3 +38,21 @@ def test_descriptors_are_given_back() -> None:
         with quiet():
             pass
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_unwanted_lines_are_kept_off_stderr_and_others_stay() -> None:
+    code = (
+        "import os\nfrom delegatekit_toolkit.capture import quiet\n"
+        "with quiet('[noise', descriptor=2):\n    os.write(2, b'[noise.cpp:1] a\\nan error\\n')\n    print('result')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("result\n", "an error\n")
+
+
+def test_a_closed_descriptor_is_no_error() -> None:
+    code = (
+        "import os\nos.close(2)\nfrom delegatekit_toolkit.capture import quiet\n"
+        "with quiet(descriptor=2):\n    print('result')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "result\n"

@@ -45,7 +45,9 @@ QuickOption = Annotated[bool, typer.Option("--quick", help="Short for --profile 
 SeedOption = Annotated[int, typer.Option(help="The same seed gives the same examples.")]
 BackendOption = Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="An option of the backend; repeatable.")]
 JobsOption = Annotated[int, typer.Option(min=1, help="How many cases run at a time, each in a process.")]
-TimeoutOption = Annotated[float, typer.Option(min=1, help="Seconds that one example may take.")]
+TimeoutOption = Annotated[
+    float, typer.Option(min=1, help="CPU seconds that one example may take; five times as long if it sleeps.")
+]
 MemoryOption = Annotated[float, typer.Option(min=0, help="GiB that a process may have; 0 for no limit (Linux).")]
 ShardOption = Annotated[str, typer.Option(metavar="I/N", help="Run the I-th of N parts.")]
 ResumeOption = Annotated[
@@ -94,10 +96,12 @@ def run(
     html: HtmlOption = None,
     csv: CsvOption = None,
 ) -> None:
-    """Run the suite against a backend. Exit code 1 if it finds a fault, 130 after an interrupt."""
+    """Run the suite against a backend. Exit code 1 if it finds a fault, 130 after an interrupt or SIGTERM."""
     from .settings import Settings
 
     outputs = {"json": json, "junit": junit, "markdown": markdown, "html": html, "csv": csv}
+    if "," in backend:
+        _usage(f"{backend!r} names several backends: each has a run of its own, and `conform report` joins the reports")
     _check_outputs((*outputs.values(), resume))
     with _wrong_settings_are_wrong_usage():
         settings = Settings(
@@ -157,11 +161,10 @@ def diff(
     markdown: MarkdownOption = None,
 ) -> None:
     """Show what changed between two runs. Exit code 1 if there are new faults, or less is delegated."""
-    from json import dumps
-
     from rich.console import Console
 
     from delegatekit.files import write_text
+    from delegatekit.json_text import to_json
 
     from . import report
 
@@ -170,7 +173,7 @@ def diff(
     found = report.diff(before, after, latency_threshold=threshold or report.LATENCY_THRESHOLD)
     found.print(Console())
     if json is not None:
-        write_text(json, dumps(found.to_json(), indent=1) + "\n")
+        write_text(json, to_json(found.to_json()) + "\n")
     if markdown is not None:
         write_text(markdown, found.to_markdown())
     if found.is_regression:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from math import isfinite
 from typing import Any
 
 
@@ -131,18 +132,18 @@ class Outcome:
     shrunk: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready mapping without the fields that hold their defaults; infinities become null."""
+        """A JSON-ready mapping without the fields that hold their defaults."""
         defaults = asdict(Outcome(self.verdict))
         values = {key: value for key, value in asdict(self).items() if value != defaults[key]}
-        if self.error is not None and not abs(self.error) < float("inf"):
-            values["error"] = None
         return values | {"verdict": self.verdict.value}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Outcome:
-        """The inverse of `to_json`, but for infinities."""
+        """The inverse of `to_json`, also after JSON, in which an infinite error is a text."""
         fields = dict(values)
         fields["verdict"] = Verdict(fields["verdict"])
+        if fields.get("error") is not None:
+            fields["error"] = float(fields["error"])
         fields["refusals"] = tuple(fields.get("refusals", ()))
         return cls(**fields)
 
@@ -252,7 +253,7 @@ class Tally:
                 self.faults.setdefault(outcome.verdict, outcome)
         elif outcome.detail:
             self._detail = outcome.detail
-        if outcome.error is not None and outcome.tolerance:
+        if outcome.error is not None and isfinite(outcome.error) and outcome.tolerance:
             self._closeness = max(self._closeness or 0.0, outcome.error / outcome.tolerance)
         if outcome.latency is not None and outcome.eager_latency is not None:
             self._latencies.append((outcome.latency, outcome.eager_latency))
@@ -264,7 +265,6 @@ class Tally:
 
     def result(self) -> CaseResult:
         """The sum."""
-        closeness = self._closeness
         return CaseResult(
             self.case,
             dict(self.tags),
@@ -275,7 +275,7 @@ class Tally:
             self._seconds,
             self._nodes,
             self._calls,
-            closeness if closeness is not None and closeness < float("inf") else None,
+            self._closeness,
             tuple(self._latencies),
             detail=self._detail,
         )

@@ -22,6 +22,7 @@ from .edge import EdgeMethod
 from .edge.precompiled import Precompiled, call_delegate, hold, is_precompiled, register
 from .edge.sizes import is_size_node
 from .engine import Method, load
+from .foreign import as_ours
 from .lowered_program import LoweredProgram
 from .lowering import Delegate, partition_program
 from .lowering.shapes import DelegateShapes
@@ -86,7 +87,8 @@ class LoweredModule(torch.nn.Module):
                 raise ExecutionError(
                     f"was lowered for the value {value!r}, got {given!r}", where=f"lowered module, input {position}"
                 )
-        found = call_delegate([flat[position] for position in self._positions], self._key)
+        with as_ours(lambda fault: ExecutionError(fault, where="lowered module")):
+            found = call_delegate([flat[position] for position in self._positions], self._key)
         results = [result.pick(found, flat) for result in self._results]
         return tree_unflatten(results, self._output_structure)
 
@@ -154,6 +156,7 @@ class _Runner:
 
     def __init__(self, program: LoweredProgram, edge: EdgeMethod, delegate: Delegate, shapes: DelegateShapes) -> None:
         self._program = program
+        self._backend = delegate.chosen.backend
         self._shapes = shapes
         self._lock = threading.Lock()
         self._method: Method | None = None
@@ -166,7 +169,8 @@ class _Runner:
         self._shapes.check(inputs)
         with self._lock:
             if self._method is None:
-                self._method = load(self._program.buffer)[next(iter(self._program.methods))]
+                loaded = load(self._program.buffer, find_backend=lambda delegate_id: self._backend)
+                self._method = loaded[next(iter(self._program.methods))]
                 weakref.finalize(self, self._method.close)  # at once, not when a cycle is collected
                 for position, spec in enumerate(self._method.inputs):
                     if spec is not None and position not in self._inputs:  # nothing uses it

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .emit import Emitted
 from .files import Writer
+from .json_text import to_json
 from .lowering import LoweredMethod
 from .pte import ptd_to_bytes, to_bytes, write
 from .views.debug_map import debug_map
@@ -54,7 +54,7 @@ class LoweredProgram:
         """
         beside: dict[Path, Writer] = {}
         if debug_map is not None:
-            text = json.dumps(self.debug_map(), indent=1).encode()
+            text = to_json(self.debug_map()).encode()
             beside[Path(debug_map)] = lambda file: file.write(text)
         return write(self._image, Path(path), beside)
 

@@ -61,10 +61,10 @@ def lower(*more: str) -> tuple[str, ...]:
 
 #: Commands that write to "bad", and would fail in another way once their work begins.
 WRITERS: dict[str, tuple[str, ...]] = {
-    "lower": ("lower", "models:raises", "-b", "reference", "-o", "bad"),
+    "lower": ("lower", "models:raises", "-b", "reference", "-o", "bad.pte"),
     "debug map": ("lower", "models:raises", "-b", "reference", "-o", "ok.pte", "--debug-map", "bad"),
     "data file": ("lower", "models:raises", "-b", "reference", "-o", "ok.pte", "--external", "bad=*"),
-    "quantize": ("quantize", "models:raises", "-b", "reference", "--random", "1", "-o", "bad"),
+    "quantize": ("quantize", "models:raises", "-b", "reference", "--random", "1", "-o", "bad.pt2"),
     "run": ("run", "no.pte", "--save", "bad"),
 }
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -80,7 +80,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("writer", WRITERS)
 def test_outputs_are_tried_before_the_work_begins(writer: str, bad: str, cli: Any, tmp_path: Path) -> None:
     make, words = BAD[bad]
-    path = tmp_path / ("bad.ptd" if writer == "data file" else "bad")
+    path = tmp_path / {"lower": "bad.pte", "quantize": "bad.pt2", "data file": "bad.ptd"}.get(writer, "bad")
     make(path)
     message = cli(*WRITERS[writer], code=1)
     assert path.name in message and words in message

@@ -188,6 +188,32 @@ def test_a_runtime_that_fails_is_named(
     assert torch.equal(method(X), 2 * X)
 
 
+class Unreadable(BaseException):
+    """Nothing of it can be shown."""
+
+    def __str__(self) -> str:
+        raise Unreadable
+
+
+@pytest.mark.parametrize("error", [Unreadable(), SystemExit(3), GeneratorExit()])
+def test_a_runtime_that_raises_no_exception_is_named_too(runtime: Doubling, error: Any) -> None:
+    method = load(program(), runtime)["forward"]
+    runtime.error = error
+    with pytest.raises(ExecutionError, match=rf"delegate Test: failed: {type(error).__name__}"):
+        method(X)
+    with pytest.raises(FormatError, match=rf"its runtime refused the blob: {type(error).__name__}"):
+        runtime.init = lambda payload: (_ for _ in ()).throw(error)  # type: ignore[method-assign]
+        _ = load(program(), runtime)["forward"]
+
+
+def test_a_runtime_that_fails_to_release_a_delegate_is_reported(runtime: Doubling) -> None:
+    loaded = load(program(), runtime)
+    assert torch.equal(loaded["forward"](X), 2 * X)
+    runtime.destroyed = None  # type: ignore[assignment]
+    with pytest.warns(UserWarning, match="delegate Test: its runtime failed to release the delegate: AttributeError"):
+        loaded.close()
+
+
 def test_handles_are_destroyed_once_when_closed_or_collected(runtime: Doubling) -> None:
     first = load(program(calls=2), runtime)
     method = first["forward"]

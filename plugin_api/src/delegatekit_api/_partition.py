@@ -62,7 +62,7 @@ class PreprocessResult:
     """What a backend made of a partition."""
 
     #: The delegate's payload as the runtime on the device expects it.
-    blob: bytes | bytearray | memoryview | Sequence[bytes | memoryview]
+    blob: bytes | bytearray | memoryview | Sequence[bytes | bytearray | memoryview]
     compile_specs: tuple[CompileSpec, ...] = ()
     named_data: tuple[NamedData, ...] = ()
     #: Backend-internal id (an instruction, a node of the blob) -> debug handles of the nodes it came from.

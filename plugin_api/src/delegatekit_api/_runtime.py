@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ._partition import CompileSpec
@@ -28,6 +28,8 @@ class TensorSpec:
     shape: tuple[int, ...]
     #: Whether sizes may be smaller than `shape` at run time.
     dynamic: bool = False
+    #: The axes in the order in which they lie in memory, outermost first; empty if that is the order of `shape`.
+    dim_order: tuple[int, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ class DelegateRuntime(Protocol):
         ...
 
     def execute(self, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Run once. Inputs are contiguous; results are written into `outputs`. Raises ExecutionError.
+        """Run once: results are written into `outputs`. Raises ExecutionError.
 
+        All tensors are dense, their axes in the `dim_order` of their specs: contiguous, where there is none.
         Inputs have the sizes of this call. An output whose spec is `dynamic` comes with the largest sizes: the runtime
         resizes it (`Tensor.resize_`, never beyond them) to those of the result.
         """

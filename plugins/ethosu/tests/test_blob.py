@@ -76,7 +76,9 @@ def _binding(*shape: int, element_size: int = 1, address: int = 0, region: int =
         (_with(inputs=_binding(1, 1, 1, 1, 1, 4, element_size=3)), "of 3 bytes"),
         (_with(outputs=_binding(1, 1, 1, 1, 1, 4, address=-4)), "block outputs: tensor 0 lies outside"),
         (_with(outputs=_binding(1, 1, 1, 1, 1, 4, region=0)), "block outputs: tensor 0 lies outside"),
-        (_with(outputs=_binding(*[1 << 30] * 6)), "block outputs: tensor 0 lies outside"),
+        (_with(outputs=_binding(*[1 << 30] * 6)), "block outputs, tensor 0: has the sizes .*: more than 64 GiB"),
+        (_with(inputs=_binding(1, 1, 1, 1, 1, 4) * 2), "block inputs: two of them have one place"),
+        (_with(inputs=_binding(1, 1, 1, 1, 1, 4) + _binding(1, 1, 1, 1, 1, 4, address=3)), "lies over block inputs"),
     ],
 )
 def test_damage_gives_one_clear_error(packed: bytes, damage: Callable[[bytes], bytes], message: str) -> None:

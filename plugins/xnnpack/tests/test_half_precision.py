@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 import delegatekit
 from delegatekit import pte
-from delegatekit_api import FormatError, LoweringError
+from delegatekit_api import FormatError, LoweringError, TensorSpec
+from delegatekit_toolkit import testing
 from delegatekit_xnnpack.blob.reader import validate
 from delegatekit_xnnpack.blob.writer import serialize
 from delegatekit_xnnpack.ir import operators as ops
@@ -472,9 +473,10 @@ def test_arguments_of_another_type_are_refused():
     builder = GraphBuilder()
     builder.output(builder.unary(ops.UnaryKind.ABS, builder.input((2, 3), Format(DataType.FLOAT16))))
     blob = serialize(builder.graph).blob
-    validate(blob, {}, 2, types={0: "float16", 1: "float16"})
-    with pytest.raises(FormatError, match="is argument 1 of type FLOAT16, the caller's is float32"):
-        validate(blob, {}, 2, types={0: "float16", 1: "float32"})
+    half, single = TensorSpec("float16", (2, 3)), TensorSpec("float32", (2, 3))
+    validate(testing.payload_of(blob, [half], [half]))
+    with pytest.raises(FormatError, match=r"output 0 is float16 \(2, 3\), in the program float32"):
+        validate(testing.payload_of(blob, [half], [single]))
 
 
 def test_conversions_between_the_two_halves_go_through_float32():

@@ -29,6 +29,12 @@ def test_the_runtime_is_available_here():
     assert XnnpackRuntime().is_available().available
 
 
+def test_the_library_does_not_tell_how_it_counts_cpus():
+    code = "from delegatekit_xnnpack.runtime import XnnpackRuntime; print(XnnpackRuntime().is_available().available)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "True\n" and "cpuinfo" not in done.stderr
+
+
 def test_a_delegate_writes_its_results_into_the_callers_tensors(payload_of):
     runtime = XnnpackRuntime()
     handle = runtime.init(payload_of(_graph()))

@@ -1,4 +1,4 @@
-"""Keeps stdout free of what a vendor's library prints there: a program may write JSON on it."""
+"""Keeps stdout free of what a vendor's library prints there, as a program may write JSON on it; and stderr of noise."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
-def quiet(*unwanted: str) -> Iterator[None]:
+def quiet(*unwanted: str, descriptor: int = 1) -> Iterator[None]:
     """What is printed inside on file descriptor 1 goes to stderr; lines that begin with one of `unwanted` are dropped.
 
-    The descriptor belongs to the whole process: calls of several threads wait for each other.
+    With `descriptor=2` it is what is printed on stderr that is filtered. The descriptor belongs to the whole process:
+    calls of several threads wait for each other. One that is closed stays closed.
 
     >>> import os
     >>> with quiet("Warning:"):
@@ -26,13 +27,17 @@ def quiet(*unwanted: str) -> Iterator[None]:
     """
     with _LOCK, tempfile.TemporaryFile() as printed:
         _flush()
-        kept = os.dup(1)
         try:
-            os.dup2(printed.fileno(), 1)
+            kept = os.dup(descriptor)
+        except OSError:
+            yield
+            return
+        try:
+            os.dup2(printed.fileno(), descriptor)
             yield
         finally:
             _flush()
-            os.dup2(kept, 1)
+            os.dup2(kept, descriptor)
             os.close(kept)
             printed.seek(0)
             for line in printed.read().decode(errors="replace").splitlines():
@@ -42,7 +47,8 @@ def quiet(*unwanted: str) -> Iterator[None]:
 
 def _flush() -> None:
     """Write out what Python and the C library still hold back."""
-    if sys.stdout is not None:
-        sys.stdout.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).fflush(None)

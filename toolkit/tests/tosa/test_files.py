@@ -148,13 +148,13 @@ def test_files_that_are_not_for_us_are_refused(small_program: bytes) -> None:
     with pytest.raises(FormatError, match="does not have one result"):
         read(fb.serialize(root, schema.IDENTIFIER))
     block.operators.pop()
-    with pytest.raises(FormatError, match="output flat is not defined"):
+    with pytest.raises(FormatError, match="returns 'flat', which is never computed"):
         read(fb.serialize(root, schema.IDENTIFIER))
     block.outputs = ["nobody"]
     with pytest.raises(FormatError, match="outputs: names the tensor 'nobody', which does not exist"):
         read(fb.serialize(root, schema.IDENTIFIER))
     block.tensors[0].shape = [1, -8, 8, 16]
-    with pytest.raises(FormatError, match=r"tensor x: has the shape \[1, -8, 8, 16\]"):
+    with pytest.raises(FormatError, match=r"tensor x: has the sizes \(1, -8, 8, 16\): each must be at least 1"):
         read(fb.serialize(root, schema.IDENTIFIER))
     block.tensors[0].type = 18
     with pytest.raises(FormatError, match="tensor x: has the element type 18"):

@@ -47,14 +47,14 @@ def test_verification_names_the_operation() -> None:
     graph.output(graph.add(tosa.Add(), [x, x], (1, 2), DType.INT32, "twice"))
     graph.verify()
     graph.add(tosa.Add(), [x, stranger], (1, 2), DType.INT32, "wrong")
-    with pytest.raises(LoweringError, match="ADD wrong: input2 z is not defined before it"):
+    with pytest.raises(LoweringError, match="ADD wrong: reads 'z', which is not computed before"):
         graph.verify()
     graph.operations[-1] = tosa.Operation(tosa.Add(), (x,), graph.operations[-1].output)
     with pytest.raises(LoweringError, match="ADD wrong: has 1 operands, not input1 input2"):
         graph.verify()
     del graph.operations[-1]
     graph.output(stranger)
-    with pytest.raises(LoweringError, match="output z is not defined"):
+    with pytest.raises(LoweringError, match="returns 'z', which is never computed"):
         graph.verify()
 
 

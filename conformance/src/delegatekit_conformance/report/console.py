@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
+
+from delegatekit.cli.console import paragraphs
 
 from ..outcome import CaseResult, Outcome, Verdict
 from ..run import Run
@@ -23,7 +25,7 @@ _LINES = 10
 
 def print_console(console: Console, run: Run, *, snippets: int = _SNIPPETS) -> None:
     """Print the run; the first `snippets` faults with the script that reproduces them."""
-    console.print(_table(run))
+    console.print(_table(run, console.width))
     _print_faults(console, run, snippets)
     expected = [(r.case, f"{r.verdict.value}: {r.expected}") for r in views.expected(run.results)]
     _print_list(console, "expected faults", expected)
@@ -37,26 +39,30 @@ def print_console(console: Console, run: Run, *, snippets: int = _SNIPPETS) -> N
     console.print(_last_line(run), highlight=False)
 
 
-def _table(run: Run) -> Table:
+def _table(run: Run, width: int) -> RenderableType:
     title = f"conformance of {run.backend.name} ({run.backend.distribution} {run.backend.version})"
     found = views.rooms(run.results)
     # A column for each verdict would not fit a terminal: the good ones have columns, the others are words.
-    table = Table(title=escape(clean(title)))
-    table.add_column("room")
-    for header in ("cases", "examples", "taken"):
-        table.add_column(header, justify="right")
-    table.add_column("verdicts of cases", overflow="fold")
-    for name, results in found.items():
-        table.add_row(*_row(escape(name), results))
+    headers = ("room", "cases", "examples", "taken", "verdicts of cases")
+    rows = [_row(name, results) for name, results in found.items()]
     if len(found) > 1:
-        table.add_section()
-        table.add_row(*_row("all", run.results))
+        rows.append(_row("all", run.results))
+    narrow = paragraphs(headers, rows, width)
+    if narrow is not None:
+        return Group(Text(clean(title), "bold"), narrow)
+    table = Table(title=escape(clean(title)))
+    for header in headers:
+        table.add_column(header, justify="right" if header in ("cases", "examples", "taken") else "left")
+    for index, row in enumerate(rows):
+        if len(found) > 1 and index == len(found):
+            table.add_section()
+        table.add_row(*row)
     return table
 
 
 def _row(name: str, results: Sequence[CaseResult]) -> tuple[str | Text, ...]:
     examples = sum(result.examples for result in results)
-    return name, f"{len(results):,}", f"{examples:,}", views.percent(views.share(results)), _verdicts(results)
+    return Text(name), f"{len(results):,}", f"{examples:,}", views.percent(views.share(results)), _verdicts(results)
 
 
 def _verdicts(results: Sequence[CaseResult]) -> Text:

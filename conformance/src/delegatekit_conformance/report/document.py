@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import resources
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from delegatekit.files import open_file, write_text
+from delegatekit.json_text import plain, to_json
 from delegatekit_api import DelegateKitError, FormatError
 
 from ..outcome import CaseResult
@@ -30,7 +30,7 @@ def schema() -> dict[str, Any]:
 
 
 def as_json(run: Run) -> dict[str, Any]:
-    """The document. Numbers that JSON does not have become null."""
+    """The document (see `delegatekit.json_text` for numbers that JSON does not have)."""
     values = {
         "format": FORMAT,
         **asdict(replace(run, results=())),
@@ -38,7 +38,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "cases": [result.to_json() for result in run.results],
     }
     del values["results"]
-    return _finite(values)  # type: ignore[no-any-return]
+    return plain(values)  # type: ignore[no-any-return]
 
 
 def _summary(run: Run) -> dict[str, Any]:
@@ -55,16 +55,6 @@ def _summary(run: Run) -> dict[str, Any]:
         "delegated_nodes": delegated,
         "nodes": total,
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
 
 
 def from_json(values: Any) -> Run:
@@ -94,7 +84,7 @@ def from_json(values: Any) -> Run:
 
 def write_json(path: Path, run: Run) -> None:
     """Write the document to a file."""
-    write_text(path, json.dumps(as_json(run), indent=1, allow_nan=False) + "\n")
+    write_text(path, to_json(as_json(run)) + "\n")
 
 
 def read_json(path: Path) -> Run:

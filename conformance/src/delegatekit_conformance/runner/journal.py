@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from delegatekit.files import check_outputs
+from delegatekit.json_text import to_json
 
 from ..context import Context
 from ..errors import InputError
@@ -34,7 +35,7 @@ class Diary:
 
     def write(self, event: str, **facts: Any) -> None:
         """Append an event; it is with the operating system when this returns."""
-        self._file.write(json.dumps({"event": event} | facts) + "\n")
+        self._file.write(to_json({"event": event} | facts, indent=None) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -63,7 +64,7 @@ class Progress:
     deaths: set[int] = field(default_factory=set)
     #: Whether the worker looks for smaller examples; all outcomes are there then.
     shrinking: bool = False
-    #: Seconds that the step which the worker is in may take.
+    #: CPU seconds that the step which the worker is in may take.
     limit: float = 0.0
     #: Why the case could not be begun.
     failure: str = ""
@@ -89,10 +90,10 @@ class Progress:
                 self.when = time.monotonic()
         return self
 
-    def note(self, index: int, outcome: Outcome) -> None:
-        """Write down the outcome of an example that its worker died of."""
+    def note(self, index: int, outcome: Outcome, *, died: bool = True) -> None:
+        """Write down the outcome of an example that its worker died of; with `died` false, in another worker."""
         diary = Diary(self.path)
-        diary.write("outcome", index=index, outcome=outcome.to_json(), died=True)
+        diary.write("outcome", index=index, outcome=outcome.to_json(), died=died)
         diary.close()
         self.read()
 
@@ -152,7 +153,7 @@ class Finished:
         self._file.close()
 
     def _write(self, values: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(values).encode() + b"\n")
+        self._file.write(to_json(values, indent=None).encode() + b"\n")
         self._file.flush()
 
     def _read(self, header: Mapping[str, Any]) -> int:

@@ -13,26 +13,56 @@ from .console import usage
 ModelArgument = Annotated[
     str,
     typer.Argument(
-        help="A .pt2 file, or package.module:callable that returns (module, inputs), followed by kwargs and "
-        "dynamic_shapes if there are any, an ExportedProgram, or a dict of these by method name."
+        help="A .pt2 file, or package.module:callable (path/file.py:callable) that returns (module, inputs), followed "
+        "by kwargs and dynamic_shapes if there are any, an ExportedProgram, or a dict of these by method name."
     ),
 ]
+
+
+def installed_backends(incomplete: str) -> list[str]:
+    """The backends whose names begin so, for completion in a shell; none is imported."""
+    from ..plugins import backends
+
+    return [name for name in backends(check=False) if name.startswith(incomplete)]
+
+
+def _split(given: list[str]) -> list[str]:
+    """`-b first,second` is `-b first -b second`."""
+    names = [name.strip() for text in given for name in text.split(",")]
+    if not all(names):
+        usage(f"--backend {','.join(given)!r} leaves out a name", "write -b first,second or -b first -b second")
+    return list(dict.fromkeys(names))
+
+
 BackendOption = Annotated[
-    list[str], typer.Option("--backend", "-b", help="Backend, in priority order; repeat for more than one.")
+    list[str],
+    typer.Option(
+        "--backend",
+        "-b",
+        metavar="NAMES",
+        callback=_split,
+        autocompletion=installed_backends,
+        help="Backends in priority order: -b first,second or -b first -b second.",
+    ),
 ]
 SettingOption = Annotated[
-    list[str], typer.Option("--option", help="Backend option: NAME.KEY=VALUE (or KEY=VALUE with one backend).")
+    list[str],
+    typer.Option("--option", metavar="SETTING", help="Backend option: NAME.KEY=VALUE (or KEY=VALUE with one backend)."),
 ]
 OnlyOption = Annotated[
     list[str],
     typer.Option(
+        metavar="SELECTOR",
         help="Module path ('layers.*.attn') or operator that backends may take, BACKEND=SELECTOR for one backend; "
-        "repeat for more."
+        "repeat for more.",
     ),
 ]
 SkipOption = Annotated[
     list[str],
-    typer.Option(help="Module path or operator that no backend takes, BACKEND=SELECTOR for one; repeat for more."),
+    typer.Option(
+        metavar="SELECTOR",
+        help="Module path or operator that no backend takes, BACKEND=SELECTOR for one; repeat for more.",
+    ),
 ]
 TrustOption = Annotated[
     bool,
@@ -63,6 +93,10 @@ def settings(options: Sequence[str], backends: Sequence[str]) -> dict[str, dict[
         key, equals, value = text.partition("=")
         backend, dot, name = key.rpartition(".")
         if not equals or not name or (not dot and len(backends) != 1):
-            usage(f"--option {text!r} is not of the form NAME.KEY=VALUE")
+            form = "KEY=VALUE or NAME.KEY=VALUE" if len(backends) == 1 else "NAME.KEY=VALUE"
+            usage(
+                f"--option {text!r} is not of the form {form}",
+                f"NAME is a backend: {', '.join(backends)}" if backends else None,
+            )
         found.setdefault(backend or backends[0], {})[name] = value
     return found

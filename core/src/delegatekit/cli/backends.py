@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from delegatekit_api import Availability
 
@@ -16,7 +13,7 @@ from ..plugins import BackendInfo
 from ..plugins import backends as find
 from ..plugins.runtimes import TIME_LIMIT, check_backends, expected_runtime
 from .arguments import JsonOption
-from .console import out
+from .console import out, print_json, table
 
 
 def backends(
@@ -35,17 +32,18 @@ def backends(
         rows = [(info, expected_runtime(info) if info.status == "not imported" else None) for info in listed]
     if as_json:
         facts = {info.name: asdict(info) | {"runtime": asdict(runtime) if runtime else None} for info, runtime in rows}
-        print(json.dumps(facts, indent=1))
+        print_json(facts)
         return
     if not rows:
         out.print("no backends are installed: pip install delegatekit-NAME")
         return
-    table = Table("backend", "distribution", "version", *(["API"] if check else []), "lowering", "runs here")
+    headers = ("backend", "distribution", "version", *(["API"] if check else []), "lowering", "runs here")
+    lines = []
     for info, runtime in rows:
         runs = "" if runtime is None else "yes" if runtime.available else f"no: {runtime.reason}"
         version = [info.api_version or "?"] if check else []
-        table.add_row(info.name, info.distribution, info.version, *version, escape(_status(info)), escape(runs))
-    out.print(table)
+        lines.append((info.name, info.distribution, info.version, *version, _status(info), runs))
+    out.print(table(headers, lines))
     if not check:
         out.print("From the metadata of what is installed; `delegatekit backends --check` asks each backend.")
 

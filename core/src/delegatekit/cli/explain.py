@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Annotated
 
 import typer
@@ -19,13 +18,15 @@ from .arguments import (
     selectors,
     settings,
 )
-from .console import out, progress
+from .console import out, print_json, progress, say
+from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import read_model
 
 
 def explain(
     model: ModelArgument,
     backend: BackendOption,
+    dynamic: DynamicOption = [],  # noqa: B006
     option: SettingOption = [],  # noqa: B006
     only: OnlyOption = [],  # noqa: B006
     skip: SkipOption = [],  # noqa: B006
@@ -38,7 +39,7 @@ def explain(
 
     with progress():
         explanation = explain_model(
-            **read_model(model, trust=trust),
+            **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
             backends=backend,
             options=settings(option, backend),
             only=selectors(only, backend),
@@ -46,11 +47,11 @@ def explain(
         )
     if as_json:
         rows = (*explanation.decomposed, *explanation.rows)
-        print(json.dumps([dataclasses.asdict(row) | {"reasons": dict(row.reasons)} for row in rows], indent=1))
+        print_json(rows)
         return
     shown = explanation.rows if every else tuple(row for row in explanation.rows if row.backend is None)
     if text := str(dataclasses.replace(explanation, rows=shown)):
-        out.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(text)
     total = len(explanation.rows)
     taken = sum(row.backend is not None for row in explanation.rows)
     out.print(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .arguments import JsonOption
-from .console import out
+from .console import is_narrow, print_json, say
 
 
 def inspect(
@@ -29,7 +27,7 @@ def inspect(
     is_data = bytes(open_view(file)[4:8]) == PTD_IDENTIFIER
     found = inspect_data(file) if is_data else inspect_program(file)
     if as_json:
-        print(json.dumps(dataclasses.asdict(found), indent=1, default=dict))
+        print_json(found)
         return
-    text = found.text(layers=layers) if isinstance(found, Inspection) else str(found)
-    out.print(text, markup=False, highlight=False, soft_wrap=True)
+    text = found.text(layers=layers, narrow=is_narrow()) if isinstance(found, Inspection) else str(found)
+    say(text)

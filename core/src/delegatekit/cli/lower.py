@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,8 +21,10 @@ from .arguments import (
     selectors,
     settings,
 )
-from .console import err, out, progress, usage
+from .console import is_narrow, print_json, progress, say, usage, warn
+from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import read_model
+from .places import default_place, question_place
 
 if TYPE_CHECKING:
     from ..views.report import Report
@@ -32,21 +33,28 @@ if TYPE_CHECKING:
 def lower(
     model: ModelArgument,
     backend: BackendOption,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .pte file to write.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The .pte file to write. By default net.pte for net.pt2 or net:make."),
+    ] = None,
+    dynamic: DynamicOption = [],  # noqa: B006
     option: SettingOption = [],  # noqa: B006  (typer copies it)
     only: OnlyOption = [],  # noqa: B006
     skip: SkipOption = [],  # noqa: B006
     external: Annotated[
         list[str],
         typer.Option(
+            metavar="PATTERN",
             help="Keep weights whose name matches a pattern ('*', 'layers.*.weight') in a data file beside the .pte; "
-            "NAME=PATTERN names the file. Repeat for more: the first that matches counts."
+            "NAME=PATTERN names the file. Repeat for more: the first that matches counts.",
         ),
     ] = [],  # noqa: B006
     debug_map: Annotated[
         Path | None, typer.Option(help="Write a JSON file that leads from instructions back to source lines.")
     ] = None,
-    stack_traces: Annotated[bool, typer.Option(help="Put the source lines of instructions into the file.")] = False,
+    stack_traces: Annotated[
+        bool, typer.Option("--stack-traces", help="Put the source lines of instructions into the file.")
+    ] = False,
     planner: Annotated[str, typer.Option(help="What plans the memory: best, greedy or best-fit.")] = "best",
     alignment: Annotated[int, typer.Option(help="Values begin at multiples of so many bytes.")] = 16,
     memory_report: Annotated[
@@ -55,8 +63,9 @@ def lower(
     budget: Annotated[
         list[str],
         typer.Option(
+            metavar="LIMIT",
             help="What the delegates may take by their backends' estimates: latency=20ms, sram=512KB (1024 bytes to "
-            "the KB), or another memory that the backend names. Repeat for more; what does not fit is refused."
+            "the KB), or another memory that the backend names. Repeat for more; what does not fit is refused.",
         ),
     ] = [],  # noqa: B006
     trust: TrustOption = False,
@@ -66,35 +75,37 @@ def lower(
     from .. import MemoryOptions
     from .. import lower as lower_model
 
-    limits = _budget(budget)
-    _check_outputs(output, debug_map, external)
+    place = default_place(model, ".pte") if output is None else question_place(output, ".pte", b"ET12", offset=4)
+    limits, outside = _budget(budget), _External(external)
+    _check_outputs(place, debug_map, external)
     with progress():
         program = lower_model(
-            **read_model(model, trust=trust),
+            **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
             backends=backend,
             options=settings(option, backend),
             only=selectors(only, backend),
             skip=selectors(skip, backend),
-            external=_external(external),
+            external=outside.choose if external else False,
             stack_traces=stack_traces,
             memory=MemoryOptions(planner, alignment),
             budget=limits,
         )
-        written = program.save(output, debug_map=debug_map)
+        outside.check_used()
+        written = program.save(place, debug_map=debug_map)
     _show(program.report(), written, memory_report=memory_report, as_json=as_json)
 
 
 def _show(report: Report, written: Sequence[Path], *, memory_report: bool, as_json: bool) -> None:
     for name, reason in report.idle.items():
-        err.print(f"warning: backend {name} took nothing: {reason}", markup=False, highlight=False, soft_wrap=True)
+        warn(f"backend {name} took nothing: {reason}")
     if as_json:
-        print(json.dumps(dataclasses.asdict(report), indent=1))
+        print_json(report)
         return
-    out.print(str(report), markup=False, highlight=False, soft_wrap=True)
+    say(report.text(idle=False))
     if memory_report:
-        out.print(report.memory(), markup=False, highlight=False, soft_wrap=True)
+        say(report.memory(narrow=is_narrow()))
     for path in written:
-        out.print(f"wrote {path} ({path.stat().st_size:,} bytes)", markup=False, highlight=False, soft_wrap=True)
+        say(f"wrote {path} ({path.stat().st_size:,} bytes)")
 
 
 def _budget(limits: Sequence[str]) -> dict[str, str]:
@@ -114,11 +125,30 @@ def _check_outputs(output: Path, debug_map: Path | None, external: Sequence[str]
     check_outputs(output, debug_map, *data_paths(output, names))
 
 
-def _external(patterns: Sequence[str]) -> Callable[[str, Any], bool | str]:
-    """Patterns as what `lower` takes."""
-    pairs = [tuple(text.split("=", 1)) if "=" in text else ("", text) for text in patterns]
+class _External:
+    """The patterns of `--external`: asked for each weight, and afterwards whether each has matched any."""
 
-    def choose(name: str, data: Any) -> bool | str:
-        return next((file or True for file, pattern in pairs if fnmatchcase(name, pattern)), False)
+    def __init__(self, patterns: Sequence[str]) -> None:
+        pairs = [text.split("=", 1) if "=" in text else ["", text] for text in patterns]
+        self._files = {text: (file, pattern) for text, (file, pattern) in zip(patterns, pairs, strict=True)}
+        self._unused = set(patterns)
+        self._names: list[str] = []
 
-    return choose
+    def choose(self, name: str, data: Any) -> bool | str:
+        """Where a weight is kept, as `lower` asks for it."""
+        self._names.append(name)
+        matching = [text for text, (_, pattern) in self._files.items() if fnmatchcase(name, pattern)]
+        self._unused.difference_update(matching)
+        return self._files[matching[0]][0] or True if matching else False
+
+    def check_used(self) -> None:
+        """End the command if a pattern matches no weight."""
+        text = next((text for text in self._files if text in self._unused), None)
+        if text is None:
+            return
+        close = get_close_matches(self._files[text][1], self._names, n=5, cutoff=0.3) or sorted(self._names)[:5]
+        rest = f" and {len(self._names) - len(close)} more" if len(close) < len(self._names) else ""
+        names = (
+            f"the weights: {', '.join(close)}{rest}" if close else "the file stores no weights that could be outside"
+        )
+        usage(f"--external {text!r} matches no weight", names)

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .arguments import JsonOption, ModelArgument, SettingOption, TrustOption, settings
-from .console import out, usage
+from .arguments import JsonOption, ModelArgument, SettingOption, TrustOption, installed_backends, settings
+from .console import print_json, say, usage
+from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import read_model
+from .places import default_place, question_place
+
+
+def _single(given: str) -> str:
+    if "," in given:
+        usage(f"--backend {given!r} names several backends", "a model is quantized for one: quantize it once for each")
+    return given
 
 
 def quantize(
     model: ModelArgument,
-    backend: Annotated[str, typer.Option("--backend", "-b", help="The backend whose scheme is used.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .pt2 file to write, for `delegatekit lower`.")],
+    backend: Annotated[
+        str,
+        typer.Option(
+            "--backend",
+            "-b",
+            callback=_single,
+            autocompletion=installed_backends,
+            help="The backend whose scheme is used.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The .pt2 file to write, for `delegatekit lower`. By default net-quantized.pt2 for net.pt2, net:make.",
+        ),
+    ] = None,
     scheme: Annotated[
         str | None, typer.Option(help="A scheme of the backend (`delegatekit schemes`); without it, the first.")
     ] = None,
@@ -32,13 +54,15 @@ def quantize(
     ] = None,
     report: Annotated[bool, typer.Option("--report", help="Measure each layer against float.")] = False,
     keep_float: Annotated[
-        list[str], typer.Option(help="Module path or operator that stays in float; repeat for more.")
+        list[str],
+        typer.Option(metavar="SELECTOR", help="Module path or operator that stays in float; repeat for more."),
     ] = [],  # noqa: B006
     keep_worst: Annotated[int, typer.Option(min=0, help="Keep so many of the least exact layers in float.")] = 0,
     correct_bias: Annotated[
         bool, typer.Option("--correct-bias", help="Take the layers' mean errors out of their biases.")
     ] = False,
     group_size: Annotated[int | None, typer.Option(min=1, help="Size of the weights' groups.")] = None,
+    dynamic: DynamicOption = [],  # noqa: B006
     option: SettingOption = [],  # noqa: B006
     trust: TrustOption = False,
     as_json: JsonOption = False,
@@ -49,13 +73,14 @@ def quantize(
 
     if (calibration is None) == (random is None):
         usage("give --calibration FILE, or --random COUNT to try things out")
-    check_outputs(output)
+    place = default_place(model, "-quantized.pt2") if output is None else question_place(output, ".pt2", b"PK")
+    check_outputs(place)
     found = quantize_model(
-        read_model(model, trust=trust),
+        with_dynamic_shapes(read_model(model, trust=trust), dynamic),
         trust=trust,
         calibration=calibration,
         random=random,
-        output=output,
+        output=place,
         backend=backend,
         scheme=scheme,
         keep_float=keep_float,
@@ -66,8 +91,8 @@ def quantize(
         options=settings(option, [backend]).get(backend),
     )
     if as_json:
-        print(json.dumps(dataclasses.asdict(found), indent=1, default=str))
+        print_json(found)
         return
-    out.print(str(found), markup=False, highlight=False, soft_wrap=True)
-    size = f"{output.stat().st_size:,} bytes"
-    out.print(f"wrote {output} ({size})", markup=False, highlight=False, soft_wrap=True)
+    say(str(found))
+    size = f"{place.stat().st_size:,} bytes"
+    say(f"wrote {place} ({size})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +11,8 @@ import typer
 
 from delegatekit_api import DelegateKitError
 
-from .arguments import FileArgument, JsonOption, TrustOption
-from .console import out, usage
+from .arguments import FileArgument, JsonOption, TrustOption, installed_backends
+from .console import out, print_json, say, usage
 from .watch import ended_after
 
 
@@ -22,6 +21,15 @@ def run(
     inputs: Annotated[list[str], typer.Argument(help="Inputs in order: .npy, .pt or image files.")] = [],  # noqa: B006
     method: Annotated[str, typer.Option(help="The method to run.")] = "forward",
     data: Annotated[list[Path], typer.Option(help="A data file (.ptd) of the program; repeat for more.")] = [],  # noqa: B006
+    backend: Annotated[
+        list[str],
+        typer.Option(
+            "--backend",
+            "-b",
+            help="Backend that runs the delegates of its id, whichever plugin made them; repeat for more.",
+            autocompletion=installed_backends,
+        ),
+    ] = [],  # noqa: B006
     seed: Annotated[int, typer.Option(help="Seed of the random inputs, used where no files are given.")] = 0,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times and time all but the first.")] = 1,
     save: Annotated[Path | None, typer.Option(help="Write the outputs to this .pt file.")] = None,
@@ -36,7 +44,7 @@ def run(
     from ..files import check_outputs
 
     check_outputs(save)
-    loaded = load(file, data=data, time_limit=time_limit)[method]
+    loaded = load(file, data=data, backends=backend, time_limit=time_limit)[method]
     values = _read_inputs(inputs, loaded, trust=trust) if inputs else _random_inputs(loaded, seed)
     times = []
     for _ in range(repeat):
@@ -49,11 +57,11 @@ def run(
         _save(results, save)
     if as_json:
         summaries = [_summary(result) for result in results]
-        print(json.dumps({"outputs": summaries, "wall_seconds": wall, "cpu_seconds": cpu, "runs": repeat}, indent=1))
+        print_json({"outputs": summaries, "wall_seconds": wall, "cpu_seconds": cpu, "runs": repeat})
         return
     for index, result in enumerate(results):
         facts = ", ".join(f"{key} {value}" for key, value in _summary(result).items())
-        out.print(f"output {index}: {facts}", markup=False, highlight=False, soft_wrap=True)
+        say(f"output {index}: {facts}")
     best = f" (best of {repeat - 1})" if repeat > 2 else ""
     out.print(f"{1e3 * wall:.2f} ms wall, {1e3 * cpu:.2f} ms CPU{best}", highlight=False)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from .arguments import JsonOption, SettingOption, settings
-from .console import out
+from .arguments import JsonOption, SettingOption, installed_backends, settings
+from .console import out, print_json, say
 
 
 def schemes(
-    backend: Annotated[str | None, typer.Argument(help="A backend; without it, all.")] = None,
+    backend: Annotated[
+        str | None, typer.Argument(help="A backend; without it, all.", autocompletion=installed_backends)
+    ] = None,
     option: SettingOption = [],  # noqa: B006
     as_json: JsonOption = False,
 ) -> None:
@@ -21,8 +22,8 @@ def schemes(
 
     found = schemes_by_backend(backend, settings(option, [backend] if backend else []))
     if as_json:
-        print(json.dumps(schemes_as_json(found), indent=1))
+        print_json(schemes_as_json(found))
     elif not any(found.values()):
         out.print("no backend declares a quantization scheme" if backend is None else f"{backend} declares no scheme")
     else:
-        out.print(schemes_text(found), markup=False, highlight=False, soft_wrap=True)
+        say(schemes_text(found))

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from typing import Annotated
 
 import typer
 
-from .arguments import JsonOption
-from .console import out
+from ..plugins import LoadedBackend, ask_all, get_backend
+from .arguments import JsonOption, installed_backends
+from .console import out, print_json, say
 
 
 def targets(
-    backend: Annotated[str | None, typer.Argument(help="A backend; without it, all.")] = None,
+    backend: Annotated[
+        str | None, typer.Argument(help="A backend; without it, all.", autocompletion=installed_backends)
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the devices that the backends compile for, and the options that choose each."""
-    from ..plugins import backends as find
-    from ..plugins import get_backend
-
-    names = [backend] if backend else [name for name, info in find().items() if info.usable]
-    found = {name: get_backend(name).targets() for name in names}
+    ask = LoadedBackend.targets
+    found = {backend: ask(get_backend(backend))} if backend is not None else ask_all(ask)
     if as_json:
-        print(json.dumps({name: list(map(dataclasses.asdict, items)) for name, items in found.items()}, indent=1))
+        print_json(found)
         return
     if not any(found.values()):
         out.print("no backend lists targets" if backend is None else f"{backend} lists no targets")
@@ -33,4 +31,4 @@ def targets(
         for item in items:
             chosen = " ".join(f"--option {name}.{key}={value}" for key, value in item.options.items())
             line = f"{name}: {item.name:<{width}}  {item.summary}" + (f"  ({chosen})" if chosen else "")
-            out.print(line, markup=False, highlight=False, soft_wrap=True)
+            say(line)

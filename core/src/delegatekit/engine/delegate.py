@@ -23,14 +23,13 @@ from delegatekit_api import (
     TensorSpec,
 )
 
-from ..plugins import LoadedBackend, blaming
+from ..plugins import LoadedBackend, OwnerError, blaming, fault, warn
 from ..pte import PteFile, PteImage, schema, to_bytes
 from ..pte.dtypes import torch_dtype
 from ..pte.manifest import Owner
 
-#: Finds the backend that runs delegates of an id; raises PluginError if there is none.
-BackendFinder: TypeAlias = Callable[[str], LoadedBackend]
-
+#: Finds the backend that runs delegates of an id which an owner made; raises PluginError if there is none.
+BackendFinder: TypeAlias = Callable[[str, Owner], LoadedBackend]
 
 #: Held while plugins are looked for, imported and asked: they may be written for one thread.
 _PLUGINS: Final = RLock()
@@ -49,21 +48,26 @@ class Runtimes:
 
     def __init__(self, find: BackendFinder) -> None:
         self._find = find
-        self._known: dict[str, FoundRuntime] = {}
+        self._known: dict[tuple[str, str], FoundRuntime] = {}
 
     def get(self, delegate_id: str, owner: Owner, where: str) -> FoundRuntime:
-        """The runtime for a delegate id. Raises RuntimeUnavailableError, naming what to install."""
+        """The runtime for the delegates of an id and an owner. Raises RuntimeUnavailableError, naming what to install.
+
+        Delegates of one id that different plugins made are run by different runtimes.
+        """
+        key = delegate_id, owner.distribution
         with _PLUGINS:
-            if delegate_id not in self._known:
-                self._known[delegate_id] = self._create(delegate_id, owner, where)
-            return self._known[delegate_id]
+            if key not in self._known:
+                self._known[key] = self._create(delegate_id, owner, where)
+            return self._known[key]
 
     def _create(self, delegate_id: str, owner: Owner, where: str) -> FoundRuntime:
         made_by = f"the file was made with {owner.distribution} {owner.version}" if owner != Owner() else None
         try:
-            backend = self._find(delegate_id)
+            backend = self._find(delegate_id, owner)
         except PluginError as error:
-            hint = error.hint if made_by is None else f"pip install {owner.distribution} ({made_by})"
+            keeps_hint = made_by is None or isinstance(error, OwnerError)
+            hint = error.hint if keeps_hint else f"pip install {owner.distribution} ({made_by})"
             raise RuntimeUnavailableError(error.what, where=where, hint=hint) from None
         available = backend.runtime_availability()
         if not available.available:
@@ -92,16 +96,16 @@ class DelegateInstance:
             _PLUGINS,
         ):
             self._handle: Any = self._runtime.init(self._payload)
-        self._release = weakref.finalize(self, self._runtime.destroy, self._handle)
+        self._release = weakref.finalize(self, _destroy, self._runtime, self._handle, self._where)
 
     def execute(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once, writing into `outputs`."""
         try:  # and not `blaming`: this is done in each call
             self._runtime.execute(self._handle, inputs, outputs)
-        except DelegateKitError:
+        except (DelegateKitError, KeyboardInterrupt):
             raise
-        except Exception as error:
-            raise ExecutionError(f"failed: {type(error).__name__}: {error}", where=self._where) from error
+        except BaseException as error:
+            raise ExecutionError(f"failed: {fault(error)}", where=self._where) from error
 
     def reset(self) -> None:
         """Put buffers that the delegate keeps inside itself back to their initial values: it is made anew."""
@@ -112,6 +116,16 @@ class DelegateInstance:
     def destroy(self) -> None:
         """Release the runtime's handle."""
         self._release()
+
+
+def _destroy(runtime: DelegateRuntime, handle: Any, where: str) -> None:
+    """Release a handle; a runtime that fails at it is reported: there may be no caller who could do anything."""
+    try:
+        runtime.destroy(handle)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        warn(f"{where}: its runtime failed to release the delegate: {fault(error)}")
 
 
 def payload(
@@ -193,4 +207,10 @@ def tensor_spec(value: Any) -> TensorSpec | None:
     if not isinstance(value, schema.Tensor):
         return None
     dtype = str(torch_dtype(value.scalar_type)).removeprefix("torch.")
-    return TensorSpec(dtype, tuple(value.sizes or ()), dynamic=bool(value.shape_dynamism))
+    order = tuple(value.dim_order or ())
+    return TensorSpec(
+        dtype,
+        tuple(value.sizes or ()),
+        dynamic=bool(value.shape_dynamism),
+        dim_order=() if order == tuple(range(len(order))) else order,
+    )

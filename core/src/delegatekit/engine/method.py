@@ -14,6 +14,7 @@ from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from delegatekit_api import ExecutionError, TensorSpec
 
+from ..foreign import as_ours
 from ..pte import PteFile, schema
 from ..pte.manifest import Manifest, read_manifest
 from .calling import Inputs
@@ -168,7 +169,8 @@ class Method:
         try:
             if self._closed:
                 raise ExecutionError("was closed", where=f"method {self.name}")
-            yield
+            with as_ours(lambda fault: ExecutionError(fault, where=f"method {self.name}")):
+                yield
         finally:
             self._lock.release()
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TypeVar
 from weakref import WeakSet
 
-from delegatekit_api import ExecutionError, FormatError
+from delegatekit_api import ExecutionError, FormatError, PluginError
 
 from ..files import Source
-from ..plugins import discovery
+from ..plugins import LoadedBackend, discovery
 from ..pte import PteFile, read, schema
-from ..pte.manifest import read_manifest
+from ..pte.manifest import Owner, read_manifest
 from ..pte.validate import validate, validate_data
 from .delegate import BackendFinder, Runtimes
 from .memory import SharedBuffers, check_shared
@@ -131,13 +131,18 @@ def load(
     data: Source | Sequence[Source] = (),
     copy: bool = False,
     time_limit: float | None = None,
-    find_backend: BackendFinder | None = None,
+    backends: Sequence[str] = (),
+    find_backend: Callable[[str], LoadedBackend] | None = None,
 ) -> LoadedProgram:
     """Load a .pte from a path (mapped: constants stay in the file) or from bytes.
 
     `data` is the program's data file or files (.ptd), if it has any: paths, which are mapped, too, or bytes.
-    Everything is validated before anything runs: raises FormatError with the fault's place. `find_backend` finds the
-    backend of a delegate id, by default among the installed plugins.
+    Everything is validated before anything runs: raises FormatError with the fault's place.
+
+    A delegate is run by the plugin that made it, which the file names. `backends` are names of backends that run
+    delegates of their ids instead, the first that can: to try another plugin, or to choose where a file names none and
+    several can. Raises PluginError for one that runs none of the file's delegates. `find_backend` finds the backend of
+    a delegate id itself.
 
     A mapped file must stay as it is: if another program cuts it off in place, the system ends this process when the
     missing part is needed, and bytes that change after validation are not validated. To replace the file by a new one
@@ -153,7 +158,31 @@ def load(
     validate(file)
     validate_data(file)
     _require_named_data(file)
-    return LoadedProgram(file, find_backend or discovery.find_by_delegate_id, time_limit)
+    _check_backends(file, backends)
+    return LoadedProgram(file, _finder(backends, find_backend), time_limit)
+
+
+def _check_backends(file: PteFile, backends: Sequence[str]) -> None:
+    """Raise PluginError for a backend that cannot be used, or runs none of the file's delegates."""
+    if isinstance(backends, str):
+        raise PluginError(f"backends = {backends!r} is a string", hint=f"pass a list: backends=[{backends!r}]")
+    plans = file.program.execution_plan or ()
+    ids = {str(delegate.id) for plan in plans for delegate in plan.delegates or ()}
+    for name in backends:
+        delegate_id = discovery.get_backend(name).description.delegate_id
+        if delegate_id not in ids:
+            there = f"those of the file are of {', '.join(sorted(ids))}" if ids else "the file has none"
+            raise PluginError(f"runs delegates of id {delegate_id}: {there}", where=f"backend {name}")
+
+
+def _finder(backends: Sequence[str], find_backend: Callable[[str], LoadedBackend] | None) -> BackendFinder:
+    def find(delegate_id: str, owner: Owner) -> LoadedBackend:
+        if find_backend is not None:
+            return find_backend(delegate_id)
+        made_by = None if owner.distribution == Owner().distribution else owner.distribution
+        return discovery.find_by_delegate_id(delegate_id, made_by, backends)
+
+    return find
 
 
 def _require_named_data(file: PteFile) -> None:

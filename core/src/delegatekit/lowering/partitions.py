@@ -9,16 +9,16 @@ from typing import Any
 
 from torch.fx import Node
 
-from delegatekit_api import LoweringError, PartitionProgram, PluginError, PreprocessResult
-from delegatekit_api.devices import Estimate
+from delegatekit_api import LoweringError, PartitionProgram, PluginError
 from delegatekit_api.nodes import describe_node
 
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled, precompiled
 from ..partition import Partition, PartitionedMethod, PartitionPlan
-from ..plugins import blaming
+from ..plugins import blaming, check_answer
 from .delegates import ChosenBackend, Delegate, LoweredMethod
 from .program import partition_program
+from .result import check_result
 
 
 def lower_partitions(
@@ -97,7 +97,8 @@ def _compile(
     programs = {name: [program for _, program in items] for name, items in methods.items()}
     with _blaming(chosen, where):
         results = chosen.backend.preprocess_methods(programs, chosen.options)
-    if not isinstance(results, Mapping) or {name: len(of_method) for name, of_method in results.items()} != {
+    check_answer(results, Mapping[str, Sequence[Any]], "what preprocess_methods returned", where)
+    if {name: len(of_method) for name, of_method in results.items()} != {
         name: len(of_method) for name, of_method in programs.items()
     }:
         raise PluginError("preprocess_methods did not return one result for each partition", where=where)
@@ -128,20 +129,13 @@ def _blaming(chosen: ChosenBackend, where: str, partition: Partition | None = No
 
 
 def _delegate(partition: Partition, result: Any, chosen: ChosenBackend, where: str) -> Delegate:
-    if not isinstance(result, PreprocessResult):
-        raise PluginError(f"preprocess returned {type(result).__name__}, not a PreprocessResult", where=where)
-    blob = result.blob
-    parts = (blob,) if isinstance(blob, bytes | bytearray | memoryview) else tuple(blob)
-    if not any(len(part) for part in parts):
-        raise PluginError("preprocess returned an empty blob", where=where)
-    if not isinstance(result.estimate, Estimate | None):
-        raise PluginError(f"its estimate is a {type(result.estimate).__name__}, not an Estimate", where=where)
+    checked = check_result(result, where)
     return Delegate(
         partition,
         chosen,
-        parts,
-        result.compile_specs,
-        result.named_data,
-        dict(result.debug_handle_map),
-        result.estimate,
+        checked.blob,
+        checked.compile_specs,
+        checked.named_data,
+        checked.debug_handle_map,
+        checked.estimate,
     )

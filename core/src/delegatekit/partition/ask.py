@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,7 +15,7 @@ from delegatekit_api.nodes import describe_node, dynamic_operand
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled
 from ..edge.sizes import SizeNodes, is_size, is_size_node
-from ..plugins import blaming
+from ..plugins import blaming, check_answer, shown
 
 
 def keep_operators(partitioners: Mapping[str, Partitioner]) -> frozenset[str]:
@@ -23,7 +23,9 @@ def keep_operators(partitioners: Mapping[str, Partitioner]) -> frozenset[str]:
     names: set[str] = set()
     for backend, partitioner in partitioners.items():
         with blaming_partitioner(backend, "naming the operators to keep"):
-            names.update(partitioner.keep_operators())
+            kept = partitioner.keep_operators()
+        check_answer(kept, Collection[str], "what keep_operators returned", f"backend {backend}")
+        names.update(kept)
     return frozenset(names)
 
 
@@ -62,14 +64,27 @@ def ask_backends(
         refusal = None if changing is None else _dynamic_refusal(node, method, changing, able)
         with blaming_partitioner(backend, "checking a node", node):
             answer = partitioner.check(Call(node, method.view)) if refusal is None else Verdict.no(refusal)
-        if not isinstance(answer, Verdict) or not (answer.supported or answer.reason):
+        if not _is_verdict(answer):
             raise PluginError(
-                f"backend {backend} answered {answer!r}, not a Verdict with a reason", where=describe_node(node)
+                f"backend {backend} answered {shown(answer)}, not a Verdict with a reason", where=describe_node(node)
             )
         answers[backend] = answer
         if answer.supported and not ask_all:
             break
     return answers
+
+
+def _is_verdict(answer: Any) -> bool:
+    """Whether an answer is what it should be, in all its parts. Asked for every node: kept short."""
+    return (
+        type(answer) is Verdict
+        and type(answer.supported) is bool
+        and type(answer.passenger) is bool
+        and isinstance(answer.reason, str)
+        and (answer.supported or bool(answer.reason))
+        and type(answer.group) is tuple
+        and all(isinstance(node, Node) for node in answer.group)
+    )
 
 
 def _dynamic_refusal(node: Node, method: EdgeMethod, changing: str, supported: bool) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from torch.fx import Node
 
@@ -11,6 +11,7 @@ from delegatekit_api import Partitioner, PluginError, Verdict
 from delegatekit_api.nodes import describe_node
 
 from ..edge import EdgeMethod
+from ..plugins import check_answer
 from .ask import blaming_partitioner
 
 
@@ -52,6 +53,7 @@ def join_proposals(
             proposal = partitioner.propose(method.view)
         if proposal is None:
             continue
+        check_answer(proposal, Sequence[Collection[Node]], "what propose returned", f"backend {backend}")
         claimed: set[Node] = set()
         for members in proposal:
             group = [node for node in members if taker.get(node) == backend]

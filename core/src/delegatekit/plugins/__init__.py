@@ -5,22 +5,33 @@ Importing this package imports neither a plugin nor torch.
 
 from __future__ import annotations
 
+from .answers import check_answer
 from .backend import BackendInfo, LoadedBackend
-from .blame import blaming
-from .discovery import ALLOW_LIST, BACKEND_GROUP, backends, find_by_delegate_id, get_backend
-from .observers import OBSERVER_GROUP, add_observer, extra_conformance_cases, notify
+from .blame import PluginWarning, blaming, fault, shown, warn
+from .discovery import ALLOW_LIST, OwnerError, ask_all, backends, find_by_delegate_id, get_backend
+from .entry_points import BACKEND_GROUP, OBSERVER_GROUP
+from .observers import add_observer, extra_conformance_cases, notify
+from .processes import FIRST_IMPORTS
 
 __all__ = [
     "ALLOW_LIST",
     "BACKEND_GROUP",
+    "FIRST_IMPORTS",
     "OBSERVER_GROUP",
     "BackendInfo",
     "LoadedBackend",
+    "OwnerError",
+    "PluginWarning",
     "add_observer",
+    "ask_all",
     "backends",
     "blaming",
+    "check_answer",
     "extra_conformance_cases",
+    "fault",
     "find_by_delegate_id",
     "get_backend",
     "notify",
+    "shown",
+    "warn",
 ]

@@ -15,7 +15,8 @@ from delegatekit_api.devices import TargetInfo
 from delegatekit_api.documentation import BackendDocumentation
 from delegatekit_api.quantization import QuantizationScheme
 
-from .blame import blaming
+from .answers import check_answer
+from .blame import blaming, fault, shown
 
 if TYPE_CHECKING:
     from delegatekit_api import (
@@ -97,7 +98,7 @@ class LoadedBackend:
         if self.has("compute_precision"):
             told = self._call("compute_precision", options=self.make_options(values or {}))
         if not isinstance(told, str):
-            raise PluginError(f"compute_precision did not return a dtype's name but {told!r:.80}", where=self._where)
+            raise PluginError(f"compute_precision did not return a dtype's name but {shown(told)}", where=self._where)
         return told
 
     def create_partitioner(self, options: BackendOptions) -> Partitioner:
@@ -122,28 +123,19 @@ class LoadedBackend:
         if not self.has("quantization_schemes"):
             return ()
         chosen = self.make_options({}) if options is None else options
-        schemes = self._call("quantization_schemes", options=chosen)
-        if not isinstance(schemes, Sequence) or not all(isinstance(scheme, QuantizationScheme) for scheme in schemes):
-            raise PluginError("quantization_schemes did not return a list of QuantizationScheme", where=self._where)
-        return tuple(schemes)
+        return tuple(self._checked("quantization_schemes", Sequence[QuantizationScheme], options=chosen))
 
     def targets(self) -> tuple[TargetInfo, ...]:
         """The devices that the backend compiles for; none if the plugin does not tell."""
         if not self.has("targets"):
             return ()
-        found = self._call("targets")
-        if not isinstance(found, Sequence) or not all(isinstance(target, TargetInfo) for target in found):
-            raise PluginError("targets did not return a list of TargetInfo", where=self._where)
-        return tuple(found)
+        return tuple(self._checked("targets", Sequence[TargetInfo]))
 
     def documentation(self) -> BackendDocumentation:
         """What the plugin says for its page of the documentation; nothing if it has no such hook."""
         if not self.has("documentation"):
             return BackendDocumentation()
-        found = self._call("documentation")
-        if not isinstance(found, BackendDocumentation):
-            raise PluginError("documentation did not return a BackendDocumentation", where=self._where)
-        return found
+        return self._checked("documentation", BackendDocumentation)  # type: ignore[no-any-return]
 
     def create_quantizer(self, scheme: str, options: BackendOptions) -> Any:
         """A torchao Quantizer of the plugin's own, for a scheme without rules."""
@@ -160,19 +152,27 @@ class LoadedBackend:
         try:
             with redirect_stdout(sys.stderr):
                 answer: Any = self.create_runtime().is_available()
-        except (Exception, SystemExit) as error:
-            return Availability(False, f"{type(error).__name__}: {error}")
-        if not isinstance(answer, Availability):
-            return Availability(False, f"is_available returned {answer!r}, not an Availability")
-        return answer
+            check_answer(answer, Availability, "the answer of is_available")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return Availability(False, error.what if isinstance(error, PluginError) else fault(error))
+        return answer  # type: ignore[no-any-return]
 
     def _create(self, hook: str, methods: Sequence[str], **arguments: Any) -> Any:
         """What a hook made, which must have these methods."""
         result = self._call(hook, **arguments)
-        for method in methods:
-            if not callable(getattr(result, method, None)):
-                raise PluginError(f"{hook} returned an object without {method}()", where=self._where)
+        with blaming(lambda fault: PluginError(f"what {hook} returned has faults: {fault}", where=self._where)):
+            for method in methods:
+                if not callable(getattr(result, method, None)):
+                    raise PluginError(f"{hook} returned an object without {method}()", where=self._where)
         return result
+
+    def _checked(self, hook: str, kind: Any, **arguments: Any) -> Any:
+        """The answer of a hook, which must be of this type, inside, too."""
+        answer = self._call(hook, **arguments)
+        check_answer(answer, kind, hook, self._where)
+        return answer
 
     def _call(self, hook: str, **arguments: Any) -> Any:
         """The answer of a hook; what it raises becomes a PluginError."""
@@ -182,11 +182,8 @@ class LoadedBackend:
     def _ask(self, hook: str, **arguments: Any) -> Any:
         if not self.has(hook):
             raise PluginError(f"does not implement {hook}", where=self._where)
-        try:
-            with redirect_stdout(sys.stderr):
-                result = getattr(self._manager.hook, hook)(**arguments)
-        except SystemExit as error:  # a vendor's tool, called as a library, that exits must not end our process
-            raise RuntimeError(f"the plugin called exit({error.code!r})") from error
+        with redirect_stdout(sys.stderr):
+            result = getattr(self._manager.hook, hook)(**arguments)
         if result is None:
             raise PluginError(f"{hook} returned None", where=self._where)
         return result

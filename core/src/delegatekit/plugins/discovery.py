@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import importlib_metadata as metadata
 import pluggy
 
-from delegatekit_api import ApiVersion, BackendDescription, BackendOptions, BackendSpec, DelegateKitError, PluginError
+from delegatekit_api import ApiVersion, BackendDescription, BackendSpec, PluginError
 from delegatekit_api.versions import PROJECT, incompatibility
 
-from . import observers
+from . import entry_points, first_import, observers
+from .answers import check_answer
 from .backend import BackendInfo, LoadedBackend
+from .blame import fault, shown, warn
+from .entry_points import BACKEND_GROUP, normalized, owner
 
-BACKEND_GROUP: Final = f"{PROJECT}.backends"
 #: Environment variable with the names of the only backends to use, separated by commas.
 ALLOW_LIST: Final = "DELEGATEKIT_BACKENDS"
+
+_Answer = TypeVar("_Answer")
 
 
 def backends(*, check: bool = True) -> dict[str, BackendInfo]:
@@ -49,20 +53,22 @@ def declared_requirements(name: str) -> tuple[frozenset[str], tuple[str, ...]]:
 
     Raises KeyError for no backend, and whatever damaged metadata makes importlib_metadata raise.
     """
-    found = _candidates()[name][0].dist
+    found = entry_point_of(name).dist
     if found is None:
         raise LookupError(f"the entry point {name} has no distribution")
     return frozenset(found.metadata.get_all("Provides-Extra") or ()), tuple(found.requires or ())
 
 
+def entry_point_of(name: str) -> metadata.EntryPoint:
+    """The entry point of an installed backend. Raises KeyError for no backend."""
+    return _candidates()[name][0]
+
+
 def get_backend(name: str) -> LoadedBackend:
     """The backend of this name, imported. Raises PluginError, with the reason, if it cannot be used."""
-    candidates = _candidates().get(name)
+    candidates = _candidates().get(name) if isinstance(name, str) else None
     if candidates is None:
-        installed = ", ".join(sorted(_candidates())) or "none"
-        raise PluginError(
-            f"no backend {name!r} is installed (installed: {installed})", hint=f"pip install delegatekit-{name}"
-        )
+        raise unknown_backend(name)
     info = _listed(name, candidates)
     if info.status == "not imported":
         loaded = _load(name)
@@ -76,20 +82,109 @@ def get_backend(name: str) -> LoadedBackend:
     )
 
 
-def find_by_delegate_id(delegate_id: str) -> LoadedBackend:
-    """The backend whose delegates have this id. Raises PluginError if no usable one has."""
+def ask_all(ask: Callable[[LoadedBackend], _Answer]) -> dict[str, _Answer]:
+    """What each usable backend answers, by name. Warns of those that cannot be used or do not answer.
+
+    Those that the user turned off are left out in silence. Raises OptionError.
+    """
+    found = {}
     for name, info in backends().items():
-        if info.usable and info.delegate_id == delegate_id:
-            return get_backend(name)
-    usable = ", ".join(f"{info.name} ({info.delegate_id})" for info in backends().values() if info.usable) or "none"
+        if info.usable:
+            try:
+                found[name] = ask(get_backend(name))
+            except PluginError as error:
+                warn(f"{error.where or f'backend {name}'}: {error.what}")
+        elif info.status != "not allowed":
+            warn(f"backend {name} ({info.distribution} {info.version}) is {info.status}: {info.reason}")
+    return found
+
+
+def unknown_backend(name: object) -> PluginError:
+    """The error for a name that no installed backend has: suggests the one that is probably meant."""
+    installed = sorted(_candidates())
+    # Imported here: needed for the error alone.
+    from difflib import get_close_matches
+
+    wanted = str(name).strip().lower().replace("_", "-") if isinstance(name, str) else ""
+    spelled = {entry.lower().replace("_", "-"): entry for entry in installed}
+    # What users call a backend in a hurry: its distribution's name, or its delegate's.
+    spelled |= {f"{PROJECT}-{key}": entry for key, entry in spelled.items()}
+    close = get_close_matches(wanted, spelled, n=1, cutoff=0.6)
+    if close:
+        hint = f"did you mean {spelled[close[0]]!r}?"
+    else:
+        hint = "`delegatekit backends` lists what is installed; the publisher of a backend says how to install it"
+    return PluginError(
+        f"no backend {shown(name)} is installed (installed: {', '.join(installed) or 'none'})", hint=hint
+    )
+
+
+class OwnerError(PluginError):
+    """It is not clear, or not allowed without the user's choice, which of the installed plugins runs a delegate."""
+
+
+def find_by_delegate_id(delegate_id: str, distribution: str | None = None, chosen: Sequence[str] = ()) -> LoadedBackend:
+    """The backend that runs delegates of this id.
+
+    That is the first of the backends `chosen` by the user whose delegates have the id. Otherwise it is the one of the
+    `distribution` that made the file, or, where a file does not say who made it, the only one with this id.
+
+    Raises OwnerError where it takes the user's choice or the owner is out of order, PluginError if there is none.
+    """
+    found = backends()
+    able = [name for name, info in found.items() if info.usable and info.delegate_id == delegate_id]
+    preferred = [name for name in chosen if name in able]
+    if preferred:
+        return get_backend(preferred[0])
+    if distribution is not None:
+        able = _of_owner(able, delegate_id, distribution)
+    if len(able) > 1:
+        raise OwnerError(
+            f"{_text(able)} all run delegates of id {delegate_id!r}, and the file does not say which of them made it",
+            hint=f"choose one: {_how_to_choose(able[0])}",
+        )
+    if able:
+        return get_backend(able[0])
+    usable = ", ".join(f"{info.name} ({info.delegate_id})" for info in found.values() if info.usable) or "none"
     raise PluginError(
         f"no installed backend runs delegates of id {delegate_id!r} (usable: {usable})",
         hint="install the plugin that the file was made with: `delegatekit inspect FILE` names it",
     )
 
 
+def _of_owner(able: Sequence[str], delegate_id: str, distribution: str) -> list[str]:
+    """Those of the backends that the owner of a delegate ships. Raises OwnerError if it ships none, but others are."""
+    owner_name, found = normalized(distribution), backends()
+    owned = [name for name in able if normalized(found[name].distribution) == owner_name]
+    if owned:
+        return owned
+    choice = f", or choose another: {_how_to_choose(able[0])}" if able else ""
+    for info in found.values():
+        if normalized(info.distribution) == owner_name and not info.usable:
+            raise OwnerError(
+                f"{distribution} made this, and its backend {info.name} is {info.status}: {info.reason}",
+                hint=f"`delegatekit backends --check` tries it again{choice}",
+            )
+    if able:
+        raise OwnerError(
+            f"{distribution} made this, and it is not installed; {_text(able)} could run delegates of id "
+            f"{delegate_id!r}, too",
+            hint=f"pip install {distribution}{choice}",
+        )
+    return []
+
+
+def _text(names: Sequence[str]) -> str:
+    return " and ".join(f"{name} ({look_up(name).distribution})" for name in names)
+
+
+def _how_to_choose(name: str) -> str:
+    return f"`--backend {name}` on the command line, `load(..., backends=[{name!r}])` in Python"
+
+
 def refresh() -> None:
     """Forget what was found, so that packages installed since are seen."""
+    entry_points.refresh()
     _candidates.cache_clear()
     _load.cache_clear()
     observers.refresh()
@@ -98,33 +193,22 @@ def refresh() -> None:
 @cache
 def _candidates() -> Mapping[str, tuple[metadata.EntryPoint, ...]]:
     found: dict[str, list[metadata.EntryPoint]] = {}
-    for entry_point in metadata.entry_points(group=BACKEND_GROUP):
+    for entry_point in entry_points.entry_points(BACKEND_GROUP):
         known = found.setdefault(entry_point.name, [])
         # The same distribution may be seen twice, through two entries of sys.path.
-        if not any(_owner(other) == _owner(entry_point) and other.value == entry_point.value for other in known):
+        if not any(owner(other) == owner(entry_point) and other.value == entry_point.value for other in known):
             known.append(entry_point)
     return {name: tuple(entry_points) for name, entry_points in found.items()}
 
 
-def _owner(entry_point: metadata.EntryPoint) -> tuple[str, str]:
-    """Name and version of the distribution, "unknown" where its metadata is damaged."""
-    try:
-        distribution = entry_point.dist
-        if distribution is not None:
-            return (distribution.name or "unknown", distribution.version or "unknown")
-    except Exception:  # whatever a half-deleted installation makes importlib_metadata raise
-        return ("unknown", "unknown")
-    return ("unknown", "unknown")
-
-
 def _listed(name: str, candidates: Sequence[metadata.EntryPoint]) -> BackendInfo:
     """What metadata and the allow-list say, without importing anything."""
-    info = BackendInfo(name, *_owner(candidates[0]), status="not imported")
+    info = BackendInfo(name, *owner(candidates[0]), status="not imported")
     allowed = os.environ.get(ALLOW_LIST)
     if allowed is not None and name not in {item.strip() for item in allowed.split(",")}:
         return replace(info, status="not allowed", reason=f"{ALLOW_LIST}={allowed} does not name it")
     if len(candidates) > 1:
-        owners = " and ".join(" ".join(_owner(candidate)) for candidate in candidates)
+        owners = " and ".join(" ".join(owner(candidate)) for candidate in candidates)
         return replace(info, status="duplicate", reason=f"{owners} both claim this name: uninstall one")
     return info
 
@@ -132,8 +216,16 @@ def _listed(name: str, candidates: Sequence[metadata.EntryPoint]) -> BackendInfo
 @cache
 def _load(name: str) -> LoadedBackend | BackendInfo:
     """The backend, or the listing that says why it cannot be used."""
-    entry_point = _candidates()[name][0]
-    info = BackendInfo(name, *_owner(entry_point), status="broken")
+    entry_point = entry_point_of(name)
+    died = first_import.refusal(entry_point)
+    if died is not None:
+        return BackendInfo(name, *owner(entry_point), status="broken", reason=f"importing it {died}")
+    return load_backend(entry_point)
+
+
+def load_backend(entry_point: metadata.EntryPoint) -> LoadedBackend | BackendInfo:
+    """Import a backend and ask who it is: the backend, or the listing that says why it cannot be used."""
+    info = BackendInfo(entry_point.name, *owner(entry_point), status="broken")
     doing = f"importing {entry_point.value}"
     try:
         with redirect_stdout(sys.stderr):
@@ -142,10 +234,9 @@ def _load(name: str) -> LoadedBackend | BackendInfo:
             return _introduce(info, plugin)
     except KeyboardInterrupt:
         raise
-    except DelegateKitError as error:
-        return replace(info, reason=str(error).replace("\n", " "))
     except BaseException as error:  # a plugin may raise anything, SystemExit included; it must not take others down
-        return replace(info, reason=f"{doing} failed: {type(error).__name__}: {error}")
+        reason = str(error) if type(error) is PluginError else f"{doing} failed: {fault(error)}"
+        return replace(info, reason=" ".join(reason.split()))
 
 
 def _introduce(info: BackendInfo, plugin: Any) -> LoadedBackend | BackendInfo:
@@ -159,7 +250,8 @@ def _introduce(info: BackendInfo, plugin: Any) -> LoadedBackend | BackendInfo:
     if not isinstance(description, BackendDescription):
         raise PluginError(f"describe_backend returned {type(description).__name__}, not a BackendDescription")
     if not isinstance(description.api_version, ApiVersion):
-        raise PluginError(f"its api_version is {description.api_version!r}, not an ApiVersion")
+        raise PluginError(f"its api_version is {shown(description.api_version)}, not an ApiVersion")
+    check_answer(description.api_version, ApiVersion, "its api_version")
     info = replace(info, api_version=str(description.api_version))
     reason = incompatibility(description.api_version)
     if reason is not None:
@@ -172,15 +264,11 @@ def _introduce(info: BackendInfo, plugin: Any) -> LoadedBackend | BackendInfo:
 
 
 def _check_facts(name: str, description: BackendDescription) -> None:
-    for field in ("name", "delegate_id", "distribution", "version", "summary"):
-        value = getattr(description, field)
-        if not isinstance(value, str) or not (value or field == "summary"):
-            raise PluginError(f"its {field} is {value!r}, not a text")
+    check_answer(description, BackendDescription, "its description")
+    for field in ("name", "delegate_id", "distribution", "version"):
+        if not getattr(description, field):
+            raise PluginError(f"its {field} is empty")
     if description.name != name:
         raise PluginError(f"calls itself {description.name!r}, but its entry point is named {name!r}")
-    options: Any = description.options
-    if not isinstance(options, type) or not issubclass(options, BackendOptions):
-        raise PluginError(f"its options are {options!r}, not a subclass of BackendOptions")
-    overread: Any = description.overread_bytes
-    if not isinstance(overread, int) or overread < 0:
-        raise PluginError(f"its overread_bytes is {overread!r}, not a number of bytes")
+    if description.overread_bytes < 0:
+        raise PluginError(f"its overread_bytes is {description.overread_bytes}, not a number of bytes")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import importlib_metadata as metadata
 import pluggy
 
+from delegatekit_api import PluginError
 from delegatekit_api.observers import ObserverSpec, StageEvent
 from delegatekit_api.versions import PROJECT
 
-OBSERVER_GROUP: Final = f"{PROJECT}.observers"
+from . import first_import
+from .blame import fault, shown, warn
+from .entry_points import OBSERVER_GROUP, entry_points, owner
 
 
 def notify(event: StageEvent) -> None:
@@ -25,10 +27,17 @@ def notify(event: StageEvent) -> None:
 
 def extra_conformance_cases(backend: str) -> tuple[Any, ...]:
     """The conformance cases that observers add for a backend, all in one."""
-    return tuple(case for cases in _ask_observers("conformance_cases", backend=backend) for case in cases or ())
+    return tuple(case for cases in _ask_observers("conformance_cases", _cases, backend=backend) for case in cases)
 
 
-def _ask_observers(hook: str, **arguments: Any) -> list[Any]:
+def _cases(answer: Any) -> list[Any]:
+    if answer is not None and not isinstance(answer, tuple | list):
+        raise TypeError(f"conformance_cases returned {shown(answer)}, not a list")
+    return [*(answer or ())]
+
+
+def _ask_observers(hook: str, read: Callable[[Any], Any] = lambda answer: answer, **arguments: Any) -> list[Any]:
+    """What each observer answered, as `read` gives it; one that raises, or whose answer it refuses, is left alone."""
     manager = _observers()
     answers = []
     # pluggy's own call would stop at the first observer that fails.
@@ -37,10 +46,12 @@ def _ask_observers(hook: str, **arguments: Any) -> list[Any]:
         given = {name: value for name, value in arguments.items() if name in implementation.argnames}
         try:
             with redirect_stdout(sys.stderr):
-                answers.append(implementation.function(**given))
-        except (Exception, SystemExit) as error:
+                answers.append(read(implementation.function(**given)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             manager.unregister(implementation.plugin)
-            warnings.warn(f"observer {implementation.plugin_name} failed and is ignored: {error!r}", stacklevel=2)
+            warn(f"observer {implementation.plugin_name} failed and is ignored: {fault(error)}")
     return answers
 
 
@@ -65,10 +76,21 @@ def refresh() -> None:
 def _observers() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(ObserverSpec)
-    for entry_point in metadata.entry_points(group=OBSERVER_GROUP):
+    for entry_point in entry_points(OBSERVER_GROUP):
         try:
-            with redirect_stdout(sys.stderr):
-                manager.register(entry_point.load(), name=entry_point.name)
-        except (Exception, SystemExit) as error:
-            warnings.warn(f"observer {entry_point.name} could not be loaded: {error!r}", stacklevel=2)
+            _register(manager, entry_point)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            manager.unregister(name=entry_point.name)
+            made_by = " ".join(owner(entry_point))
+            warn(f"observer {entry_point.name} could not be loaded and is ignored ({made_by}): {fault(error)}")
     return manager
+
+
+def _register(manager: pluggy.PluginManager, entry_point: metadata.EntryPoint) -> None:
+    died = first_import.refusal(entry_point)
+    if died is not None:
+        raise PluginError(f"importing it {died}")
+    with redirect_stdout(sys.stderr):
+        manager.register(entry_point.load(), name=entry_point.name)

@@ -1,7 +1,11 @@
-"""A process for one backend: `python -m delegatekit.plugins.probe NAME` imports it and asks its runtime.
+"""A process that may die: imports one plugin and, if it is asked to, a backend's runtime.
 
-Prints two lines of JSON as it goes, so that it is known how far it came: the `BackendInfo`, and the runtime's
-`Availability` if the backend is usable. Whatever else is printed goes to stderr.
+    python -m delegatekit.plugins.probe import GROUP NAME MODULE     import it; a backend also describes itself
+    python -m delegatekit.plugins.probe ask NAME                     the same for an installed backend, and its runtime
+
+Prints a line of JSON after each step, so that it is known how far it came: `null` for an import that was survived,
+whatever it raised; the `BackendInfo` and, if the backend is usable, its runtime's `Availability`. Whatever else is
+printed goes to stderr.
 """
 
 from __future__ import annotations
@@ -9,25 +13,52 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 
-def main(name: str) -> None:
-    """Answer for one backend."""
-    from .discovery import get_backend, look_up
-
+def main(step: str, *arguments: str) -> None:
+    """Do one step; ends the process, and with it whatever the plugin has started in it."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a vendor's library prints there without Python
 
     def answer(fact: Any) -> None:
-        print(json.dumps(asdict(fact)), file=answers, flush=True)
+        print(json.dumps(fact), file=answers, flush=True)
+
+    steps: dict[str, Callable[..., None]] = {"import": _import, "ask": _ask}
+    steps[step](answer, *arguments)
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _import(answer: Callable[[Any], None], group: str, name: str, module: str) -> None:
+    import importlib_metadata
+
+    from .discovery import load_backend
+    from .entry_points import BACKEND_GROUP
+
+    entry_point = importlib_metadata.EntryPoint(name, module, group)
+    try:
+        if group == BACKEND_GROUP:
+            load_backend(entry_point)
+        else:
+            entry_point.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # the process that needs the plugin will meet the same, and contain it
+        pass
+    answer(None)
+
+
+def _ask(answer: Callable[[Any], None], name: str) -> None:
+    from .discovery import get_backend, look_up
 
     info = look_up(name)
-    answer(info)
+    answer(asdict(info))
     if info.usable:
-        answer(get_backend(name).runtime_availability())
+        answer(asdict(get_backend(name).runtime_availability()))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

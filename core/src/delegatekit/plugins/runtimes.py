@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final
-
-import importlib_metadata
+from typing import Final
 
 from delegatekit_api import Availability
 
+from . import first_import
 from .backend import BackendInfo
-from .discovery import declared_requirements
+from .discovery import declared_requirements, entry_point_of
+from .processes import probe
+from .requirements import unmet
 
 #: The extra of a plugin's distribution with what its runtime needs.
 RUNTIME_EXTRA: Final = "runtime"
@@ -50,25 +48,12 @@ def expected_runtime(info: BackendInfo) -> Availability:
         if RUNTIME_EXTRA not in extras:
             return Availability(False, f"declares no extra {RUNTIME_EXTRA!r}: files run on the device only")
         for text in requirements:
-            reason = _unmet(Requirement(text))
+            reason = unmet(Requirement(text), RUNTIME_EXTRA)
             if reason is not None:
                 return Availability(False, f"{reason}: pip install '{info.distribution}[{RUNTIME_EXTRA}]'")
     except Exception as error:  # whatever damaged metadata makes importlib_metadata and packaging raise
         return Availability(False, f"its metadata cannot be read: {type(error).__name__}: {error}")
     return Availability(True)
-
-
-def _unmet(requirement: Any) -> str | None:
-    """Why the environment does not meet a requirement; None if it does."""
-    if requirement.marker is not None and not requirement.marker.evaluate({"extra": RUNTIME_EXTRA}):
-        return None
-    try:
-        found = importlib_metadata.version(requirement.name)
-    except importlib_metadata.PackageNotFoundError:
-        return f"{requirement.name} is not installed"
-    if not requirement.specifier.contains(found, prereleases=True):
-        return f"{requirement.name} is {found}, not {requirement.specifier}"
-    return None
 
 
 def check_backends(found: Iterable[BackendInfo], *, seconds: float = TIME_LIMIT) -> dict[str, CheckedBackend]:
@@ -84,8 +69,9 @@ def check_backends(found: Iterable[BackendInfo], *, seconds: float = TIME_LIMIT)
 def _checked(info: BackendInfo, seconds: float) -> CheckedBackend:
     if info.status != "not imported":
         return CheckedBackend(info, None)
-    lines, failure = _ask(info.name, seconds)
-    answers = [json.loads(line) for line in lines]
+    probed = probe("ask", info.name, seconds=seconds)
+    answers, failure = [json.loads(line) for line in probed.lines], probed.failure
+    first_import.remember(entry_point_of(info.name), "" if answers else failure)
     if not answers:
         return CheckedBackend(replace(info, status="broken", reason=f"importing it {failure}"), None)
     info = BackendInfo(**answers[0])
@@ -94,23 +80,3 @@ def _checked(info: BackendInfo, seconds: float) -> CheckedBackend:
     if len(answers) < 2:
         return CheckedBackend(info, Availability(False, f"asking its runtime {failure}"))
     return CheckedBackend(info, Availability(**answers[1]))
-
-
-def _ask(name: str, seconds: float) -> tuple[list[str], str]:
-    """The lines that the process printed about a backend (see probe.py), and how it ended before it printed all."""
-    command = [sys.executable, "-m", f"{__package__}.probe", name]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    # A session of its own: what a runtime started is stopped with it.
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    )
-    try:
-        printed, said = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        printed, _ = process.communicate()
-        return printed.splitlines(), f"took longer than {seconds:g} s and was stopped"
-    code = process.returncode
-    how = f"crashed ({signal.Signals(-code).name})" if code < 0 else f"ended the process with exit code {code}"
-    last = said.strip().splitlines()[-1:]
-    return printed.splitlines(), ": ".join([how, *last])

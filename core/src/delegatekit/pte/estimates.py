@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +9,7 @@ from typing import Any, Final
 
 from delegatekit_api.devices import Estimate, LayerEstimate
 
+from ..json_text import read_object, to_json
 from .reader import PteFile
 
 #: Key of the estimates among the file's named data: JSON, for each method a list with an item for each delegate.
@@ -36,21 +35,12 @@ class Estimates:
 
     def to_json(self) -> bytes:
         """The estimates as the file has them."""
-        content = {
-            name: [None if item is None else dataclasses.asdict(item) for item in of_method]
-            for name, of_method in self.methods.items()
-        }
-        return json.dumps(content, sort_keys=True, separators=(",", ":"), default=dict).encode()
+        return to_json(self.methods, sort_keys=True, compact=True).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Estimates:
         """The estimates of a file. Damaged ones are ignored."""
-        try:
-            content: Any = json.loads(data)
-        except (ValueError, RecursionError):
-            return cls()
-        if not isinstance(content, dict):
-            return cls()
+        content = read_object(data)
         return cls(
             {method: tuple(map(_estimate, items)) for method, items in content.items() if isinstance(items, list)}
         )

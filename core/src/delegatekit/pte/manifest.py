@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..json_text import read_object, to_json
 from .reader import PteFile
 
 #: Key of the manifest among the file's named data.
@@ -75,17 +75,12 @@ class Manifest:
             content["shared_state"] = sorted(self.shared_state)
         if self.data_files:
             content["data_files"] = {name: list(keys) for name, keys in self.data_files.items()}
-        return json.dumps(content, sort_keys=True).encode()
+        return to_json(content, indent=None, sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:
         """The manifest of a file. What is missing or damaged is "unknown"."""
-        try:
-            content: Any = json.loads(data)
-        except (ValueError, RecursionError):
-            return cls()
-        if not isinstance(content, dict):
-            return cls()
+        content = read_object(data)
         found = [
             (str(item.get("method")), index, item)
             for item in _of_type(list, content.get("delegates"))

@@ -22,11 +22,12 @@ def schemes_by_backend(
 
     Raises PluginError for a backend that cannot be used, OptionError for wrong options.
     """
-    from ..plugins import backends, get_backend
+    from ..plugins import LoadedBackend, ask_all, get_backend
 
-    names = [backend] if backend is not None else [name for name, info in backends().items() if info.usable]
-    loaded, given = [get_backend(name) for name in names], options or {}
-    return {item.name: item.quantization_schemes(item.make_options(given.get(item.name, {}))) for item in loaded}
+    def ask(found: LoadedBackend) -> Sequence[QuantizationScheme]:
+        return found.quantization_schemes(found.make_options((options or {}).get(found.name, {})))
+
+    return {backend: ask(get_backend(backend))} if backend is not None else ask_all(ask)
 
 
 def schemes_as_json(found: Mapping[str, Sequence[QuantizationScheme]]) -> dict[str, list[dict[str, Any]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from delegatekit_api import BackendOptions, LoweringError, OptionError, QuantizationError
+from delegatekit_api import BackendOptions, LoweringError, OptionError, PluginError, QuantizationError
 from delegatekit_api.quantization import QuantizationScheme
 
 from ..edge.export import exported_programs
-from ..plugins import LoadedBackend
+from ..foreign import UNEXPECTED, as_ours
+from ..plugins import LoadedBackend, blaming
 from . import torchao
 from .bias import correct_biases
 from .calibration import Calibration
@@ -32,7 +33,11 @@ from .state import give_own_state, state_kept
 if TYPE_CHECKING:
     from .trial import Trial
 
+#: What goes wrong inside PyTorch and torchao, and for arguments of a wrong type.
+_checked = as_ours(lambda fault: QuantizationError(fault, where="quantization", hint=UNEXPECTED))
 
+
+@_checked
 def quantize(
     model: torch.nn.Module | ExportedProgram,
     calibration: Iterable[Any],
@@ -112,6 +117,7 @@ class _Order:
         return module
 
 
+@_checked
 def prepare_qat(
     model: torch.nn.Module,
     example: Sequence[Any],
@@ -143,13 +149,15 @@ def prepare_qat(
     kept = KeptInFloat(keep_float)
     captured = _export(copy.deepcopy(model), data.example, dynamic_shapes).module(check_guards=False)
     quantizer, make_report = _quantizer(loaded, chosen, kept, options, qat=True)
-    prepared: GraphModule = pt2e.prepare_qat_pt2e(captured, quantizer)
+    with _blaming_quantizer(loaded, chosen):
+        prepared: GraphModule = pt2e.prepare_qat_pt2e(captured, quantizer)
     kept.check()
     torchao.load("quantization.pt2e").allow_exported_model_train_eval(prepared)
     prepared.meta["delegatekit.quantization"] = make_report()
     return prepared
 
 
+@_checked
 def convert_qat(prepared: GraphModule) -> torch.nn.Module:
     """The quantized module of one that `prepare_qat` made and that was trained since."""
     report = getattr(prepared, "meta", {}).get("delegatekit.quantization")
@@ -216,6 +224,14 @@ def _quantizer(
     return own, lambda: _checked_report(QuantizationReport(loaded.name, scheme.name, 0, own.describe()))
 
 
+def _blaming_quantizer(loaded: LoadedBackend, scheme: QuantizationScheme) -> AbstractContextManager[None]:
+    """Turn what the quantizer of a plugin raises into an error that names it; nothing to do for a declared scheme."""
+    if scheme.rules:
+        return nullcontext()
+    where = f"backend {loaded.name} ({loaded.distribution} {loaded.version})"
+    return blaming(lambda fault: PluginError(f"the quantizer of scheme {scheme.name} failed: {fault}", where=where))
+
+
 def _trial(loaded: LoadedBackend, options: BackendOptions) -> Trial | None:
     """What asks the backend about layers; None for one that takes nothing, and only declares schemes."""
     from .trial import Trial
@@ -227,7 +243,8 @@ def _static(order: _Order) -> Any:
     """Annotate, calibrate, convert."""
     pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
     quantizer, make_report = _quantizer(order.backend, order.scheme, order.kept, order.options, compare=order.compares)
-    prepared = pt2e.prepare_pt2e(order.module(), quantizer)
+    with _blaming_quantizer(order.backend, order.scheme):
+        prepared = pt2e.prepare_pt2e(order.module(), quantizer)
     order.kept.check()
     report = make_report()
     with torch.no_grad(), state_kept(prepared):

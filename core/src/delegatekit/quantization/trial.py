@@ -24,14 +24,14 @@ from delegatekit_api.nodes import is_dynamic
 from delegatekit_api.quantization import QUANTIZE, IntegerPartitioner, TensorQuantization
 
 from ..edge import EdgeMethod
-from ..edge.builder import EdgeBuilder, drop_dead, resolve
+from ..edge.builder import EdgeBuilder, drop_dead, resolve, translating
 from ..edge.decompose import Decomposer
 from ..edge.rules import RULES
-from ..edge.sizes import is_size, is_size_node, no_guards
+from ..edge.sizes import is_size, is_size_node
 from ..fallback import kernel_of
 from ..fallback.rewrite import decompose_nodes
-from ..partition.ask import ask_backends, keep_operators
-from ..plugins import LoadedBackend
+from ..partition.ask import ask_backends, blaming_partitioner, keep_operators
+from ..plugins import LoadedBackend, check_answer
 from .affine import Weights, dequantize, quantize_in_each_call, shared_axes, storage
 from .graph import constants, evaluate, is_dropout, is_number, short_name
 from .patterns import Layer, Refusals, channel_dimension
@@ -94,6 +94,7 @@ class _Answers:
     def __init__(self, method: EdgeMethod, partitioner: Partitioner, backend: LoadedBackend) -> None:
         self._view = method.view
         self._partitioner = partitioner
+        self._backend = backend.name
         #: The nodes of each layer: operators, the dequantizes that they read and the quantizes of their results.
         self._nodes: dict[int, list[Node]] = {}
         for node in method.graph.nodes:
@@ -126,7 +127,9 @@ class _Answers:
             calls = [Call(node, self._view) for node in nodes]
             if number in self.reasons or not any(call.operator in QUANTIZE for call in calls):
                 continue
-            reason = self._partitioner.float_reason(calls)
+            with blaming_partitioner(self._backend, "saying which layers it computes in float"):
+                reason = self._partitioner.float_reason(calls)
+            check_answer(reason, str | None, "what float_reason returned", f"backend {self._backend}")
             if reason is not None:
                 found[number] = reason
         return found
@@ -179,7 +182,7 @@ class _Program:
         """Write a layer as if it were quantized."""
         self._number, self._origin = number, layer.anchor
         try:
-            with no_guards(self._builder):
+            with translating(self._builder):
                 self._add(layer)
         except UnsupportedError as error:
             self.refused[number] = error.what

@@ -113,8 +113,11 @@ class Inspection:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, *, layers: bool = False) -> str:
-        """The inspection as text; with `layers`, all layers of estimates instead of those that take longest."""
+    def text(self, *, layers: bool = False, narrow: bool = False) -> str:
+        """The inspection as text; with `layers`, all layers of estimates instead of those that take longest.
+
+        If `narrow`, layers are told in short lines instead of a table.
+        """
         lines = [f"{human_size(self.size)} (program {human_size(self.program_size)}), written by {self.producer}"]
         for method in self.methods:
             lines.append(f"method {method.name}: {method.instructions} instructions")
@@ -126,7 +129,7 @@ class Inspection:
                 lines.append(f"  delegate {delegate.id}: blob {human_size(delegate.blob_size)}, made by {owner}")
                 if delegate.estimate is not None:
                     lines.append(f"    estimated {summary(delegate.estimate)}")
-                    lines.extend(f"    {line}" for line in layer_lines(delegate.estimate, every=layers))
+                    lines.extend(f"    {line}" for line in layer_lines(delegate.estimate, every=layers, narrow=narrow))
             calls = ", ".join(f"{name} x{count}" for name, count in method.operators.items())
             lines.append(f"  runtime operators: {calls or 'none'}")
         lines.extend(f"segment {item.index}: {item.kind}, {human_size(item.size)}" for item in self.segments)

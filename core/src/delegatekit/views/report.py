@@ -73,11 +73,18 @@ class Report:
     #: Chosen backend that took nothing -> why, in words.
     idle: Mapping[str, str] = field(default_factory=dict)
 
-    def memory(self) -> str:
-        """The planned memory of each method and space: its size, the bound, and what is there when most is."""
-        return "\n".join(line for method in self.methods for line in _memory_lines(method))
+    def memory(self, *, narrow: bool = False) -> str:
+        """The planned memory of each method and space: its size, the bound, and what is there when most is.
+
+        If `narrow`, each value gets short lines.
+        """
+        return "\n".join(line for method in self.methods for line in _memory_lines(method, narrow=narrow))
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, idle: bool = True) -> str:
+        """The report as text; without `idle`, it leaves out the backends that took nothing."""
         lines: list[str] = []
         for method in self.methods:
             total = method.delegated_nodes + method.fallback_calls
@@ -97,7 +104,8 @@ class Report:
             if method.fallback:
                 calls = ", ".join(f"{name} x{count}" for name, count in method.fallback.items())
                 lines.append(f"  runtime operators: {calls}")
-        lines.extend(f"backend {name} took nothing: {reason}" for name, reason in self.idle.items())
+        if idle:
+            lines.extend(f"backend {name} took nothing: {reason}" for name, reason in self.idle.items())
         lines.append(
             f"constants {human_size(self.constant_size)}, named data of backends {human_size(self.named_data_size)}"
         )
@@ -160,9 +168,11 @@ def _why_idle(backend: str, plans: Sequence[PartitionPlan]) -> str:
 
 #: So many values of a peak are written out.
 _SHOWN = 12
+#: Characters of the bar of the largest value.
+_BAR = 30
 
 
-def _memory_lines(method: MethodReport) -> Iterator[str]:
+def _memory_lines(method: MethodReport, *, narrow: bool) -> Iterator[str]:
     yield f"method {method.name}: {human_size(method.arena_size)} planned"
     for arena in method.arenas:
         parts = [f"{arena.size} bytes for {arena.values} values", f"least possible {arena.bound}"]
@@ -177,16 +187,19 @@ def _memory_lines(method: MethodReport) -> Iterator[str]:
             continue
         yield f"    in use at step {arena.peak_step}:"
         for value in arena.peak[:_SHOWN]:
-            bar = "#" * max(1, round(30 * value.size / max(1, arena.bound)))
+            bar = "#" * max(1, round(_BAR * value.size / max(1, arena.bound)))
             until = "the end" if value.is_output or value.is_buffer else f"step {value.last}"
             kind = f"{value.dtype}[{','.join(map(str, value.shape))}]"
-            yield (
-                f"    {bar:<30} {human_size(value.size):>10}  {value.name} {kind}, step {value.first} until {until}, "
-                f"written by {', '.join(value.writers)}"
-            )
+            size, said = human_size(value.size), f"step {value.first} until {until}"
+            writers = f"written by {', '.join(value.writers)}"
+            if narrow:
+                yield from (f"    {bar}", f"    {size} {value.name} {kind}", f"      {said}", f"      {writers}")
+            else:
+                yield f"    {bar:<{_BAR}} {size:>10}  {value.name} {kind}, {said}, {writers}"
         if len(arena.peak) > _SHOWN:
             rest = arena.peak[_SHOWN:]
-            yield f"    {'':<30} {human_size(sum(value.size for value in rest)):>10}  {len(rest)} more"
+            size = human_size(sum(value.size for value in rest))
+            yield f"    {size} {len(rest)} more" if narrow else f"    {'':<{_BAR}} {size:>10}  {len(rest)} more"
 
 
 def _runs_only_here(delegate: Delegate) -> bool:

@@ -14,6 +14,7 @@ from typing import Final
 
 from delegatekit_api import FormatError
 from delegatekit_toolkit.content import content_key
+from delegatekit_toolkit.dataflow import check_disjoint, element_count
 
 #: The id under which the runtime on the device registers.
 DELEGATE_ID: Final = "EthosUBackend"
@@ -160,8 +161,14 @@ def _unpack_bindings(data: bytes, scratch_size: int, name: str) -> tuple[Binding
             raise FormatError(
                 f"tensor {index} has the shape {binding.shape} of {binding.element_size} bytes", where=where
             )
-        end = binding.address + math.prod(binding.shape) * binding.element_size
+        count = element_count(binding.shape, f"{where}, tensor {index}", item_bytes=binding.element_size)
+        end = binding.address + count * binding.element_size
         if binding.region != _SCRATCH or binding.address < 0 or end > scratch_size:
             raise FormatError(f"tensor {index} lies outside the arena of {scratch_size} bytes", where=where)
         bindings.append(binding)
+    # The same place twice is one tensor that is returned twice.
+    places = {(item.address, math.prod(item.shape) * item.element_size) for item in bindings}
+    if name == "inputs" and len(places) != len(bindings):
+        raise FormatError("two of them have one place", where=where)
+    check_disjoint((start, size, f"{where}, bytes {start} to {start + size}") for start, size in places)
     return tuple(bindings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from delegatekit_api import (
@@ -15,9 +16,11 @@ from delegatekit_api import (
     RuntimeUnavailableError,
     TensorSpec,
 )
+from delegatekit_toolkit.capture import quiet
 from delegatekit_toolkit.dtypes import dtype_name
 from delegatekit_toolkit.signature import store_results
 
+from .blob.program import CallSizes
 from .blob.reader import validate
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class _Handle:
     program: Any
     data: bytes
     outputs: tuple[TensorSpec, ...]
+    sizes: CallSizes
 
 
 class XnnpackRuntime:
@@ -65,20 +69,17 @@ class XnnpackRuntime:
 
     def init(self, payload: DelegatePayload) -> _Handle:
         """Validate the blob and load it. Raises FormatError, or RuntimeUnavailableError without executorch."""
-        count = len(payload.inputs) + len(payload.outputs) + len(payload.numbers)
-        places = (place for place in range(count) if place not in payload.numbers)
-        specs = (*payload.inputs, *payload.outputs)
-        types = {place: spec.dtype for place, spec in zip(places, specs, strict=True)}
-        keys = validate(payload.blob, payload.named_data, count, payload.numbers, types)
+        checked = validate(payload)
         available = self.is_available()
         if not available.available:
             raise RuntimeUnavailableError(available.reason, where=_DELEGATE_ID)
-        data = payload.as_program(sorted(keys))
+        data = payload.as_program(sorted(checked.keys))
         try:
             program = _binding()._load_program_from_buffer(data)
-            return _Handle(program.load_method("forward"), program, data, payload.outputs)
+            method = program.load_method("forward")
         except RuntimeError as error:
             raise FormatError(f"does not load: {_explain(error)}", where="XNNPACK blob") from error
+        return _Handle(method, program, data, payload.outputs, CallSizes(checked, payload))
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once with this call's sizes; results may be smaller than `outputs`. Raises ExecutionError."""
@@ -90,6 +91,10 @@ class XnnpackRuntime:
         if empty:
             # Some of XNNPACK's operators end the process then.
             raise ExecutionError(f"an input has no elements, {empty[0]}", where="XNNPACK delegate")
+        try:
+            handle.sizes.check([tensor.shape for tensor in inputs])
+        except FormatError as error:
+            raise ExecutionError(f"its blob does not fit the call: {error}", where="XNNPACK delegate") from error
         try:
             results = handle.method(tuple(inputs), clone_outputs=False)
         except RuntimeError as error:
@@ -111,7 +116,15 @@ def _binding() -> Any:
     import torch  # noqa: F401  (the binding links against its libraries)
     from executorch.extension.pybindings import _C
 
+    _start_threads(_C)
     return _C
+
+
+@cache
+def _start_threads(binding: Any) -> None:
+    """Start the library's threads now: it tells on stderr how it found out about the CPU, which helps nobody."""
+    with quiet("[cpuinfo_utils.cpp:", descriptor=2):
+        binding._threadpool_get_thread_count()
 
 
 def _explain(error: RuntimeError) -> str:

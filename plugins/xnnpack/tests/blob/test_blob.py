@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from delegatekit_api import FormatError
+from delegatekit_api import FormatError, TensorSpec
+from delegatekit_toolkit import testing
 from delegatekit_toolkit.content import content_key
-from delegatekit_xnnpack.blob import schema
-from delegatekit_xnnpack.blob.reader import parse, validate
+from delegatekit_xnnpack.blob import reader, schema
+from delegatekit_xnnpack.blob.reader import parse
 from delegatekit_xnnpack.blob.writer import serialize
 from delegatekit_xnnpack.ir import operators as ops
 from delegatekit_xnnpack.ir.builder import GraphBuilder
@@ -28,6 +29,13 @@ def _linear_graph(weight=None):
     y = builder.emit(ops.FullyConnected(), x.value, builder.constant(weight), builder.constant(torch.ones(4)))
     builder.output(builder.clamp(type(x).dense(y), 0.0, 6.0))
     return builder.graph
+
+
+def validate(blob, named, arguments=2):
+    """The keys that the blob of `_linear_graph` uses, called with so many arguments."""
+    inputs = [TensorSpec("float32", (2, 3))] * (arguments - 1)
+    payload = testing.payload_of(bytes(blob), inputs, [TensorSpec("float32", (2, 4))], named_data=named)
+    return reader.validate(payload).keys
 
 
 @pytest.fixture
@@ -194,10 +202,10 @@ def _rewritten(serialized, change):
         (lambda g: setattr(g.xvalues[0].xvalue_union, "flags", 5), "has flags 5"),
         (lambda g: setattr(g.xvalues[0].xvalue_union, "datatype", 77), "has data type 77"),
         (lambda g: setattr(g.xvalues[0].xvalue_union, "num_dims", 3), "has 2 sizes for 3 axes"),
-        (lambda g: setattr(g.xvalues[0].xvalue_union, "external_id", 1), "are not the 2 arguments"),
+        (lambda g: setattr(g.xvalues[0].xvalue_union, "external_id", 1), "is argument 1, as another value"),
         (lambda g: setattr(g.xvalues[2].xvalue_union, "constant_buffer_idx", 9), "constant 9 of 3 does not exist"),
         (lambda g: setattr(g.xvalues[2].xvalue_union, "dims", [400, 3]), "has a constant of 48 bytes"),
-        (lambda g: setattr(g.constant_data[1], "named_key", None), "has a constant of 0 bytes"),
+        (lambda g: setattr(g.constant_data[1], "named_key", None), "has 48 bytes from 18446744073709551615 on, of 0"),
         (lambda g: setattr(g, "xvalues", None), "has no values or no nodes"),
     ],
 )
@@ -241,7 +249,8 @@ def test_blobs_of_the_stock_exporter_are_read():
     file = read(data)
     (delegate,) = file.program.execution_plan[0].delegates
     blob = file.delegate_blob(delegate)
-    validate(blob, file.named_data, 2)
+    inputs, outputs = [TensorSpec("float32", tuple(x.shape))], [TensorSpec("float32", (1, 5))]
+    reader.validate(testing.payload_of(bytes(blob), inputs, outputs, named_data=file.named_data))
     names = [type(node.xnode_union).__name__ for node in parse(blob).xnodes]
     assert names.count("Conv2d") == names.count("FullyConnected") == 1
     result = delegatekit.load(data)["forward"](x)

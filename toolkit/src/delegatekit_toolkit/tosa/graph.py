@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from delegatekit_api import LoweringError
+from delegatekit_api import FormatError, LoweringError
+from delegatekit_toolkit.dataflow import Dataflow
 
 from .operators import Cast, Concat, Operator
 from .rules import result_of
@@ -86,22 +87,23 @@ class Graph:
                 raise LoweringError(f"gives {dtype.name}{list(shape)}, not {given}", where=where)
 
     def verify_order(self) -> None:
-        """Check that operations have the operands they take, defined before. Raises LoweringError."""
-        known = {id(tensor) for tensor in (*self.inputs, *self.constants)}
-        for operation in self.operations:
-            where = f"{operation.operator.name} {operation.output.name}"
-            wanted = operation.operator.operands
-            if isinstance(operation.operator, Concat):
-                wanted *= max(1, len(operation.inputs))
-            if len(operation.inputs) != len(wanted):
-                raise LoweringError(f"has {len(operation.inputs)} operands, not {' '.join(wanted)}", where=where)
-            for role, tensor in zip(wanted, operation.inputs, strict=True):
-                if id(tensor) not in known:
-                    raise LoweringError(f"{role} {tensor.name} is not defined before it", where=where)
-            known.add(id(operation.output))
-        for tensor in self.outputs:
-            if id(tensor) not in known:
-                raise LoweringError(f"output {tensor.name} is not defined", where=f"graph {self.name}")
+        """Check that operations have the operands they take, defined before, and that nothing is defined twice.
+
+        Raises LoweringError.
+        """
+        try:
+            flow = Dataflow(_names(self.inputs), _names(self.constants), f"graph {self.name}")
+            for operation in self.operations:
+                where = f"{operation.operator.name} {operation.output.name}"
+                wanted = operation.operator.operands
+                if isinstance(operation.operator, Concat):
+                    wanted *= max(1, len(operation.inputs))
+                if len(operation.inputs) != len(wanted):
+                    raise LoweringError(f"has {len(operation.inputs)} operands, not {' '.join(wanted)}", where=where)
+                flow.step(_names(operation.inputs), [operation.output.name], where)
+            flow.check_outputs(_names(self.outputs))
+        except FormatError as error:
+            raise LoweringError(error.what, where=error.where) from error
 
     def _unique(self, name: str) -> str:
         count = self._names.get(name, 0)
@@ -109,3 +111,7 @@ class Graph:
         if not count:
             return name
         return self._unique(f"{name}_{count}")
+
+
+def _names(tensors: Sequence[Tensor]) -> list[str]:
+    return [tensor.name for tensor in tensors]

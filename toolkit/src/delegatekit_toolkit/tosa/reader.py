@@ -9,6 +9,7 @@ from typing import Any, Final, get_type_hints
 
 from delegatekit_api import FormatError, LoweringError
 from delegatekit_toolkit import flatbuffer as fb
+from delegatekit_toolkit.dataflow import element_count
 
 from . import schema
 from .graph import Graph
@@ -90,6 +91,8 @@ class _Reader:
                 raise FormatError("is a constant without data", where=where)
             graph.constants.append(output)
             return
+        if output.data is not None:
+            raise FormatError("writes a tensor that has data", where=where)
         if stored.op not in OPERATORS:
             raise FormatError("is not among the operators that are known here", where=where)
         inputs = tuple(self.tensor(name, where) for name in stored.inputs or ())
@@ -103,8 +106,9 @@ def _tensor(stored: schema.TosaTensor) -> Tensor:
     if stored.type not in DType.__members__.values() or stored.type == DType.SHAPE:
         raise FormatError(f"has the element type {stored.type}, which is not known here", where=where)
     shape = tuple(stored.shape or ())
-    if stored.is_unranked or len(shape) > _MAX_RANK or min(shape, default=1) < 1:
+    if stored.is_unranked or len(shape) > _MAX_RANK:
         raise FormatError(f"has the shape {list(shape)}", where=where)
+    element_count(shape, where, item_bytes=8)
     dtype = DType(stored.type)
     # Stock's writer gives all tensors data, most of them none of it.
     return Tensor(name, shape, dtype, _data(stored.data, shape, dtype, where) if stored.data else None)

@@ -9,6 +9,7 @@ from typing import Final
 
 from .arithmetic import ARITHMETIC
 from .attention import ATTENTION
+from .complex_numbers import COMPLEX_NUMBERS
 from .creation import CREATION
 from .identities import IDENTITIES
 from .layers import LAYERS
@@ -17,6 +18,8 @@ from .pooling import POOLING
 from .primitives import PRIMITIVES
 from .promotion import promotion
 from .quantized_operators import QUANTIZED_OPERATORS
+from .recurrent import RECURRENT
+from .routing import ROUTING
 from .table import Family, RuleTable
 from .views import VIEWS
 
@@ -32,7 +35,10 @@ _PLAIN: Final = RuleTable(
         POOLING,
         PRIMITIVES,
         QUANTIZED_OPERATORS,
-    )
+        RECURRENT,
+        ROUTING,
+    ),
+    COMPLEX_NUMBERS,
 )
 #: What rewrites exported operators.
 RULES: Final = _PLAIN.extended(promotion(_PLAIN))

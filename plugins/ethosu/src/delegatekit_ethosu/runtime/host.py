@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -14,13 +15,14 @@ from delegatekit_api import (
     DelegatePayload,
     ExecutionError,
     FormatError,
+    LoweringError,
     RuntimeUnavailableError,
 )
 from delegatekit_toolkit.blob import compile_spec, named_bytes
 from delegatekit_toolkit.signature import Signature, check_call
 from delegatekit_toolkit.tosa import reference
 from delegatekit_toolkit.tosa.reader import read
-from delegatekit_toolkit.tosa.types import Array
+from delegatekit_toolkit.tosa.types import NUMPY_TYPES, Array
 
 from ..blob import DELEGATE_ID, TOSA_SPEC, Blob, tosa_key, unpack
 from .stream import Machine, NotExecutableError, decompressor
@@ -107,11 +109,22 @@ def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
     model = reference.availability()
     if not model.available:
         raise RuntimeUnavailableError(f"cannot be run here: {reason}; {model.reason}", where=DELEGATE_ID)
-    return _by_reference(program), "TOSA reference model"
+    return _by_reference(program, payload), "TOSA reference model"
 
 
-def _by_reference(program: bytes) -> _Run:
-    shapes = [tensor.shape for tensor in read(program).inputs]
+def _by_reference(program: bytes, payload: DelegatePayload) -> _Run:
+    """Raises FormatError for a program that breaks a rule of TOSA: the model trusts it, and may end the process."""
+    graph = read(program)
+    try:
+        graph.verify()
+    except LoweringError as error:
+        raise FormatError(error.what, where=f"TOSA program, {error.where}") from error
+    for name, tensors, specs in (("input", graph.inputs, payload.inputs), ("output", graph.outputs, payload.outputs)):
+        given = [(tensor.size, NUMPY_TYPES[tensor.dtype].itemsize) for tensor in tensors]
+        wanted = [(math.prod(spec.shape), _SIZES.get(spec.dtype)) for spec in specs]
+        if given != wanted:
+            raise FormatError(f"has {name}s of other sizes than the call", where="TOSA program")
+    shapes = [tensor.shape for tensor in graph.inputs]
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         if [value.size for value in inputs] != [int(np.prod(shape)) for shape in shapes]:

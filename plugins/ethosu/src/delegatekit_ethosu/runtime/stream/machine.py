@@ -14,6 +14,7 @@ from ...blob import Binding, Blob
 from .commands import Configuration, decode
 from .convolution import Floats, convolve
 from .elementwise import elementwise
+from .errors import NotExecutableError
 from .memory import READ_ONLY, SCRATCH, Bytes, Memory
 from .operations import Convolution, Copy, Elementwise, FeatureMap, Operation, Pool, Range
 from .plan import plan
@@ -22,6 +23,8 @@ from .weights import decode_weights
 
 #: What the scratch memory is full of before a run. On the device nothing is cleared either.
 _DIRT: Final = 0xA5
+#: Bytes of scratch memory that a program gets on the host at most: far more than there is beside any Ethos-U55.
+_MOST_SCRATCH: Final = 1 << 30
 #: Element types of inputs and outputs by size. Signs are the caller's: the bytes are passed on.
 _TYPES: Final = {1: np.int8, 2: np.int16, 4: np.int32}
 
@@ -38,6 +41,9 @@ class Machine:
         Raises FormatError for a damaged one or one that reads or writes outside its regions, and NotExecutableError for
         one that is for another NPU or has parts that are not executed here.
         """
+        if blob.scratch_size > _MOST_SCRATCH:
+            what = f"asks for {blob.scratch_size} bytes of scratch memory: the host gives {_MOST_SCRATCH}"
+            raise NotExecutableError(what, where="block scratch_size")
         stream = decode(blob.command_stream)
         self.configuration = stream.configuration
         self.operations = plan(stream)

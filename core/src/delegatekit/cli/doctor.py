@@ -1,0 +1,69 @@
+"""`delegatekit doctor`: what is installed here, whether it works, and the line that helps where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ..plugins.installation import Installation, InstalledDistribution, examine
+from ..plugins.runtimes import TIME_LIMIT, CheckedBackend
+from ..version import __version__
+from .arguments import JsonOption
+from .console import print_json, say
+from .failures import FAILED
+
+
+def doctor(
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that torch, and each backend, has to be imported.")
+    ] = TIME_LIMIT,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the installation: Python, torch, plugins, and what they need. With --json: all facts for a bug report."""
+    found = examine(seconds=timeout)
+    if as_json:
+        print_json({"delegatekit": __version__, **asdict(found)})
+    else:
+        say("\n".join(_lines(found)))
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+def _lines(found: Installation) -> Iterator[str]:
+    yield f"DelegateKit {__version__}"
+    yield f"Python {found.python['version']}: {found.python['executable']}"
+    yield f"{found.machine['system']}, {found.machine['machine']}, {found.machine['CPUs']} CPUs"
+    yield f"torch {found.torch.get('version') or 'cannot be imported: ' + found.torch['reason']}"
+    checked = {f"backend {item.info.name}": item for item in found.backends}
+    for distribution in found.distributions:
+        yield from _distribution(distribution, checked)
+    yield from (f"{name}={value}" for name, value in found.variables.items())
+    yield ""
+    yield f"{len(found.problems)} problem{'s' * (len(found.problems) > 1)}:" if found.problems else "no problems found"
+    for problem in found.problems:
+        yield f"  {problem.what}"
+        yield f"    -> {problem.hint}"
+
+
+def _distribution(item: InstalledDistribution, checked: dict[str, CheckedBackend]) -> Iterator[str]:
+    yield f"{item.name} {item.version}" + (f": its metadata cannot be read ({item.damage})" if item.damage else "")
+    if item.needs:
+        yield "  needs " + ", ".join(f"{need.name} {need.version or '(not installed)'}" for need in item.needs)
+    for extra, reason in item.extras.items():
+        if reason:
+            yield f"  extra {extra}: {reason} -> pip install '{item.name}[{extra}]'"
+        else:
+            yield f"  extra {extra}: found"
+    for name in item.brings:
+        yield f"  {name}{_state(checked[name]) if name in checked else ''}"
+
+
+def _state(item: CheckedBackend) -> str:
+    if not item.info.usable:
+        return f": {item.info.status}: {item.info.reason}"
+    if item.runtime is None or item.runtime.available:
+        return ": lowers, and runs here"
+    return f": lowers, does not run here: {item.runtime.reason}"

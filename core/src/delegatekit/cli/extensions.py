@@ -1,0 +1,66 @@
+"""The commands that other distributions bring: one that is broken says so when it is called, and disturbs no other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from contextlib import redirect_stdout
+from typing import Any
+
+import importlib_metadata as metadata
+import typer
+
+from delegatekit_api import PluginError
+
+from ..plugins import fault, first_import
+from ..plugins.entry_points import COMMAND_GROUP, entry_points, owner
+from .console import warn
+
+
+def add_commands(app: typer.Typer, taken: Collection[str]) -> None:
+    """Add all of them to the application. None may have a name that is taken."""
+    names = set(taken)
+    for entry_point in entry_points(COMMAND_GROUP):
+        if entry_point.name in names:
+            warn(f"the command {_place(entry_point)} is ignored: the name is taken")
+            continue
+        names.add(entry_point.name)
+        _add(app, entry_point.name, _load(entry_point))
+
+
+def _add(app: typer.Typer, name: str, command: Callable[..., Any] | typer.Typer) -> None:
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        app.command(name)(command)
+
+
+def _load(entry_point: metadata.EntryPoint) -> Callable[..., Any] | typer.Typer:
+    """The command, or one that tells why it cannot be used."""
+    try:
+        died = first_import.refusal(entry_point)
+        if died is not None:
+            return _broken(entry_point, f"importing it {died}")
+        with redirect_stdout(sys.stderr):
+            command: Any = entry_point.load()
+            # Typer reads the signature when all commands are put together: here only this one would fail.
+            alone = typer.Typer()
+            _add(alone, entry_point.name, command)
+            typer.main.get_command(alone)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return _broken(entry_point, fault(error))
+    return command  # type: ignore[no-any-return]
+
+
+def _place(entry_point: metadata.EntryPoint) -> str:
+    return f"{entry_point.name} of {entry_point.value} ({' '.join(owner(entry_point))})"
+
+
+def _broken(entry_point: metadata.EntryPoint, reason: str) -> Callable[[], None]:
+    def broken() -> None:
+        raise PluginError(f"cannot be loaded: {reason}", where=f"command {_place(entry_point)}")
+
+    broken.__doc__ = f"(broken: {entry_point.value} cannot be loaded)"
+    return broken

@@ -1,0 +1,88 @@
+"""Reads what distributions declare as plugins; one whose metadata is damaged is reported and left out.
+
+Nothing is imported here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+import importlib_metadata as metadata
+
+from delegatekit_api.versions import PROJECT
+
+from .blame import fault, warn
+
+BACKEND_GROUP: Final = f"{PROJECT}.backends"
+OBSERVER_GROUP: Final = f"{PROJECT}.observers"
+#: Entry points of further commands: functions for Typer, or Typer applications that hold several.
+COMMAND_GROUP: Final = f"{PROJECT}.commands"
+
+
+def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
+    """The entry points of one of our groups, of all distributions. Warns once of a distribution that cannot be read."""
+    return tuple(entry_point for entry_point in _all() if entry_point.group == group)
+
+
+def owner(entry_point: metadata.EntryPoint) -> tuple[str, str]:
+    """Name and version of the distribution, "unknown" where its metadata is damaged."""
+    try:
+        distribution = entry_point.dist
+        if distribution is not None:
+            return (distribution.name or "unknown", distribution.version or "unknown")
+    except Exception:  # whatever a half-deleted installation makes importlib_metadata raise
+        return ("unknown", "unknown")
+    return ("unknown", "unknown")
+
+
+def normalized(distribution: str) -> str:
+    """A distribution's name as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def refresh() -> None:
+    """Forget what was read, so that packages installed since are seen."""
+    _all.cache_clear()
+
+
+@cache
+def _all() -> tuple[metadata.EntryPoint, ...]:
+    """The entry points of all our groups. Only distributions that mention us are read any further than this file."""
+    found: dict[str, tuple[metadata.EntryPoint, ...]] = {}
+    for distribution in metadata.distributions():
+        try:
+            if PROJECT not in (distribution.read_text("entry_points.txt") or ""):
+                continue
+            name = _name(distribution) or str(len(found))
+            if name not in found:
+                found[name] = tuple(_ours(_first(name, distribution)))
+        except Exception as error:  # text that is not UTF-8, a line that is no entry point
+            name = _name(distribution) or "a distribution without a name"
+            warn(f"the plugins of {name} are left out: its entry_points.txt cannot be read ({fault(error)})")
+            found[name] = ()
+    return tuple(entry_point for entry_points in found.values() for entry_point in entry_points)
+
+
+def _name(distribution: Any) -> str:
+    """The normalized name, "" where the metadata is damaged."""
+    try:
+        return normalized(distribution.name or "")
+    except Exception:
+        return ""
+
+
+def _first(name: str, distribution: Any) -> Any:
+    """The one distribution of this name that Python finds, where several folders of the path have one."""
+    try:
+        return metadata.distribution(name)
+    except (metadata.PackageNotFoundError, ValueError):
+        return distribution
+
+
+def _ours(distribution: Any) -> Iterator[metadata.EntryPoint]:
+    for entry_point in distribution.entry_points:
+        if entry_point.group in (BACKEND_GROUP, OBSERVER_GROUP, COMMAND_GROUP) and entry_point.name:
+            yield entry_point

@@ -1,0 +1,103 @@
+"""Whether a plugin survives its import: tried in a process of its own when it is new or has changed, then remembered.
+
+An import can end the process, crash it or hang, which nothing in this process could contain. Exceptions it may raise:
+they are contained where it is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import importlib_metadata as metadata
+
+from . import remembered
+from .entry_points import owner
+from .processes import FIRST_IMPORTS, probe
+
+#: Seconds that a plugin has to be imported.
+TIME_LIMIT: Final = 60.0
+#: Files of a package that are looked at.
+_MOST_FILES: Final = 1000
+
+
+def refusal(entry_point: metadata.EntryPoint) -> str | None:
+    """Why a plugin must not be imported in this process: how it died in another; None if it survives.
+
+    Costs a process for a plugin that was not imported since it changed, and otherwise a few calls of `stat`.
+    """
+    if _module(entry_point) in sys.modules or os.environ.get(FIRST_IMPORTS) == "off" or not _has_interpreter():
+        return None
+    key, state = _key(entry_point), _state(entry_point)
+    died = remembered.recall(key, state)
+    if died is None:
+        try:
+            probed = probe("import", entry_point.group, entry_point.name, entry_point.value, seconds=TIME_LIMIT)
+        except OSError:  # no processes here
+            return None
+        died = "" if probed.lines else probed.failure
+        remembered.remember(key, state, died)
+    return died or None
+
+
+def remember(entry_point: metadata.EntryPoint, died: str) -> None:
+    """Remember how a plugin's import in another process ended, "" if it survived."""
+    remembered.remember(_key(entry_point), _state(entry_point), died)
+
+
+def _module(entry_point: metadata.EntryPoint) -> str:
+    return entry_point.value.partition(":")[0].strip()
+
+
+def _has_interpreter() -> bool:
+    """Whether `sys.executable` is Python, and not an application that has it inside."""
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+
+def _key(entry_point: metadata.EntryPoint) -> str:
+    """What is one plugin of one environment."""
+    return "\n".join((sys.prefix, sys.version, owner(entry_point)[0], entry_point.group, entry_point.name))
+
+
+def _state(entry_point: metadata.EntryPoint) -> str:
+    """A digest that changes with the version, and with the names, sizes and times of the plugin's files."""
+    package = _module(entry_point).partition(".")[0]
+    files = sorted(f"{path} {size} {changed}" for path, size, changed in _files(package))
+    return remembered.digest("\n".join((*owner(entry_point), entry_point.value, *files)))
+
+
+def _files(package: str) -> Iterator[tuple[str, int, int]]:
+    """Path, size and time of the files of a package or module: at most `_MOST_FILES`, those at the top first."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except Exception:  # a finder of the environment that is out of order: the import will tell
+        return
+    if spec is None:
+        return
+    folders = deque(spec.submodule_search_locations or ())
+    left = _MOST_FILES
+    if not folders and spec.origin is not None and Path(spec.origin).is_file():
+        found = Path(spec.origin).stat()
+        yield spec.origin, found.st_size, found.st_mtime_ns
+    while folders and left > 0:
+        for entry in _entries(folders.popleft()):
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            elif left > 0:
+                left -= 1
+                found = entry.stat(follow_symlinks=False)
+                yield entry.path, found.st_size, found.st_mtime_ns
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """What is in a folder, without what importing puts there."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((item for item in entries if item.name != "__pycache__"), key=lambda item: item.name)
+    except OSError:
+        return []

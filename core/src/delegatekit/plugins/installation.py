@@ -1,0 +1,154 @@
+"""What is installed here, and what keeps it from working: the facts of `delegatekit doctor` and of bug reports."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import importlib_metadata
+
+from .discovery import backends
+from .entry_points import BACKEND_GROUP, COMMAND_GROUP, OBSERVER_GROUP, entry_points, owner
+from .requirements import Need, extras, needed
+from .runtimes import TIME_LIMIT, CheckedBackend, check_backends
+
+#: The distributions that belong to every installation.
+_OURS: Final = ("delegatekit", "delegatekit-api", "delegatekit-toolkit")
+#: Environment variables that change what we do begin so.
+_VARIABLES: Final = ("DELEGATEKIT_", "OMP_", "TORCH_")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that does not work, and the line that helps."""
+
+    what: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class InstalledDistribution:
+    """A distribution of ours or of a plugin, and whether what it needs is there."""
+
+    name: str
+    version: str
+    needs: tuple[Need, ...]
+    #: Extra -> an empty text, or why it is not installed.
+    extras: Mapping[str, str]
+    #: Backends, observers and commands that it brings: "backend xnnpack".
+    brings: tuple[str, ...]
+    #: Why its metadata cannot be read, if that is so.
+    damage: str = ""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Everything that a bug report should say about an installation."""
+
+    python: Mapping[str, str]
+    machine: Mapping[str, str]
+    #: The version of torch, or why it cannot be imported.
+    torch: Mapping[str, str]
+    distributions: Sequence[InstalledDistribution]
+    backends: Sequence[CheckedBackend]
+    variables: Mapping[str, str]
+    problems: Sequence[Problem]
+
+
+def examine(*, seconds: float = TIME_LIMIT) -> Installation:
+    """Look at everything; torch and each backend are imported in a process of their own, which has so many seconds."""
+    distributions = [_examined(name, brings) for name, brings in sorted(_brought().items())]
+    checked = list(check_backends(backends(check=False).values(), seconds=seconds).values())
+    torch = _torch(seconds)
+    problems = [*_of_distributions(distributions), *_of_torch(torch), *_of_backends(checked)]
+    return Installation(_python(), _machine(), torch, distributions, checked, _variables(), problems)
+
+
+def _brought() -> dict[str, list[str]]:
+    """What each distribution of ours and of plugins brings."""
+    found: dict[str, list[str]] = {name: [] for name in _OURS}
+    for group, kind in ((BACKEND_GROUP, "backend"), (OBSERVER_GROUP, "observer"), (COMMAND_GROUP, "command")):
+        for entry_point in entry_points(group):
+            name, _ = owner(entry_point)
+            if name != "unknown":
+                found.setdefault(name, []).append(f"{kind} {entry_point.name}")
+    return found
+
+
+def _examined(name: str, brings: Sequence[str]) -> InstalledDistribution:
+    try:
+        found = importlib_metadata.distribution(name)
+        return InstalledDistribution(name, found.version, needed(found), extras(found), tuple(dict.fromkeys(brings)))
+    except Exception as error:  # whatever damaged metadata makes importlib_metadata and packaging raise
+        return InstalledDistribution(name, "unknown", (), {}, tuple(brings), f"{type(error).__name__}: {error}")
+
+
+def _python() -> dict[str, str]:
+    return {
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "executable": sys.executable,
+        "virtual environment": "yes" if sys.prefix != sys.base_prefix else "no",
+    }
+
+
+def _machine() -> dict[str, str]:
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "libc": " ".join(platform.libc_ver()).strip() or "unknown",
+        "CPUs": str(os.cpu_count()),
+    }
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
+
+
+def _torch(seconds: float) -> dict[str, str]:
+    """`version` of what can be imported; otherwise `reason`."""
+    command = [sys.executable, "-c", "import torch; print(torch.__version__)"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, env=environment, check=False, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        return {"reason": f"importing it took longer than {seconds:g} s"}
+    if ended.returncode == 0 and ended.stdout.strip():
+        return {"version": ended.stdout.split()[-1]}
+    said = ended.stderr.strip().splitlines()[-1:]
+    return {"reason": said[0] if said else f"importing it ended with exit code {ended.returncode}"}
+
+
+def _of_distributions(found: Sequence[InstalledDistribution]) -> Iterator[Problem]:
+    for item in found:
+        again = f"pip install --force-reinstall {item.name}"
+        if item.damage:
+            yield Problem(f"{item.name}: its metadata cannot be read ({item.damage})", again)
+        for need in item.needs:
+            if need.reason:
+                what = f"{item.name} needs {need.requirement}: {need.reason}"
+                yield Problem(what, f"pip install '{need.requirement}'")
+
+
+def _of_torch(facts: Mapping[str, str]) -> Iterator[Problem]:
+    if "reason" in facts:
+        yield Problem(f"torch cannot be imported: {facts['reason']}", "pip install --force-reinstall torch")
+
+
+def _of_backends(found: Sequence[CheckedBackend]) -> Iterator[Problem]:
+    hints = {
+        "duplicate": "pip uninstall one of them",
+        "incompatible": "pip install --upgrade {name} delegatekit",
+    }
+    for item in found:
+        if item.info.status not in ("ready", "not allowed"):
+            hint = hints.get(item.info.status, "pip install --force-reinstall {name}")
+            what = f"backend {item.info.name} is {item.info.status}: {item.info.reason}"
+            yield Problem(what, hint.format(name=item.info.distribution))

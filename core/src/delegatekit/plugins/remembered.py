@@ -1,0 +1,78 @@
+"""What is remembered of plugins from process to process: a small file for each in the user's cache folder.
+
+Whatever is wrong with the file or the folder (damaged, read-only, absent) counts as not remembered. A file is put in
+its place in one step, so that processes do not disturb each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from delegatekit_api.versions import PROJECT
+
+#: Environment variable with the folder, or "off" to remember nothing.
+CACHE: Final = "DELEGATEKIT_CACHE"
+#: Seconds after which a plugin that died is tried again: what it needs may have come meanwhile.
+_AGAIN: Final = 3600.0
+
+
+def recall(key: str, state: str) -> str | None:
+    """How the import of a plugin in this state died, "" if it survived; None if that is not known."""
+    try:
+        kept: Any = json.loads(_place(key).read_bytes())
+        died, age = kept["died"], time.time() - kept["time"]
+        if kept["state"] != state or not isinstance(died, str):
+            return None
+    except (OSError, RuntimeError, ValueError, LookupError, TypeError):
+        return None
+    if not died:
+        return died
+    # A clock that was put back counts as time that has passed.
+    return f"{died} (`{PROJECT} backends --check` tries again)" if 0 <= age < _AGAIN else None
+
+
+def remember(key: str, state: str, died: str) -> None:
+    """Remember how the import of a plugin in this state ended, "" if it survived."""
+    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
+        place = _place(key)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        written = place.with_name(f".{place.stem}-{os.getpid()}-{time.monotonic_ns()}")
+        try:
+            written.write_text(json.dumps({"state": state, "died": died, "time": time.time()}), "utf-8")
+            written.replace(place)
+        except BaseException:
+            written.unlink(missing_ok=True)
+            raise
+
+
+def _place(key: str) -> Path:
+    """The file about a plugin. Raises OSError if nothing is to be remembered, RuntimeError without a home folder."""
+    return cache_folder() / "plugins" / f"{digest(key)[:32]}.json"
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text, as hexadecimal digits."""
+    import hashlib  # here: commands that only list what is installed do without
+
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def cache_folder() -> Path:
+    """The folder of the user for what can be made anew. Raises as `_place` does."""
+    given = os.environ.get(CACHE, "")
+    if given == "off":
+        raise OSError(f"{CACHE} is off")
+    if given:
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / PROJECT
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / PROJECT
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / PROJECT

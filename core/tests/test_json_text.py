@@ -1,0 +1,75 @@
+"""JSON as DelegateKit writes it: valid whatever is in it, and from one encoder."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+import delegatekit
+from delegatekit.json_text import plain, read_object, to_json
+
+#: Writes JSON for the process that started it, before anything else of the core is imported.
+ELSEWHERE = {"plugins/probe.py"}
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Facts:
+    name: str
+    sizes: tuple[float, ...]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")],
+)
+def test_numbers_that_json_lacks_are_texts_that_float_reads(value: float, text: str) -> None:
+    written = json.loads(to_json({"deep": [Facts("x", (value, 1.5))]}), parse_constant=pytest.fail)
+    assert written == {"deep": [{"name": "x", "sizes": [text, 1.5]}]}
+    assert repr(float(text)) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({1: True, None: 0}, {"1": True, "None": 0}),
+        (MappingProxyType({"a": (1,)}), {"a": [1]}),
+        ({"b", "a"}, ["a", "b"]),
+        (Color.RED, "red"),
+        (Path("x"), "x"),
+        (3 + 4j, "(3+4j)"),
+    ],
+)
+def test_what_json_lacks_becomes_what_it_has(value: Any, expected: Any) -> None:
+    assert json.loads(to_json(value)) == expected
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[1]", b"\xff", b"[" * 100_000, b'{"a": 1'])
+def test_a_damaged_object_is_an_empty_one(data: bytes) -> None:
+    assert read_object(data) == {}
+
+
+def test_plain_values_stay() -> None:
+    value = {"text": "x", "whole": 1, "true": True, "none": None, "list": [1.5]}
+    assert plain(value) == value
+
+
+def test_the_core_writes_json_with_this_encoder_only() -> None:
+    root = Path(delegatekit.__file__).parent
+    found = set()
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in ("dump", "dumps") and ast.unparse(node.value) == "json":
+                found.add(path.relative_to(root).as_posix())
+    assert found == {"json_text.py"} | ELSEWHERE

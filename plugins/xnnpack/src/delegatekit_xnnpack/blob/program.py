@@ -1,0 +1,162 @@
+"""A blob that was read and checked: its values and nodes, and whether the sizes of a call fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from delegatekit_api import DelegatePayload, FormatError, TensorSpec
+from delegatekit_toolkit.dataflow import Dataflow
+from delegatekit_toolkit.signature import Extent, Range, Signature, TensorType, check_payload
+
+from ..ir.types import DataType
+from .nodes import INDEX_TYPES, ArgMaxPool, BlobNode
+from .values import BlobValue
+
+_WHERE: Final = "XNNPACK blob"
+#: Types of values -> the element types of a caller's tensors that have the same bytes.
+_CALLERS: Final[Mapping[DataType, tuple[str, ...]]] = {
+    DataType.FLOAT32: ("float32",),
+    DataType.FLOAT16: ("float16",),
+    DataType.BFLOAT16: ("bfloat16",),
+    DataType.QINT8: ("int8",),
+    DataType.QUINT8: ("uint8",),
+    DataType.QINT32: ("int32",),
+    DataType.INT32: ("int32",),
+}
+#: Combinations of sizes that are kept as checked.
+_REMEMBERED: Final = 4096
+#: ExecuTorch widens 32-bit indices in the caller's tensor.
+_INDICES: Final = ("int64", "int32")
+
+
+@dataclass(frozen=True)
+class BlobProgram:
+    """Values by id, nodes in their order, and the keys of the named data that the blob uses."""
+
+    values: Mapping[int, BlobValue]
+    nodes: Sequence[BlobNode]
+    keys: frozenset[str]
+
+    def check(self) -> None:
+        """Every value has one source, and the sizes of results are those declared. Raises FormatError."""
+        values = self.values.values()
+        flow = Dataflow(
+            (item.identifier for item in values if item.argument is not None and not item.is_output),
+            (item.identifier for item in values if item.is_constant),
+            _WHERE,
+        )
+        for node in self.nodes:
+            flow.step(node.inputs, node.outputs, node.where)
+            inputs = [self.values[identifier].shape for identifier in node.inputs]
+            found = node.shape(inputs)
+            for identifier in node.outputs:
+                declared = self.values[identifier].shape
+                if found != declared:
+                    raise FormatError(f"makes {found} of {tuple(inputs)}, but declares {declared}", where=node.where)
+        flow.check_outputs(item.identifier for item in values if item.is_output)
+
+    def check_payload(self, payload: DelegatePayload) -> None:
+        """The blob's arguments are those that the program calls it with. Raises FormatError.
+
+        Sizes that change are compared in each call: what a blob declares of them is one call, of any size.
+        """
+        inputs, outputs = _places(payload)
+        arguments = {item.argument: item for item in self.values.values() if item.argument is not None}
+        if set(arguments) != {*inputs, *outputs}:
+            what = f"has the arguments {sorted(arguments)[:40]}"
+            raise FormatError(f"{what}, the program calls it with {sorted([*inputs, *outputs])[:40]}", where=_WHERE)
+        for place, value in sorted(arguments.items()):
+            if value.is_output != (place in outputs):
+                kinds = ("an output", "an input") if value.is_output else ("an input", "an output")
+                raise FormatError(f"is {kinds[0]}, for the program {kinds[1]}", where=f"{_WHERE}, argument {place}")
+        symbols = iter(range(1 << 20))
+        signature = Signature(
+            *(
+                tuple(self._described(arguments[place], spec, symbols) for place, spec in specs.items())
+                for specs in (inputs, outputs)
+            )
+        )
+        check_payload(payload, signature, _WHERE)
+
+    def _described(self, value: BlobValue, spec: TensorSpec, symbols: Iterator[int]) -> TensorType:
+        """An argument as the program would describe it."""
+        types = _CALLERS.get(value.datatype, ())
+        if value.datatype in INDEX_TYPES and value.identifier in self._indices:
+            types = _INDICES
+        dtype = spec.dtype if spec.dtype in types else " or ".join(types) or value.datatype.name
+        order = spec.dim_order or tuple(range(len(spec.shape)))
+        declared = value.shape if value.shape != (1,) else value.shape[: len(order)]
+        if len(declared) != len(order):
+            return TensorType(dtype, declared)
+        if spec.dynamic:
+            return TensorType(dtype, tuple(Range(0, size, next(symbols)) for size in spec.shape))
+        sizes: list[Extent] = [0] * len(order)
+        for axis, size in zip(order, declared, strict=True):
+            sizes[axis] = size
+        return TensorType(dtype, tuple(sizes))
+
+    def check_call(self, sizes: Mapping[int, tuple[int, ...]]) -> None:
+        """The nodes fit the sizes of a call: those of inputs by place, in the order of memory. Raises FormatError.
+
+        Constants keep theirs, as do inputs that are not given.
+        """
+        shapes = {
+            value.identifier: sizes.get(value.argument, value.shape) if value.argument is not None else value.shape
+            for value in self.values.values()
+        }
+        for node in self.nodes:
+            found = node.in_call([shapes[identifier] for identifier in node.inputs])
+            shapes.update(dict.fromkeys(node.outputs, found))
+
+    @property
+    def _indices(self) -> set[int]:
+        return {node.outputs[1] for node in self.nodes if isinstance(node.operator, ArgMaxPool)}
+
+
+def _places(payload: DelegatePayload) -> tuple[dict[int, TensorSpec], dict[int, TensorSpec]]:
+    """Place among the arguments of the file's call -> what stands there; without numbers, which XNNPACK ignores."""
+    count = len(payload.inputs) + len(payload.outputs) + len(payload.numbers)
+    places = [place for place in range(count) if place not in payload.numbers]
+    split = len(payload.inputs)
+    return (
+        dict(zip(places[:split], payload.inputs, strict=True)),
+        dict(zip(places[split:], payload.outputs, strict=True)),
+    )
+
+
+class CallSizes:
+    """Checks the sizes of calls that change; those that were checked before cost a look-up."""
+
+    def __init__(self, program: BlobProgram, payload: DelegatePayload) -> None:
+        self._program = program
+        inputs, _ = _places(payload)
+        #: Position among the inputs, place in the file's call, order of axes.
+        self._changing = [
+            (position, place, spec.dim_order or tuple(range(len(spec.shape))))
+            for position, (place, spec) in enumerate(inputs.items())
+            if spec.dynamic
+        ]
+        self._count = len(inputs)
+        self._known: set[tuple[tuple[int, ...], ...]] = set()
+
+    def check(self, shapes: Sequence[Sequence[int]]) -> None:
+        """Raise FormatError if a call whose inputs have these shapes does not fit the blob."""
+        if not self._changing:
+            return
+        if len(shapes) != self._count:
+            raise FormatError(f"has {self._count} inputs, is called with {len(shapes)}", where=_WHERE)
+        key = tuple(tuple(shapes[position]) for position, _, _ in self._changing)
+        if key in self._known:
+            return
+        if any(len(shape) != len(order) for shape, (_, _, order) in zip(key, self._changing, strict=True)):
+            raise FormatError(f"is called with inputs of {key}", where=_WHERE)
+        physical = {
+            place: tuple(shape[axis] for axis in order)
+            for shape, (_, place, order) in zip(key, self._changing, strict=True)
+        }
+        self._program.check_call(physical)
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known.add(key)

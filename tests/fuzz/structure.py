@@ -1,0 +1,243 @@
+"""Damage by structure: a field of a file or blob gets a nasty value, and the whole is well-formed again.
+
+A case is made from its format and number alone, so that it can be repeated: `case(...)`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from delegates import Delegate, random_tensor
+from mutations import EXTREMES, change_root, change_tables
+from seeds import Seed
+
+from delegatekit.pte import read
+from delegatekit_api import DelegateKitError
+from delegatekit_ethosu import blob as vela
+from delegatekit_reference.blob import SEAL
+from delegatekit_toolkit import flatbuffer
+from delegatekit_toolkit.tosa import schema as tosa
+from delegatekit_xnnpack.blob import schema as xnnpack
+from delegatekit_xnnpack.blob.envelope import HEADER
+from delegatekit_xnnpack.blob.reader import parse
+
+#: Makes another blob of a delegate: None if nothing sensible came of it.
+Damage: TypeAlias = Callable[[Delegate, random.Random], Delegate]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program with its data files, and what it is called with."""
+
+    program: bytes
+    data: tuple[bytes, ...]
+    inputs: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What cases are made of."""
+
+    seeds: Mapping[str, Seed]
+    delegates: Sequence[Delegate]
+
+
+def case(format_: str, number: int, material: Material) -> Case:
+    """The case with this number of a format."""
+    source = random.Random(f"{format_} {number}")
+    if format_ in ("pte", "ptd"):
+        return _file_case(format_, material.seeds, source)
+    delegate = source.choice([item for item in material.delegates if item.name.startswith(f"{format_}-")])
+    for _ in range(5):
+        try:
+            delegate = _DAMAGE[format_](delegate, source)
+            program = delegate.program()
+            break
+        except (DelegateKitError, struct.error, OverflowError):
+            continue  # a value that its field cannot hold
+    else:
+        program = delegate.program()
+    if source.random() < 0.25:
+        program = change_tables(program, [], source)
+    return Case(program, (), _inputs(program, delegate))
+
+
+def _file_case(format_: str, seeds: Mapping[str, Seed], source: random.Random) -> Case:
+    usable = [seeds[name] for name in sorted(seeds) if format_ == "pte" or seeds[name].data]
+    seed = source.choice(usable)
+    if format_ == "pte":
+        return Case(change_tables(seed.program, [], source), seed.data, seed.inputs)
+    data = list(seed.data)
+    place = source.randrange(len(data))
+    data[place] = change_tables(data[place], [], source)
+    return Case(seed.program, tuple(data), seed.inputs)
+
+
+def _inputs(program: bytes, delegate: Delegate) -> list[torch.Tensor]:
+    """Tensors of the sizes that the file asks for, as long as they are small; else those that the blob was made for."""
+    try:
+        plan = read(program).program.execution_plan[0]
+        tables = [(plan.values or [])[index].val for index in plan.inputs or ()]
+        sizes = [table.sizes or [] for table in tables]
+        if all(min(item, default=1) >= 0 and torch.Size(item).numel() < 1 << 18 for item in sizes):
+            return [random_tensor(table) for table in tables]
+    except (DelegateKitError, AttributeError, IndexError, RuntimeError, OverflowError, TypeError):
+        pass  # what is wrong with the file, its reader says
+    return delegate.tensors()
+
+
+# -- blobs -----------------------------------------------------------------------------------------------------------
+
+
+def _xnnpack(delegate: Delegate, source: random.Random) -> Delegate:
+    graph = parse(delegate.blob)
+    change_root(graph, source)
+    body = flatbuffer.serialize(graph, b"XN01")
+    numbers = [30, 32, len(body), 32 + len(body), 0]
+    if source.random() < 0.05:
+        numbers[source.randrange(5)] = source.choice(EXTREMES)
+    header = HEADER.pack(b"XH00", *numbers)
+    assert isinstance(graph, xnnpack.XNNGraph)
+    return replace(delegate, blob=header.ljust(32, b"\0") + body, named=_changed_data(delegate.named, source))
+
+
+def _tosa(delegate: Delegate, source: random.Random) -> Delegate:
+    """The TOSA program that travels beside the blob; its name is made to fit."""
+    old = next(key for key in delegate.named if key.endswith(".tosa"))
+    graph = flatbuffer.parse(tosa.TosaGraph, delegate.named[old], (tosa.IDENTIFIER,))
+    change_root(graph, source)
+    program = flatbuffer.serialize(graph, tosa.IDENTIFIER)
+    key = vela.tosa_key(program)
+    return replace(delegate.with_spec(vela.TOSA_SPEC, key.encode()), named={key: program})
+
+
+def _vela(delegate: Delegate, source: random.Random) -> Delegate:
+    blob = vela.unpack(delegate.blob, delegate.named)
+    for _ in range(source.choice((1, 1, 2, 3))):
+        change = source.randrange(4)
+        if change == 0:
+            words = list(struct.unpack(f"<{len(blob.command_stream) // 4}I", blob.command_stream))
+            _change_words(words, source)
+            blob = replace(blob, command_stream=struct.pack(f"<{len(words)}I", *words))
+        elif change == 1:
+            blob = replace(blob, scratch_size=_near(blob.scratch_size, source) & 0xFFFFFFFF)
+        elif change == 2:
+            size = source.choice((0, 1, len(blob.read_only) // 2, max(0, len(blob.read_only) - 1)))
+            blob = replace(blob, read_only=blob.read_only[:size])
+        else:
+            blob = _changed_bindings(blob, source)
+    return replace(delegate, blob=vela.pack(blob))
+
+
+def _change_words(words: list[int], source: random.Random) -> None:
+    place, other = source.randrange(1, len(words)), source.randrange(1, len(words))
+    change = source.randrange(6)
+    if change == 0:
+        words[place] = _near(words[place], source) & 0xFFFFFFFF
+    elif change == 1:  # the payload of a command word, in its upper half
+        words[place] = words[place] & 0xFFFF | (_near(words[place] >> 16, source) & 0xFFFF) << 16
+    elif change == 2:
+        words[place], words[other] = words[other], words[place]
+    elif change == 3:
+        words[place] = words[other]
+    elif change == 4:
+        del words[place]
+    else:
+        words.insert(place, words[other])
+
+
+def _changed_bindings(blob: vela.Blob, source: random.Random) -> vela.Blob:
+    side = source.choice(("inputs", "outputs"))
+    bindings = list(getattr(blob, side))
+    if not bindings:
+        return blob
+    place = source.randrange(len(bindings))
+    item = bindings[place]
+    shape = list(item.shape)
+    axis = source.randrange(6)
+    shape[axis] = _near(shape[axis], source)
+    bindings[place] = source.choice(
+        (
+            replace(item, shape=tuple(shape)),
+            replace(item, shape=tuple(source.sample(item.shape, 6))),
+            replace(item, element_size=source.choice((0, 1, 2, 3, 4, 8, -1))),
+            replace(item, address=_near(item.address, source)),
+            replace(item, region=source.choice((-1, 0, 2, 7, 8))),
+            source.choice([*blob.inputs, *blob.outputs]),
+        )
+    )
+    if source.random() < 0.2:
+        bindings = source.choice((bindings[:-1], bindings * 2))
+    fields: dict[str, Any] = {side: tuple(bindings)}
+    return replace(blob, **fields)
+
+
+def _near(value: int, source: random.Random) -> int:
+    near = [value + step for step in (-16, -8, -1, 1, 8, 16)] + [value * 2, value // 2]
+    return source.choice([item for item in (*EXTREMES, *near, *range(6)) if -(1 << 31) <= item < 1 << 31])
+
+
+def _changed_data(named: Mapping[str, bytes], source: random.Random) -> Mapping[str, bytes]:
+    """Now and then the bytes of a constant: cut off, gone, or those of another."""
+    if source.random() > 0.1 or not named:
+        return named
+    changed = dict(named)
+    key = source.choice(sorted(changed))
+    if source.random() < 0.3:
+        del changed[key]
+    else:
+        changed[key] = source.choice((changed[key][:-1], changed[key][: len(changed[key]) // 2], *changed.values()))
+    return changed
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------------
+
+_JSON_VALUES = (0, 1, -1, 2, 3, 7, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 63) - 1, 1 << 63, -(1 << 63))
+_JSON_OTHERS = (0.5, -1.5, 1e308, True, None, "", "float32", [], {}, [[0]], {"value": 0}, {"float": "nan"})
+
+
+def _reference(delegate: Delegate, source: random.Random) -> Delegate:
+    content = json.loads(bytes(SEAL.unwrap(delegate.blob)))
+    for _ in range(source.choice((1, 1, 2, 3))):
+        _change_json(content, source)
+    body = json.dumps(content, allow_nan=False).encode("ascii")
+    return replace(delegate, blob=SEAL.wrap(body), named=_changed_data(delegate.named, source))
+
+
+def _change_json(content: Any, source: random.Random) -> None:
+    places = list(_places(content))
+    container, key = source.choice(places)
+    value = container[key]
+    others = [owner[name] for owner, name in places if type(owner[name]) is type(value)]
+    change = source.random()
+    if change < 0.4:
+        near = [value + step for step in (-1, 1, 2)] if type(value) is int else []
+        container[key] = source.choice((*_JSON_VALUES, *near))
+    elif change < 0.7:
+        container[key] = copy.deepcopy(source.choice(others))
+    elif change < 0.8:
+        container[key] = copy.deepcopy(source.choice(_JSON_OTHERS))
+    elif isinstance(container, list):
+        if change < 0.9:
+            container.insert(key, copy.deepcopy(value))
+        else:
+            del container[key]
+
+
+def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+    pairs = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in list(pairs):
+        yield content, key
+        yield from _places(value)
+
+
+_DAMAGE: Mapping[str, Damage] = {"xnnpack": _xnnpack, "tosa": _tosa, "vela": _vela, "reference": _reference}
+#: All formats.
+FORMATS = ("pte", "ptd", *_DAMAGE)
