@@ -16,6 +16,7 @@ ROOMS = (
     "version",
     "text",
     "files",
+    "foreign",
     "json_text",
     # what plugins answer, and the program that they are asked about
     "plugins",

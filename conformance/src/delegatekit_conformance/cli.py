@@ -64,6 +64,10 @@ SchedulerOption = Annotated[
 DeviceOption = Annotated[
     list[str], typer.Option(metavar="KEY=VALUE", help="A fact about the device, for the report; repeatable.")
 ]
+StockOption = Annotated[
+    bool,
+    typer.Option(help="Run files in the stock ExecuTorch runtime, too, where that is installed and has the delegate."),
+]
 ListOption = Annotated[bool, typer.Option("--list", help="Print the names of the chosen cases, and run none.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")]
 JunitOption = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")]
@@ -89,6 +93,7 @@ def run(
     expectations: ExpectationsOption = None,
     scheduler: SchedulerOption = "",
     device: DeviceOption = [],  # noqa: B006
+    stock: StockOption = True,
     names_only: ListOption = False,
     json: JsonOption = None,
     junit: JunitOption = None,
@@ -119,6 +124,7 @@ def run(
             expectations=expectations,
             scheduler=scheduler,
             device=_pairs(device, "--device"),
+            stock=stock,
         )
     _run(settings, outputs, names_only=names_only)
 

@@ -22,12 +22,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from delegatekit.files import open_file
-from delegatekit.plugins import BACKEND_GROUP
+from delegatekit.plugins.entry_points import BACKEND_GROUP, entry_points
 from delegatekit_api import FormatError
 
 from .errors import InputError
@@ -190,7 +190,7 @@ def _read(path: Path) -> str:
 
 def _of_vendor(backend: str) -> tuple[str, str] | None:
     """The text of the vendor's file, and where it is. The plugin's package is imported, if it is not yet."""
-    for entry_point in metadata.entry_points(group=BACKEND_GROUP, name=backend):
+    for entry_point in (item for item in entry_points(BACKEND_GROUP) if item.name == backend):
         package = entry_point.module.rpartition(".")[0]
         if not package:
             continue  # a plugin that is one module has no folder of its own

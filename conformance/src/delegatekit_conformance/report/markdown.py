@@ -48,13 +48,19 @@ def headline(run: Run) -> str:
 
 
 def _table(run: Run) -> str:
-    lines = ["| room | cases | examples | fully delegated | verdicts | faults |", "|---|---:|---:|---:|---|---:|"]
+    judged = bool(views.in_stock(run.results))
+    stock = " in the stock runtime, too |" if judged else ""
+    lines = [
+        f"| room | cases | examples | fully delegated |{stock} verdicts | faults |",
+        f"|---|---:|---:|---:|{'---:|' if judged else ''}---|---:|",
+    ]
     for name, results in views.rooms(run.results).items():
         verdicts = ", ".join(f"{count} {verdict.value}" for verdict, count in views.case_counts(results).items())
         faults = sum(result.is_fault for result in results)
         examples = sum(result.examples for result in results)
         share = views.percent(views.share(results))
-        lines.append(f"| {cell(name)} | {len(results)} | {examples} | {share} | {verdicts} | {faults or '–'} |")
+        stock = f" {views.in_stock(results)} |" if judged else ""
+        lines.append(f"| {cell(name)} | {len(results)} | {examples} | {share} |{stock} {verdicts} | {faults or '–'} |")
     return "\n".join(lines)
 
 

@@ -159,6 +159,7 @@ class Sheet:
         ]
         passes, expected = len(self.run.unexpected_passes), len(views.expected(results))
         optional = (
+            ("Examples in the stock runtime, too", views.in_stock(results), ""),
             ("Expected faults", expected, ""),
             ("Unexpected passes", passes, "to remove from the list"),
             ("Faults of core", len(self.core), "not the backend's"),

@@ -7,14 +7,16 @@ import importlib.util
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from delegatekit_api import DelegateKitError
 
 from .console import usage
 
+_Result = TypeVar("_Result")
 _HINT: Final = "give FILE.pt2, package.module:callable or path/file.py:callable"
 
 
@@ -129,7 +131,7 @@ def _call(text: str, function: Any) -> Any:
     return _run(text, function)
 
 
-def _run(text: str, function: Any) -> Any:
+def _run(text: str, function: Callable[[], _Result]) -> _Result:
     """Run the user's code; what it raises is told with the line that raised it."""
     try:
         return function()
