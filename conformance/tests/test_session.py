@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 import delegatekit_conformance
 from delegatekit_api import OptionError, PluginError
 from delegatekit_conformance import CaseResult, InputError, Interrupted, Listener, Run, Session, Settings, Verdict
+from delegatekit_conformance.progress import Bar
 
 InstallSeeded = Callable[..., None]
 
@@ -123,6 +127,31 @@ def test_an_interrupt_has_the_results_so_far(session: Callable[..., Session], mo
     assert isinstance(caught.value, Interrupted)
     assert [result.case for result in caught.value.run.results] == ["toys/sound"]
     assert record.events == ["begin 2", "toys/sound", "interrupted: 1 of 2 cases not run", "end"]
+
+
+def test_sigterm_interrupts_as_the_keyboard_does_and_only_during_the_run(
+    session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def results(*_: object) -> Iterator[CaseResult]:
+        yield CaseResult("toys/sound", {"room": "toys"}, {Verdict.PASSED: 1})
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+    monkeypatch.setattr(Session, "_results", results)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted) as caught:
+        session("toys/sound", "toys/abort").run()
+    assert [result.case for result in caught.value.run.results] == ["toys/sound"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_progress_is_told_in_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = Bar(pause=0.02)
+    bar.begin(1200, {"a": CaseResult("a", {}, {Verdict.CRASH: 1}), "b": CaseResult("b", {}, {Verdict.PASSED: 1})})
+    time.sleep(0.1)
+    bar.end()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines and set(lines) == {"2 of 1,200 cases, 1 faulty, after 0 min"}
 
 
 def test_every_name_of_the_face_is_there() -> None:

@@ -84,6 +84,18 @@ def _once(example: int, folder: Path) -> Outcome | None:
     return None
 
 
+def _spin() -> None:
+    while True:
+        pass
+
+
+def _late(example: int, folder: Path) -> None:
+    """Comes to no end the first time only."""
+    if example == 1 and not (folder / "late").exists():
+        (folder / "late").touch()
+        _spin()
+
+
 def _down(example: int, _: Path) -> None:
     if example >= 2:
         os._exit(10 + example)
@@ -118,7 +130,7 @@ def _count(example: int, folder: Path) -> None:
 def _steady(example: int, folder: Path) -> None:
     """Takes a while, and writes down what was begun."""
     with (folder / "begun").open("a") as file:
-        file.write(f"{example}\n")
+        file.write(f"{os.getpid()}:{example}\n")
     (folder / "worker").write_text(str(os.getpid()))
     time.sleep(0.2)
 
@@ -141,6 +153,8 @@ def cases(context: Context) -> Mapping[str, Case]:
         Toy("toys/silent", _at(4, lambda: os._exit(0))),
         Toy("toys/raise", _at(1, lambda: sys.exit("enough"))),
         Toy("toys/hang", _at(1, lambda: time.sleep(100))),
+        Toy("toys/spin", _at(1, _spin)),
+        Toy("toys/late", _late, count=3),
         Toy("toys/fatal", lambda *_: os._exit(5), count=7),
         Toy("toys/mismatch", _mismatch),
         Toy("toys/both", _both),

@@ -13,7 +13,7 @@ class Profile:
     """How much is tried."""
 
     name: str
-    #: Examples of an operator in float32; other floats get a third, integers and bool a fifth.
+    #: Examples of an operator in float32; other floats get a third, integers and bool a fifth, and at least one.
     examples: int
     #: Random graphs.
     graphs: int
@@ -24,13 +24,13 @@ class Profile:
     cycles: int
     #: Whether the large models are run, too.
     large_models: bool = False
-    #: Seconds that the search for a smaller example may take, for each kind of fault.
+    #: CPU seconds that the search for a smaller example may take, for each kind of fault.
     shrink_seconds: float = 10.0
 
 
 PROFILES: Mapping[str, Profile] = {
-    "quick": Profile("quick", examples=5, graphs=12, truncations=20, flips=40, cycles=100, shrink_seconds=4.0),
-    "default": Profile("default", examples=30, graphs=150, truncations=20, flips=200, cycles=1000),
+    "quick": Profile("quick", examples=3, graphs=12, truncations=20, flips=40, cycles=100, shrink_seconds=2.0),
+    "default": Profile("default", examples=24, graphs=150, truncations=20, flips=200, cycles=1000),
     "thorough": Profile(
         "thorough", examples=400, graphs=2000, truncations=100, flips=2000, cycles=5000, large_models=True
     ),
@@ -46,7 +46,7 @@ class Context:
     seed: int = 0
     #: Options of the backend, as `delegatekit.lower` takes them.
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: Seconds that one example may take.
+    #: CPU seconds that one example may take; five times as long if it sleeps.
     timeout: float = 60.0
     #: Whether files run in the stock ExecuTorch runtime, too, where that is installed and knows the delegate.
     stock: bool = True

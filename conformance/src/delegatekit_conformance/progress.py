@@ -1,8 +1,10 @@
-"""A run on the terminal while it goes on: a progress bar, and what a person should know, both on stderr."""
+"""A run while it goes on, on stderr: a progress bar on a terminal, else a line a minute; and remarks for a person."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from threading import Event, Thread
 
 import typer
 from rich.console import Console
@@ -18,11 +20,14 @@ from rich.progress import (
 from .outcome import CaseResult
 from .session import Listener
 
+#: Seconds between two lines where there is no terminal: logs stay short, and a watcher sees that the run goes on.
+_PAUSE = 60.0
+
 
 class Bar(Listener):
-    """Shows a progress bar, if stderr is a terminal."""
+    """Shows a progress bar if stderr is a terminal, and writes a line every `pause` seconds if not."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause: float = _PAUSE) -> None:
         console = Console(stderr=True)
         columns = (
             TextColumn("{task.description}"),
@@ -34,12 +39,15 @@ class Bar(Listener):
         )
         self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._results: Mapping[str, CaseResult] = {}
+        self._lines = None if console.is_terminal else _Lines(pause)
 
     def begin(self, total: int, results: Mapping[str, CaseResult]) -> None:
         """Show the bar."""
         self._results = results
         self._progress.add_task("cases", total=total, completed=len(results), faults=0)
         self._progress.start()
+        if self._lines is not None:
+            self._lines.begin(total, results)
 
     def result(self, result: CaseResult) -> None:
         """Move the bar on."""
@@ -54,3 +62,26 @@ class Bar(Listener):
     def end(self) -> None:
         """Take the bar away."""
         self._progress.stop()
+        if self._lines is not None:
+            self._lines.end()
+
+
+class _Lines:
+    """Tells from time to time how far a run is, also while no case ends."""
+
+    def __init__(self, pause: float) -> None:
+        self._pause = pause
+        self._over = Event()
+
+    def begin(self, total: int, results: Mapping[str, CaseResult]) -> None:
+        Thread(target=self._tell, args=(total, results, time.monotonic()), daemon=True, name="progress").start()
+
+    def end(self) -> None:
+        self._over.set()
+
+    def _tell(self, total: int, results: Mapping[str, CaseResult], start: float) -> None:
+        while not self._over.wait(self._pause):
+            done = list(results.values())
+            minutes = (time.monotonic() - start) / 60
+            faults = sum(one.is_fault for one in done)
+            typer.echo(f"{len(done):,} of {total:,} cases, {faults} faulty, after {minutes:.0f} min", err=True)

@@ -76,7 +76,7 @@ class Run:
     shard: tuple[int, int] | None = None
     #: Options of the backend, as text.
     options: Mapping[str, str] = field(default_factory=dict)
-    #: Seconds that one example might take.
+    #: CPU seconds that one example might take.
     timeout: float = 60.0
     #: When the run began, in UTC: "2026-11-21T12:00:00Z".
     started: str = ""

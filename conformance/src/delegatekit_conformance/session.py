@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -41,7 +44,7 @@ class Listener:
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was interrupted from the keyboard; `run` has the cases that were finished."""
+    """The run was interrupted from the keyboard or by SIGTERM; `run` has the cases that were finished."""
 
     def __init__(self, run: Run) -> None:
         super().__init__("the conformance run was interrupted")
@@ -120,7 +123,7 @@ class Session:
     def run(self) -> Run:
         """Run the cases; the results are in the order of the suite, marked with what is expected.
 
-        Raises Interrupted, which has the results so far, after an interrupt from the keyboard.
+        Raises Interrupted, which has the results so far, after an interrupt from the keyboard or a SIGTERM.
         """
         names = self.names
         self._note_runtime()
@@ -135,7 +138,8 @@ class Session:
         self._listener.begin(len(names), results)
         running = self._results([name for name in names if name not in results], facts)
         try:
-            self._collect(running, finished, results)
+            with _terminable():
+                self._collect(running, finished, results)
         except KeyboardInterrupt:
             interrupted = True
             self._listener.note(f"interrupted: {len(names) - len(results)} of {len(names)} cases not run")
@@ -215,3 +219,22 @@ class Session:
                 f"the runtime of {self.settings.backend} is not available: {runtime.reason}\n"
                 "  -> cases are compiled only; no result of a delegate is compared"
             )
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Within the block the first SIGTERM interrupts the main thread, as Ctrl-C does: CI systems end jobs so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, before)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -31,7 +31,7 @@ class Settings:
     options: Mapping[str, Any] = field(default_factory=dict)
     #: How many cases run at a time, each in a process.
     jobs: int = 2
-    #: Seconds that one example may take.
+    #: CPU seconds that one example may take; five times as long if it sleeps.
     timeout: float = 60.0
     #: GiB of memory that a process may have, 0 for no limit (Linux).
     memory: float = 8.0

@@ -22,6 +22,7 @@ from .edge import EdgeMethod
 from .edge.precompiled import Precompiled, call_delegate, hold, is_precompiled, register
 from .edge.sizes import is_size_node
 from .engine import Method, load
+from .foreign import as_ours
 from .lowered_program import LoweredProgram
 from .lowering import Delegate, partition_program
 from .lowering.shapes import DelegateShapes
@@ -86,7 +87,8 @@ class LoweredModule(torch.nn.Module):
                 raise ExecutionError(
                     f"was lowered for the value {value!r}, got {given!r}", where=f"lowered module, input {position}"
                 )
-        found = call_delegate([flat[position] for position in self._positions], self._key)
+        with as_ours(lambda fault: ExecutionError(fault, where="lowered module")):
+            found = call_delegate([flat[position] for position in self._positions], self._key)
         results = [result.pick(found, flat) for result in self._results]
         return tree_unflatten(results, self._output_structure)
 

@@ -17,6 +17,7 @@ from .budget import Budget, check_budget
 from .edge import build_edge
 from .edge.export import Model, exported_programs
 from .emit import External, FileOptions, MemoryOptions, emit
+from .foreign import UNEXPECTED, as_ours
 from .lowered_module import LoweredModule, check_whole
 from .lowered_program import LoweredProgram
 from .lowering import ChosenBackend, lower_partitions
@@ -25,7 +26,13 @@ from .plugins import discovery, notify
 from .version import __version__
 from .views.explanation import Explanation, explain_plan
 
+_SIGNATURE = "help(delegatekit.lower) tells what each argument is"
 
+#: What goes wrong before, between and after the stages: mostly arguments of a wrong type.
+_checked = as_ours(lambda fault: LoweringError(f"an argument is not as it should be: {fault}", hint=_SIGNATURE))
+
+
+@_checked
 def lower(
     model: Model | Mapping[str, Model],
     inputs: Sequence[Any] | None = None,
@@ -95,6 +102,7 @@ def _compiled(
     return LoweredProgram(lowered, emitted, clock.seconds, tuple(chosen))
 
 
+@_checked
 def to_backend(
     model: Model,
     inputs: Sequence[Any] | None = None,
@@ -119,6 +127,7 @@ def to_backend(
     return LoweredModule(_compiled(partitioned, chosen, clock))
 
 
+@_checked
 def explain(
     model: Model | Mapping[str, Model],
     inputs: Sequence[Any] | None = None,
@@ -193,7 +202,8 @@ class _Clock:
             notify(StageEvent(name, "progress", method, done, total))
 
         try:
-            yield progress
+            with as_ours(lambda fault: LoweringError(fault, where=f"stage {name} of {method}", hint=UNEXPECTED)):
+                yield progress
         finally:
             spent = time.process_time() - start
             self.seconds[name] = self.seconds.get(name, 0.0) + spent

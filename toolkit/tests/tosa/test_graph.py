@@ -72,3 +72,16 @@ def test_elements_survive_packing(dtype: DType, count: int) -> None:
     data = pack(values, dtype)
     assert len(data) == tosa.types.packed_size(count, dtype)
     np.testing.assert_array_equal(unpack(data, count, dtype), values)
+
+
+def test_a_result_that_is_defined_before_is_found() -> None:
+    graph = tosa.Graph()
+    x = graph.input("x", (2,), DType.INT32)
+    y = graph.add(tosa.Abs(), [x], x.shape, DType.INT32, "y")
+    graph.output(y)
+    graph.verify()
+    for target in (x, y):
+        graph.operations.append(tosa.Operation(tosa.Abs(), (x,), target))
+        with pytest.raises(LoweringError, match=f"writes '{target.name}', which is"):
+            graph.verify_order()
+        graph.operations.pop()

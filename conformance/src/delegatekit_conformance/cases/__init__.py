@@ -6,9 +6,10 @@ hook `conformance_cases`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 
 from ..context import Context
 from .base import Broken, Case, NotApplicable, Rule
@@ -24,8 +25,7 @@ def all_cases(context: Context) -> Mapping[str, Case]:
     from delegatekit.plugins import extra_conformance_cases
 
     found: dict[str, Case] = {}
-    for module in iter_modules(__path__):
-        room = import_module(f"{__name__}.{module.name}")
+    for room in rooms():
         for case in room.cases() if hasattr(room, "cases") else ():
             _add(found, case)
     for case in extra_conformance_cases(context.backend):
@@ -33,6 +33,12 @@ def all_cases(context: Context) -> Mapping[str, Case]:
             raise TypeError(f"an observer adds {case!r} to the conformance cases, which is not a Case")
         _add(found, case)
     return found
+
+
+def rooms() -> Iterator[ModuleType]:
+    """The modules of this folder, imported. They are the same for all backends."""
+    for module in iter_modules(__path__):
+        yield import_module(f"{__name__}.{module.name}")
 
 
 def _add(found: dict[str, Case], case: Case) -> None:

@@ -73,6 +73,10 @@ class Broken(Exception):  # noqa: N818  rules raise it as a statement
     """Raised by a rule that the backend breaks; says how."""
 
 
+class Late(Broken):
+    """Raised by a rule that came to no end within its time; the runner tries it again before the backend is blamed."""
+
+
 class NotApplicable(Exception):  # noqa: N818
     """Raised by a rule that does not concern the backend; says why."""
 
@@ -104,6 +108,8 @@ class Rule(Case):
             detail = self._check(context) or ""
         except NotApplicable as reason:
             return Outcome(Verdict.NOT_APPLICABLE, str(reason))
+        except Late as words:
+            return Outcome(Verdict.TIMEOUT, str(words), blame="backend")
         except Broken as words:
             return Outcome(Verdict.VIOLATION, str(words), blame="backend")
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import shutil
@@ -19,11 +20,24 @@ from typing import Any
 from delegatekit.plugins import FIRST_IMPORTS
 
 from ..context import Context
-from .base import Broken
+from .base import Broken, Late
 
+#: A process may last so many times the seconds of CPU time that it may use. A rule may start two, one after the other,
+#: and the runner waits longer than for these two (`runner.plan.Limits.patience`).
+_PATIENCE = 2.0
 #: The script finds what it is given as `given` and puts its answers into the dict `answer`.
 _BEFORE = "import pickle, sys\ngiven = pickle.load(open(sys.argv[1], 'rb'))\nanswer = {}\n"
+#: Not all systems can limit the CPU time of a process.
+_LIMIT = """
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds} + 5))
+except (ImportError, ValueError):
+    pass
+"""
 _AFTER = "\nwith open(sys.argv[2], 'wb') as file:\n    pickle.dump(answer, file)\n"
+#: The signal that ends a process which has used up its CPU time.
+_OVER = getattr(signal, "SIGXCPU", 0)
 
 
 @dataclass(frozen=True)
@@ -45,8 +59,8 @@ def in_fresh_process(
 ) -> Fresh:
     """Run a script that gets `given` (pickled) and fills `answer`.
 
-    Working, home and temporary folders are new and empty; PYTHONPATH is kept. Raises Broken if the process crashes,
-    fails or does not end within half the context's time limit.
+    Working, home and temporary folders are new and empty; PYTHONPATH is kept. Raises Broken if the process crashes or
+    fails, and Late if it does not end within the context's time limit, in CPU seconds, or within twice that time.
     """
     top = Path(tempfile.mkdtemp(prefix="delegatekit-conformance-"))
     try:
@@ -63,7 +77,8 @@ def _run(script: str, context: Context, given: Any, hash_seed: int, torch_free: 
     question.write_bytes(pickle.dumps(given))
     # The modules that the pickled objects come from, and no more, decide what is imported.
     threads = "" if torch_free else "import torch\ntorch.set_num_threads(1)\n"
-    command = [sys.executable, "-c", threads + _BEFORE + script + _AFTER, str(question), str(reply)]
+    limit = _LIMIT.format(seconds=math.ceil(context.timeout))
+    command = [sys.executable, "-c", limit + threads + _BEFORE + script + _AFTER, str(question), str(reply)]
     environment = os.environ | {
         "PYTHONHASHSEED": str(hash_seed),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -81,14 +96,16 @@ def _run(script: str, context: Context, given: Any, hash_seed: int, torch_free: 
             command, cwd=watched["work"], env=environment, stdout=stdout, stderr=stderr, start_new_session=True
         )
         try:
-            code = process.wait(context.timeout / 2)
+            code = process.wait(context.timeout * _PATIENCE)
         except subprocess.TimeoutExpired:
             code = None
         orphans = _end_group(process.pid, code is None)
         process.wait()
     printed, complaints = (path.read_text("utf-8", "replace") for path in outputs)
     if code is None:
-        raise Broken(f"a fresh process did not end within {context.timeout / 2:.0f} s{_last(complaints)}")
+        raise Late(f"a fresh process did not end within {context.timeout * _PATIENCE:.0f} s{_last(complaints)}")
+    if code < 0 and -code == _OVER:
+        raise Late(f"a fresh process did not end within {context.timeout:.0f} CPU seconds{_last(complaints)}")
     if code < 0:
         raise Broken(f"a fresh process crashed: {_signal(-code)}{_last(complaints)}")
     if code or not reply.exists():

@@ -211,6 +211,8 @@ class QuantizedCase(Case):
     def snippet(self, example: str, context: Context) -> str:
         """The pattern's text, quantized."""
         text = self._pattern.snippet("", context)
+        # What is right is what the quantized module computes.
+        text = text.replace("exact = copy.deepcopy(module).double()\n", "").replace("exact(*wide)", "module(*inputs)")
         before, line, after = text.partition("module.eval()\n")
         scheme = f"backend={context.backend!r}, scheme={example!r}"
         if context.options:

@@ -16,6 +16,8 @@ _DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "int16
 _ROOMS = ("contract", "operators", "patterns", "quantized", "dynamic", "state", "graphs", "models", "robustness")
 #: Examples with these verdicts say nothing about the backend.
 _UNTRIED = frozenset({Verdict.NOT_EXPORTABLE, Verdict.NOT_APPLICABLE})
+#: Rooms whose examples are rules and damages, not programs that a backend could take.
+_RULES = frozenset({"contract", "robustness"})
 #: Examples with these were fully delegated.
 _TAKEN = frozenset({Verdict.DELEGATED, Verdict.UNAVAILABLE})
 
@@ -48,10 +50,14 @@ def rooms(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
 
 
 def share(results: Iterable[CaseResult]) -> float | None:
-    """The share of examples that the backend took whole, from 0 to 1; None if none was tried."""
-    total = counts(results)
+    """The share of programs that the backend took whole, from 0 to 1; None if none was tried."""
+    total = counts(result for result in results if not _is_rule(result))
     tried = sum(count for verdict, count in total.items() if verdict not in _UNTRIED)
     return sum(count for verdict, count in total.items() if verdict in _TAKEN) / tried if tried else None
+
+
+def _is_rule(result: CaseResult) -> bool:
+    return room(result) in _RULES or Verdict.PASSED in result.counts
 
 
 def in_stock(results: Iterable[CaseResult]) -> int:

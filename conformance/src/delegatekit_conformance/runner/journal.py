@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from delegatekit.files import check_outputs
 from delegatekit.json_text import to_json
 
 from ..context import Context
@@ -63,7 +64,7 @@ class Progress:
     deaths: set[int] = field(default_factory=set)
     #: Whether the worker looks for smaller examples; all outcomes are there then.
     shrinking: bool = False
-    #: Seconds that the step which the worker is in may take.
+    #: CPU seconds that the step which the worker is in may take.
     limit: float = 0.0
     #: Why the case could not be begun.
     failure: str = ""
@@ -89,10 +90,10 @@ class Progress:
                 self.when = time.monotonic()
         return self
 
-    def note(self, index: int, outcome: Outcome) -> None:
-        """Write down the outcome of an example that its worker died of."""
+    def note(self, index: int, outcome: Outcome, *, died: bool = True) -> None:
+        """Write down the outcome of an example that its worker died of; with `died` false, in another worker."""
         diary = Diary(self.path)
-        diary.write("outcome", index=index, outcome=outcome.to_json(), died=True)
+        diary.write("outcome", index=index, outcome=outcome.to_json(), died=died)
         diary.close()
         self.read()
 
@@ -134,6 +135,7 @@ class Finished:
         #: The results that the file holds, by name of the case.
         self.results: dict[str, CaseResult] = {}
         header = _facts(context, distribution)
+        check_outputs(path)
         whole = self._read(header) if path.exists() else 0
         self._file = path.open("r+b" if path.exists() else "w+b")
         self._file.truncate(whole)  # a line that was cut off in the middle

@@ -30,7 +30,9 @@ class Limits:
     #: After this many crashes or hangs in one case, the rest of its examples is not tried.
     crashes: int = 3
     #: A worker is replaced by a fresh one after this many cases.
-    recycle: int = 40
+    recycle: int = 100
+    #: Time limits are CPU seconds of the worker. What sleeps uses none: a step may last so many times its limit.
+    patience: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,12 @@ class Job:
     #: The file that the worker writes its progress to; files beside it hold what goes to stderr, and tracebacks.
     journal: str
     first: int = 0
+    #: Whether to try that example only, and to look for no smaller one.
+    only: bool = False
 
 
 def limit_of(case: Case, examples: int, timeout: float) -> float:
-    """Seconds that one of this many examples of a case may take."""
+    """CPU seconds that one of this many examples of a case may take."""
     return max(timeout, _COST_FACTOR * case.cost) if examples == 1 else timeout
 
 

@@ -23,12 +23,13 @@ from ..cases import Case, all_cases
 from ..context import Context
 from ..outcome import CaseResult, Outcome, Tally, Verdict
 from . import work
+from .fork import starter
 from .journal import Progress
 from .plan import Job, Limits, Source
 
 #: Seconds between two looks at a worker.
 _POLL = 0.2
-#: This many seconds after its time is up, a worker that did not end itself is ended.
+#: This many seconds after its wall time is up, a worker that did not end itself is ended.
 _GRACE = 10.0
 #: This many bytes of what a dead worker wrote to stderr are kept, and this many frames of its traceback.
 _TAIL = 400
@@ -37,6 +38,8 @@ _FRAMES = 3
 _TRACE = 1 << 20
 #: What the frames of the thread that runs the case have in them.
 _HERE = "/work.py"
+#: The signal that ends a worker which has used up its CPU time.
+_OVER = getattr(signal, "SIGPROF", 0)
 #: This many pools in a row may break before a case is given up.
 _BROKEN = 3
 
@@ -85,9 +88,8 @@ class Pool:
         self._limits = limits or Limits()
         self._folder = TemporaryDirectory(prefix="conformance-")
         _quieten_tracker()
-        self._spawn = multiprocessing.get_context("spawn")
         # Nothing is written to it: workers see its end when this process has died.
-        self._lifeline, self._alive = self._spawn.Pipe(duplex=False)
+        self._lifeline, self._alive = multiprocessing.Pipe(duplex=False)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._count = 0
@@ -96,8 +98,8 @@ class Pool:
 
     def _make(self, jobs: int, recycle: int) -> Callable[[], ProcessPool]:
         def make() -> ProcessPool:
-            arguments = (self.context, self._limits, self._lifeline, self._source)
-            return ProcessPool(jobs, recycle, work.prepare, arguments, self._spawn)
+            arguments = (self.context, self._limits, self._lifeline, self._source, dict(os.environ))
+            return ProcessPool(jobs, recycle, work.prepare, arguments, starter())
 
         return make
 
@@ -145,14 +147,20 @@ class Pool:
             death, _ = self._finish(self._workers, work.work, (replace(job, first=first),), progress)
             if death is None or progress.shrinking:
                 break
-            deaths += 1
             index = len(progress.outcomes)
+            outcome = self._of_death(progress, death)
             if progress.open is None and index == first:
-                before = _of_death(progress, death)
+                deaths, before = deaths + 1, outcome
                 continue  # it tried nothing: the next worker may get further
             if progress.open is None:
                 index -= 1  # after the result of an example, before the next was begun
-            progress.note(index, _of_death(progress, death))
+            if outcome.verdict is Verdict.TIMEOUT:
+                outcome, died = self._once_more(replace(job, first=index, only=True), outcome)
+                if not died:
+                    progress.note(index, outcome, died=False)
+                    continue
+            deaths += 1
+            progress.note(index, outcome)
             if index + 1 == progress.count and not _ordinary(progress):
                 break
         outcomes = [progress.outcomes[index] for index in sorted(progress.outcomes)]
@@ -165,6 +173,19 @@ class Pool:
         else:
             progress.shrunk.update(self._shrink_deaths(job, progress))
         return _result(case, outcomes, progress)
+
+    def _once_more(self, job: Job, late: Outcome) -> tuple[Outcome, bool]:
+        """Try an example that came to no end again, in a worker of its own: what came of it, and whether that died."""
+        progress = Progress(self._path())
+        job = replace(job, journal=str(progress.path))
+        death, _ = self._finish(self._fresh, work.work, (job,), progress)
+        if death is not None:
+            again = self._of_death(progress, death)
+            return (again if progress.open is not None else late), True
+        return progress.outcomes.get(job.first, late), job.first not in progress.outcomes
+
+    def _of_death(self, progress: Progress, death: Death) -> Outcome:
+        return _of_death(progress, death, self._limits.patience)
 
     def _path(self) -> Path:
         with self._lock:
@@ -181,7 +202,9 @@ class Pool:
                 return self._await(pool, future, progress)
             except BrokenProcessPool:
                 # A worker died while it had nothing to do, and pebble gave up the pool. The diary knows what was done.
-                arguments = (replace(arguments[0], first=len(progress.read().outcomes)), *arguments[1:])
+                done = progress.read().outcomes
+                if function is work.work and not arguments[0].only:
+                    arguments = (replace(arguments[0], first=len(done)), *arguments[1:])
         return Death(None), None
 
     def _await(self, pool: ProcessPool, future: ProcessFuture[Any], progress: Progress) -> tuple[Death | None, Any]:
@@ -195,7 +218,7 @@ class Pool:
                 raise BrokenProcessPool
             if progress.read().events != events or not future.running():
                 events, since = progress.events, now
-            elif now - since > (progress.limit or work.PREPARATION) + _GRACE:
+            elif now - since > (progress.limit or work.PREPARATION) * self._limits.patience + _GRACE:
                 future.cancel()  # type: ignore[no-untyped-call]
                 return Death(None, late=True), None
             elif gone and not future.done():
@@ -238,7 +261,7 @@ class Pool:
         death, _ = self._finish(self._fresh, work.work_alone, (job, shrunk.example), progress)
         if death is None:
             return replace(outcome, snippet=shrunk.first_snippet, shrunk=False)
-        small = _of_death(progress, death)
+        small = self._of_death(progress, death)
         if small.verdict is not outcome.verdict:
             return replace(outcome, snippet=shrunk.first_snippet, shrunk=False)
         return replace(small, snippet=shrunk.snippet, shrunk=True)
@@ -300,7 +323,7 @@ def _ordinary(progress: Progress) -> bool:
     )
 
 
-def _of_death(progress: Progress, death: Death) -> Outcome:
+def _of_death(progress: Progress, death: Death, patience: float) -> Outcome:
     """The outcome of the example that was being tried, with where the worker was and its last words."""
     trace = _end_of(Path(f"{progress.path}.trace"), _TRACE)
     words = _end_of(Path(f"{progress.path}.err"), _TAIL).strip()
@@ -309,7 +332,9 @@ def _of_death(progress: Progress, death: Death) -> Outcome:
     detail = f"{after}the process ended with {death}"
     verdict = Verdict.CRASH
     if death.late or "Timeout (" in trace[:20]:
-        verdict, detail = Verdict.TIMEOUT, f"{after}no end after {progress.limit:g} s"
+        verdict, detail = Verdict.TIMEOUT, f"{after}no end after {progress.limit * patience:g} s"
+    elif death.code == -_OVER:
+        verdict, detail = Verdict.TIMEOUT, f"{after}no end after {progress.limit:g} CPU seconds"
     detail = "".join((detail, f" in {where}" if where else "", f": {words}" if words else ""))
     return Outcome(verdict, detail, example=progress.example, blame="backend", seconds=progress.elapsed())
 

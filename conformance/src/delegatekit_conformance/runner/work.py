@@ -22,11 +22,12 @@ from typing import IO, Any
 from ..cases import Case
 from ..context import Context
 from ..outcome import Outcome, Tally, Verdict
+from ..script import with_bound
 from .journal import Diary, Progress
 from .plan import Job, Limits, Source, limit_of
 
-#: Seconds for what comes before the first example: imports, and drawing the examples.
-PREPARATION = 600.0
+#: CPU seconds for what comes before the first example: imports, and drawing the examples.
+PREPARATION = 120.0
 #: Seconds between two looks at a child that tries a smaller example.
 _POLL = 0.005
 #: What a child that tries a smaller example ends with when it neither crashed nor hung.
@@ -38,16 +39,24 @@ _PATIENCE = 1 / 3
 #: What this worker was made for, and the file that faulthandler writes to (it must stay open).
 _context: Context
 _source: Source
+_limits: Limits
 _trace: IO[str] | None = None
 _cases: Mapping[str, Case] | None = None
 #: The end of the pipe that tells this worker's guard that it is alive.
 _alive: int | None = None
 
 
-def prepare(context: Context, limits: Limits, supervisor: Connection | None, source: Source) -> None:
-    """Make this process a worker. `supervisor` reaches its end when the process that started it has died."""
-    global _context, _source
-    _context, _source = context, source
+def prepare(
+    context: Context, limits: Limits, supervisor: Connection | None, source: Source, environment: Mapping[str, str]
+) -> None:
+    """Make this process a worker. `supervisor` reaches its end when the process that started it has died.
+
+    `environment` has the environment variables of that process: those of a forked process are the server's.
+    """
+    global _context, _source, _limits
+    _context, _source, _limits = context, source, limits
+    os.environ.clear()
+    os.environ.update(environment)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends a worker at once, even in the middle of a long call
     if hasattr(os, "fork"):
         _start_guard(supervisor)
@@ -112,10 +121,11 @@ def work(job: Job) -> None:
         return
     limit = limit_of(case, len(examples), _context.timeout)
     diary.write("examples", count=len(examples))
-    for index in range(job.first, len(examples)):
+    for index in range(job.first, job.first + 1 if job.only else len(examples)):
         _attempt(case, examples[index], index, limit, diary)
-    diary.write("shrink", limit=limit)
-    _shrink_faults(case, examples, job, limit, diary)
+    if not job.only:
+        diary.write("shrink", limit=limit)
+        _shrink_faults(case, examples, job, limit, diary)
     _close(diary)
 
 
@@ -159,20 +169,38 @@ def _shrink_death(case: Case, example: Any, verdict: Verdict) -> Shrunk:
     snippet = case.snippet(example, _context)
     if type(case).shrink is Case.shrink or not hasattr(os, "fork"):
         return Shrunk(example, snippet, snippet)
-    seconds = _context.profile.shrink_seconds
-    patience = seconds * _PATIENCE if verdict is Verdict.TIMEOUT else _context.timeout
+    allowance = _Allowance(_context.profile.shrink_seconds)
+    patience = allowance.left * _PATIENCE if verdict is Verdict.TIMEOUT else _context.timeout
     if _fate(case, example, patience) is not verdict:
         return Shrunk(example, snippet, snippet, alone=False)
-    deadline = time.monotonic() + seconds
+    allowance = _Allowance(_context.profile.shrink_seconds)
 
     def fails(candidate: Any) -> bool:
-        left = deadline - time.monotonic()
+        left = allowance.left
         if left <= 0:
             raise TimeoutError
         return _fate(case, candidate, patience if verdict is Verdict.TIMEOUT else min(left, patience)) is verdict
 
     smallest = case.shrink(example, fails, _context)
     return Shrunk(smallest, case.snippet(smallest, _context), snippet, alone=True, smaller=smallest is not example)
+
+
+class _Allowance:
+    """CPU seconds of this process and its children for a search, and wall time for what sleeps."""
+
+    def __init__(self, seconds: float) -> None:
+        self._cpu = _cpu_seconds() + seconds
+        self._wall = time.monotonic() + seconds * _limits.patience
+
+    @property
+    def left(self) -> float:
+        """CPU seconds that are left; 0 or less at the end."""
+        return min(self._cpu - _cpu_seconds(), (self._wall - time.monotonic()) / _limits.patience)
+
+
+def _cpu_seconds() -> float:
+    """CPU seconds of this process, and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 def describe(example: Any) -> str:
@@ -189,9 +217,13 @@ def _open(job: Job) -> Diary:
     errors = os.open(f"{job.journal}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     os.dup2(errors, 2)
     os.close(errors)
-    faulthandler.cancel_dump_traceback_later()
+    _unwatch()
     before, _trace = _trace, Path(f"{job.journal}.trace").open("a", encoding="utf-8")  # noqa: SIM115
     faulthandler.enable(_trace)
+    if hasattr(signal, "SIGPROF"):
+        # After the traceback, what the signal does by itself: it ends the process.
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        faulthandler.register(signal.SIGPROF, _trace, chain=True)
     if before is not None:
         before.close()
     _watch(PREPARATION)
@@ -199,15 +231,26 @@ def _open(job: Job) -> Diary:
 
 
 def _close(diary: Diary) -> None:
-    faulthandler.cancel_dump_traceback_later()
+    _unwatch()
     diary.write("done")
     diary.close()
 
 
 def _watch(seconds: float) -> None:
-    """End this process, with a traceback, unless this is called again within `seconds`."""
+    """End this process, with a traceback, unless this is called again before it has used so many CPU seconds.
+
+    The operating system counts them: a machine that has much else to do makes no example late.
+    """
     assert _trace is not None
-    faulthandler.dump_traceback_later(seconds, exit=True, file=_trace)
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+    faulthandler.dump_traceback_later(seconds * _limits.patience, exit=True, file=_trace)
+
+
+def _unwatch() -> None:
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+    faulthandler.cancel_dump_traceback_later()
 
 
 def _case(job: Job) -> Case:
@@ -232,6 +275,9 @@ def _attempt(case: Case, example: Any, index: int, limit: float, diary: Diary) -
     diary.write("begin", index=index, example=describe(example), limit=limit)
     _watch(limit)
     outcome = _run(case, example)
+    if outcome.verdict is Verdict.TIMEOUT:  # of a process that the case started; a slow start is no fault
+        _watch(limit)
+        outcome = _run(case, example)
     _watch(PREPARATION)
     diary.write("outcome", index=index, outcome=outcome.to_json(), limit=PREPARATION)
 
@@ -251,7 +297,8 @@ def _run(case: Case, example: Any) -> Outcome:
         changes["seconds"] = time.perf_counter() - start
     if not outcome.snippet and (outcome.verdict.is_fault or outcome.core):
         changes["snippet"] = case.snippet(example, _context)
-    return replace(outcome, **changes)
+    found = replace(outcome, **changes)
+    return replace(found, snippet=with_bound(found.snippet, found.tolerance))
 
 
 def _kind(outcome: Outcome) -> tuple[Verdict, str, bool]:
@@ -277,10 +324,10 @@ def _shrink_faults(case: Case, examples: Sequence[Any], job: Job, limit: float, 
 
 def _smaller(case: Case, example: Any, outcome: Outcome, limit: float) -> Outcome | None:
     """The outcome of the smallest example with the same kind of fault; None if that does not go wrong again."""
-    deadline = time.monotonic() + _context.profile.shrink_seconds
+    allowance = _Allowance(_context.profile.shrink_seconds)
 
     def fails(candidate: Any) -> bool:
-        if time.monotonic() > deadline:
+        if allowance.left <= 0:
             raise TimeoutError
         _watch(limit)
         alike = _kind(_run(case, candidate)) == _kind(outcome)
@@ -297,15 +344,17 @@ def _smaller(case: Case, example: Any, outcome: Outcome, limit: float) -> Outcom
 
 
 def _fate(case: Case, example: Any, seconds: float) -> Verdict | None:
-    """How a process ends that tries the example: CRASH, TIMEOUT after `seconds`, or None if it survives."""
+    """How a process ends that tries the example: CRASH, TIMEOUT after CPU `seconds`, or None if it survives."""
     child = os.fork()
     if not child:
-        _live(lambda: case.run(example, _context))
-    deadline = time.monotonic() + seconds
+        _live(lambda: case.run(example, _context), seconds)
+    deadline = time.monotonic() + seconds * _limits.patience
     while True:
         process, status = os.waitpid(child, os.WNOHANG)
         if process:
             code = os.waitstatus_to_exitcode(status)
+            if code == -signal.SIGPROF:
+                return Verdict.TIMEOUT
             return None if code == _SURVIVED else Verdict.CRASH
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)
@@ -314,13 +363,15 @@ def _fate(case: Case, example: Any, seconds: float) -> Verdict | None:
         time.sleep(_POLL)
 
 
-def _live(action: Callable[[], object]) -> None:
-    """Run the action in a forked child and end it. Does not return."""
+def _live(action: Callable[[], object], seconds: float) -> None:
+    """Run the action in a forked child and end it, after CPU `seconds` at the latest. Does not return."""
     code = _SURVIVED
     try:
         if _alive is not None:
             os.close(_alive)  # only the worker keeps its guard waiting
         faulthandler.disable()
+        faulthandler.unregister(signal.SIGPROF)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         action()
     except Exception:
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._guards import detect_fake_mode
@@ -14,13 +14,19 @@ from torch.fx import GraphModule, Node
 from delegatekit_api import MutableState, UnsupportedError
 from delegatekit_api.nodes import describe_node
 
-from .builder import EdgeBuilder, drop_dead, resolve
+from .builder import EdgeBuilder, drop_dead, resolve, translating
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders
+from .given import check_tensors
+from .pairs import is_pair
 from .program import EdgeMethod
 from .rules import RULES
-from .sizes import is_size, no_guards
+from .rules.writing import pair
+from .sizes import CHANNELS_LAST, is_channels_last, is_size
 from .sweep import Sweep
+
+#: What a method writes that is not a buffer of its own.
+_WRITTEN: Final = {OutputKind.USER_INPUT_MUTATION: "input", OutputKind.PARAMETER_MUTATION: "parameter"}
 
 
 def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: str = "forward") -> EdgeMethod:
@@ -29,6 +35,7 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     `keep` names operators ("aten.gelu.default") that stay whole. The program is not changed and no weight is copied.
     Raises UnsupportedError for what the edge dialect cannot express, with the user's source line.
     """
+    check_tensors(program)
     buffers = program.graph_signature.inputs_to_buffers
     writable = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in buffers]
     graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]
@@ -37,7 +44,7 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     if None in found:
         program, aliases = _functionalized(program), {}
     sweep = _MethodSweep(program, aliases, keep)
-    with no_guards(sweep.builder):
+    with translating(sweep.builder):
         for node in program.graph.nodes:
             sweep.translate(node)
     return sweep.finish(method)
@@ -80,6 +87,7 @@ class _MethodSweep(Sweep):
         self.mutated = set(program.graph_signature.buffers_to_mutate.values())
         #: Placeholders of buffers that operators of the graph write in place.
         self.written = written_placeholders(aliases)
+        self.named = {node.name: node for node in program.graph.nodes}
         self.inputs: list[Node] = []
         self.buffers: dict[Node, tuple[str, torch.Tensor]] = {}
 
@@ -116,9 +124,12 @@ class _MethodSweep(Sweep):
                     where=describe_node(node),
                     hint="pass a tensor; the runtime takes only the number that a method was lowered for",
                 )
+            given = value
             if isinstance(value, torch.Tensor):
                 value = self.builder.fake_like(value)
             created = self.builder.input(node.name, value)
+            if isinstance(given, torch.Tensor) and is_channels_last(given):
+                created.meta["dim_order"] = CHANNELS_LAST
             self.inputs.append(created)
             # A number that torch.export specialized is known: the graph uses the literal.
             return spec.arg.value if isinstance(spec.arg, ConstantArgument) else created
@@ -126,10 +137,9 @@ class _MethodSweep(Sweep):
             raise UnsupportedError(f"inputs of kind {spec.kind.name} are not supported", where=describe_node(node))
         state = self.program.state_dict
         tensor = (state[spec.target] if spec.target in state else self.program.constants[spec.target]).detach()
-        if tensor.device.type != "cpu":
-            raise UnsupportedError(
-                f"{spec.target} is on device {tensor.device}", where=describe_node(node), hint="export on the CPU"
-            )
+        if tensor.is_complex() and spec.target not in self.mutated and node not in self.written:
+            real, imaginary = torch.view_as_real(tensor.resolve_conj()).unbind(-1)
+            return pair(self.builder, *map(self.builder.constant, (real, imaginary)))
         created = self.builder.placeholder(node.name, self.builder.fake_like(tensor))
         created.meta["fqn"] = spec.target
         if spec.target in self.mutated or node in self.written:
@@ -142,15 +152,22 @@ class _MethodSweep(Sweep):
         mutations: dict[str, Node] = {}
         outputs: list[Any] = []
         for spec, result in zip(self.program.graph_signature.output_specs, self.results, strict=True):
+            if is_pair(result):
+                raise UnsupportedError(
+                    "is complex, and a .pte file has no complex results",
+                    where=describe_node(self.named[spec.arg.name]),
+                    hint="return torch.view_as_real(...)",
+                )
             if spec.kind == OutputKind.USER_OUTPUT:
                 outputs.append(result)
             elif spec.kind == OutputKind.BUFFER_MUTATION and spec.target is not None:
                 mutations[spec.target] = result
             else:
+                written = _WRITTEN.get(spec.kind)
                 raise UnsupportedError(
-                    f"output {spec.arg} is of kind {spec.kind.name}: the method writes one of its inputs",
-                    where="exported program",
-                    hint="return the new value instead of writing it into the input",
+                    f"writes into the {written} {spec.target}" if written else f"is a result of kind {spec.kind.name}",
+                    where=describe_node(self.named[spec.arg.name]),
+                    hint="return the new value; what lasts from call to call is a buffer (register_buffer)",
                 )
         for node in self.written:
             name = self.program.graph_signature.inputs_to_buffers[node.name]

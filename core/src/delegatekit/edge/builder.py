@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 import torch
 from torch._ops import OpOverload
@@ -15,9 +16,11 @@ from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.nodes import describe_node, operator_name
 from delegatekit_api.quantization import DEQUANTIZE
 
+from ..foreign import UNEXPECTED, as_ours
 from .arguments import nodes_in, substitute
 from .draft import Draft
-from .sizes import SYMBOLIC, Shape, SizeNodes, expression, is_static
+from .pairs import is_complex, is_pair
+from .sizes import SYMBOLIC, Shape, SizeNodes, expression, is_static, no_guards
 
 if TYPE_CHECKING:
     from .program import EdgeMethod
@@ -31,6 +34,9 @@ class Rules(Protocol):
 
     def check(self, target: OpOverload) -> Check | None:
         """The check for an operator; None if it has none."""
+
+    def complex_rule(self, target: OpOverload) -> Rule | None:
+        """The rule for an operator on complex numbers, or one that makes them; None if it has none."""
 
 
 #: What an operator call yields: a node, a tuple of these (several results), or a literal.
@@ -76,6 +82,8 @@ class EdgeBuilder:
         self._handle = 0
         #: Computes sizes that change from call to call from those of the inputs.
         self.sizes = SizeNodes(self._append)
+        #: Whether there are complex values: nodes of `pairs`.
+        self._has_pairs = False
         #: Call of a control flow operator -> its graphs.
         self.regions: dict[Node, tuple[EdgeMethod, ...]] = {}
 
@@ -95,6 +103,10 @@ class EdgeBuilder:
             return args[0][args[1]] if isinstance(args[0], tuple | list) else self.emit(target, args, {}, value)
         if not isinstance(target, OpOverload):
             self.refuse(f"{getattr(target, '__name__', target)} is not an ATen operator")
+        if self._has_pairs or is_complex(value):
+            result = self._on_pairs(target, args, kwargs, value)
+            if result is not NotImplemented:
+                return result
         check = self._rules.check(target)
         if check is not None:
             check(self, Draft(target, args, kwargs, value))
@@ -121,6 +133,12 @@ class EdgeBuilder:
 
         Symbolic sizes among the arguments become nodes that compute them.
         """
+        if self._has_pairs or is_complex(value):
+            result = self._on_pairs(target, tuple(args), kwargs or {}, value)
+            if result is not NotImplemented:
+                return result  # type: ignore[no-any-return]
+            if is_complex(value) or any(map(is_pair, nodes_in((args, kwargs)))):
+                self.refuse(f"there is no rule for {target} of complex numbers", hint="write it with real numbers")
         args, kwargs = self._with_size_nodes(tuple(args)), self._with_size_nodes(kwargs or {})
         assert isinstance(args, tuple)
         pure = not (isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags)
@@ -144,6 +162,21 @@ class EdgeBuilder:
         if key is not None:
             self._merged[key] = node
         return node
+
+    def pair(self, real: Node, imaginary: Node, value: Any) -> Node:
+        """The complex value with these parts: see `pairs`."""
+        self._has_pairs = True
+        key = (aten.complex.default, real, imaginary)
+        if key not in self._merged:
+            self._merged[key] = self._append(aten.complex.default, (real, imaginary), value)
+        return self._merged[key]
+
+    def _on_pairs(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
+        """The call by its rule for complex numbers, if there are any."""
+        rule = self._rules.complex_rule(target)
+        if rule is None or not (is_complex(value) or any(map(is_pair, nodes_in((args, kwargs))))):
+            return NotImplemented
+        return rule(self, Draft(target, args, kwargs, value))
 
     def append_region_call(self, target: Any, args: tuple[Any, ...], value: Any) -> Node:
         """Append a call of a control flow operator: such calls are neither merged nor folded."""
@@ -230,10 +263,14 @@ class EdgeBuilder:
         """Dtype of a tensor value."""
         return value.meta["val"].dtype  # type: ignore[no-any-return]
 
-    def refuse(self, reason: str, hint: str | None = None) -> None:
+    def refuse(self, reason: str, hint: str | None = None) -> NoReturn:
         """Raise UnsupportedError about the node that is being translated."""
+        raise self.refusal(reason, hint)
+
+    def refusal(self, reason: str, hint: str | None = None) -> UnsupportedError:
+        """The error about the node that is being translated."""
         where = describe_node(self.origin) if self.origin is not None else None
-        raise UnsupportedError(reason, where=where, hint=hint)
+        return UnsupportedError(reason, where=where, hint=hint)
 
     def start(self, node: Node, handle: int) -> None:
         """From now on, new nodes come from the exported node `node`, whose debug handle is `handle`."""
@@ -289,6 +326,16 @@ class EdgeBuilder:
             real_args, real_kwargs = substitute((args, kwargs), self.constants)
             result = (view or target)(*real_args, **real_kwargs)
         return self.constant(result, "_folded")
+
+
+@contextmanager
+def translating(builder: EdgeBuilder) -> Iterator[None]:
+    """Translate nodes with a builder: what goes wrong is an error of ours about the node at work.
+
+    PyTorch does not take the example's size for the answer to a question about a changing one: see `no_guards`.
+    """
+    with as_ours(lambda fault: builder.refusal(f"cannot be translated: {fault}", UNEXPECTED)), no_guards(builder):
+        yield
 
 
 def resolve(names: Collection[str]) -> frozenset[OpOverload]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeAlias, Union
+from pathlib import Path
+from typing import Any, Final, TypeAlias, Union
 
 import torch
 from torch.export import ExportedProgram
@@ -14,6 +16,9 @@ from delegatekit_api import LoweringError
 
 #: A module with its example inputs, or what torch.export made of it.
 Model: TypeAlias = Union["torch.nn.Module", ExportedProgram]
+
+#: Where PyTorch's own source is.
+_TORCH: Final = str(Path(torch.__file__).parent)
 
 
 def exported_programs(
@@ -31,6 +36,10 @@ def exported_programs(
             )
         if isinstance(inputs, torch.Tensor):
             raise LoweringError("inputs is a tensor", hint="pass a tuple of inputs: (tensor,)")
+        if not isinstance(inputs, Iterable | None) or isinstance(inputs, str):
+            raise LoweringError(f"inputs is a {type(inputs).__name__}", hint="pass a tuple of inputs: (tensor,)")
+        if not isinstance(kwargs, Mapping | None):
+            raise LoweringError(f"kwargs is a {type(kwargs).__name__}", hint="pass a dict of inputs by name")
         with stage:
             return {"forward": _export(model, tuple(inputs or ()), dict(kwargs or {}), dynamic_shapes)}
     if isinstance(model, ExportedProgram | Mapping) and any(
@@ -47,6 +56,8 @@ def exported_programs(
     if not model:
         raise LoweringError("no methods to lower", hint="pass {'forward': exported_program}")
     for name, program in model.items():
+        if not isinstance(name, str) or not name:
+            raise LoweringError(f"{name!r} is not the name of a method", hint="pass {'forward': exported_program}")
         if not isinstance(program, ExportedProgram):
             raise LoweringError(
                 f"method {name!r} is a {type(program).__name__}, not an ExportedProgram",
@@ -68,9 +79,17 @@ def _export(
         advice = [line.strip() for line in lines if line.startswith("  ") and dynamic_shapes is not None][:8]
         raise LoweringError(
             f"torch.export refused the model: {type(error).__name__}: {'; '.join([lines[0], *advice])}",
-            where=type(model).__name__,
+            where=_place(model, error),
             hint="torch.export.export(model, inputs) shows the full traceback",
         ) from error
+
+
+def _place(model: torch.nn.Module, error: Exception) -> str:
+    """The model's class, and the line of the user's source at which PyTorch gave up."""
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames[2:] if not frame.filename.startswith((_TORCH, "<"))]
+    name = type(model).__name__
+    return f"{name} at {users[-1].filename}:{users[-1].lineno}: `{users[-1].line}`" if users else name
 
 
 def _distinct(inputs: Any) -> Any:

@@ -51,6 +51,8 @@ _FRESH: frozenset[str] = frozenset(
     ]
 )
 
+#: Where the functions are that torch.vmap leaves in an exported graph, around operators on single examples.
+_TRANSFORMS = "torch._functorch.predispatch"
 
 #: Conversions, which hand back their operand where there is nothing to convert.
 _CONVERSIONS = frozenset({aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other})
@@ -70,8 +72,8 @@ def in_place_aliases(graph: Graph, buffers: Collection[Node] = ()) -> dict[Node,
 
     Simple means that the operator overwrites the whole of a value that some operator computed (`relu_` after a
     convolution) or that is one of the placeholders `buffers`, and that the old value is not read through a view
-    any more. None if an operator writes into a view, an input or a constant: then only PyTorch's functionalization
-    will do.
+    any more. None if an operator writes into a view, an input or a constant, or if part of the graph is inside
+    torch.vmap: then only PyTorch's functionalization will do.
     """
     same: dict[Node, Node] = {}
     roots: dict[Node, tuple[Node, ...]] = {}  # value that may be a view -> the values whose storage it may share
@@ -81,6 +83,8 @@ def in_place_aliases(graph: Graph, buffers: Collection[Node] = ()) -> dict[Node,
         if node.op != "call_function":
             continue
         target = node.target
+        if getattr(target, "__module__", None) == _TRANSFORMS:
+            return None
         if isinstance(target, OpOverload) and target._schema.is_mutable:
             mutated = node.args[0] if node.args else None
             if not isinstance(mutated, Node) or _functional(target) is None:

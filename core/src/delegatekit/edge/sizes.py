@@ -22,6 +22,8 @@ from delegatekit_api import LoweringError, UnsupportedError
 
 aten = torch.ops.aten
 
+#: The dimensions of an image (N, C, H, W) whose channels lie together, outermost first.
+CHANNELS_LAST: Final = (0, 2, 3, 1)
 #: An int, or a SymInt that stands for one.
 Size: TypeAlias = Any
 Shape: TypeAlias = tuple[Size, ...]
@@ -49,6 +51,21 @@ def same_shape(first: Sequence[Size], second: Sequence[Size]) -> bool:
 def is_static(shape: Iterable[Size]) -> bool:
     """Whether no size changes from call to call."""
     return all(isinstance(size, int) for size in shape)
+
+
+def is_channels_last(value: torch.Tensor) -> bool:
+    """Whether an image (N, C, H, W) lies in memory as (N, H, W, C) in every call, as far as it is known."""
+    return value.dim() == 4 and _is_dense(value, CHANNELS_LAST) and not _is_dense(value, range(4))
+
+
+def _is_dense(value: torch.Tensor, order: Sequence[int]) -> bool:
+    step: Size = 1
+    for axis in reversed(order):
+        size = value.shape[axis]
+        if not same(size, 1) and not same(value.stride(axis), step):
+            return False
+        step = step * size
+    return True
 
 
 def is_size(value: Any) -> bool:

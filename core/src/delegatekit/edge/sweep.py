@@ -16,6 +16,7 @@ from delegatekit_api.nodes import describe_node
 
 from .builder import EdgeBuilder, drop_dead
 from .functional import functional_form
+from .pairs import is_pair
 from .program import EdgeMethod
 from .sizes import SYMBOLIC, computes_size, is_size
 
@@ -141,6 +142,12 @@ class Sweep:
                     where=describe_node(node),
                     hint="make it a tensor of no dimensions: torch.tensor(...)",
                 )
+        if any(map(is_pair, (*carried, *operands))):
+            raise UnsupportedError(
+                "has complex numbers among its operands",
+                where=describe_node(node),
+                hint="pass torch.view_as_real(...) into control flow, and view it as complex inside",
+            )
         constants = self.builder.constants
         passed = [item for item in operands if isinstance(item, SYMBOLIC) or _is_input(item, constants)]
         regions = []

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from delegatekit_api import LoweringError, OptionError
 
+from ..foreign import as_ours
 from ..text import human_size
 from .memory import ALIGNMENT, PLANNERS, MemoryPlan, Placed, Planner, Request, check_plan, largest_load
 
@@ -239,7 +240,8 @@ class Spaces:
     def _choices(self, value: PlannedValue) -> list[int]:
         if self.options.spaces is None:
             return [self.number(ARENA)]
-        answer = self.options.spaces(value)
+        with as_ours(lambda fault: LoweringError(f"the function `spaces` failed: {fault}", where=value.name)):
+            answer = self.options.spaces(value)
         spaces = [answer] if isinstance(answer, str | int) else list(answer) if isinstance(answer, Sequence) else []
         if not spaces or not all(isinstance(space, str | int) and not isinstance(space, bool) for space in spaces):
             raise LoweringError(
@@ -286,7 +288,8 @@ class Spaces:
         planner = self.options.planner
         if isinstance(planner, str):
             return PLANNERS[planner](requests)
-        plan = planner(requests)
+        with as_ours(lambda fault: LoweringError(f"the planner failed: {fault}", where=where)):
+            plan = planner(requests)
         if not isinstance(plan, MemoryPlan):
             raise LoweringError(
                 f"the planner returned a {type(plan).__name__}, not a MemoryPlan",

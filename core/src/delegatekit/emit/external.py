@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from delegatekit_api import LoweringError, NamedData
 
+from ..foreign import as_ours
 from ..pte import Datum, PtdImage, schema
 from ..pte.ptd_schema import TensorLayout
 from ..pte.segments import Data, contents, digest
@@ -78,7 +79,8 @@ class Outside:
     def _file(self, key: str, data: Any) -> str | None:
         """The name of the data file for a key, or None. Each key is asked about once."""
         if key not in self._answers:
-            answer = self._choose(key, data) if callable(self._choose) else self._choose
+            with as_ours(lambda fault: LoweringError(f"`external` failed: {fault}", where=f"external data {key}")):
+                answer = self._choose(key, data) if callable(self._choose) else self._choose
             self._answers[key] = _file_name(answer, key)
         return self._answers[key]
 

@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 from delegatekit_api import LoweringError
 
+from ..foreign import as_ours
+
 #: Unless told otherwise, every value starts at a multiple of this many bytes. The runtime wants no less.
 ALIGNMENT = 16
 
@@ -62,7 +64,8 @@ def plan_memory(requests: Sequence[Request], planner: str | Planner = "best") ->
         if planner not in PLANNERS:
             raise LoweringError(f"there is no planner {planner!r}", hint=f"planners: {', '.join(PLANNERS)}")
         return PLANNERS[planner](requests)
-    plan = planner(requests)
+    with as_ours(lambda fault: LoweringError(f"the planner failed: {fault}")):
+        plan = planner(requests)
     if not isinstance(plan, MemoryPlan):
         raise LoweringError(f"the planner returned a {type(plan).__name__}, not a MemoryPlan")
     check_plan(requests, plan)

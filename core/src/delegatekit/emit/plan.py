@@ -45,6 +45,9 @@ def plan_method(name: str, method: LoweredMethod, shared: Shared) -> MethodPlan:
 
     inputs = [_input(values, node) for node in edge.inputs]
     state.write_inputs(shared)
+    for node in edge.inputs:
+        if "dim_order" in node.meta and node.users:
+            _reorder(writer, node)
     StepWriter(writer, shared, method, state.in_place).write(method)
     updates = state.updates()
     outputs = [_output(writer, state.before_write_back(item)) for item in edge.outputs]
@@ -67,7 +70,28 @@ def plan_method(name: str, method: LoweredMethod, shared: Shared) -> MethodPlan:
 
 def _input(values: Values, node: Node) -> int:
     value = node.meta["val"]
-    return values.planned(node, value) if isinstance(value, torch.Tensor) else values.literal(value)
+    if not isinstance(value, torch.Tensor):
+        return values.literal(value)
+    order = node.meta.get("dim_order")
+    index = values.planned(node if order is None else _given(node), value)
+    if order is not None:
+        values.tensor(index).dim_order = bytes(order)
+    return index
+
+
+def _given(node: Node) -> tuple[Node, str]:
+    """The key of an input as the caller gives it, in its own order of dimensions."""
+    return node, "as given"
+
+
+def _reorder(writer: Writer, node: Node) -> None:
+    """Write the copy of an input in the order that all values of the program have."""
+    writer.begin()
+    values, value = writer.values, node.meta["val"]
+    source, target = values.used(_given(node)), values.planned(node, value)
+    order = values.list(schema.IntList, [values.literal(axis) for axis in range(value.dim())])
+    arguments = [source, values.literal(False), order, target, target]
+    writer.code.kernel("dim_order_ops::_to_dim_order_copy", "out", arguments)
 
 
 def _output(writer: Writer, item: Any) -> int:

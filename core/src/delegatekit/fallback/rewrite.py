@@ -15,12 +15,12 @@ from torch.fx import Node
 from delegatekit_api import MutableState
 
 from ..edge.arguments import nodes_in, substitute
-from ..edge.builder import EdgeBuilder, drop_dead, resolve
+from ..edge.builder import EdgeBuilder, drop_dead, resolve, translating
 from ..edge.decompose import Decomposer
 from ..edge.draft import Draft
 from ..edge.program import EdgeMethod
 from ..edge.rules import RULES
-from ..edge.sizes import is_size, is_size_node, no_guards
+from ..edge.sizes import is_size, is_size_node
 from .substitutes import SUBSTITUTES
 
 
@@ -40,7 +40,7 @@ def decompose_nodes(method: EdgeMethod, nodes: Collection[Node], *, keep: Collec
     control flow are handed on.
     """
     rewrite = _Rewrite(method, nodes, keep)
-    with no_guards(rewrite.builder):
+    with translating(rewrite.builder):
         for node in method.graph.nodes:
             rewrite.translate(node)
     edge = rewrite.finish()

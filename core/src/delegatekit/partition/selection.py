@@ -21,6 +21,7 @@ from delegatekit_api.nodes import describe_node, operator_name
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled
 from ..edge.sizes import is_size_node
+from ..foreign import as_ours
 from .ask import ask_backends
 
 #: A module path with wildcards ("encoder.layers.*.attn": with all that is inside), an operator ("aten.linear.default",
@@ -123,12 +124,10 @@ class Choice:
         """Whether it means the node by its operator, and by its module."""
         selector = self.selector
         if not isinstance(selector, str):
-            try:
+            with as_ours(
+                lambda fault: LoweringError(f"selector {_text(selector)} failed: {fault}", where=describe_node(node))
+            ):
                 meant = bool(selector(node))
-            except Exception as error:
-                raise LoweringError(
-                    f"selector {_text(selector)} failed: {type(error).__name__}: {error}", where=describe_node(node)
-                ) from error
             return meant, meant
         kind, _, name = selector.rpartition(":")
         as_operator = kind in ("", "operator") and name in operator_names(node)
@@ -269,7 +268,9 @@ def _assigned(
 
     found: list[tuple[str, list[Node]]] = []
     claimed: set[Node] = set()
-    for item in function(program, ask):
+    with as_ours(lambda fault: LoweringError(f"failed: {fault}", where=where, hint="it returns a list of pairs")):
+        items = list(function(program, ask))
+    for item in items:
         backend, nodes = _pair(item, where)
         for node in nodes:
             if not isinstance(node, Node) or node.graph is not program.graph or node.op != "call_function":

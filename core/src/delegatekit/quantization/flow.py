@@ -17,6 +17,7 @@ from delegatekit_api import BackendOptions, LoweringError, OptionError, PluginEr
 from delegatekit_api.quantization import QuantizationScheme
 
 from ..edge.export import exported_programs
+from ..foreign import UNEXPECTED, as_ours
 from ..plugins import LoadedBackend, blaming
 from . import torchao
 from .bias import correct_biases
@@ -32,7 +33,11 @@ from .state import give_own_state, state_kept
 if TYPE_CHECKING:
     from .trial import Trial
 
+#: What goes wrong inside PyTorch and torchao, and for arguments of a wrong type.
+_checked = as_ours(lambda fault: QuantizationError(fault, where="quantization", hint=UNEXPECTED))
 
+
+@_checked
 def quantize(
     model: torch.nn.Module | ExportedProgram,
     calibration: Iterable[Any],
@@ -112,6 +117,7 @@ class _Order:
         return module
 
 
+@_checked
 def prepare_qat(
     model: torch.nn.Module,
     example: Sequence[Any],
@@ -151,6 +157,7 @@ def prepare_qat(
     return prepared
 
 
+@_checked
 def convert_qat(prepared: GraphModule) -> torch.nn.Module:
     """The quantized module of one that `prepare_qat` made and that was trained since."""
     report = getattr(prepared, "meta", {}).get("delegatekit.quantization")

@@ -24,10 +24,10 @@ from delegatekit_api.nodes import is_dynamic
 from delegatekit_api.quantization import QUANTIZE, IntegerPartitioner, TensorQuantization
 
 from ..edge import EdgeMethod
-from ..edge.builder import EdgeBuilder, drop_dead, resolve
+from ..edge.builder import EdgeBuilder, drop_dead, resolve, translating
 from ..edge.decompose import Decomposer
 from ..edge.rules import RULES
-from ..edge.sizes import is_size, is_size_node, no_guards
+from ..edge.sizes import is_size, is_size_node
 from ..fallback import kernel_of
 from ..fallback.rewrite import decompose_nodes
 from ..partition.ask import ask_backends, blaming_partitioner, keep_operators
@@ -182,7 +182,7 @@ class _Program:
         """Write a layer as if it were quantized."""
         self._number, self._origin = number, layer.anchor
         try:
-            with no_guards(self._builder):
+            with translating(self._builder):
                 self._add(layer)
         except UnsupportedError as error:
             self.refused[number] = error.what

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from delegatekit_api import (
     RuntimeUnavailableError,
     TensorSpec,
 )
-from delegatekit_ethosu.blob import DELEGATE_ID, pack, tosa_key
+from delegatekit_ethosu.blob import DELEGATE_ID, TOSA_SPEC, pack, tosa_key, unpack
 from delegatekit_ethosu.compiler import compile_program
 from delegatekit_ethosu.options import EthosUOptions
 from delegatekit_ethosu.runtime.host import EthosURuntime
@@ -121,6 +122,29 @@ def test_what_the_command_stream_cannot_say_the_tosa_program_does() -> None:
     handle = runtime.init(broken)
     assert handle.engine == "TOSA reference model"
     np.testing.assert_array_equal(run(runtime, handle, broken, case.inputs)[0], reference.run(program, case.inputs)[0])
+
+
+def test_a_program_that_asks_for_the_whole_memory_of_the_host_is_not_executed() -> None:
+    program, _ = build("digits")
+    loaded = payload(program)
+    greedy = replace(unpack(loaded.blob), scratch_size=(1 << 32) - 1)
+    with pytest.raises(RuntimeUnavailableError, match="asks for 4294967295 bytes of scratch memory"):
+        EthosURuntime().init(replace(loaded, blob=memoryview(pack(greedy))))
+
+
+@pytest.mark.parametrize(("shape", "message"), [((1, 9), "other sizes than the call"), ((2, 3), r"gives INT8\[1, 9\]")])
+def test_a_tosa_program_that_the_model_must_not_get_is_refused(shape: tuple[int, ...], message: str) -> None:
+    """One of another network, or one that breaks a rule of TOSA."""
+    graph = Graph()
+    x = graph.input("x", (1, 9), DType.INT8)
+    graph.output(graph.add(tosa.Identity(), [x], shape, DType.INT8, "y"))
+    other = tosa.write(graph)
+    loaded = payload(build("digits")[0], "ethos-u85-128", sidecar=True)
+    key = tosa_key(other)
+    kept = tuple(spec for spec in loaded.compile_specs if spec.key != TOSA_SPEC)
+    specs = (*kept, CompileSpec(TOSA_SPEC, key.encode()))
+    with pytest.raises(FormatError, match=message):
+        EthosURuntime().init(replace(loaded, compile_specs=specs, named_data={key: memoryview(other)}))
 
 
 def test_without_either_way_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,17 +81,21 @@ def import_time(context: Context) -> str:
 
 #: Lowers, loads, runs and destroys, and notes what the process has afterwards that it had not before.
 _ROAD = """
-import gc, os, threading
-import torch, torch.export, delegatekit, delegatekit_conformance.cases.specimens as specimens
-from delegatekit.plugins import discovery
+from delegatekit_conformance.cases import isolation
+answer["isolated"] = isolation.isolate()
 
-calls = answer["network"] = []
+import gc, os, tempfile, threading
+import torch, torch.export, delegatekit, delegatekit_conformance.cases.specimens as specimens
+torch.set_num_threads(1)
+
+# Python processes that are forked from this one write here, too.
+calls = tempfile.TemporaryFile(buffering=0)
 def watch(event, arguments):
     if event in ("socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname", "socket.bind"):
         where = arguments[0] if event.startswith("socket.get") else arguments[1]
         host = where[0] if isinstance(where, tuple) else where if event.startswith("socket.get") else "local"
         if host not in ("local", "localhost", "127.0.0.1", "::1", None):
-            calls.append(f"{event} {where!r}"[:200])
+            calls.write(f"{event} {where!r}"[:200].encode() + b"\\n")
             raise PermissionError("this process must not use the network")
 sys.addaudithook(watch)
 
@@ -113,6 +117,9 @@ for name in given["names"]:
         program.close()
         del program
 gc.collect()
+calls.seek(0)
+answer["network"] = calls.read().decode().splitlines()
+answer["no way out"] = isolation.attempts() if answer["isolated"] else 0
 answer["threads"] = [thread.name for thread in threading.enumerate() if thread.ident not in before]
 answer["children"] = sum(map(len, children()))
 answer["cwd"] = os.getcwd()
@@ -141,7 +148,7 @@ class _Hidden:
 def _road_of(backend: LoadedBackend, names: tuple[str, ...], name: str, shown: str, hidden: _Hidden) -> Fresh:
     context = hidden.context
     given = {"context": context, "names": list(names), "run": backend.runtime_availability().available}
-    return in_fresh_process(_ROAD, context, given)
+    return in_fresh_process(_ROAD, context, given, torch_free=True)
 
 
 @RULES.costing(8.0)
@@ -155,10 +162,17 @@ def silent(context: Context) -> str | None:
 
 @RULES.costing(8.0)
 def no_network(context: Context) -> str:
-    """Lowering, loading and running use no network and work without one (what Python code does is watched)."""
-    calls = _road(context).answer["network"]
-    if calls:
-        raise Broken(f"uses the network: {calls[0]}")
+    """Lowering, loading and running, and the processes that they start, use no network and work without one."""
+    answer = _road(context).answer
+    if answer["network"]:
+        raise Broken(f"uses the network: {answer['network'][0]}")
+    if answer["no way out"]:
+        raise Broken(
+            f"uses the network: native code, or a program that the backend starts, sent {answer['no way out']} times "
+            "to another machine"
+        )
+    if not answer["isolated"]:
+        return "no connection was tried by Python code; this system does not let the suite watch other programs"
     return "no connection was tried"
 
 

@@ -9,7 +9,9 @@ from typing import Final
 
 from .arithmetic import ARITHMETIC
 from .attention import ATTENTION
+from .complex_numbers import COMPLEX_NUMBERS
 from .creation import CREATION
+from .fourier import FOURIER
 from .identities import IDENTITIES
 from .layers import LAYERS
 from .normalization import NORMALIZATION
@@ -17,6 +19,8 @@ from .pooling import POOLING
 from .primitives import PRIMITIVES
 from .promotion import promotion
 from .quantized_operators import QUANTIZED_OPERATORS
+from .recurrent import RECURRENT
+from .routing import ROUTING
 from .table import Family, RuleTable
 from .views import VIEWS
 
@@ -32,7 +36,10 @@ _PLAIN: Final = RuleTable(
         POOLING,
         PRIMITIVES,
         QUANTIZED_OPERATORS,
-    )
+        RECURRENT,
+        ROUTING,
+    ),
+    (COMPLEX_NUMBERS, FOURIER),
 )
 #: What rewrites exported operators.
 RULES: Final = _PLAIN.extended(promotion(_PLAIN))

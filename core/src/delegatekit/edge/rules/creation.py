@@ -44,3 +44,13 @@ CREATION.rule(
 )(_filled(0))
 CREATION.rule(aten.ones_like.default, aten.new_ones.default, aten.ones.default)(_filled(1))
 CREATION.rule(aten.full_like.default, aten.new_full.default)(_filled(None))
+
+
+@CREATION.rule(aten.arange.start)
+def _range(b: EdgeBuilder, call: Draft) -> Value:
+    # The runtime has a kernel for the form with a step. Known bounds are folded in either form.
+    start, end, value = call["start"], call["end"], call.value
+    if value is None:
+        return NotImplemented
+    value = b.fake_like(value)
+    return b.emit(aten.arange.start_step, (start, end, 1), {"dtype": value.dtype}, value)

@@ -40,9 +40,13 @@ class _Normalization:
 
 @NORMALIZATION.rule(aten.batch_norm.default)
 def _batch_norm(b: EdgeBuilder, call: Draft) -> Value:
-    if call["training"]:
+    given = _Normalization.of(call)
+    if not call["training"]:
+        return _normalized(b, given, call.value)
+    if given.mean is not None or given.variance is not None:
         b.refuse("batch_norm in training mode", hint="call model.eval() before torch.export")
-    return _normalized(b, _Normalization.of(call), call.value)
+    # A layer without running statistics computes them from its input in eval mode, too.
+    return _normalized_by_input(b, given, over_batch=True)
 
 
 @NORMALIZATION.rule(aten._native_batch_norm_legit_no_training.default)
@@ -55,14 +59,19 @@ def _native_batch_norm(b: EdgeBuilder, call: Draft) -> Value:
 def _instance_norm(b: EdgeBuilder, call: Draft) -> Value:
     if not call["use_input_stats"]:
         return _normalized(b, _Normalization.of(call), call.value)
-    x, weight, bias, epsilon = call["input", "weight", "bias", "eps"]
-    rank, dtype = len(b.shape(x)), b.dtype(x)
+    return _normalized_by_input(b, _Normalization.of(call), over_batch=False)
+
+
+def _normalized_by_input(b: EdgeBuilder, given: _Normalization, *, over_batch: bool) -> Value:
+    """Normalization by the mean and variance of the input itself, for each channel (and sample, unless over_batch)."""
+    rank, dtype = len(b.shape(given.x)), b.dtype(given.x)
     # The squares of narrow floats soon have no place in their own type.
-    x, weight, bias = (None if item is None else _wide(b, item) for item in (x, weight, bias))
-    axes = list(range(2, rank))
+    x = _wide(b, given.x)
+    weight, bias = (None if item is None else _wide(b, item) for item in (given.weight, given.bias))
+    axes = [*([0] if over_batch else []), *range(2, rank)]
     centred = b.call(aten.sub.Tensor, x, b.call(aten.mean.dim, x, axes, True))
     spread = b.call(aten.mean.dim, b.call(aten.mul.Tensor, centred, centred), axes, True)
-    factor = b.call(aten.rsqrt.default, b.call(aten.add.Scalar, spread, epsilon))
+    factor = b.call(aten.rsqrt.default, b.call(aten.add.Scalar, spread, given.epsilon))
     result = b.call(aten.mul.Tensor, centred, factor)
     per_channel = (1, -1, *[1] * (rank - 2))
     if weight is not None:

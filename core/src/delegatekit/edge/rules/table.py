@@ -58,14 +58,16 @@ class Family:
 
 
 class RuleTable:
-    """The rules of several families.
+    """The rules of several families, and of those for operators on complex numbers, which come before them.
 
     Raises ValueError if two families have a rule for the same operator and the later one does not say that it
     replaces the other, or if it says so and there is nothing to replace.
     """
 
-    def __init__(self, families: Iterable[Family]) -> None:
+    def __init__(self, families: Iterable[Family], complex_numbers: Iterable[Family] = ()) -> None:
         self.families: Final = tuple(families)
+        self.complex_numbers: Final = tuple(complex_numbers)
+        self._complex_rules = {target: rule for family in self.complex_numbers for target, rule in family.rules.items()}
         self._rules: dict[Key, Rule] = {}
         self._checks: dict[Key, Check] = {}
         self._by_name: dict[OpOverload, Rule | None] = {}
@@ -95,6 +97,10 @@ class RuleTable:
         """The check for an operator; None if it has none."""
         return self._checks.get(target)
 
+    def complex_rule(self, target: OpOverload) -> Rule | None:
+        """The rule for an operator on complex numbers, or one that makes them; None if it has none."""
+        return self._complex_rules.get(target)
+
     def extended(self, *families: Family) -> RuleTable:
         """The table with further families."""
-        return RuleTable((*self.families, *families))
+        return RuleTable((*self.families, *families), self.complex_numbers)

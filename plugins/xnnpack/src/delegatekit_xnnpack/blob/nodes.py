@@ -14,7 +14,7 @@ from delegatekit_api import FormatError, LoweringError
 from delegatekit_toolkit.dataflow import element_count
 
 from ..ir import operators as ops
-from ..ir.types import DataType, Shape
+from ..ir.types import DataType, Format, Shape
 from . import schema
 from .values import BlobValue
 
@@ -204,7 +204,7 @@ def _unary(table: Any) -> ops.Operator | None:
     if name == "GlobalAvgPooling2d":
         return ops.GlobalAveragePool(bool(table.flags & schema.KEEP_DIMS))
     if name == "Convert":
-        return ops.Convert(ops.Format())
+        return ops.Convert(Format())
     if name == "Clamp":
         return ops.Clamp()
     return ops.Unary(ops.UnaryKind(name)) if name in ops.UnaryKind.__members__.values() else None

@@ -1,0 +1,45 @@
+"""The one place where exceptions of Python and PyTorch become errors of ours, with the original as their cause.
+
+What a plugin raises is the affair of `plugins/blame.py`, which names the plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from delegatekit_api import DelegateKitError
+
+#: The hint of an error that nothing more can be said about.
+UNEXPECTED: Final = (
+    "if the arguments are right and the model runs in PyTorch, this is a fault of DelegateKit: please report it"
+)
+
+#: Characters of a foreign text that are shown: some of PyTorch's are pages long.
+_LONGEST: Final = 400
+
+#: Makes the error from the type and text of the exception.
+MakeError = Callable[[str], DelegateKitError]
+
+
+@contextmanager
+def as_ours(make_error: MakeError) -> Iterator[None]:
+    """Turn an exception that is not ours into what `make_error` makes of its type and text; also a decorator.
+
+    Errors of ours are handed on, and so is what is not a fault of the call: Ctrl-C, and exit.
+    """
+    try:
+        yield
+    except DelegateKitError:
+        raise
+    except Exception as error:
+        raise make_error(described(error)) from error
+
+
+def described(error: Exception) -> str:
+    """Type and text of an exception in one line, cut off where it goes on for pages."""
+    paragraph = str(error).strip().split("\n\n")[0]
+    text = " ".join(paragraph.split())
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
