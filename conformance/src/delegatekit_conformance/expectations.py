@@ -26,7 +26,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from delegatekit.files import open_file
 from delegatekit.plugins.entry_points import BACKEND_GROUP, entry_points
+from delegatekit_api import FormatError
 
 from .errors import InputError
 from .outcome import CaseResult, Outcome, Verdict
@@ -178,7 +180,10 @@ def _verdict(name: object, where: str) -> Verdict:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        with open_file(path) as file:
+            return file.read().decode()
+    except FormatError as error:
+        raise InputError(error.what, where=str(path)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", where=str(path)) from error
 

@@ -103,7 +103,7 @@ def _set_numpy_state(before: bytes) -> None:
 
 
 def _numpy_errors() -> Mapping[str, str]:
-    return _numpy().geterr() if _numpy() else {}  # type: ignore[no-any-return]
+    return _numpy().geterr() if _numpy() else {}
 
 
 def _set_numpy_errors(before: Mapping[str, str]) -> None:

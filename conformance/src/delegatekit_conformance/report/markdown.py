@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from delegatekit.files import write_text
+
 from ..outcome import CaseResult, Outcome
 from ..run import Run
 from . import views
@@ -32,7 +34,7 @@ def markdown(run: Run) -> str:
 
 def write_markdown(path: Path, run: Run) -> None:
     """Write the summary to a file."""
-    path.write_text(markdown(run), "utf-8")
+    write_text(path, markdown(run))
 
 
 def headline(run: Run) -> str:

@@ -416,12 +416,13 @@ def _options_of_one_lowering_leak(sound: Any) -> Any:
     """What the user left out of one lowering is left out of all that follow."""
 
     class Partitioner(Wrapped):
-        left_out: ClassVar[set[str]] = set()
-
         def check(self, call: Any) -> Verdict:
             answer: Verdict = self._sound.check(call)
-            if not answer.supported and "leave_out" in answer.reason:
-                self.left_out.add(call.operator)
-            return Verdict.no("left out") if call.operator in self.left_out else answer
+            if not answer.supported and "left out" in answer.reason:
+                _left_out.add(call.operator)
+            return Verdict.no("left out") if call.operator in _left_out else answer
 
     return Partitioner(sound)
+
+
+_left_out: set[str] = set()
