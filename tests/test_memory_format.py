@@ -22,9 +22,9 @@ class Twice(nn.Module):
 
 
 def input_orders(buffer: bytes) -> list[list[int]]:
-    (plan,) = read(buffer).program.execution_plan or ()
+    plan = (read(buffer).program.execution_plan or [])[0]
     found: list[Any] = [(plan.values or [])[index].val for index in plan.inputs or ()]
-    return [list(item.dim_order) for item in found if isinstance(item, schema.Tensor)]
+    return [list(item.dim_order or ()) for item in found if isinstance(item, schema.Tensor)]
 
 
 @pytest.mark.parametrize("backends", [[], ["xnnpack"]])

@@ -61,7 +61,10 @@ def test_functions_of_one_example_over_a_batch() -> None:
 
 
 def test_functions_of_one_example_over_a_batch_that_changes() -> None:
-    mapped = Function(torch.vmap(lambda row: torch.sin(row).sum()))
+    def sines(row: torch.Tensor) -> torch.Tensor:
+        return torch.sin(row).sum()
+
+    mapped = Function(torch.vmap(sines))
     check(mapped, (ROWS,), [(ROWS,), (torch.randn(7, 3),)], dynamic_shapes=(({0: SIZE},),))
 
 

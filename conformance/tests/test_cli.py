@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -157,6 +158,8 @@ def test_names_are_listed_and_shards_are_all_of_them(install_seeded: InstallSeed
 
 def test_wrong_usage_gives_exit_code_2(install_seeded: InstallSeeded, tmp_path: Path) -> None:
     install_seeded()
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "protected").touch(0o444)
     for arguments, message in {
         ("nobody",): "no backend 'nobody' is installed (installed: ",
         ("seeded", "--select", "nothing like this"): "no case matches 'nothing like this'; there are",
@@ -165,6 +168,10 @@ def test_wrong_usage_gives_exit_code_2(install_seeded: InstallSeeded, tmp_path: 
         ("seeded", "--option", "novalue"): "--option 'novalue' is not of the form KEY=VALUE",
         ("seeded", "--json", str(tmp_path)): "is a folder",
         ("seeded", "--json", str(tmp_path / "missing" / "report.json")): "does not exist",
+        ("seeded", "--html", str(tmp_path / "fifo")): "is a FIFO, not a file",
+        ("seeded", "--resume", str(tmp_path / "fifo")): "is a FIFO, not a file",
+        ("seeded", "--junit", str(tmp_path / "protected")): "is write-protected",
+        ("seeded", "--csv", "one", "--markdown", "one"): "is the same file as one",
         ("seeded", "--jobs", "0"): "",
         ("diff", str(tmp_path / "a.json"), str(tmp_path / "b.json")): "a.json does not exist",
     }.items():

@@ -40,8 +40,9 @@ def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     few = ("convolution", "several results", "bytes", "branches")
     questions = programs | {name: specimens.QUESTIONS[name] for name in few}
     monkeypatch.setattr(specimens, "QUESTIONS", questions)
-    for module in (contract.compiler,):
+    for module in (contract.compiler, contract.separate):
         monkeypatch.setattr(module, "SPECIMENS", programs)
+    monkeypatch.setattr(contract.separate, "_VALUES", 3)
 
 
 @pytest.fixture
@@ -75,12 +76,23 @@ def test_a_sound_backend_keeps_the_rule(install: Install, rule: str) -> None:
     assert outcome.verdict is Verdict.PASSED, outcome.detail
 
 
-RETURN = "    return PreprocessResult(blob, specs, tuple(named.values()), handles)\n"
+RETURN = "    return PreprocessResult(blob, specs, tuple(named.values()), handles, ESTIMATE)\n"
 EXECUTE = "        values = dict(handle.constants)\n"
 WRITE = "            output.resize_(values[name].shape).copy_(values[name])\n"
 INIT = "        return handle\n"
 DESTROY = "        handle.plan = None\n"
 CHECK = "        name = call.operator\n"
+
+BROKEN_HOOK = "@hookimpl\ndef {}():\n    raise KeyError('table')\n\n\nclass Partitioner:"
+TARGETS = (
+    "@hookimpl\ndef targets():\n    from delegatekit_api.devices import TargetInfo\n"
+    "    return [TargetInfo('chip', 'a chip', {'chipset': 'x'})]\n\n\nclass Partitioner:"
+)
+#: A second destroy ends the handle that was made last.
+SLOTS = (
+    "        import gc\n        if handle.plan is None:\n"
+    "            [setattr(h, 'plan', None) for h in gc.get_objects() if type(h) is Handle]\n" + DESTROY
+)
 
 #: Rule -> the faults that it must find: what is replaced by what, and a word of the verdict's detail.
 FAULTS: list[tuple[str, str, str, str]] = [
@@ -215,7 +227,104 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "twice",
     ),
     ("results-are-bytes", RETURN, RETURN.replace("blob,", "[blob, 'text'],"), "the blob is"),
-    ("named-data", 'NamedData(f"{zlib.crc32(data):08x}", data)', "NamedData(node.name, data)", "other weights"),
+    (
+        "other-weights",
+        'NamedData(f"{zlib.crc32(data):08x}", data)',
+        "NamedData(node.name, data)",
+        "stays the same with other weights",
+    ),
+    ("other-weights", 'f"{zlib.crc32(data):08x}", data)', 'f"{len(data)}", bytes(len(data)))', "to the same bytes"),
+    (
+        "programs-that-look-alike",
+        "    view = partition.view\n",
+        "    view = KEPT.append(partition.view) or KEPT[0]\n",
+        "products with constants",
+    ),
+    (
+        "programs-that-look-alike",
+        'named[node.name] = NamedData(f"{zlib.crc32(data):08x}", data)',
+        'named[node.name] = NamedData(f"{zlib.crc32(data[:1024]):08x}", data)',
+        "last row",
+    ),
+    ("documentation", "class Partitioner:", BROKEN_HOOK.format("documentation"), "KeyError"),
+    ("targets", "class Partitioner:", TARGETS, "unknown option"),
+    ("estimates", "latency=1e-6", "latency=-1.0", "an estimate is -1"),
+    ("estimates", '"seeded 1"', '" "', "where it comes from"),
+    (
+        "debug-handles-in-order",
+        "        handles[len(steps)] = ",
+        "        handles[-len(steps)] = ",
+        "those of other operators",
+    ),
+    ("options-compile", RETURN, "    if options.level == 0: raise KeyError('level 0')\n" + RETURN, "level = 0"),
+    (
+        "options-stay-apart",
+        '    specs = (CompileSpec("level", b"1"),)',
+        "    KEPT.append(options.level)\n" + '    specs = (CompileSpec("level", bytes([min(KEPT)])),)',
+        "the file is another",
+    ),
+    (
+        "methods",
+        "    view = partition.view\n",
+        "    view = KEPT.append(partition.view) or KEPT[0]\n",
+        "method product",
+    ),
+    (
+        "any-thread",
+        RETURN,
+        "    import signal; signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))\n" + RETURN,
+        "in another thread",
+    ),
+    ("compiling-keeps-nothing", RETURN, "    KEPT.append(bytearray(b'x' * 65536))\n" + RETURN, "leave"),
+    (
+        "handles-change-threads",
+        EXECUTE,
+        "        import threading\n        KEPT.append(threading.get_ident())\n"
+        "        if KEPT[0] != KEPT[-1]: raise KeyError('no context in this thread')\n" + EXECUTE,
+        "in another thread raises KeyError",
+    ),
+    ("second-destroy-later", DESTROY, SLOTS, "ends another|after an older handle"),
+    (
+        "inputs-that-share-memory",
+        EXECUTE,
+        "        if len({id(t) for t in inputs}) < len(inputs): inputs = [t * 0 for t in inputs]\n" + EXECUTE,
+        "one tensor as every input",
+    ),
+    (
+        "results-stay",
+        WRITE,
+        "            KEPT.append(output)\n            [t.zero_() for t in KEPT[:-1] if t.shape == output.shape]\n"
+        + WRITE,
+        "in the outputs of the one before",
+    ),
+    (
+        "nan-passes",
+        EXECUTE,
+        "        KEPT.extend(t for t in inputs if t.isnan().any())\n"
+        "        inputs = [t * float('nan') if KEPT else t for t in inputs]\n" + EXECUTE,
+        "after one with nan",
+    ),
+    (
+        "after-a-refusal",
+        "        blob = bytes(payload.blob)\n",
+        "        blob = bytes(payload.blob)\n        KEPT.append(blob)\n"
+        "        if len(KEPT) > 1 and len(KEPT[-2]) < len(blob): raise FormatError('again', where='x')\n",
+        "after another blob was refused",
+    ),
+    (
+        "named-data-anywhere",
+        "            data = bytes(payload.named_data[key])\n",
+        "            data = bytes(payload.named_data[key])\n"
+        "            if type(payload.named_data[key].obj).__name__ == 'ndarray':\n"
+        "                raise FormatError('not aligned', where=key)\n",
+        "aligned as the backend asked",
+    ),
+    (
+        "available-in-threads",
+        "Availability(True)",
+        "Availability(__import__('threading').current_thread().name == 'MainThread', 'not the main thread')",
+        "in another thread, the runtime is not available",
+    ),
     (
         "named-data",
         'NamedData(f"{zlib.crc32(data):08x}", data)',

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from delegatekit.plugins import discovery
 from delegatekit_api import DelegateKitError
 from delegatekit_conformance.expectations import load, parse
 from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
@@ -112,6 +113,7 @@ def test_the_file_of_the_vendor_is_found_and_another_takes_its_place(
         "[delegatekit.backends]\nacme = acme_package.plugin\n"
     )
     importlib.invalidate_caches()
+    discovery.refresh()
     assert len(load("acme").entries) == 2
     other = tmp_path / "mine.toml"
     other.write_text("strict = true\n")

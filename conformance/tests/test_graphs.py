@@ -92,7 +92,7 @@ def test_roundings_move_outputs_no_further_than_the_depth_says(drawn: list[Recip
 def test_an_output_that_cancels_is_not_returned() -> None:
     """1 - softmax summed up is rounding noise alone."""
     from delegatekit_conformance.recipe import Step, TensorRecipe
-    from delegatekit_conformance.strategies.graphs import _enlarged
+    from delegatekit_conformance.strategies.graphs import enlarged
 
     recipe = Recipe(
         (("x", TensorRecipe((4,))),),
@@ -103,7 +103,7 @@ def test_an_output_that_cancels_is_not_returned() -> None:
         ),
         (Ref("s"), Ref("r")),
     )
-    good, bad = _enlarged(recipe)
+    good, bad = enlarged(recipe)
     assert good < 20
     assert bad > 1e6
 
@@ -152,13 +152,38 @@ def test_a_fault_shrinks_to_few_steps() -> None:
     assert len(small.recipe.steps) <= 2
 
 
+def test_a_large_graph_shrinks_to_the_two_operators_of_its_fault_in_few_tries() -> None:
+    """Whatever rectifies what another operator made counts as a fault."""
+    case = GraphCase(ARRANGEMENTS[0], 0)
+    context = replace(CONTEXT, profile=replace(PROFILES["quick"], graphs=1200))
+    tries = 0
+
+    def fails(example: GraphExample) -> bool:
+        nonlocal tries
+        tries += 1
+        made = {step.name for step in example.recipe.steps}
+        return any(
+            step.target == "aten.relu.default" and any(ref.name in made for ref in step.references())
+            for step in example.recipe.steps
+        )
+
+    found = [example for example in case.examples(context) if fails(example)]
+    large = max(found, key=lambda example: len(example.recipe.steps))
+    assert len(large.recipe.steps) > 10
+    tries = 0
+    small = case.shrink(large, fails, context)
+    assert fails(small) and len(small.recipe.steps) == 2 and len(small.recipe.outputs) == 1
+    assert tries < 40
+    small.recipe.export()
+
+
 def test_snippets_run(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for arrangement in ARRANGEMENTS[:3]:
         case = GraphCase(arrangement, 0)
         example = case.examples(CONTEXT)[0]
         code = case.snippet(example, CONTEXT)
         exec(compile(code, "snippet", "exec"), {})
-        assert "eager:" in capsys.readouterr().out
+        assert "largest error" in capsys.readouterr().out
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from delegatekit_conformance.recipe import LAYOUTS, Recipe, Ref, Size, Step, TensorRecipe, find_target, tensor_code
+from delegatekit_conformance.script import with_bound
 
 KINDS = [
     ("normal",),
@@ -103,7 +104,8 @@ def test_the_snippet_of_changing_sizes_makes_the_further_calls() -> None:
     changing.export()
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(changing.snippet("reference"), {})
-    assert printed.getvalue().count("tensor(") == 6
+    lines = printed.getvalue().splitlines()
+    assert sum(line.startswith("output 0: largest error ") for line in lines) == 3, "one for each call"
 
 
 def test_a_description_has_one_line_with_shapes_and_what_is_special() -> None:
@@ -127,8 +129,24 @@ def test_a_quantized_program_names_the_module_of_its_operators() -> None:
     assert "import torch.ao.quantization.fx._decomposed\n" in text and "torch.ops.quantized_decomposed" in text
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(text, {})
-    first, second = (part.partition("tensor(")[2] for part in printed.getvalue().split("eager:"))
-    assert first.strip().startswith(second.strip()[:40])
+    assert "output 0: largest error 0, " in printed.getvalue()
+
+
+def test_a_script_prints_what_was_judged() -> None:
+    text = with_bound(recipe().snippet("reference"), 3e-6)
+    scope: dict[str, Any] = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(text, scope)
+    assert "(bound: 3e-06), signal to noise" in printed.getvalue()
+    right = torch.tensor([4.0, -2.0, torch.inf, torch.nan])
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        scope["compare"](torch.tensor([4.0, -2.004, torch.nan, torch.nan]), right.double(), 1e-6)
+        scope["compare"]((torch.zeros(2),), [torch.zeros(3)], 1e-6)
+    assert printed.getvalue().splitlines() == [
+        "output 0: largest error 0.004, relative to the largest value 0.001 (bound: 1e-06), signal to noise 61.0 dB, "
+        "1 elements not finite in one only",
+        "output 0: shape (2,) instead of (3,)",
+    ]
 
 
 def test_numbers_that_python_cannot_write_are_written_as_calls() -> None:

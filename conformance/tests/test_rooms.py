@@ -17,12 +17,14 @@ ORDER = (
     "context",
     "settings",
     # What is tried, and what is right.
+    "script",
     "recipe",
     "oracle",
     "estimate",
     "drawing",
     "strategies",
     "models",
+    "stock",
     "trial",
     "cases",
     # How it is run.

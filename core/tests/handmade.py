@@ -13,6 +13,7 @@ from delegatekit.pte.schema import (
     AllocationDetails,
     BackendDelegate,
     BackendDelegateDataReference,
+    Bool,
     Chain,
     ContainerMetadata,
     DelegateCall,
@@ -20,6 +21,7 @@ from delegatekit.pte.schema import (
     ExecutionPlan,
     Instruction,
     Int,
+    JumpFalseCall,
     KernelCall,
     Operator,
     Tensor,
@@ -114,3 +116,9 @@ def both(data: bytes, *inputs: Any, calls: int = 1) -> list[Any]:
             else:
                 assert mine == theirs
     return ours
+
+
+def endless() -> bytes:
+    """A loop whose condition is computed anew each time, and is never true."""
+    values = [EValue(Bool(False)), tensor([5], 0), number(1), number(2)]
+    return build(values, [1], [1], [KernelCall(0, [2, 3, 0]), JumpFalseCall(0, 0)], ["executorch_prim::eq.Scalar"])

@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import dataclass
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -65,11 +66,15 @@ def test_plain_values_stay() -> None:
     assert plain(value) == value
 
 
-def test_the_core_writes_json_with_this_encoder_only() -> None:
-    root = Path(delegatekit.__file__).parent
+def test_core_and_suite_write_json_with_this_encoder_only() -> None:
+    packages = [Path(delegatekit.__file__).parent]
+    if suite := find_spec("delegatekit_conformance"):
+        packages.append(Path(str(suite.origin)).parent)
     found = set()
-    for path in root.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Attribute) and node.attr in ("dump", "dumps") and ast.unparse(node.value) == "json":
-                found.add(path.relative_to(root).as_posix())
+    for root in packages:
+        for path in root.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                is_call = isinstance(node, ast.Attribute) and node.attr in ("dump", "dumps")
+                if is_call and ast.unparse(node.value) == "json":
+                    found.add(path.relative_to(root).as_posix())
     assert found == {"json_text.py"} | ELSEWHERE

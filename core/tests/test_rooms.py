@@ -15,6 +15,8 @@ PACKAGE = "delegatekit"
 ROOMS = (
     "version",
     "text",
+    "files",
+    "foreign",
     "json_text",
     # what plugins answer, and the program that they are asked about
     "plugins",

@@ -64,6 +64,10 @@ SchedulerOption = Annotated[
 DeviceOption = Annotated[
     list[str], typer.Option(metavar="KEY=VALUE", help="A fact about the device, for the report; repeatable.")
 ]
+StockOption = Annotated[
+    bool,
+    typer.Option(help="Run files in the stock ExecuTorch runtime, too, where that is installed and has the delegate."),
+]
 ListOption = Annotated[bool, typer.Option("--list", help="Print the names of the chosen cases, and run none.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")]
 JunitOption = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")]
@@ -89,6 +93,7 @@ def run(
     expectations: ExpectationsOption = None,
     scheduler: SchedulerOption = "",
     device: DeviceOption = [],  # noqa: B006
+    stock: StockOption = True,
     names_only: ListOption = False,
     json: JsonOption = None,
     junit: JunitOption = None,
@@ -119,6 +124,7 @@ def run(
             expectations=expectations,
             scheduler=scheduler,
             device=_pairs(device, "--device"),
+            stock=stock,
         )
     _run(settings, outputs, names_only=names_only)
 
@@ -163,6 +169,7 @@ def diff(
     """Show what changed between two runs. Exit code 1 if there are new faults, or less is delegated."""
     from rich.console import Console
 
+    from delegatekit.files import write_text
     from delegatekit.json_text import to_json
 
     from . import report
@@ -172,9 +179,9 @@ def diff(
     found = report.diff(before, after, latency_threshold=threshold or report.LATENCY_THRESHOLD)
     found.print(Console())
     if json is not None:
-        json.write_text(to_json(found.to_json()) + "\n", "utf-8")
+        write_text(json, to_json(found.to_json()) + "\n")
     if markdown is not None:
-        markdown.write_text(found.to_markdown(), "utf-8")
+        write_text(markdown, found.to_markdown())
     if found.is_regression:
         raise typer.Exit(1)
 
@@ -234,13 +241,18 @@ def _write(outputs: Mapping[str, Path | None], runs: Sequence[Run]) -> None:
 
 
 def _check_outputs(paths: Iterable[Path | None]) -> None:
-    for path in paths:
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            _usage(f"{path} is a folder" if path.is_dir() else f"the folder {path.parent} does not exist")
+    """Try all files that are to be written, before the work begins."""
+    from delegatekit.files import check_outputs
+    from delegatekit_api import FormatError
+
+    try:
+        check_outputs(*paths)
+    except FormatError as error:
+        _usage(str(error))
 
 
 def _existing(path: Path) -> Path:
-    if not path.is_file():
+    if not path.exists():
         _usage(f"{path} does not exist")
     return path
 

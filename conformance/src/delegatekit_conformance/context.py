@@ -48,6 +48,8 @@ class Context:
     options: Mapping[str, Any] = field(default_factory=dict)
     #: CPU seconds that one example may take; five times as long if it sleeps.
     timeout: float = 60.0
+    #: Whether files run in the stock ExecuTorch runtime, too, where that is installed and knows the delegate.
+    stock: bool = True
 
     def seed_of(self, name: str) -> int:
         """The seed of a case: depends on the run's seed and on the name alone, not on the order of cases."""

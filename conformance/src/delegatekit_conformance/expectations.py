@@ -22,11 +22,13 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from delegatekit.plugins import BACKEND_GROUP
+from delegatekit.files import open_file
+from delegatekit.plugins.entry_points import BACKEND_GROUP, entry_points
+from delegatekit_api import FormatError
 
 from .errors import InputError
 from .outcome import CaseResult, Outcome, Verdict
@@ -178,14 +180,17 @@ def _verdict(name: object, where: str) -> Verdict:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        with open_file(path) as file:
+            return file.read().decode()
+    except FormatError as error:
+        raise InputError(error.what, where=str(path)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", where=str(path)) from error
 
 
 def _of_vendor(backend: str) -> tuple[str, str] | None:
     """The text of the vendor's file, and where it is. The plugin's package is imported, if it is not yet."""
-    for entry_point in metadata.entry_points(group=BACKEND_GROUP, name=backend):
+    for entry_point in (item for item in entry_points(BACKEND_GROUP) if item.name == backend):
         package = entry_point.module.rpartition(".")[0]
         if not package:
             continue  # a plugin that is one module has no folder of its own

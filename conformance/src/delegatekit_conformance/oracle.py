@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from delegatekit_api import PluginError
-
-if TYPE_CHECKING:
-    import torch
 
 #: Unit roundoff of the floating-point formats: half the distance from 1 to the next number.
 ROUNDOFF: Mapping[str, float] = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -128,6 +127,8 @@ def _difference(result: Any, reference: torch.Tensor, eager: torch.Tensor) -> st
         return f"has shape {tuple(shape)}, not {tuple(reference.shape)}"
     if result.dtype != eager.dtype:
         return f"has dtype {result.dtype}, not {eager.dtype}"
+    if result.dtype == torch.bool and result.numel() and int(result.contiguous().view(torch.uint8).max()) > 1:
+        return "has bool elements whose byte is neither 0 nor 1"
     wrong = (result.isnan() != reference.isnan()) & (result.isnan() != eager.isnan())
     if wrong.any():
         return f"has NaN, or none, where the reference differs: {int(wrong.sum())} of {wrong.numel()} elements"

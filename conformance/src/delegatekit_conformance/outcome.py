@@ -27,6 +27,7 @@ class Verdict(Enum):
     RUN_ERROR = "run error"
     MISMATCH = "wrong result"
     CLAIM = "claim not kept"
+    STOCK = "wrong in the stock runtime"
     VIOLATION = "contract broken"
     CRASH = "crash"
     TIMEOUT = "timeout"
@@ -49,6 +50,7 @@ _FAULTS = frozenset(
         Verdict.RUN_ERROR,
         Verdict.MISMATCH,
         Verdict.CLAIM,
+        Verdict.STOCK,
         Verdict.VIOLATION,
         Verdict.CRASH,
         Verdict.TIMEOUT,
@@ -70,6 +72,7 @@ _MEANINGS: Mapping[Verdict, str] = {
     Verdict.RUN_ERROR: "the backend's runtime failed to run what its compiler had made",
     Verdict.MISMATCH: "the error is above the tolerance, or shape, dtype, NaN or infinities differ",
     Verdict.CLAIM: "a node that the backend claimed was not delegated, or one that it refused was",
+    Verdict.STOCK: "right in this engine, but the stock ExecuTorch runtime refuses the file, fails, or is wrong",
     Verdict.VIOLATION: "the backend breaks a rule of the plugin interface",
     Verdict.CRASH: "the process ended by a signal or without a result",
     Verdict.TIMEOUT: "no end within the time limit",
@@ -91,6 +94,7 @@ _GRAVITY = (
     Verdict.RUN_ERROR,
     Verdict.CLAIM,
     Verdict.VIOLATION,
+    Verdict.STOCK,
     Verdict.MISMATCH,
     Verdict.TIMEOUT,
     Verdict.CRASH,
@@ -130,6 +134,8 @@ class Outcome:
     snippet: str = ""
     #: Whether the example is the smallest that was found.
     shrunk: bool = False
+    #: What the stock ExecuTorch runtime made of the same file: "right", "wrong", or empty where it was not asked.
+    stock: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready mapping without the fields that hold their defaults."""
@@ -173,6 +179,8 @@ class CaseResult:
     expected: str | None = None
     #: Details of examples that passed or do not apply, for cases of one example.
     detail: str = ""
+    #: How many examples ran in the stock runtime, too.
+    stock: int = 0
 
     @property
     def verdict(self) -> Verdict:
@@ -234,6 +242,7 @@ class Tally:
     _closeness: float | None = None
     _latencies: list[tuple[float, float]] = field(default_factory=list)
     _detail: str = ""
+    _stock: int = 0
 
     def add(self, outcome: Outcome) -> None:
         """Count an outcome."""
@@ -245,6 +254,7 @@ class Tally:
             if outcome.blame == "core":
                 return
         self.counts[outcome.verdict] += 1
+        self._stock += bool(outcome.stock)
         self._nodes += outcome.delegated_nodes
         self._calls += outcome.fallback_calls
         self._reasons.update(dict.fromkeys(outcome.refusals))
@@ -278,4 +288,5 @@ class Tally:
             self._closeness,
             tuple(self._latencies),
             detail=self._detail,
+            stock=self._stock,
         )

@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from .script import BOUND, COMPARISON
+
 #: How a tensor's elements are made: ("normal",), ("uniform", low, high), ("integers", low, high) with `high` included,
 #: ("distinct",) for numbers that differ from one another, ("special",) for NaN, infinities and zeros among ordinary
 #: numbers, ("special", low, high) for the same among whole numbers, whose sums are exact, ("among", (1.0, ...)) for a
@@ -295,7 +297,7 @@ def _snippet(recipe: Recipe, backend: str) -> str:
     constants = [(name, tensor) for name, tensor in recipe.tensors if tensor.constant]
     quantized = any(step.target.startswith(_QUANTIZED) for step in recipe.steps)
     more = [f"import {_QUANTIZED_AT}"] if quantized else []
-    lines = ["import torch", *more, "import delegatekit", "", "", "class Example(torch.nn.Module):"]
+    lines = ["import copy", "import torch", *more, "import delegatekit", "", "", "class Example(torch.nn.Module):"]
     if constants:
         lines.append("    def __init__(self):")
         lines.append("        super().__init__()")
@@ -323,13 +325,17 @@ def _snippet(recipe: Recipe, backend: str) -> str:
     lines.append(f'program = delegatekit.lower(module, inputs, backends=["{backend}"]{dynamic})')
     lines.append("print(program.report())")
     lines.append('method = delegatekit.load(program.buffer)["forward"]')
-    lines.append('print("delegatekit:", method(*inputs))')
-    lines.append('print("eager:      ", module(*inputs))')
+    lines += ["", *COMPARISON.splitlines(), "", "", "exact = copy.deepcopy(module).double()", BOUND, *_COMPARE]
     for sizes in recipe.calls:
         made = [tensor_code(tensor, recipe._shape(name, sizes)) for name, tensor in recipe.tensors if name in inputs]
-        lines.append(f"inputs = ({', '.join(made)},)")
-        lines.append("print(method(*inputs), module(*inputs))")
+        lines += [f"inputs = ({', '.join(made)},)", *_COMPARE]
     return "\n".join(lines) + "\n"
+
+
+_COMPARE = (
+    "wide = [x.double() if x.is_floating_point() else x for x in inputs]",
+    "compare(method(*inputs), exact(*wide), bound)",
+)
 
 
 def _dynamic_code(recipe: Recipe, inputs: Iterable[str]) -> list[str]:

@@ -45,6 +45,8 @@ class Settings:
     expectations: Path | None = None
     #: The address of a Dask scheduler whose workers run the cases; empty for this machine. `jobs` has no effect there.
     scheduler: str = ""
+    #: Whether files run in the stock ExecuTorch runtime, too, where that is installed and knows the delegate.
+    stock: bool = True
     #: Facts about the device that runs the delegates, for the report: {"name": "emulator"}.
     device: Mapping[str, str] = field(default_factory=dict)
 
@@ -63,4 +65,4 @@ class Settings:
     def context(self) -> Context:
         """What every process that takes part is told."""
         profile = PROFILES[self.profile] if isinstance(self.profile, str) else self.profile
-        return Context(self.backend, profile, self.seed, self.options, self.timeout)
+        return Context(self.backend, profile, self.seed, self.options, self.timeout, self.stock)

@@ -33,6 +33,7 @@ def add_options(parser: pytest.Parser) -> None:
     )
     add("--conformance-seed", type=int, default=0, metavar="N", help="the same seed gives the same examples")
     add("--conformance-timeout", type=float, default=60.0, metavar="SECONDS", help="what one example may take")
+    add("--conformance-no-stock", action="store_true", help="leave the stock ExecuTorch runtime out")
     add("--conformance-memory", type=float, default=8.0, metavar="GIB", help="what a process may have (Linux)")
     add(
         "--conformance-option",
@@ -110,6 +111,7 @@ class Suite:
                 jobs=1,
                 timeout=option("conformance_timeout"),
                 memory=option("conformance_memory"),
+                stock=not option("conformance_no_stock"),
                 expectations=Path(expectations) if expectations else None,
             )
             self._session = Session(settings)

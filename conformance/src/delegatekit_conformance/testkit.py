@@ -13,13 +13,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.utils import _pytree as pytree
 
 from delegatekit_toolkit.testing import as_module, assert_same_bits
+
+from . import stock
 
 if TYPE_CHECKING:
     from delegatekit import LoweredProgram
@@ -79,8 +80,8 @@ class Lowered:
     @property
     def engines(self) -> tuple[str, ...]:
         """What can run the file here: ENGINE, and STOCK where that is installed and knows the backend."""
-        known = _registered()
-        runs = known is not None and all(delegate.identifier in known for delegate in self.delegates)
+        found = stock.installed()
+        runs = found is not None and found.issuperset(delegate.identifier for delegate in self.delegates)
         return (ENGINE, STOCK) if runs else (ENGINE,)
 
     def run(self, *inputs: Any, engine: str = ENGINE) -> list[torch.Tensor]:
@@ -90,11 +91,8 @@ class Lowered:
             import delegatekit
 
             return pytree.tree_leaves(delegatekit.load(self.buffer)["forward"](*inputs))
-        from executorch.extension.pybindings import _C
-
         # The program does not keep its bytes alive: this object does.
-        program = _C._load_program_from_buffer(self.buffer)
-        return list(program.load_method("forward")(tuple(inputs)))
+        return list(stock.load(self.buffer)(tuple(inputs)))
 
     def eager(self, *inputs: Any, dtype: torch.dtype | None = None) -> list[torch.Tensor]:
         """PyTorch's outputs, as the module is, or with module and floating-point inputs converted to `dtype`."""
@@ -155,16 +153,6 @@ def compare(
                 else:
                     result = mine.double() if _is_floating(mine) else mine
                     torch.testing.assert_close(result, wanted, rtol=tolerance, atol=tolerance)
-
-
-@cache
-def _registered() -> frozenset[str] | None:
-    """The delegate ids that the stock ExecuTorch runtime knows; None if it is not installed."""
-    try:
-        from executorch.extension.pybindings import _C
-    except ImportError:
-        return None
-    return frozenset(_C._get_registered_backend_names())
 
 
 def refusals(

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -21,12 +21,12 @@ from torch.fx import Node
 
 import delegatekit
 from delegatekit import LoweredProgram
-from delegatekit.engine import Method
 from delegatekit.partition import PartitionPlan
 from delegatekit.plugins import discovery
 from delegatekit_api import DelegateKitError, UnsupportedError
 from delegatekit_api.nodes import operator_name
 
+from . import stock
 from .context import Context
 from .oracle import Accuracy, Comparison, compare
 from .outcome import Outcome, Verdict
@@ -35,6 +35,14 @@ from .recipe import Recipe
 #: The reference of one call: outputs in double precision, what eager returns without that, and what the outputs become
 #: when the inputs are rounded (None if the subject is not ill-conditioned).
 Reference = tuple[list[torch.Tensor], list[torch.Tensor], "list[torch.Tensor] | None"]
+
+
+class Runnable(Protocol):
+    """A method of a loaded file: of this engine's, or of the stock runtime's."""
+
+    def run(self, inputs: Sequence[Any]) -> Any:
+        """The outputs of one call."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -109,10 +117,15 @@ def try_subject(
         return Outcome(Verdict.NOT_EXPORTABLE, words(error), seconds=time.perf_counter() - start)
     backends = [context.backend] if backends is None else list(backends)
     options = {context.backend: context.options} if context.options else None
-    outcome = attempt(
-        program, partial(run_calls, subject, expected, precision), backends=backends, options=options, lowering=lowering
+    judge = partial(run_calls, subject, expected, precision)
+    second = context.stock and device_takes(backends, dynamic=subject.dynamic_shapes is not None)
+    outcome = attempt(program, judge, backends=backends, options=options, lowering=lowering, second=second)
+    alone = attempt(
+        program,
+        partial(run_calls, subject, expected, "float64"),
+        backends=[],
+        second=outcome.verdict is Verdict.STOCK,
     )
-    alone = attempt(program, partial(run_calls, subject, expected, "float64"), backends=[])
     refused_alone = alone.verdict is Verdict.REFUSED and outcome.detail == alone.detail
     if outcome.verdict is Verdict.LOWERING_ERROR and refused_alone:
         # The core refuses the program for every backend.
@@ -128,17 +141,25 @@ def try_subject(
     return replace(outcome, seconds=time.perf_counter() - start)
 
 
+def device_takes(backends: Sequence[str], *, dynamic: bool) -> bool:
+    """Whether the stock runtime is to run what these backends compile: not where only ours takes changing sizes."""
+    descriptions = [discovery.get_backend(name).description for name in backends]
+    return not dynamic or all(description.device_dynamic_shapes for description in descriptions)
+
+
 def attempt(
     exported: ExportedProgram,
-    judge: Callable[[Method], Outcome],
+    judge: Callable[[Runnable], Outcome],
     *,
     backends: Sequence[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     lowering: Mapping[str, Any] | None = None,
+    second: bool = False,
 ) -> Outcome:
     """Lower a program, load the file, and let `judge` run its method; `lowering` are further arguments of `lower`.
 
-    What `judge` returns counts if it is a fault. If not, the verdict says how much of the program was delegated.
+    What `judge` returns counts if it is a fault. If not, the verdict says how much of the program was delegated. With
+    `second`, `judge` then looks at the stock runtime, too, if that knows the delegates of the file.
     """
     try:
         program = delegatekit.lower(exported, backends=backends, options=options, **(lowering or {}))
@@ -163,10 +184,28 @@ def attempt(
         verdict = Verdict.FALLBACK
         if counts["delegates"]:
             verdict = Verdict.PARTLY if counts["fallback_calls"] else Verdict.DELEGATED
-    return replace(judged, verdict=verdict, **counts)
+    outcome = replace(judged, verdict=verdict, **counts)
+    if verdict.is_fault or not second or (backends and not counts["delegates"]):
+        return outcome
+    return _in_stock(outcome, program, data, judge)
 
 
-def run_calls(subject: Subject, expected: Sequence[Reference], precision: str, method: Method) -> Outcome:
+def _in_stock(outcome: Outcome, program: LoweredProgram, data: bytes, judge: Callable[[Runnable], Outcome]) -> Outcome:
+    """The outcome with the stock runtime's, where that has what the file needs."""
+    takers = {delegate.partition.backend for method in program.methods.values() for delegate in method.delegates}
+    identifiers = {discovery.get_backend(name).description.delegate_id for name in takers}
+    if not stock.runs(identifiers):
+        return outcome
+    try:
+        judged = judge(stock.StockMethod(data))
+    except stock.MissingKernel:
+        return outcome
+    except stock.StockError as error:
+        judged = Outcome(Verdict.LOAD_ERROR, str(error))
+    return stock.second_opinion(outcome, judged)
+
+
+def run_calls(subject: Subject, expected: Sequence[Reference], precision: str, method: Runnable) -> Outcome:
     """Run a subject's calls and compare each with its reference; the outcome has the worst error."""
     worst = Comparison()
     for number, (inputs, (references, native, moved)) in enumerate(zip(subject.calls, expected, strict=True)):

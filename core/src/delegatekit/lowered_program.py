@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .emit import Emitted
+from .files import Writer
+from .json_text import to_json
 from .lowering import LoweredMethod
 from .pte import ptd_to_bytes, to_bytes, write
 from .views.debug_map import debug_map
@@ -43,12 +45,18 @@ class LoweredProgram:
         """The data files (.ptd) as bytes, by name; "" is the one that `save` names as the .pte."""
         return {name: ptd_to_bytes(data) for name, data in self._image.data_files.items()}
 
-    def save(self, path: str | Path) -> tuple[Path, ...]:
+    def save(self, path: str | Path, *, debug_map: str | Path | None = None) -> tuple[Path, ...]:
         """Write the .pte file and its data files beside it: "model.pte", "model.ptd", NAME.ptd for others.
 
-        All of them appear whole, or none. Returns their paths, that of the .pte last.
+        `debug_map` is a JSON file to write `debug_map()` to. All files appear whole, or none. Files that exist keep
+        their mode; a symbolic link is followed. Returns the paths, that of the .pte last. Raises FormatError for a path
+        that is not a regular file, is write-protected, or cannot be written for another reason.
         """
-        return write(self._image, Path(path))
+        beside: dict[Path, Writer] = {}
+        if debug_map is not None:
+            text = to_json(self.debug_map()).encode()
+            beside[Path(debug_map)] = lambda file: file.write(text)
+        return write(self._image, Path(path), beside)
 
     def debug_map(self) -> dict[str, Any]:
         """From instructions and delegates' operators back to the exported nodes, modules and source lines."""

@@ -86,7 +86,9 @@ class Result:
 @pytest.fixture
 def install_idle(install_plugin: Any) -> Callable[[str], None]:
     """Installs a backend of this name that takes nothing."""
-    return lambda name: install_plugin(name, BACKEND.replace("NAME", name))
+    return lambda name: install_plugin(
+        name, BACKEND.replace("NAMEBackend", f"{name.title()}Backend").replace("NAME", name)
+    )
 
 
 @pytest.fixture

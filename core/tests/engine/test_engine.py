@@ -192,8 +192,40 @@ def test_a_loop_runs_until_its_condition_holds() -> None:
 
 def test_an_endless_loop_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delegatekit.engine.instructions.INSTRUCTION_LIMIT", 1000)
-    data = build([EValue(Bool(False)), handmade.tensor([5], 0)], [1], [1], [JumpFalseCall(0, 0)], [])
     with pytest.raises(ExecutionError, match="no end after 1000 instructions"):
+        delegatekit.load(handmade.endless())["forward"](X)
+
+
+def test_a_call_is_stopped_at_its_time_limit() -> None:
+    program = delegatekit.load(handmade.endless(), time_limit=0.05)
+    with pytest.raises(ExecutionError, match=r"instruction \d \(\S+\): took longer than the time limit"):
+        program["forward"](X)
+    with pytest.raises(ExecutionError, match="took longer"):
+        program.new_method("forward").run([X])
+
+
+def test_the_time_limit_holds_without_jumps_and_for_each_call_anew() -> None:
+    program = delegatekit.load(handmade.add_program(), time_limit=60)
+    method = program["forward"]
+    for _ in range(2):
+        assert torch.equal(method(X), X + handmade.WEIGHT)
+    method.time_limit = 0
+    with pytest.raises(ExecutionError, match="took longer than the time limit"):
+        method(X)
+    method.time_limit = None
+    assert torch.equal(method(X), X + handmade.WEIGHT)
+
+
+@pytest.mark.parametrize("limit", [-1, float("nan"), "1", True])
+def test_a_time_limit_that_is_no_number_of_seconds_is_refused(limit: Any) -> None:
+    with pytest.raises(ExecutionError, match="time_limit"):
+        delegatekit.load(handmade.add_program(), time_limit=limit)
+
+
+def test_a_jump_on_a_number_that_was_moved_there_is_an_error() -> None:
+    values = [handmade.tensor([5], 0), EValue(Bool(False)), number(1)]
+    data = build(values, [0], [0], [MoveCall(2, 1), JumpFalseCall(1, 2)], [])
+    with pytest.raises(ExecutionError, match=r"instruction 1 \(JumpFalseCall\): jumps on value 1, which is not a bool"):
         delegatekit.load(data)["forward"](X)
 
 

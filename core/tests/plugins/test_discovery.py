@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from delegatekit.plugins import discovery, observers
+from delegatekit.plugins import OBSERVER_GROUP, BackendInfo, discovery, observers
 from delegatekit_api import OptionError, PluginError
 from delegatekit_api.observers import StageEvent
 
@@ -82,7 +82,7 @@ def plugin(hook: str) -> str:
     return FULL + "@hookimpl\n" + hook
 
 
-def listed(name: str) -> discovery.BackendInfo:
+def listed(name: str) -> BackendInfo:
     return discovery.backends()[name]
 
 
@@ -313,13 +313,13 @@ def test_observers_hear_every_stage_and_a_failing_one_is_reported_once(install_p
     install_plugin(
         "quiet",
         OBSERVER.format(argument="", action="heard.append(1)"),
-        group=observers.OBSERVER_GROUP,
+        group=OBSERVER_GROUP,
         distribution="quiet",
     )
     install_plugin(
         "loud",
         OBSERVER.format(argument="event", action="raise ValueError(event.stage)"),
-        group=observers.OBSERVER_GROUP,
+        group=OBSERVER_GROUP,
         distribution="loud",
     )
     with pytest.warns(UserWarning, match="observer loud failed and is ignored"):
@@ -332,7 +332,7 @@ def test_observers_hear_every_stage_and_a_failing_one_is_reported_once(install_p
 
 
 def test_an_observer_that_cannot_be_imported_is_reported(install_plugin: Any) -> None:
-    install_plugin("odd", "raise SystemExit(1)", group=observers.OBSERVER_GROUP, distribution="odd")
+    install_plugin("odd", "raise SystemExit(1)", group=OBSERVER_GROUP, distribution="odd")
     with pytest.warns(UserWarning, match="observer odd could not be loaded"):
         observers.notify(StageEvent("edge", "start"))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from delegatekit.plugins import FIRST_IMPORTS, discovery, first_import, observers, remembered
+from delegatekit.plugins import FIRST_IMPORTS, OBSERVER_GROUP, discovery, first_import, observers, remembered
 from delegatekit.plugins.processes import Probed
 from delegatekit_api import PluginError
 from delegatekit_api.observers import StageEvent
@@ -77,7 +77,7 @@ def test_a_plugin_whose_import_ends_the_process_is_broken_and_disturbs_nobody(
 
 def test_an_observer_is_tried_first_too(cache: Path, install_plugin: Any) -> None:
     source = "import os; os._exit(3)"
-    install_plugin("odd", source, group=observers.OBSERVER_GROUP, distribution="odd")
+    install_plugin("odd", source, group=OBSERVER_GROUP, distribution="odd")
     with pytest.warns(UserWarning, match=r"observer odd could not be loaded .*exit code 3"):
         observers.notify(StageEvent("edge", "start"))
 

@@ -135,7 +135,7 @@ PLANS: dict[str, tuple[Callable[[ExecutionPlan], Any], str]] = {
     "jump negative": (lambda p: append(p, JumpFalseCall(4, -1)), "jumps to instruction -1"),
     "jump on a list": (
         lambda p: (append(p, JumpFalseCall(5, 0)), p.values.append(EValue(IntList([2])))),
-        "neither bool nor tensor",
+        "neither a bool nor a tensor of bools",
     ),
     "move out of range": (lambda p: append(p, MoveCall(50, 0)), "value 50"),
     "list item out of range": (lambda p: p.values.append(EValue(TensorList([7]))), "value 7"),

@@ -12,7 +12,7 @@ import torch
 
 import delegatekit
 from delegatekit import cli as command_line
-from delegatekit_api import QuantizationError
+from delegatekit_api import FormatError
 
 pytest.importorskip("torchao")
 
@@ -182,7 +182,7 @@ def test_a_program_is_read_in_python_in_a_new_process(cli, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "torch.Size([2, 4])" in done.stdout, done.stderr
-    with pytest.raises(QuantizationError, match=r"models\.py: is not a \.pt2 file"):
+    with pytest.raises(FormatError, match=r"models\.py: is not a \.pt2 file"):
         delegatekit.load_quantized(tmp_path / "models.py")
 
 
@@ -213,7 +213,7 @@ def test_calibration_is_read_from_files(kind, cli, tmp_path):
     [
         ([], 2, "--random COUNT"),
         (["--random", "1", "--calibration", "c.pt"], 2, "--random COUNT"),
-        (["--calibration", "absent.pt"], 1, "absent.pt: does not exist"),
+        (["--calibration", "absent.pt"], 1, "absent.pt: cannot be read: No such file"),
         (["--calibration", "models.py"], 1, "neither .pt nor .npz"),
         (["--calibration", "bad.npz"], 1, "bad.npz: cannot be read"),
         (["--calibration", "bad.pt"], 1, "bad.pt: cannot be read"),

@@ -65,7 +65,8 @@ class PreprocessResult:
     blob: bytes | bytearray | memoryview | Sequence[bytes | bytearray | memoryview]
     compile_specs: tuple[CompileSpec, ...] = ()
     named_data: tuple[NamedData, ...] = ()
-    #: Backend-internal id (an instruction, a node of the blob) -> debug handles of the nodes it came from.
+    #: Backend-internal id (an instruction, a node of the blob) -> debug handles of the nodes it came from. Ids that are
+    #: numbers are in the order of execution.
     debug_handle_map: Mapping[int | str, tuple[int, ...]] = field(default_factory=dict)
     #: What it is expected to cost on its device: `inspect` shows it, and budgets are held against it.
     estimate: Estimate | None = None

@@ -53,7 +53,11 @@ class DelegatePayload:
 
 
 class DelegateRuntime(Protocol):
-    """Executes a backend's blobs. One handle belongs to one thread at a time."""
+    """Executes a backend's blobs.
+
+    A handle is used by one thread at a time, but not always by the same: it may be made, executed and destroyed in
+    different threads. Several handles are used at the same time. No method changes settings of the process.
+    """
 
     def is_available(self) -> Availability:
         """Whether blobs can be executed in this process. Must not raise."""

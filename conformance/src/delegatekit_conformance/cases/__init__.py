@@ -14,7 +14,7 @@ from types import ModuleType
 from ..context import Context
 from .base import Broken, Case, NotApplicable, Rule
 
-__all__ = ["Broken", "Case", "NotApplicable", "Rule", "all_cases", "rooms"]
+__all__ = ["Broken", "Case", "NotApplicable", "Rule", "all_cases"]
 
 
 def all_cases(context: Context) -> Mapping[str, Case]:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from .. import stock
 from ..context import Context
 from ..outcome import Outcome, Verdict
+from .surroundings import watched
+
+#: What a script that lowers `program` and calls it with `inputs` does in the stock runtime.
+_IN_STOCK = """
+from delegatekit_conformance import stock
+
+data = program.buffer  # must live as long as the method
+print("stock:      ", stock.load(data)(tuple(inputs)))
+"""
 
 
 class Case(ABC):
@@ -36,6 +47,18 @@ class Case(ABC):
     @abstractmethod
     def run(self, example: Any, context: Context) -> Outcome:
         """Try one example in this process. The backend may crash or hang it. Must not raise."""
+
+    def tried(self, example: Any, context: Context) -> Outcome:
+        """`run`, while what the backend's hooks change in this process is watched: that is a fault in every case."""
+        if context.stock:
+            stock.start()
+        with watched(context.backend) as changes:
+            outcome = self.run(example, context)
+        if outcome.verdict is Verdict.STOCK:
+            return replace(outcome, snippet=(outcome.snippet or self.snippet(example, context)) + _IN_STOCK)
+        if not changes or outcome.verdict.is_fault:
+            return outcome
+        return replace(outcome, verdict=Verdict.VIOLATION, detail=changes[0], blame="backend")
 
     def snippet(self, example: Any, context: Context) -> str:
         """A script that shows what happens with the example, or an empty text."""

@@ -27,6 +27,7 @@ from ..drawing import draw, shrink
 from ..outcome import Outcome, Verdict
 from ..recipe import Recipe
 from ..strategies.graphs import graphs
+from ..strategies.smaller import shrink_graph
 from ..trial import try_recipe, words
 from .base import Case
 
@@ -170,7 +171,14 @@ class GraphCase(Case):
         return draw(self.strategy(), self.count(context), context.seed_of(self.name))
 
     def shrink(self, example: GraphExample, fails: Callable[[Any], bool], context: Context) -> GraphExample:
-        """Hypothesis leaves out steps."""
+        """Parts of the graph; where none of them fails, Hypothesis leaves out steps."""
+
+        def part_fails(recipe: Recipe) -> bool:
+            return fails(replace(example, recipe=recipe))
+
+        smaller = shrink_graph(example.recipe, part_fails)
+        if smaller is not example.recipe:
+            return replace(example, recipe=smaller)
         return shrink(self.strategy(), self.count(context), context.seed_of(self.name), example, fails)
 
     def run(self, example: GraphExample, context: Context) -> Outcome:

@@ -20,6 +20,7 @@ import delegatekit
 from ..context import Context
 from ..models import MODELS, SEMANTIC_MODELS, ModelCase, build_model, photo_batch, sentence_tokens, tiny_llama
 from ..outcome import Outcome, Verdict
+from ..script import COMPARISON
 from ..trial import Subject, try_subject, words
 from .base import Case
 from .subjects import measured, subject_of
@@ -93,22 +94,28 @@ class ModelTrial(Case):
 
     def snippet(self, example: str, context: Context) -> str:
         """How the model is built and tried."""
-        return _SNIPPET.format(code=self._code, backend=context.backend)
+        return _SNIPPET.format(code=self._code, backend=context.backend, comparison=COMPARISON)
 
 
-_SNIPPET = """import torch
+_SNIPPET = """import copy
+
+import torch
 
 import delegatekit
 from delegatekit_conformance import models
 
+{comparison}
+
 {code}
+exact = copy.deepcopy(case.module).double()
+bound = None
 program = delegatekit.lower(case.export(), backends=["{backend}"])
 print(program.report())
 method = delegatekit.load(program.buffer)["forward"]
 with torch.no_grad():
     for inputs in (case.inputs, *case.calls):
-        print("delegatekit:", method(*inputs))
-        print("eager:      ", case.module(*inputs))
+        wide = [x.double() if x.is_floating_point() else x for x in inputs]
+        compare(method(*inputs), exact(*wide), bound)
 """
 
 

@@ -21,14 +21,13 @@ from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
 import delegatekit
-from delegatekit.engine import Method
 from delegatekit.plugins import discovery
 from delegatekit.quantization.ratio import sqnr_db
 from delegatekit_api import QuantizationError
 
 from ..context import Context
 from ..outcome import Outcome, Verdict
-from ..trial import attempt, flatten, words
+from ..trial import Runnable, attempt, device_takes, flatten, words
 from .base import Case
 from .patterns import pattern
 from .subjects import SubjectCase
@@ -198,8 +197,10 @@ class QuantizedCase(Case):
             return Outcome(Verdict.NOT_EXPORTABLE, words(error))
         run = partial(_judged, program, quantized, inputs)
         options = {context.backend: context.options} if context.options else None
-        outcome = attempt(program, run, backends=[context.backend], options=options)
-        alone = attempt(program, run, backends=[])
+        backends = [context.backend]
+        second = context.stock and device_takes(backends, dynamic=bool(dynamic))
+        outcome = attempt(program, run, backends=backends, options=options, second=second)
+        alone = attempt(program, run, backends=[], second=outcome.verdict is Verdict.STOCK)
         if alone.verdict.is_fault:
             outcome = replace(outcome, core=f"{alone.verdict.value}: {alone.detail}")
         if outcome.verdict.is_fault:
@@ -210,6 +211,8 @@ class QuantizedCase(Case):
     def snippet(self, example: str, context: Context) -> str:
         """The pattern's text, quantized."""
         text = self._pattern.snippet("", context)
+        # What is right is what the quantized module computes.
+        text = text.replace("exact = copy.deepcopy(module).double()\n", "").replace("exact(*wide)", "module(*inputs)")
         before, line, after = text.partition("module.eval()\n")
         scheme = f"backend={context.backend!r}, scheme={example!r}"
         if context.options:
@@ -220,7 +223,7 @@ class QuantizedCase(Case):
 _NO_SCHEMES = "the backend declares no quantization schemes"
 
 
-def _judged(program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], method: Method) -> Outcome:
+def _judged(program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], method: Runnable) -> Outcome:
     """Run the method and compare with the quantized module in eager."""
     try:
         results = flatten(method.run(inputs))

@@ -15,13 +15,14 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from delegatekit_api import DelegateKitError, DelegatePayload
+from delegatekit_api import DelegateKitError, DelegatePayload, DelegateRuntime
 
 from ..context import Context
 from ..oracle import Accuracy, compare
@@ -265,6 +266,7 @@ class CyclesCase(RobustnessCase):
     """Handles made and destroyed many times must leave no memory, open file or thread behind."""
 
     kind = "cycles"
+    unit = "cycles"
 
     @property
     def cost(self) -> float:
@@ -278,6 +280,12 @@ class CyclesCase(RobustnessCase):
     def attempt(self, example: Cycles, items: Sequence[Sample], context: Context) -> Outcome:
         """As many cycles as asked for, or as fit into half the time limit."""
         runtime = backend_of(context).create_runtime()
+        with self.repeated(runtime, items) as action:
+            return self._judged(action, example, items, context)
+
+    @contextmanager
+    def repeated(self, runtime: DelegateRuntime, items: Sequence[Sample]) -> Iterator[Callable[[Sample], None]]:
+        """What is done again and again with one of the program's delegates."""
 
         def cycle(item: Sample) -> None:
             handle = runtime.init(item.payload)
@@ -286,19 +294,18 @@ class CyclesCase(RobustnessCase):
             finally:
                 runtime.destroy(handle)
 
-        frozen = gc.get_freeze_count()
-        gc.collect()
-        gc.freeze()  # what is there already need not be looked through each time that garbage is collected
+        yield cycle
+
+    def _judged(
+        self, cycle: Callable[[Sample], None], example: Cycles, items: Sequence[Sample], context: Context
+    ) -> Outcome:
         try:
             with torch.no_grad():
-                growth, done = _growth(cycle, items, example.count, context.timeout / 2)
+                grown, done = growth(cycle, items, example.count, context.timeout / 2)
         except Exception as error:
-            return Outcome(Verdict.VIOLATION, f"fails after some cycles: {words(error)}")
-        finally:
-            if not frozen:
-                gc.unfreeze()
+            return Outcome(Verdict.VIOLATION, f"fails after some {self.unit}: {words(error)}")
         if done < _FEWEST:
-            return Outcome(Verdict.NOT_APPLICABLE, f"too slow: {done} cycles in {context.timeout / 2:.0f} s")
+            return Outcome(Verdict.NOT_APPLICABLE, f"too slow: {done} {self.unit} in {context.timeout / 2:.0f} s")
         # What tells most about the cause comes first.
         bounds = {
             "open files": 2,
@@ -307,29 +314,80 @@ class CyclesCase(RobustnessCase):
             "bytes of memory": _GROWTH + _GROWTH_PER_CYCLE * done,
         }
         for name, bound in bounds.items():
-            if growth.get(name, 0) > bound:
-                text = f"{done} cycles leave {growth[name]} {name} behind, more than {bound}"
+            if grown.get(name, 0) > bound:
+                text = f"{done} {self.unit} leave {grown[name]} {name} behind, more than {bound}"
                 return Outcome(Verdict.VIOLATION, text)
-        shown = ", ".join(f"{value:+d} {name}" for name, value in growth.items())
-        return Outcome(Verdict.PASSED, f"{done} cycles: {shown}")
+        shown = ", ".join(f"{value:+d} {name}" for name, value in grown.items())
+        return Outcome(Verdict.PASSED, f"{done} {self.unit}: {shown}")
 
     def snippet(self, example: Cycles, context: Context) -> str:
         """A script that does the same cycles."""
         return (
-            "from delegatekit_conformance.cases.robustness import Cycles, CyclesCase\n"
+            "from delegatekit_conformance.cases.robustness import CallsCase, Cycles, CyclesCase\n"
             "from delegatekit_conformance.context import Context\n\n"
-            f"print(CyclesCase({self.program!r}).run({example!r}, Context({context.backend!r})))\n"
+            f"print({type(self).__name__}({self.program!r}).run({example!r}, Context({context.backend!r})))\n"
         )
 
 
-def _growth(
-    cycle: Callable[[Sample], None], items: Sequence[Sample], count: int, seconds: float
+class CallsCase(CyclesCase):
+    """One handle that is called many times keeps no memory, and its last result is as right as its first."""
+
+    kind = "calls"
+    unit = "calls"
+
+    @property
+    def cost(self) -> float:
+        """A thousand calls."""
+        return 1.0
+
+    @contextmanager
+    def repeated(self, runtime: DelegateRuntime, items: Sequence[Sample]) -> Iterator[Callable[[Sample], None]]:
+        """One call of a handle that stays."""
+        handles = {id(item): runtime.init(item.payload) for item in items}
+
+        def call(item: Sample) -> None:
+            outputs = item.blank()
+            runtime.execute(handles[id(item)], item.inputs, outputs)
+            wrong = same(outputs, item.outputs)
+            if wrong:
+                raise ValueError(wrong)
+
+        try:
+            yield call
+        finally:
+            for handle in handles.values():
+                runtime.destroy(handle)
+
+
+_Item = TypeVar("_Item")
+
+
+def growth(
+    cycle: Callable[[_Item], None], items: Sequence[_Item], count: int, seconds: float, *, warm_up: int = _WARM_UP
 ) -> tuple[dict[str, int], int]:
     """What the process has more after the cycles than before, by name, and how many cycles there were.
 
     Steady growth counts: of four quarters the lowest but one, four times. A heap that grew once or twice, or
     memory that something else freed once, does not. No more cycles are made than fit into `seconds`.
     """
+    frozen = gc.get_freeze_count()
+    gc.collect()
+    gc.freeze()  # what is there already need not be looked through each time that garbage is collected
+    try:
+        marks, done = _marks(cycle, items, count, seconds, warm_up)
+    finally:
+        if not frozen:
+            gc.unfreeze()
+    quarters = {
+        name: sorted(after[name] - before[name] for before, after in itertools.pairwise(marks)) for name in marks[0]
+    }
+    return {name: max(0, 4 * growth[1]) for name, growth in quarters.items()}, done
+
+
+def _marks(
+    cycle: Callable[[_Item], None], items: Sequence[_Item], count: int, seconds: float, warm_up: int
+) -> tuple[list[Mapping[str, int]], int]:
+    """The state before the cycles and after each quarter of them, and how many there were."""
     start = time.monotonic()
 
     def cycles(most: int, share: float) -> int:
@@ -340,17 +398,14 @@ def _growth(
             cycle(items[number % len(items)])
         return most
 
-    cycles(_WARM_UP, 0.2)
+    cycles(warm_up, 0.2)
     _state()  # what looking for the first time allocates is not the backend's
     marks = [_state()]
     done = 0
     for quarter in range(1, 5):
         done += cycles(count * quarter // 4 - count * (quarter - 1) // 4, 0.2 + 0.2 * quarter)
         marks.append(_state())
-    quarters = {
-        name: sorted(after[name] - before[name] for before, after in itertools.pairwise(marks)) for name in marks[0]
-    }
-    return {name: max(0, 4 * growth[1]) for name, growth in quarters.items()}, done
+    return marks, done
 
 
 def _state() -> Mapping[str, int]:
@@ -366,7 +421,7 @@ def _state() -> Mapping[str, int]:
 
 def cases() -> Iterator[Case]:
     """All damages of all programs, and the cycles."""
-    kinds = (Truncated, Flipped, NamedTruncated, NamedFlipped, CyclesCase)
+    kinds = (Truncated, Flipped, NamedTruncated, NamedFlipped, CyclesCase, CallsCase)
     for program in PROGRAMS:
         for kind in kinds:
             yield kind(program)

@@ -37,15 +37,16 @@ from ..trial import words
 from .base import NotApplicable
 
 
-def _recipe(
+def recipe_of(
     tensors: Mapping[str, TensorRecipe], *steps: tuple[Any, ...], outputs: tuple[Ref, ...] = (), **more: Any
 ) -> Recipe:
-    """Steps are (name, target, *arguments); the last one's result is returned unless `outputs` says other."""
+    """A recipe. Steps are (name, target, *arguments); the last one's result is returned unless `outputs` says other."""
     made = tuple(Step(name, target, arguments) for name, target, *rest in steps for arguments in [tuple(rest)])
     return Recipe(tuple(tensors.items()), made, outputs or (Ref(made[-1].name),), **more)
 
 
-def _tensor(*shape: int, constant: bool = False, seed: int = 0, **more: Any) -> TensorRecipe:
+def tensor_of(*shape: int, constant: bool = False, seed: int = 0, **more: Any) -> TensorRecipe:
+    """A tensor of a recipe: an input, or a constant."""
     return TensorRecipe(shape, constant=constant, seed=seed, **more)
 
 
@@ -68,13 +69,13 @@ _X_NUMBERS, _Y_NUMBERS, _W_NUMBERS = Ref("xf"), Ref("yf"), Ref("wf")
 
 
 def _small(*shape: int, most: int = 3, **more: Any) -> TensorRecipe:
-    return _tensor(*shape, dtype="int8", values=("integers", -most, most), **more)
+    return tensor_of(*shape, dtype="int8", values=("integers", -most, most), **more)
 
 
 #: Quantized programs of integers, for backends that have nothing else. Scales are powers of two, and every result is a
 #: whole number of steps within int8: how a backend rounds does not matter, and no difference is excused.
 QUANTIZED_SPECIMENS: Mapping[str, Recipe] = {
-    "quantized arithmetic": _recipe(
+    "quantized arithmetic": recipe_of(
         {"x": _small(1, 4, 6, most=7), "y": _small(1, 4, 6, most=7, seed=1)},
         _numbers("x", 1 / 8, 2),
         _numbers("y", 1 / 16),
@@ -86,7 +87,7 @@ QUANTIZED_SPECIMENS: Mapping[str, Recipe] = {
         outputs=(Ref("aq"), Ref("mq")),
         exact=True,
     ),
-    "quantized linear": _recipe(
+    "quantized linear": recipe_of(
         {"x": _small(4, 16), "w": _small(8, 16, most=2, constant=True, seed=1)},
         _numbers("x", 1 / 8, 1),
         _numbers("w", 1 / 4),
@@ -94,7 +95,7 @@ QUANTIZED_SPECIMENS: Mapping[str, Recipe] = {
         _integers("l", 1 / 32, 5),
         exact=True,
     ),
-    "quantized convolution": _recipe(
+    "quantized convolution": recipe_of(
         {"x": _small(1, 3, 9, 9), "w": _small(8, 3, 3, 3, most=2, constant=True, seed=1)},
         _numbers("x", 1 / 8),
         _numbers("w", 1 / 4),
@@ -107,56 +108,58 @@ QUANTIZED_SPECIMENS: Mapping[str, Recipe] = {
 
 #: Programs that are compiled, as far as the backend takes something of them: what most backends begin with.
 SPECIMENS: Mapping[str, Recipe] = {
-    "arithmetic": _recipe(
-        {"x": _tensor(3, 10), "y": _tensor(3, 10, seed=1)},
+    "arithmetic": recipe_of(
+        {"x": tensor_of(3, 10), "y": tensor_of(3, 10, seed=1)},
         ("a", "aten.add.Tensor", _X, _Y),
         ("m", "aten.mul.Tensor", Ref("a"), _Y),
         depth=2,
     ),
-    "linear": _recipe(
+    "linear": recipe_of(
         {
-            "x": _tensor(4, 16),
-            "w": _tensor(8, 16, constant=True, seed=1),
-            "b": _tensor(8, constant=True, seed=2),
+            "x": tensor_of(4, 16),
+            "w": tensor_of(8, 16, constant=True, seed=1),
+            "b": tensor_of(8, constant=True, seed=2),
         },
         ("l", "aten.linear.default", _X, Ref("w"), Ref("b")),
         reduction_length=16,
     ),
-    "convolution": _recipe(
+    "convolution": recipe_of(
         {
-            "x": _tensor(1, 3, 9, 9),
-            "w": _tensor(8, 3, 3, 3, constant=True, seed=1),
-            "b": _tensor(8, constant=True, seed=2),
+            "x": tensor_of(1, 3, 9, 9),
+            "w": tensor_of(8, 3, 3, 3, constant=True, seed=1),
+            "b": tensor_of(8, constant=True, seed=2),
         },
         ("c", "aten.conv2d.default", _X, Ref("w"), Ref("b"), (1, 1), (1, 1)),
         ("r", "aten.relu.default", Ref("c")),
         reduction_length=27,
     ),
-    "softmax": _recipe({"x": _tensor(4, 12)}, ("s", "aten.softmax.int", _X, -1), reduction_length=12, depth=3),
-    "branches": _recipe(
-        {"x": _tensor(2, 6), "y": _tensor(2, 6, seed=1)},
+    "softmax": recipe_of({"x": tensor_of(4, 12)}, ("s", "aten.softmax.int", _X, -1), reduction_length=12, depth=3),
+    "branches": recipe_of(
+        {"x": tensor_of(2, 6), "y": tensor_of(2, 6, seed=1)},
         ("s", "aten.sigmoid.default", _X),
         ("m", "aten.mul.Tensor", Ref("s"), _Y),
         ("c", "aten.cat.default", (Ref("m"), Ref("s")), 1),
         outputs=(Ref("m"), Ref("c")),
         depth=2,
     ),
-    "reduction": _recipe({"x": _tensor(2, 3, 8, 8)}, ("m", "aten.mean.dim", _X, (-1, -2), True), reduction_length=64),
-    "matmul": _recipe(
-        {"x": _tensor(5, 7), "y": _tensor(7, 6, seed=1)}, ("m", "aten.mm.default", _X, _Y), reduction_length=7
+    "reduction": recipe_of(
+        {"x": tensor_of(2, 3, 8, 8)}, ("m", "aten.mean.dim", _X, (-1, -2), True), reduction_length=64
     ),
-    "movement": _recipe(
-        {"x": _tensor(2, 3, 4)},
+    "matmul": recipe_of(
+        {"x": tensor_of(5, 7), "y": tensor_of(7, 6, seed=1)}, ("m", "aten.mm.default", _X, _Y), reduction_length=7
+    ),
+    "movement": recipe_of(
+        {"x": tensor_of(2, 3, 4)},
         ("p", "aten.permute.default", _X, (2, 0, 1)),
         ("r", "aten.relu.default", Ref("p")),
         ("v", "aten.reshape.default", Ref("r"), (8, 3)),
         exact=True,
     ),
-    "negation": _recipe({"x": _tensor(4, 5)}, ("n", "aten.neg.default", _X), exact=True),
-    "integers": _recipe(
+    "negation": recipe_of({"x": tensor_of(4, 5)}, ("n", "aten.neg.default", _X), exact=True),
+    "integers": recipe_of(
         {
-            "x": _tensor(3, 4, dtype="int32", values=("integers", -9, 9)),
-            "y": _tensor(3, 4, dtype="int32", values=("integers", -9, 9), seed=1),
+            "x": tensor_of(3, 4, dtype="int32", values=("integers", -9, 9)),
+            "y": tensor_of(3, 4, dtype="int32", values=("integers", -9, 9), seed=1),
         },
         ("a", "aten.add.Tensor", _X, _Y),
         exact=True,
@@ -165,8 +168,8 @@ SPECIMENS: Mapping[str, Recipe] = {
 }
 
 #: The same with a size that changes from call to call.
-DYNAMIC = _recipe(
-    {"x": _tensor(4, 6), "y": _tensor(4, 6, seed=1)},
+DYNAMIC = recipe_of(
+    {"x": tensor_of(4, 6), "y": tensor_of(4, 6, seed=1)},
     ("m", "aten.mul.Tensor", _X, _Y),
     ("r", "aten.relu.default", Ref("m")),
     sizes=(Size("rows", 2, 9, (("x", 0), ("y", 0))),),
@@ -176,30 +179,32 @@ DYNAMIC = _recipe(
 #: Programs that a partitioner is asked about, and nothing more: unusual dtypes, ranks and sizes.
 QUESTIONS: Mapping[str, Recipe] = {
     **SPECIMENS,
-    "double precision": _recipe({"x": _tensor(3, dtype="float64")}, ("a", "aten.exp.default", _X)),
-    "half precision": _recipe({"x": _tensor(3, dtype="float16")}, ("a", "aten.mul.Tensor", _X, _X)),
-    "bool": _recipe({"x": _tensor(3, dtype="bool")}, ("a", "aten.logical_not.default", _X), exact=True),
-    "complex": _recipe({"x": _tensor(3, dtype="complex64")}, ("a", "aten.mul.Tensor", _X, _X)),
-    "bytes": _recipe({"x": _tensor(3, dtype="uint8")}, ("a", "aten.bitwise_and.Tensor", _X, _X), exact=True),
-    "scalar": _recipe({"x": _tensor()}, ("a", "aten.add.Tensor", _X, 2)),
-    "rank 6": _recipe({"x": _tensor(1, 2, 1, 2, 1, 2)}, ("a", "aten.relu.default", _X), exact=True),
-    "no elements": _recipe({"x": _tensor(0, 3)}, ("a", "aten.add.Tensor", _X, _X), exact=True),
-    "indices": _recipe(
-        {"x": _tensor(3, dtype="int64", values=("integers", 0, 4)), "w": _tensor(5, 2, constant=True)},
+    "double precision": recipe_of({"x": tensor_of(3, dtype="float64")}, ("a", "aten.exp.default", _X)),
+    "half precision": recipe_of({"x": tensor_of(3, dtype="float16")}, ("a", "aten.mul.Tensor", _X, _X)),
+    "bool": recipe_of({"x": tensor_of(3, dtype="bool")}, ("a", "aten.logical_not.default", _X), exact=True),
+    "complex": recipe_of({"x": tensor_of(3, dtype="complex64")}, ("a", "aten.mul.Tensor", _X, _X)),
+    "bytes": recipe_of({"x": tensor_of(3, dtype="uint8")}, ("a", "aten.bitwise_and.Tensor", _X, _X), exact=True),
+    "scalar": recipe_of({"x": tensor_of()}, ("a", "aten.add.Tensor", _X, 2)),
+    "rank 6": recipe_of({"x": tensor_of(1, 2, 1, 2, 1, 2)}, ("a", "aten.relu.default", _X), exact=True),
+    "no elements": recipe_of({"x": tensor_of(0, 3)}, ("a", "aten.add.Tensor", _X, _X), exact=True),
+    "indices": recipe_of(
+        {"x": tensor_of(3, dtype="int64", values=("integers", 0, 4)), "w": tensor_of(5, 2, constant=True)},
         ("a", "aten.embedding.default", Ref("w"), _X),
         exact=True,
     ),
-    "several results": _recipe(
-        {"x": _tensor(3, 6)},
+    "several results": recipe_of(
+        {"x": tensor_of(3, 6)},
         ("t", "aten.topk.default", _X, 2),
         outputs=(Ref("t", 0), Ref("t", 1)),
         exact=True,
     ),
-    "groups": _recipe(
-        {"x": _tensor(2, 4, 7), "w": _tensor(4, 2, 3, constant=True)},
+    "groups": recipe_of(
+        {"x": tensor_of(2, 4, 7), "w": tensor_of(4, 2, 3, constant=True)},
         ("c", "aten.conv1d.default", _X, Ref("w"), None, (1,), (2,), (2,), 2),
     ),
-    "pooling": _recipe({"x": _tensor(1, 2, 6, 6)}, ("p", "aten.max_pool2d.default", _X, (3, 3), (2, 2)), exact=True),
+    "pooling": recipe_of(
+        {"x": tensor_of(1, 2, 6, 6)}, ("p", "aten.max_pool2d.default", _X, (3, 3), (2, 2)), exact=True
+    ),
     "changing sizes": DYNAMIC,
 }
 
@@ -218,6 +223,8 @@ class Sample:
     outputs: tuple[torch.Tensor, ...]
     #: Keys of the named data that the backend gave with the program's blobs.
     keys: tuple[str, ...] = ()
+    #: Their alignments in bytes, as the backend asked for, by key.
+    alignments: Mapping[str, int] = field(default_factory=dict)
 
     def blank(self, fill: str = "zero") -> list[torch.Tensor]:
         """New outputs as the engine hands them over: of the largest sizes, where sizes change."""
@@ -345,6 +352,27 @@ def questions(context: Context) -> dict[str, EdgeMethod]:
     return found
 
 
+#: Programs of which most backends refuse something.
+_REFUSED = ("double precision", "bool", "complex", "rank 6", "indices")
+
+
+def reasons(context: Context) -> list[str]:
+    """What the partitioner says about some programs, node by node, for comparison with another process."""
+    backend = backend_of(context)
+    partitioner = backend.create_partitioner(backend.make_options(context.options))
+    keep = partitioner.keep_operators()
+    found = []
+    for name in _REFUSED:
+        try:
+            view = build_edge(QUESTIONS[name].export(), keep=keep).view
+        except Exception:  # core's affair: the operator cases try it
+            continue
+        for call in view.calls():
+            answer = partitioner.check(call)
+            found.append(f"{name}, {call.operator}: {answer.supported} {answer.reason}")
+    return found
+
+
 # Samples
 
 
@@ -382,15 +410,16 @@ class _Recorder:
 def take_down(name: str, recipe: Recipe, program: LoweredProgram, context: Context) -> list[Sample]:
     """Load a program and run it once with the recipe's inputs; the backend's delegates come back as samples."""
     data = program.buffer
-    given = [item.key for delegate in delegates(program, context.backend) for item in delegate.named_data]
-    keys = tuple(sorted(set(given)))
+    given = [item for delegate in delegates(program, context.backend) for item in delegate.named_data]
+    alignments = {item.key: item.alignment for item in given}
+    keys = tuple(sorted(alignments))
     recorder = _Recorder(backend_of(context))
     find: Callable[[str], Any] = lambda _: recorder  # noqa: E731
     loaded = delegatekit.load(data, find_backend=find)
     loaded["forward"].run(recipe.inputs())
     loaded.close()
     return [
-        Sample(name, recipe, data, payload, *recorder.calls[index], keys)
+        Sample(name, recipe, data, payload, *recorder.calls[index], keys, alignments)
         for index, payload in enumerate(recorder.payloads)
         if index in recorder.calls
     ]
@@ -499,6 +528,11 @@ def bits(tensor: torch.Tensor) -> bytes:
     """The tensor's elements as bytes, in row-major order."""
     flat = tensor.detach().contiguous().reshape(-1)
     return bytes(flat.view(torch.uint8).numpy()) if flat.numel() else b""
+
+
+def bytes_of(data: Any) -> bytes:
+    """The bytes of named data: raw, or of a tensor."""
+    return bits(data) if isinstance(data, torch.Tensor) else bytes(data)
 
 
 def digest(data: bytes | memoryview) -> str:

@@ -20,6 +20,7 @@ from ..context import Context
 from ..estimate import estimate
 from ..oracle import Accuracy
 from ..outcome import Outcome, Verdict
+from ..script import COMPARISON
 from ..trial import Subject, try_subject, words
 from .base import Case
 
@@ -91,7 +92,8 @@ class SubjectCase(Case):
 
     def snippet(self, example: str, context: Context) -> str:
         """The builder's text, and how its module is tried."""
-        return _HEAD + _source(self.build) + _TAIL.format(name=self.build.__name__, backend=context.backend)
+        tail = _TAIL.format(name=self.build.__name__, backend=context.backend)
+        return f"{_HEAD}{COMPARISON}\n\n{_source(self.build)}{tail}"
 
 
 def subject_of(
@@ -191,6 +193,8 @@ _TAIL = """
 torch.manual_seed(0)
 module, calls, *dynamic = {name}()
 module.eval()
+exact = copy.deepcopy(module).double()
+bound = None
 with torch.no_grad():
     shapes = dynamic[0] if dynamic else None
     exported = torch.export.export(copy.deepcopy(module), calls[0], dynamic_shapes=shapes, strict=False)
@@ -198,8 +202,8 @@ with torch.no_grad():
     print(program.report())
     method = delegatekit.load(program.buffer)["forward"]
     for inputs in calls:
-        print("delegatekit:", method(*inputs))
-        print("eager:      ", module(*inputs))
+        wide = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+        compare(method(*inputs), exact(*wide), bound)
 """
 
 

@@ -43,16 +43,17 @@ def _table(run: Run, width: int) -> RenderableType:
     title = f"conformance of {run.backend.name} ({run.backend.distribution} {run.backend.version})"
     found = views.rooms(run.results)
     # A column for each verdict would not fit a terminal: the good ones have columns, the others are words.
-    headers = ("room", "cases", "examples", "taken", "verdicts of cases")
-    rows = [_row(name, results) for name, results in found.items()]
+    judged = views.in_stock(run.results)
+    headers = ("room", "cases", "examples", "taken", *(["stock"] if judged else []), "verdicts of cases")
+    rows = [_row(name, results, judged) for name, results in found.items()]
     if len(found) > 1:
-        rows.append(_row("all", run.results))
+        rows.append(_row("all", run.results, judged))
     narrow = paragraphs(headers, rows, width)
     if narrow is not None:
         return Group(Text(clean(title), "bold"), narrow)
     table = Table(title=escape(clean(title)))
     for header in headers:
-        table.add_column(header, justify="right" if header in ("cases", "examples", "taken") else "left")
+        table.add_column(header, justify="right" if header in ("cases", "examples", "taken", "stock") else "left")
     for index, row in enumerate(rows):
         if len(found) > 1 and index == len(found):
             table.add_section()
@@ -60,9 +61,11 @@ def _table(run: Run, width: int) -> RenderableType:
     return table
 
 
-def _row(name: str, results: Sequence[CaseResult]) -> tuple[str | Text, ...]:
+def _row(name: str, results: Sequence[CaseResult], judged: int) -> tuple[str | Text, ...]:
     examples = sum(result.examples for result in results)
-    return Text(name), f"{len(results):,}", f"{examples:,}", views.percent(views.share(results)), _verdicts(results)
+    taken = views.percent(views.share(results))
+    stock = [f"{views.in_stock(results):,}"] if judged else []
+    return Text(name), f"{len(results):,}", f"{examples:,}", taken, *stock, _verdicts(results)
 
 
 def _verdicts(results: Sequence[CaseResult]) -> Text:

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from delegatekit.files import open_file, write_text
 from delegatekit.json_text import plain, to_json
 from delegatekit_api import DelegateKitError, FormatError
 
@@ -83,13 +84,14 @@ def from_json(values: Any) -> Run:
 
 def write_json(path: Path, run: Run) -> None:
     """Write the document to a file."""
-    path.write_text(to_json(as_json(run)) + "\n", "utf-8")
+    write_text(path, to_json(as_json(run)) + "\n")
 
 
 def read_json(path: Path) -> Run:
-    """The run that `write_json` wrote. Raises FormatError, or OSError if the file cannot be read."""
+    """The run that `write_json` wrote. Raises FormatError, also if the file cannot be read."""
     try:
-        values = json.loads(path.read_bytes())
+        with open_file(path) as file:
+            values = json.load(file)
     except ValueError as error:
         raise FormatError(f"it is not JSON: {error}", where=str(path)) from error
     try:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 
+from delegatekit.files import write_text
+
 from ..outcome import CaseResult, Outcome, Verdict
 from ..run import Run
 from . import views
@@ -38,7 +40,7 @@ def junit(run: Run) -> str:
 
 def write_junit(path: Path, run: Run) -> None:
     """Write the XML document to a file."""
-    path.write_text(junit(run), "utf-8")
+    write_text(path, junit(run))
 
 
 def _properties(run: Run) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from delegatekit.files import write_text
+
 from ..outcome import CaseResult, Outcome
 from ..run import Run
 from . import views
@@ -32,7 +34,7 @@ def markdown(run: Run) -> str:
 
 def write_markdown(path: Path, run: Run) -> None:
     """Write the summary to a file."""
-    path.write_text(markdown(run), "utf-8")
+    write_text(path, markdown(run))
 
 
 def headline(run: Run) -> str:
@@ -46,13 +48,19 @@ def headline(run: Run) -> str:
 
 
 def _table(run: Run) -> str:
-    lines = ["| room | cases | examples | fully delegated | verdicts | faults |", "|---|---:|---:|---:|---|---:|"]
+    judged = bool(views.in_stock(run.results))
+    stock = " in the stock runtime, too |" if judged else ""
+    lines = [
+        f"| room | cases | examples | fully delegated |{stock} verdicts | faults |",
+        f"|---|---:|---:|---:|{'---:|' if judged else ''}---|---:|",
+    ]
     for name, results in views.rooms(run.results).items():
         verdicts = ", ".join(f"{count} {verdict.value}" for verdict, count in views.case_counts(results).items())
         faults = sum(result.is_fault for result in results)
         examples = sum(result.examples for result in results)
         share = views.percent(views.share(results))
-        lines.append(f"| {cell(name)} | {len(results)} | {examples} | {share} | {verdicts} | {faults or '–'} |")
+        stock = f" {views.in_stock(results)} |" if judged else ""
+        lines.append(f"| {cell(name)} | {len(results)} | {examples} | {share} |{stock} {verdicts} | {faults or '–'} |")
     return "\n".join(lines)
 
 

@@ -31,6 +31,7 @@ _MARKS: Mapping[Verdict, Mark] = {
     Verdict.RUN_ERROR: Mark("R", "fault"),
     Verdict.MISMATCH: Mark("W", "fault"),
     Verdict.CLAIM: Mark("C", "fault"),
+    Verdict.STOCK: Mark("S", "fault"),
     Verdict.VIOLATION: Mark("V", "fault"),
     Verdict.CRASH: Mark("X", "fault"),
     Verdict.TIMEOUT: Mark("T", "fault"),

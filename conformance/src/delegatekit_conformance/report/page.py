@@ -15,6 +15,8 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from delegatekit.files import write_text
+
 from ..outcome import CaseResult, Outcome, Verdict
 from ..run import BackendFacts, Run
 from . import views
@@ -157,6 +159,7 @@ class Sheet:
         ]
         passes, expected = len(self.run.unexpected_passes), len(views.expected(results))
         optional = (
+            ("Examples in the stock runtime, too", views.in_stock(results), ""),
             ("Expected faults", expected, ""),
             ("Unexpected passes", passes, "to remove from the list"),
             ("Faults of core", len(self.core), "not the backend's"),
@@ -287,7 +290,7 @@ def html(runs: Sequence[Run]) -> str:
 
 def write_html(path: Path, runs: Sequence[Run]) -> None:
     """Write the page to a file."""
-    path.write_text(html(runs), "utf-8")
+    write_text(path, html(runs))
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

@@ -6,6 +6,8 @@ import csv
 import io
 from pathlib import Path
 
+from delegatekit.files import write_text
+
 from ..outcome import CaseResult, Verdict
 from ..run import Run
 from . import views
@@ -42,7 +44,7 @@ def support_csv(run: Run) -> str:
 
 def write_csv(path: Path, run: Run) -> None:
     """Write the CSV to a file."""
-    path.write_text(support_csv(run), "utf-8", newline="")
+    write_text(path, support_csv(run))
 
 
 def _words(result: CaseResult | None) -> str:

@@ -60,6 +60,11 @@ def _is_rule(result: CaseResult) -> bool:
     return room(result) in _RULES or Verdict.PASSED in result.counts
 
 
+def in_stock(results: Iterable[CaseResult]) -> int:
+    """How many examples ran in the stock ExecuTorch runtime, too."""
+    return sum(result.stock for result in results)
+
+
 def nodes(results: Iterable[CaseResult]) -> tuple[int, int]:
     """Operator calls that the backend ran, and all operator calls."""
     results = list(results)

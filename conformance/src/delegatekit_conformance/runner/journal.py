@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from delegatekit.files import check_outputs
 from delegatekit.json_text import to_json
 
 from ..context import Context
@@ -134,6 +135,7 @@ class Finished:
         #: The results that the file holds, by name of the case.
         self.results: dict[str, CaseResult] = {}
         header = _facts(context, distribution)
+        check_outputs(path)
         whole = self._read(header) if path.exists() else 0
         self._file = path.open("r+b" if path.exists() else "w+b")
         self._file.truncate(whole)  # a line that was cut off in the middle

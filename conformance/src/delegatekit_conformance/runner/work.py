@@ -22,6 +22,7 @@ from typing import IO, Any
 from ..cases import Case
 from ..context import Context
 from ..outcome import Outcome, Tally, Verdict
+from ..script import with_bound
 from .journal import Diary, Progress
 from .plan import Job, Limits, Source, limit_of
 
@@ -285,7 +286,7 @@ def _run(case: Case, example: Any) -> Outcome:
     """The case's outcome for the example, with its description and, for a fault, a script."""
     start = time.perf_counter()
     try:
-        outcome = case.run(example, _context)
+        outcome = case.tried(example, _context)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         kind = Verdict.RUN_ERROR if isinstance(error, Exception) else Verdict.CRASH
         outcome = Outcome(kind, f"the case ended with {type(error).__name__}: {error}", blame="backend")
@@ -296,7 +297,8 @@ def _run(case: Case, example: Any) -> Outcome:
         changes["seconds"] = time.perf_counter() - start
     if not outcome.snippet and (outcome.verdict.is_fault or outcome.core):
         changes["snippet"] = case.snippet(example, _context)
-    return replace(outcome, **changes)
+    found = replace(outcome, **changes)
+    return replace(found, snippet=with_bound(found.snippet, found.tolerance))
 
 
 def _kind(outcome: Outcome) -> tuple[Verdict, str, bool]:

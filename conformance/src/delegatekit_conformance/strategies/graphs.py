@@ -698,8 +698,7 @@ def build(
         tuple(value.ref for value in outputs),
         reduction_length=graph.reduction,
     )
-    enlarged = _enlarged(recipe)
-    kept = [(value, by) for value, by in zip(outputs, enlarged, strict=True) if by <= _ENLARGED]
+    kept = [(value, by) for value, by in zip(outputs, enlarged(recipe), strict=True) if by <= _ENLARGED]
     assume(any(value.ref.name.startswith("y") for value, _ in kept))
     depth = max(max(value.depth, math.ceil(by)) for value, by in kept)
     return Recipe(
@@ -719,7 +718,7 @@ _SUMMING = ("linear", "matmul", "conv", "norm", "softmax", "mean", "sum", "pool"
 _TAILS = ("aten.gelu.default", "aten.elu.default", "aten.mish.default", "aten.softplus.default")
 
 
-def _enlarged(recipe: Recipe) -> list[float]:
+def enlarged(recipe: Recipe) -> list[float]:
     """By how many roundings each output is off, relative to its largest element, if every result is rounded."""
     exact = _run(recipe, None)
     worst = [0.0] * len(exact)

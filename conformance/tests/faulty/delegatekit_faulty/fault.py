@@ -15,8 +15,9 @@ class Fault:
     """One fault.
 
     `part` says which part of the backend it changes: "call" (an operator's result), "describe", "options",
-    "partitioner", "preprocess" or "runtime"; `change` is then called with the sound part and returns the faulty one,
-    or for "call" instead of each operator.
+    "partitioner", "preprocess", "documentation", "targets" or "runtime"; `change` is then called with the sound part
+    and returns the faulty one, or for "call" instead of each operator. For "preprocess and runtime" it is called with
+    the sound part and its name.
     """
 
     name: str
@@ -78,7 +79,7 @@ def wrong(operators: Sequence[str] | str, *select: str) -> Callable[[Callable[..
 
 def all_faults() -> dict[str, Fault]:
     """All faults by name. Imports torch."""
-    from . import calls, manners, parts  # noqa: F401  they register what they define
+    from . import calls, corners, histories, manners, more, parts, state, stock  # noqa: F401  they register what they define
 
     return description_faults() | _faults
 

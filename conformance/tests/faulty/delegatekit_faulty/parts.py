@@ -377,3 +377,52 @@ def _exchanges_inputs(sound: Any) -> Any:
             self._sound.execute(handle, inputs, outputs)
 
     return Runtime(sound)
+
+
+# What the suite looked at, but not closely enough
+
+
+@fault("preprocess", "contract/same-bytes-elsewhere")
+def _order_of_a_set_of_many_constants(sound: Any) -> Any:
+    """From nine constants on, named data is in the order of a set of its keys."""
+    from dataclasses import replace
+
+    def preprocess(partition: Any, options: Any) -> Any:
+        result = sound(partition=partition, options=options)
+        if len(result.named_data) < 9:
+            return result
+        by_key = {item.key: item for item in result.named_data}
+        return replace(result, named_data=tuple(by_key[key] for key in set(by_key)))
+
+    return preprocess
+
+
+@fault("preprocess", "contract/debug-handles-in-order")
+def _debug_handles_of_another_operator(sound: Any) -> Any:
+    """Each step has the debug handle of another operator of the partition."""
+    from dataclasses import replace
+
+    def preprocess(partition: Any, options: Any) -> Any:
+        result = sound(partition=partition, options=options)
+        handles = list(result.debug_handle_map.values())
+        shifted = dict(zip(result.debug_handle_map, [*handles[1:], *handles[:1]], strict=True))
+        return replace(result, debug_handle_map=shifted)
+
+    return preprocess
+
+
+@fault("partitioner", "contract/options-stay-apart")
+def _options_of_one_lowering_leak(sound: Any) -> Any:
+    """What the user left out of one lowering is left out of all that follow."""
+
+    class Partitioner(Wrapped):
+        def check(self, call: Any) -> Verdict:
+            answer: Verdict = self._sound.check(call)
+            if not answer.supported and "left out" in answer.reason:
+                _left_out.add(call.operator)
+            return Verdict.no("left out") if call.operator in _left_out else answer
+
+    return Partitioner(sound)
+
+
+_left_out: set[str] = set()

@@ -24,12 +24,12 @@ BASE: Any = import_module(f"delegatekit_{os.environ.get('DELEGATEKIT_FAULT_BASE'
 def _faults(part: str) -> Sequence[Fault]:
     """The seeded faults of one part of the backend."""
     known = description_faults() if part in ("describe", "options") else all_faults()
-    return tuple(known[name] for name in NAMES if name in known and known[name].part == part)
+    return tuple(known[name] for name in NAMES if name in known and part in known[name].part.split(" and "))
 
 
 def _part(name: str, sound: Any) -> Any:
     for fault in _faults(name):
-        sound = fault.change(sound)
+        sound = fault.change(sound, name) if " and " in fault.part else fault.change(sound)
     return sound
 
 
@@ -53,6 +53,24 @@ def create_partitioner(options: Any) -> Any:
 def preprocess(partition: Any, options: Any) -> PreprocessResult:
     """The base's compiler."""
     return _part("preprocess", BASE.preprocess)(partition=partition, options=options)  # type: ignore[no-any-return]
+
+
+@hookimpl
+def quantization_schemes() -> Any:
+    """The base's schemes."""
+    return BASE.quantization_schemes()
+
+
+@hookimpl
+def documentation() -> Any:
+    """The base's page."""
+    return _part("documentation", BASE.documentation)()
+
+
+@hookimpl
+def targets() -> Any:
+    """The base's devices, if it has any."""
+    return _part("targets", getattr(BASE, "targets", tuple))()
 
 
 @hookimpl

@@ -64,6 +64,10 @@ SkipOption = Annotated[
         help="Module path or operator that no backend takes, BACKEND=SELECTOR for one; repeat for more.",
     ),
 ]
+TrustOption = Annotated[
+    bool,
+    typer.Option("--trust", help="Also load .pt2 and .pt files with pickled objects, which can run any code."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 FileArgument = Annotated[Path, typer.Argument(help="A .pte file.")]
 

@@ -14,6 +14,7 @@ from .arguments import (
     OnlyOption,
     SettingOption,
     SkipOption,
+    TrustOption,
     selectors,
     settings,
 )
@@ -30,6 +31,7 @@ def explain(
     only: OnlyOption = [],  # noqa: B006
     skip: SkipOption = [],  # noqa: B006
     every: Annotated[bool, typer.Option("--all", help="Also list the operators that a backend takes.")] = False,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Tell who would run each operator, and for each that no backend takes, every backend's reason."""
@@ -37,7 +39,7 @@ def explain(
 
     with progress():
         explanation = explain_model(
-            **with_dynamic_shapes(read_model(model), dynamic),
+            **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
             backends=backend,
             options=settings(option, backend),
             only=selectors(only, backend),

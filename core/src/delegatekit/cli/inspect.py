@@ -19,8 +19,8 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Show what is in a .pte file: methods, delegates with their owners, operators, memory, segments; or in a .ptd."""
+    from ..files import open_view
     from ..pte.ptd_schema import PTD_IDENTIFIER
-    from ..pte.storage import open_view
     from ..views.inspection import Inspection, inspect_data
     from ..views.inspection import inspect as inspect_program
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..json_text import to_json
 from .arguments import (
     BackendOption,
     JsonOption,
@@ -18,6 +17,7 @@ from .arguments import (
     OnlyOption,
     SettingOption,
     SkipOption,
+    TrustOption,
     selectors,
     settings,
 )
@@ -68,6 +68,7 @@ def lower(
             "the KB), or another memory that the backend names. Repeat for more; what does not fit is refused.",
         ),
     ] = [],  # noqa: B006
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Lower a model to backends and write a .pte file."""
@@ -76,9 +77,10 @@ def lower(
 
     place = default_place(model, ".pte") if output is None else question_place(output, ".pte", b"ET12", offset=4)
     limits, outside = _budget(budget), _External(external)
+    _check_outputs(place, debug_map, external)
     with progress():
         program = lower_model(
-            **with_dynamic_shapes(read_model(model), dynamic),
+            **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
             backends=backend,
             options=settings(option, backend),
             only=selectors(only, backend),
@@ -89,10 +91,7 @@ def lower(
             budget=limits,
         )
         outside.check_used()
-        written = list(program.save(place))
-    if debug_map is not None:
-        debug_map.write_text(to_json(program.debug_map()))
-        written.append(debug_map)
+        written = program.save(place, debug_map=debug_map)
     _show(program.report(), written, memory_report=memory_report, as_json=as_json)
 
 
@@ -115,6 +114,15 @@ def _budget(limits: Sequence[str]) -> dict[str, str]:
     if wrong is not None:
         usage(f"--budget {wrong!r} is not of the form NAME=LIMIT")
     return {name: limit for name, _, limit in pairs}
+
+
+def _check_outputs(output: Path, debug_map: Path | None, external: Sequence[str]) -> None:
+    """Try all files that may be written, before the work begins."""
+    from ..files import check_outputs
+    from ..pte.writer import data_paths
+
+    names = dict.fromkeys(text.partition("=")[0] if "=" in text else "" for text in external)
+    check_outputs(output, debug_map, *data_paths(output, names))
 
 
 class _External:

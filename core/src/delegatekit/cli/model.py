@@ -7,21 +7,26 @@ import importlib.util
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from delegatekit_api import DelegateKitError
 
 from .console import usage
 
+_Result = TypeVar("_Result")
 _HINT: Final = "give FILE.pt2, package.module:callable or path/file.py:callable"
 
 
-def read_model(text: str) -> dict[str, Any]:
-    """The first arguments of `lower` for a MODEL argument: model, and inputs and kwargs for a module."""
+def read_model(text: str, *, trust: bool = False) -> dict[str, Any]:
+    """The first arguments of `lower` for a MODEL argument: model, and inputs and kwargs for a module.
+
+    A .pt2 file that can run code while it is loaded is refused unless `trust` is given.
+    """
     if text.endswith(".pt2"):
-        return {"model": load_exported(Path(text))}
+        return {"model": load_exported(Path(text), trust=trust)}
     source, _, attribute = text.rpartition(":")
     if not source or not re.fullmatch(r"[\w.]+", attribute):
         _explain_form(text)
@@ -41,14 +46,14 @@ def read_model(text: str) -> dict[str, Any]:
     )
 
 
-def load_exported(path: Path) -> Any:
+def load_exported(path: Path, *, trust: bool = False) -> Any:
     """The program of a .pt2 file, with the operators that it may need known."""
     from ..edge import precompiled  # noqa: F401  (programs may call its operator)
     from ..quantization.commands import load_quantized
 
-    if not path.is_file():
+    if not path.exists():
         usage(f"{path} does not exist")
-    return load_quantized(path)
+    return load_quantized(path, trust=trust)
 
 
 def _explain_form(text: str) -> None:
@@ -126,7 +131,7 @@ def _call(text: str, function: Any) -> Any:
     return _run(text, function)
 
 
-def _run(text: str, function: Any) -> Any:
+def _run(text: str, function: Callable[[], _Result]) -> _Result:
     """Run the user's code; what it raises is told with the line that raised it."""
     try:
         return function()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .arguments import JsonOption, ModelArgument, SettingOption, installed_backends, settings
+from .arguments import JsonOption, ModelArgument, SettingOption, TrustOption, installed_backends, settings
 from .console import print_json, say, usage
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import read_model
@@ -64,16 +64,20 @@ def quantize(
     group_size: Annotated[int | None, typer.Option(min=1, help="Size of the weights' groups.")] = None,
     dynamic: DynamicOption = [],  # noqa: B006
     option: SettingOption = [],  # noqa: B006
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Quantize a model for a backend and write a .pt2 file; tells which layers stay in float, and why."""
+    from ..files import check_outputs
     from ..quantization.commands import quantize_model
 
     if (calibration is None) == (random is None):
         usage("give --calibration FILE, or --random COUNT to try things out")
     place = default_place(model, "-quantized.pt2") if output is None else question_place(output, ".pt2", b"PK")
+    check_outputs(place)
     found = quantize_model(
-        with_dynamic_shapes(read_model(model), dynamic),
+        with_dynamic_shapes(read_model(model, trust=trust), dynamic),
+        trust=trust,
         calibration=calibration,
         random=random,
         output=place,

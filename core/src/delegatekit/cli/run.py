@@ -11,8 +11,9 @@ import typer
 
 from delegatekit_api import DelegateKitError
 
-from .arguments import FileArgument, JsonOption, installed_backends
+from .arguments import FileArgument, JsonOption, TrustOption, installed_backends
 from .console import out, print_json, say, usage
+from .watch import ended_after
 
 
 def run(
@@ -32,23 +33,28 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of the random inputs, used where no files are given.")] = 0,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times and time all but the first.")] = 1,
     save: Annotated[Path | None, typer.Option(help="Write the outputs to this .pt file.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(min=0.001, metavar="SECONDS", help="End a call that takes longer.")
+    ] = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a method of a .pte file on the Python engine and print its outputs and timing."""
-    import torch
-
     from .. import load
+    from ..files import check_outputs
 
-    loaded = load(file, data=data, backends=backend)[method]
-    values = _read_inputs(inputs, loaded) if inputs else _random_inputs(loaded, seed)
+    check_outputs(save)
+    loaded = load(file, data=data, backends=backend, time_limit=time_limit)[method]
+    values = _read_inputs(inputs, loaded, trust=trust) if inputs else _random_inputs(loaded, seed)
     times = []
     for _ in range(repeat):
         start, cpu = time.perf_counter(), time.process_time()
-        results = loaded.run(values)
+        with ended_after(time_limit, f"method {method}"):
+            results = loaded.run(values)
         times.append((time.perf_counter() - start, time.process_time() - cpu))
     wall, cpu = min(times[1:] or times)
     if save is not None:
-        torch.save([result.clone() if isinstance(result, torch.Tensor) else result for result in results], save)
+        _save(results, save)
     if as_json:
         summaries = [_summary(result) for result in results]
         print_json({"outputs": summaries, "wall_seconds": wall, "cpu_seconds": cpu, "runs": repeat})
@@ -58,6 +64,15 @@ def run(
         say(f"output {index}: {facts}")
     best = f" (best of {repeat - 1})" if repeat > 2 else ""
     out.print(f"{1e3 * wall:.2f} ms wall, {1e3 * cpu:.2f} ms CPU{best}", highlight=False)
+
+
+def _save(results: Sequence[Any], path: Path) -> None:
+    import torch
+
+    from ..files import shielded, write_files
+
+    values = [result.clone() if isinstance(result, torch.Tensor) else result for result in results]
+    write_files({path: shielded(lambda file: torch.save(values, file))})
 
 
 def _summary(result: Any) -> dict[str, Any]:
@@ -95,27 +110,31 @@ def _random_inputs(method: Any, seed: int) -> list[Any]:
     return values
 
 
-def _read_inputs(paths: Sequence[str], method: Any) -> list[Any]:
+def _read_inputs(paths: Sequence[str], method: Any, *, trust: bool) -> list[Any]:
     if len(paths) != len(method.inputs):
         usage(f"the method takes {len(method.inputs)} inputs, {len(paths)} files are given")
-    return [_read_input(Path(path), spec) for path, spec in zip(paths, method.inputs, strict=True)]
+    return [_read_input(Path(path), spec, trust=trust) for path, spec in zip(paths, method.inputs, strict=True)]
 
 
-def _read_input(path: Path, spec: Any) -> Any:
+def _read_input(path: Path, spec: Any, *, trust: bool) -> Any:
     import torch
 
-    if not path.is_file():
-        usage(f"input {path} does not exist")
-    try:
-        if path.suffix == ".npy":
-            import numpy
+    from ..files import check_file, open_file
+    from ..files.pickles import read_pickled
 
-            return torch.from_numpy(numpy.load(path, allow_pickle=False))
-        if path.suffix == ".pt":
-            return torch.load(path, weights_only=True)
-    except Exception as error:
-        raise DelegateKitError(f"cannot be read: {error}", where=str(path)) from error
-    return _read_image(path, spec)
+    if not path.exists():
+        usage(f"input {path} does not exist")
+    if path.suffix == ".pt":
+        return read_pickled(path, trust=trust)
+    if path.suffix != ".npy":
+        return _read_image(check_file(path), spec)
+    import numpy
+
+    with open_file(path) as file:
+        try:
+            return torch.from_numpy(numpy.load(file, allow_pickle=False))
+        except Exception as error:
+            raise DelegateKitError(f"cannot be read: {error}", where=str(path)) from error
 
 
 def _read_image(path: Path, spec: Any) -> Any:
@@ -132,7 +151,7 @@ def _read_image(path: Path, spec: Any) -> Any:
             pixels = numpy.asarray(image.convert("RGB").resize((spec.shape[3], spec.shape[2])), dtype="float32") / 255.0
     except ImportError as error:
         raise DelegateKitError("images need Pillow", hint="pip install pillow") from error
-    except OSError as error:
+    except Exception as error:  # Pillow raises what its decoders raise
         raise DelegateKitError(
             f"is not an image: {error}", where=str(path), hint="inputs are .npy, .pt or images"
         ) from error

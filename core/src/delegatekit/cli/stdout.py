@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Any
+from typing import Any, TextIO
 
 from .console import out
 
@@ -26,17 +26,28 @@ def stdout_kept() -> Iterator[None]:
         return
     kept.flush()
     settings: Any = {"encoding": kept.encoding, "errors": kept.errors}
-    results = os.fdopen(os.dup(1), "w", buffering=1 if kept.isatty() else -1, **settings)
+    results: TextIO = os.fdopen(os.dup(1), "w", buffering=1 if kept.isatty() else -1, **settings)
     os.dup2(2, 1)
     sys.stdout = results
     try:
         yield
     finally:
-        results.flush()
+        _flush(results)
         os.dup2(results.fileno(), 1)
         sys.stdout = kept
         # What is registered last runs first: before whatever plugins have registered.
         atexit.register(_turn_away)
+
+
+def _flush(results: TextIO) -> None:
+    """Write what is left; if it cannot be written, which the command has told by then, it is dropped."""
+    try:
+        results.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, results.fileno())
+        os.close(nowhere)
+        results.flush()
 
 
 def _turn_away() -> None:

@@ -18,9 +18,10 @@ from .builder import EdgeBuilder, drop_dead, resolve, translating
 from .decompose import Decomposer
 from .functional import in_place_aliases, written_placeholders
 from .given import check_tensors
-from .pairs import is_pair, pair
+from .pairs import is_pair
 from .program import EdgeMethod
 from .rules import RULES
+from .rules.writing import pair
 from .sizes import CHANNELS_LAST, is_channels_last, is_size
 from .sweep import Sweep
 

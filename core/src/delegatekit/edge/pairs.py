@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch.fx import Node
-
-if TYPE_CHECKING:
-    from .builder import EdgeBuilder
 
 aten = torch.ops.aten
 
@@ -25,6 +22,11 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
     return _REAL.get(dtype, dtype)
 
 
+def complex_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a complex value with parts of this dtype."""
+    return _COMPLEX[dtype]
+
+
 def is_pair(item: Any) -> bool:
     """Whether an argument is a complex value."""
     return isinstance(item, Node) and item.target is aten.complex.default
@@ -35,16 +37,3 @@ def is_complex(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return value.dtype.is_complex
     return isinstance(value, tuple | list) and any(map(is_complex, value))
-
-
-def pair(b: EdgeBuilder, real: Node, imaginary: Node) -> Node:
-    """The complex value of two parts of one dtype and shape."""
-    return b.pair(real, imaginary, b.fake(b.shape(real), _COMPLEX[b.dtype(real)]))
-
-
-def parts(b: EdgeBuilder, x: Node) -> tuple[Node, Node]:
-    """Real and imaginary part of a complex value; zeros for the latter of a real one."""
-    if is_pair(x):
-        real, imaginary = x.args
-        return real, imaginary  # type: ignore[return-value]
-    return x, b.call(aten.full.default, list(b.shape(x)), 0, dtype=b.dtype(x))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -86,19 +87,24 @@ class Instructions:
 
     # -- running -------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Run all instructions. Raises ExecutionError, naming the instruction that failed."""
+    def run(self, deadline: float | None = None) -> None:
+        """Run all instructions. Raises ExecutionError, naming the instruction that failed.
+
+        `deadline` is when to stop, in seconds of `time.monotonic`: it is looked at after each instruction.
+        """
         for sizes in self._growing:
             sizes.resize((0, *sizes.largest[1:]))
         position, steps = 0, self._steps
         try:
-            if not self._jumps:
+            if not self._jumps and deadline is None:
                 for position, step in enumerate(steps):  # noqa: B007  (the error below says where)
                     step()
                 return
             count, end = 0, len(steps)
             while position < end:
                 target = steps[position]()
+                if deadline is not None and monotonic() > deadline:
+                    raise ExecutionError("took longer than the time limit", where=self._place(position))
                 position = target if target.__class__ is int else position + 1
                 count += 1
                 if count > INSTRUCTION_LIMIT:
@@ -224,7 +230,7 @@ class Instructions:
         if isinstance(call, schema.MoveCall):
             return self._move(call)
         if isinstance(call, schema.JumpFalseCall):
-            return self._jump(call, chain_start)
+            return self._jump(position, call, chain_start)
         return _nothing  # freeing is for memory that this engine does not allocate
 
     def _replacing(self, position: int, careful: Step, then: Callable[[], Step]) -> Step:
@@ -362,13 +368,18 @@ class Instructions:
 
         return move
 
-    def _jump(self, call: schema.JumpFalseCall, chain_start: int) -> Step:
+    def _jump(self, position: int, call: schema.JumpFalseCall, chain_start: int) -> Step:
         destination = chain_start + call.destination_instruction
 
         def jump() -> int | None:
             condition = self.values[call.cond_value_index]
-            true = bool(condition.all()) if isinstance(condition, torch.Tensor) else bool(condition)
-            return None if true else destination
+            if isinstance(condition, torch.Tensor) and condition.dtype == torch.bool:
+                condition = bool(condition.all())
+            if not isinstance(condition, bool):  # a move may have put anything there
+                raise ExecutionError(
+                    f"jumps on value {call.cond_value_index}, which is not a bool", where=self._place(position)
+                )
+            return None if condition else destination
 
         return jump
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
+from time import monotonic
 from typing import Any, NoReturn
 
 import torch
@@ -31,13 +32,20 @@ class Method:
     """
 
     def __init__(
-        self, file: PteFile, plan: schema.ExecutionPlan, runtimes: Runtimes, shared: SharedBuffers | None = None
+        self,
+        file: PteFile,
+        plan: schema.ExecutionPlan,
+        runtimes: Runtimes,
+        shared: SharedBuffers | None = None,
+        time_limit: float | None = None,
     ) -> None:
         self.name = str(plan.name)
         self._file = file
         self._runtimes = runtimes
         self._plan = plan
         self._closed = False
+        #: Seconds that a call may take, None for any time. It is stopped after the instruction in which they pass.
+        self.time_limit = time_limit
         shared = shared or SharedBuffers()
         self._memory = Memory(file, plan, shared)
         # Two methods that share buffers must not run at the same time, either.
@@ -52,7 +60,8 @@ class Method:
         """Run once and return the outputs in the structure that the module returns them.
 
         `clone_outputs=False` returns views of the arena, which the next call overwrites. Raises ExecutionError for
-        inputs of another count or dtype than the method was lowered for, or of sizes that it does not take.
+        inputs of another count or dtype than the method was lowered for, or of sizes that it does not take, and for a
+        call that takes longer than the method's `time_limit`.
         """
         flat = self._inputs.flatten(args, kwargs)
         with self._running():
@@ -166,9 +175,10 @@ class Method:
             self._lock.release()
 
     def _run(self, inputs: Sequence[Any], *, clone: bool) -> list[Any]:
+        limit = self.time_limit
         with torch.no_grad():
             self._set_inputs(inputs)
-            self._instructions.run()
+            self._instructions.run(None if limit is None else monotonic() + limit)
             results = [self._values[index] for index in self._plan.outputs or ()]
             return [self._result(result, clone) if isinstance(result, torch.Tensor) else result for result in results]
 
@@ -226,6 +236,12 @@ class Method:
         # Some writers put the structure of one output where the method returns several: trust only what fits.
         fits = structure is not None and structure.num_leaves == len(self._plan.outputs or ())
         return structure if fits else None
+
+
+def check_time_limit(given: object) -> None:
+    """Raise ExecutionError for what is neither None nor a number of seconds."""
+    if given is not None and not (isinstance(given, int | float) and not isinstance(given, bool) and given >= 0):
+        raise ExecutionError(f"time_limit is {given!r}, not a number of seconds")
 
 
 def _described(given: Any) -> str:

@@ -10,13 +10,14 @@ from weakref import WeakSet
 
 from delegatekit_api import ExecutionError, FormatError, PluginError
 
+from ..files import Source
 from ..plugins import LoadedBackend, discovery
-from ..pte import PteFile, Source, read, schema
+from ..pte import PteFile, read, schema
 from ..pte.manifest import Owner, read_manifest
 from ..pte.validate import validate, validate_data
 from .delegate import BackendFinder, Runtimes
 from .memory import SharedBuffers, check_shared
-from .method import Method
+from .method import Method, check_time_limit
 
 _Self = TypeVar("_Self", bound="Session")
 
@@ -29,6 +30,7 @@ class _Common:
     plans: Mapping[str, schema.ExecutionPlan]
     runtimes: Runtimes
     shared_names: frozenset[str]
+    time_limit: float | None
     #: Held while a method is made.
     lock: Lock = field(default_factory=Lock)
     #: Every method that is alive.
@@ -80,7 +82,7 @@ class Session(Mapping[str, Method]):
         common = self._common
         if name not in common.plans:
             raise ExecutionError(f"there is no method {name!r} (methods: {', '.join(common.plans)})")
-        method = Method(common.file, common.plans[name], common.runtimes, self._shared)
+        method = Method(common.file, common.plans[name], common.runtimes, self._shared, common.time_limit)
         common.methods.add(method)
         return method
 
@@ -98,11 +100,11 @@ class LoadedProgram(Session):
     file's constants in common, but each has arenas, buffers and delegates of its own.
     """
 
-    def __init__(self, file: PteFile, find_backend: BackendFinder) -> None:
+    def __init__(self, file: PteFile, find_backend: BackendFinder, time_limit: float | None = None) -> None:
         plans = {str(plan.name): plan for plan in file.program.execution_plan or ()}
         shared = read_manifest(file).shared_state
         check_shared(file, plans.values(), shared)
-        super().__init__(_Common(file, plans, Runtimes(find_backend), shared))
+        super().__init__(_Common(file, plans, Runtimes(find_backend), shared, time_limit))
 
     def new_session(self) -> Session:
         """Further instances of the methods, which share buffers among themselves only, starting with initial values."""
@@ -127,6 +129,8 @@ def load(
     source: Source,
     *,
     data: Source | Sequence[Source] = (),
+    copy: bool = False,
+    time_limit: float | None = None,
     backends: Sequence[str] = (),
     find_backend: Callable[[str], LoadedBackend] | None = None,
 ) -> LoadedProgram:
@@ -139,13 +143,23 @@ def load(
     delegates of their ids instead, the first that can: to try another plugin, or to choose where a file names none and
     several can. Raises PluginError for one that runs none of the file's delegates. `find_backend` finds the backend of
     a delegate id itself.
+
+    A mapped file must stay as it is: if another program cuts it off in place, the system ends this process when the
+    missing part is needed, and bytes that change after validation are not validated. To replace the file by a new one
+    under the same name is safe. Where that cannot be ruled out, `copy=True` reads the files into memory first.
+
+    `time_limit` is in seconds of wall time for each call of a method: a call that takes longer is stopped with
+    ExecutionError. The time is looked at after each instruction: a kernel or delegate that takes long, or never comes
+    back, is not interrupted. Run such programs in a process that can be ended, as `delegatekit run --time-limit` does.
+    `Method.time_limit` changes it for one method. Without it, only loops are bounded, by 10 million instructions.
     """
-    file = read(source).with_data(data)
+    check_time_limit(time_limit)
+    file = read(source, copy=copy).with_data(data, copy=copy)
     validate(file)
     validate_data(file)
     _require_named_data(file)
     _check_backends(file, backends)
-    return LoadedProgram(file, _finder(backends, find_backend))
+    return LoadedProgram(file, _finder(backends, find_backend), time_limit)
 
 
 def _check_backends(file: PteFile, backends: Sequence[str]) -> None:

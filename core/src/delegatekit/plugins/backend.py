@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -81,6 +81,15 @@ class LoadedBackend:
         """Whether the plugin's implementation of a hook has an argument of this name."""
         found = getattr(self._manager.hook, hook).get_hookimpls()
         return any(argument in implementation.argnames for implementation in found)
+
+    def watch(self, before: Callable[[str], None], after: Callable[[str, Any], None]) -> None:
+        """Call `before(hook)` and `after(hook, answer)` around each call of a hook; the answer is None if it fails."""
+        self._manager.add_hookcall_monitoring(
+            lambda hook, implementations, arguments: before(hook),
+            lambda result, hook, implementations, arguments: after(
+                hook, None if result.exception else result.get_result()
+            ),
+        )
 
     def describe(self) -> BackendDescription:
         """Ask the plugin again who it is; `description` is what it said when it was loaded."""

@@ -40,7 +40,7 @@ class InstalledDistribution:
     needs: tuple[Need, ...]
     #: Extra -> an empty text, or why it is not installed.
     extras: Mapping[str, str]
-    #: Backends, observers and commands that it brings: "backend xnnpack".
+    #: Backends, observers and commands that it brings: "backend NAME".
     brings: tuple[str, ...]
     #: Why its metadata cannot be read, if that is so.
     damage: str = ""

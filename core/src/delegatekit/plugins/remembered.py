@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from delegatekit_api.versions import PROJECT
 
+from ..json_text import to_json
+
 #: Environment variable with the folder, or "off" to remember nothing.
 CACHE: Final = "DELEGATEKIT_CACHE"
 #: Seconds after which a plugin that died is tried again: what it needs may have come meanwhile.
@@ -44,7 +46,7 @@ def remember(key: str, state: str, died: str) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         written = place.with_name(f".{place.stem}-{os.getpid()}-{time.monotonic_ns()}")
         try:
-            written.write_text(json.dumps({"state": state, "died": died, "time": time.time()}), "utf-8")
+            written.write_text(to_json({"state": state, "died": died, "time": time.time()}), "utf-8")
             written.replace(place)
         except BaseException:
             written.unlink(missing_ok=True)

@@ -44,7 +44,7 @@ def _only_with(requirement: Any, extra: str) -> bool:
     return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
 
 
-def extras(distribution: importlib_metadata.Distribution) -> dict[str, str]:
+def extras(distribution: Any) -> dict[str, str]:
     """The extras of a distribution: an empty text, or why it is not there."""
     from packaging.requirements import Requirement
 
@@ -56,7 +56,7 @@ def extras(distribution: importlib_metadata.Distribution) -> dict[str, str]:
     return found
 
 
-def needed(distribution: importlib_metadata.Distribution) -> tuple[Need, ...]:
+def needed(distribution: Any) -> tuple[Need, ...]:
     """What a distribution needs without extras."""
     from packaging.requirements import Requirement
 

@@ -7,7 +7,6 @@ from .ptd_reader import PtdFile, StoredData, read_ptd
 from .ptd_writer import ptd_to_bytes, write_ptd
 from .reader import Header, PteFile, read
 from .segments import Data
-from .storage import Source
 from .writer import to_bytes, write, write_to
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "PtdImage",
     "PteFile",
     "PteImage",
-    "Source",
     "StoredData",
     "ptd_to_bytes",
     "read",

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import schema
-from .dataflow import Effect, calls
+from .dataflow import Effect
+from .jumps import successors
 
 #: Methods with more than so many pairs of instructions and values are not looked at.
 _LARGEST = 1 << 23
@@ -48,7 +49,7 @@ class _Liveness:
         self.plan = plan
         self.tables: list[Any] = [value.val for value in plan.values or ()]
         self.found = found
-        self.next = _successors(plan, self.tables)
+        self.next = successors(plan)
         self.reads = [_bits(effect.reads) for effect in found]
         self.writes = [_bits(effect.writes) for effect in found]
         self.updates = [_bits(effect.updates) for effect in found]
@@ -79,11 +80,11 @@ class _Liveness:
     def pass_forwards(self) -> bool:
         """Whether something changed."""
         changed = False
-        for step, successors in enumerate(self.next):
+        for step, following in enumerate(self.next):
             after = self.defined[step] | self.writes[step] | self.updates[step]
-            for successor in successors:
-                changed |= bool(after & ~self.defined[successor])
-                self.defined[successor] |= after
+            for follower in following:
+                changed |= bool(after & ~self.defined[follower])
+                self.defined[follower] |= after
         return changed
 
     def after(self, step: int) -> int:
@@ -128,28 +129,6 @@ class _Liveness:
             if begin < place.offset + mine.nbytes and place.offset < begin + theirs.nbytes:
                 return other
         return None
-
-
-def _successors(plan: schema.ExecutionPlan, tables: Sequence[Any]) -> list[tuple[int, ...]]:
-    """For each instruction those that may be the next; the number after the last stands for the end."""
-    replaced = {(call.args or [-1])[-1] for call in calls(plan) if isinstance(call, schema.KernelCall)}
-    replaced |= {call.move_to for call in calls(plan) if isinstance(call, schema.MoveCall)}
-    found: list[tuple[int, ...]] = []
-    for chain in plan.chains or ():
-        start = len(found)
-        for instruction in chain.instructions or ():
-            call, after = instruction.instr_args, len(found) + 1
-            if not isinstance(call, schema.JumpFalseCall):
-                found.append((after,))
-                continue
-            condition = tables[call.cond_value_index]
-            target = start + call.destination_instruction
-            known = isinstance(condition, schema.Bool) and call.cond_value_index not in replaced
-            if known:
-                found.append((after,) if condition.bool_val else (target,))
-            else:
-                found.append((after, target))
-    return found
 
 
 def _is_planned(table: Any) -> bool:

@@ -9,11 +9,11 @@ from pathlib import Path
 from delegatekit_api import FormatError
 from delegatekit_toolkit.flatbuffer import parse
 
+from ..files import Source, open_view
 from . import ptd_schema
 from .ptd_writer import PTD_HEADER, PTD_HEADER_MAGIC
 from .schema import layout_fault
 from .segments import locate
-from .storage import Source, open_view
 
 #: The runtime refuses shorter files.
 _SMALLEST = 64
@@ -61,13 +61,13 @@ class PtdFile(Mapping[str, StoredData]):
         return len(self.stored)
 
 
-def read_ptd(source: Source, name: str = "") -> PtdFile:
-    """Open a data file (mapped, not read) or its bytes.
+def read_ptd(source: Source, name: str = "", *, copy: bool = False) -> PtdFile:
+    """Open a data file (mapped, or with `copy` read into memory) or its bytes.
 
     Raises FormatError, which calls the file `name` (by default its path), for anything that is not a whole .ptd.
     """
     name = name or (str(source) if isinstance(source, str | Path) else "data file")
-    view = open_view(source)
+    view = open_view(source, copy=copy)
     try:
         return _read(view, name)
     except FormatError as error:
@@ -75,7 +75,7 @@ def read_ptd(source: Source, name: str = "") -> PtdFile:
         raise FormatError(error.what, where=where, hint=error.hint) from None
 
 
-def read_data_files(sources: Source | Sequence[Source]) -> dict[str, StoredData]:
+def read_data_files(sources: Source | Sequence[Source], *, copy: bool = False) -> dict[str, StoredData]:
     """Open one or several data files as one set of keys.
 
     A key may be in more than one of them if data and layout are the same; else FormatError.
@@ -83,7 +83,8 @@ def read_data_files(sources: Source | Sequence[Source]) -> dict[str, StoredData]
     several = [sources] if isinstance(sources, str | Path | bytes | bytearray | memoryview) else list(sources)
     found: dict[str, StoredData] = {}
     for index, source in enumerate(several):
-        for key, stored in read_ptd(source, "" if isinstance(source, str | Path) else f"data file {index}").items():
+        name = "" if isinstance(source, str | Path) else f"data file {index}"
+        for key, stored in read_ptd(source, name, copy=copy).items():
             known = found.setdefault(key, stored)
             if known.layout != stored.layout or known.data != stored.data:
                 raise FormatError(

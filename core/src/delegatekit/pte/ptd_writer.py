@@ -15,10 +15,10 @@ from typing import BinaryIO
 from delegatekit_api import LoweringError
 from delegatekit_toolkit.flatbuffer import serialize
 
+from ..files import write_files
 from . import ptd_schema
 from .image import Datum, PtdImage
 from .segments import SEGMENT_ALIGNMENT, Segments, contents, data_size, round_up
-from .storage import write_files
 
 #: The header: magic, length, flatbuffer offset and size, segment base, segment data size.
 PTD_HEADER = struct.Struct("<4sIQQQQ")

@@ -9,11 +9,11 @@ from functools import cached_property
 from delegatekit_api import FormatError
 from delegatekit_toolkit.flatbuffer import parse
 
+from ..files import Source, open_view
 from . import schema
 from .ptd_reader import StoredData, read_data_files
 from .ptd_schema import TensorLayout
 from .segments import locate
-from .storage import Source, open_view
 from .writer import HEADER, HEADER_MAGIC
 
 #: The runtime refuses shorter files.
@@ -43,12 +43,12 @@ class PteFile:
     #: Key -> what the data files that were opened with this file have.
     external: Mapping[str, StoredData] = field(default_factory=dict)
 
-    def with_data(self, sources: Source | Sequence[Source]) -> PteFile:
-        """This file together with its data files (paths, which are mapped, or bytes).
+    def with_data(self, sources: Source | Sequence[Source], *, copy: bool = False) -> PteFile:
+        """This file together with its data files (paths, which are mapped, or bytes; with `copy` read into memory).
 
         Raises FormatError for a faulty data file, and for a key that has two meanings in them or in them and here.
         """
-        external = read_data_files(sources)
+        external = read_data_files(sources, copy=copy)
         for key in external.keys() & self.named_data.keys():
             if external[key].data != self.named_data[key]:
                 raise FormatError(f"is in {external[key].file} and in the .pte, with different content", where=key)
@@ -130,9 +130,12 @@ class PteFile:
         return segment[start : start + size]
 
 
-def read(source: Source) -> PteFile:
-    """Open a file (mapped, not read) or bytes. Raises FormatError for anything that is not a whole .pte."""
-    view = open_view(source)
+def read(source: Source, *, copy: bool = False) -> PteFile:
+    """Open a file (mapped, or with `copy` read into memory) or bytes.
+
+    Raises FormatError for anything that is not a whole .pte.
+    """
+    view = open_view(source, copy=copy)
     if len(view) < _SMALLEST:
         raise FormatError(
             f"the file has {len(view)} bytes, too few for a .pte", hint="it was cut off, or is not a .pte"

@@ -14,6 +14,7 @@ from delegatekit_api import FormatError
 from ..fallback import IN_PLACE, runtime_operators
 from . import schema
 from .dataflow import Effect, calls, effects
+from .jumps import find_endless
 from .liveness import find_overwritten
 from .manifest import read_manifest
 from .reader import PteFile
@@ -98,6 +99,9 @@ class _Plan:
                 self.fail("has no instructions", f"{self.where}, chain {number}")
             for step, instruction in enumerate(chain.instructions or ()):
                 self.check_instruction(instruction.instr_args, chain, f"{self.where}, instruction {step}")
+        endless = find_endless(self.plan)
+        if endless is not None:
+            self.fail("leads into a loop that cannot end", f"{self.where}, instruction {endless}")
         _WriteCheck(self.plan, self.where, self.delegate_outputs).run()
 
     def reserve(self, size: int, where: str) -> None:
@@ -244,8 +248,9 @@ class _Plan:
             count = len(chain.instructions or ())
             if not 0 <= call.destination_instruction <= count:
                 self.fail(f"jumps to instruction {call.destination_instruction} of {count}", where)
-            if not isinstance(self.value(call.cond_value_index, where), schema.Bool | schema.Tensor):
-                self.fail("jumps on a value that is neither bool nor tensor", where)
+            condition = self.value(call.cond_value_index, where)
+            if not isinstance(condition, schema.Bool) and not _is_truth(condition):
+                self.fail("jumps on a value that is neither a bool nor a tensor of bools", where)
         elif isinstance(call, schema.FreeCall):
             self.value(call.value_index, where)
 
@@ -265,6 +270,10 @@ class _Plan:
             if not isinstance(argument, wanted):
                 given = type(argument).__name__
                 self.fail(f"passes {given} as argument {position} of {name}, which takes {_names(wanted)}", where)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, schema.Tensor) and value.scalar_type == schema.ScalarType.BOOL
 
 
 def _names(kinds: Kinds) -> str:

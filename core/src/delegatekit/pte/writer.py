@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,11 @@ from typing import BinaryIO
 from delegatekit_api import LoweringError, NamedData
 from delegatekit_toolkit.flatbuffer import serialize
 
+from ..files import Writer, write_files
 from . import schema
 from .image import PteImage
 from .ptd_writer import write_ptd_to
 from .segments import SEGMENT_ALIGNMENT, Data, Segments, contents, data_size, round_up
-from .storage import write_files
 
 #: Constants within their segment start at multiples of this many bytes.
 CONSTANT_ALIGNMENT = 16
@@ -30,23 +30,29 @@ HEADER = struct.Struct("<4sIQQQ")
 HEADER_MAGIC = b"eh00"
 
 
-def write(image: PteImage, path: str | Path) -> tuple[Path, ...]:
-    """Write the file and, beside it, its data files: all of them whole, or nothing. Returns the paths, the .pte last.
+def write(image: PteImage, path: str | Path, beside: Mapping[Path, Writer] | None = None) -> tuple[Path, ...]:
+    """Write the file, its data files beside it, and what else belongs to it: all of them whole, or nothing.
 
-    The data file "" of "model.pte" is "model.ptd", another one NAME.ptd. Old files are replaced when all new ones are
-    complete.
+    Old files are replaced when all new ones are complete. Returns the paths: data files, the others, the .pte last.
+    Raises LoweringError if two of them are the same file, FormatError for one that cannot be written.
     """
     path = Path(path)
-    writers: dict[Path, Callable[[BinaryIO], None]] = {}
-    for name, data in image.data_files.items():
-        stem = name or (path.stem if path.suffix == ".pte" else path.name)
-        target = path.with_name(f"{stem}.ptd")
+    writers: dict[Path, Writer] = {}
+    data: list[Writer] = [partial(write_ptd_to, item) for item in image.data_files.values()]
+    others: Mapping[Path, Writer] = beside or {}
+    for target, writer in (*zip(data_paths(path, image.data_files), data, strict=True), *others.items()):
         if target in writers or target == path:
             raise LoweringError("two files of this program have this name", where=str(target), hint="choose another")
-        writers[target] = partial(write_ptd_to, data)
+        writers[target] = writer
     writers[path] = partial(write_to, image)
     write_files(writers)
     return tuple(writers)
+
+
+def data_paths(path: Path, names: Iterable[str]) -> list[Path]:
+    """Where the data files of a .pte are: "" of "model.pte" is "model.ptd", another one NAME.ptd."""
+    own = path.stem if path.suffix == ".pte" else path.name
+    return [path.with_name(f"{name or own}.ptd") for name in names]
 
 
 def to_bytes(image: PteImage) -> bytes:

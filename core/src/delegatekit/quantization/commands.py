@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,30 +115,33 @@ def quantize_model(
     calibration: Path | None,
     random: int | None,
     output: Path,
+    trust: bool = False,
     **settings: Any,
 ) -> QuantizationReport:
-    """Quantize what the MODEL argument gave (the first arguments of `lower`) and write a .pt2 file."""
+    """Quantize what the MODEL argument gave (the first arguments of `lower`) and write a .pt2 file.
+
+    `trust` is for the calibration file, see `read_calibration`.
+    """
     import torch
 
     from ..edge.export import exported_programs
-    from ..pte.storage import check_place, write_files
+    from ..files import shielded, write_files
     from .flow import quantize
 
-    check_place(output)  # before the work, not after it
     program, given, dynamic_shapes = model["model"], model.get("inputs"), model.get("dynamic_shapes")
     if isinstance(program, dict):
         raise QuantizationError(f"the model has {len(program)} methods", hint="quantize each method alone")
     if model.get("kwargs"):
         raise QuantizationError("the model takes keyword arguments", hint="wrap it in a module that takes none")
     example = _example(program, given)
-    inputs = _random(example, random) if calibration is None else read_calibration(calibration, example)
+    inputs = _random(example, random) if calibration is None else read_calibration(calibration, example, trust=trust)
     from contextlib import nullcontext
 
     quantized: Any = quantize(program, inputs, dynamic_shapes=dynamic_shapes, **settings)
     if isinstance(program, torch.export.ExportedProgram):
         dynamic_shapes = _shapes(program)
     exported = exported_programs(quantized, example, None, dynamic_shapes, nullcontext())["forward"]
-    write_files({output: lambda file: torch.export.save(exported, file)})
+    write_files({output: shielded(lambda file: torch.export.save(exported, file))})
     report: QuantizationReport = quantized.quantization
     return report
 
@@ -184,32 +186,17 @@ def _random(example: Sequence[Any], count: int | None) -> list[tuple[Any, ...]]:
     return [tuple(like(value) for value in example) for _ in range(count or 0)]
 
 
-def read_calibration(path: Path, example: Sequence[Any]) -> list[tuple[Any, ...]]:
+def read_calibration(path: Path, example: Sequence[Any], *, trust: bool = False) -> list[tuple[Any, ...]]:
     """Inputs from a .pt file (a list of inputs, or one tensor for each input) or a .npz file (one array for each).
 
-    Tensors and arrays hold the samples along their first dimension, and are cut to the example's size of it. Raises
-    QuantizationError for what cannot be read or does not fit the example.
+    Tensors and arrays hold the samples along their first dimension, and are cut to the example's size of it. A .pt file
+    with other objects than tensors can run code while it is loaded: it is refused unless `trust` says that it may.
+    Raises FormatError for what cannot be read, QuantizationError for what does not fit the example.
     """
-    import numpy
     import torch
 
     where = str(path)
-    if not path.is_file():
-        raise QuantizationError("does not exist", where=where)
-    try:
-        if path.suffix == ".npz":
-            with numpy.load(path, allow_pickle=False) as arrays:
-                data: Any = tuple(torch.from_numpy(arrays[name]) for name in arrays.files)
-        elif path.suffix == ".pt":
-            data = torch.load(path, weights_only=True)
-        else:
-            raise QuantizationError("is neither .pt nor .npz", where=where)
-    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, EOFError) as error:
-        raise QuantizationError(f"cannot be read: {error}", where=where) from error
-    except Exception as error:
-        if isinstance(error, QuantizationError):
-            raise
-        raise QuantizationError(f"cannot be read: {type(error).__name__}", where=where) from error
+    data = _read_samples(path, trust=trust)
     if isinstance(data, list):
         return [tuple(item) if isinstance(item, tuple | list) else (item,) for item in data]
     tensors = tuple(data) if isinstance(data, tuple) else (data,)
@@ -230,31 +217,41 @@ def read_calibration(path: Path, example: Sequence[Any]) -> list[tuple[Any, ...]
     ]
 
 
-def load_quantized(path: str | Path) -> ExportedProgram:
-    """Read a .pt2 file as torch.export.load does, with the operators of quantized programs registered.
-
-    Raises QuantizationError if it is no such file.
-    """
+def _read_samples(path: Path, *, trust: bool) -> Any:
+    import numpy
     import torch
 
+    from ..files import open_file
+    from ..files.pickles import read_pickled
+
+    if path.suffix == ".pt":
+        return read_pickled(path, trust=trust)
+    if path.suffix != ".npz":
+        raise QuantizationError("is neither .pt nor .npz", where=str(path))
+    with open_file(path) as file:
+        try:
+            with numpy.load(file, allow_pickle=False) as arrays:
+                return tuple(torch.from_numpy(arrays[name]) for name in arrays.files)
+        except Exception as error:  # what a damaged archive or array raises has no common class
+            what = f"cannot be read: {type(error).__name__}: {error}"
+            raise QuantizationError(what, where=str(path)) from error
+
+
+def load_quantized(path: str | Path, *, trust: bool = False) -> ExportedProgram:
+    """Read a .pt2 file as torch.export.load does, with the operators of quantized programs registered.
+
+    A .pt2 file can have pickled objects and other things that run any code while PyTorch loads them. Such a file is
+    refused, unless `trust` says that it may. Raises FormatError for that, and for what is no .pt2 file.
+    """
+    from ..files.exported import graphs_of, load_exported
+
     path = Path(path)
-    hint = "torch.export.save makes one"
-    if not zipfile.is_zipfile(path):  # torch would log a traceback before it raises
-        raise QuantizationError("is not a .pt2 file", where=str(path), hint=hint)
-    register_operators(path)
-    try:
-        return torch.export.load(path)
-    except Exception as error:
-        raise QuantizationError(f"is not a .pt2 file: {error}", where=str(path), hint=hint) from error
+    _register_operators(graphs_of(path))
+    return load_exported(path, trust=trust)
 
 
-def register_operators(path: Path) -> None:
-    """Register the operators that a quantized .pt2 file calls, so that torch can load it."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            graphs = [archive.read(name) for name in archive.namelist() if name.endswith(".json")]
-    except (OSError, zipfile.BadZipFile):
-        return  # torch will say what is wrong with it
+def _register_operators(graphs: Sequence[bytes]) -> None:
+    """Register the operators that the graphs of a quantized .pt2 file call, so that torch can load it."""
     if any(b"quantized_decomposed." in graph for graph in graphs):
         import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers them)
     if any(b"torchao." in graph for graph in graphs):

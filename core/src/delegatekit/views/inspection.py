@@ -9,7 +9,8 @@ from typing import Any
 
 from delegatekit_api.devices import Estimate
 
-from ..pte import PteFile, Source, read, read_ptd, schema
+from ..files import Source
+from ..pte import PteFile, read, read_ptd, schema
 from ..pte.dtypes import TORCH_DTYPES
 from ..pte.estimates import Estimates, read_estimates
 from ..pte.manifest import Manifest, Owner, read_manifest

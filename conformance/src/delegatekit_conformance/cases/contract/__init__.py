@@ -8,7 +8,7 @@ from importlib import import_module
 from ..base import Case
 
 #: The modules with the rules, in the order of reports.
-_ROOMS = ("description", "options", "partitioner", "compiler", "runtime", "process")
+_ROOMS = ("description", "options", "partitioner", "compiler", "separate", "runtime", "handles", "process")
 
 
 def cases() -> Iterator[Case]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
 from typing import Any
-
-import torch
 
 from delegatekit.lowering import Delegate
 from delegatekit_api import CompileSpec, NamedData, PreprocessResult
@@ -15,9 +13,10 @@ from ...recipe import Recipe
 from ...trial import words
 from ..base import Broken, NotApplicable
 from ..fresh import in_fresh_process
+from ..look_alikes import CHAIN
 from ..specimens import (
     SPECIMENS,
-    bits,
+    bytes_of,
     compiles,
     digest,
     lower,
@@ -78,8 +77,8 @@ def same_bytes(context: Context) -> str:
     tried = 0
     for name, program in taken(context).items():
         for partition, delegate in partitions(program, context.backend):
-            again = _content(preprocess(partition, context))
-            wrong = _differs(_content(delegate), again)
+            again = content(preprocess(partition, context))
+            wrong = differs(content(delegate), again)
             if wrong:
                 raise Broken(f"{name}: compiling the same partition twice gives different {wrong}")
             tried += 1
@@ -88,25 +87,47 @@ def same_bytes(context: Context) -> str:
     return f"{tried} partitions"
 
 
+def _long(context: Context) -> dict[str, Recipe]:
+    """The long program, if it can be lowered."""
+    try:
+        lower(CHAIN, context)
+    except Exception:
+        return {}
+    return {"a long chain": CHAIN}
+
+
 _LOWER = """
-import hashlib
-from delegatekit_conformance.cases.specimens import SPECIMENS, lower
-for name in given["names"]:
-    data = lower(SPECIMENS[name], given["context"]).buffer
+import hashlib, os, time, torch
+os.environ["TZ"] = given["zone"]
+if hasattr(time, "tzset"):
+    time.tzset()
+torch.set_num_threads(given["threads"])
+from delegatekit_conformance.cases.specimens import lower, reasons
+for name, recipe in given["programs"].items():
+    data = lower(recipe, given["context"]).buffer
     answer[name] = hashlib.sha256(data).hexdigest()
+answer["reasons"] = reasons(given["context"])
 """
+#: The date differs between these zones at every moment, and so may the number of threads.
+_ELSEWHERE = ({"zone": "UTC+12", "threads": 1}, {"zone": "UTC-14", "threads": 2})
 
 
 @RULES.costing(12.0)
 def same_bytes_elsewhere(context: Context) -> str:
-    """Lowering in two fresh processes, in which sets are ordered differently, gives the same files."""
-    names = list(taken(context))
-    given = {"names": names, "context": context}
-    first, second = (in_fresh_process(_LOWER, context, given, hash_seed=seed).answer for seed in (1, 4242))
-    for name in names:
+    """Two fresh processes with other orders of sets, dates, folders and threads write the same files and reasons."""
+    programs = {name: SPECIMENS[name] for name in taken(context)} | _long(context)
+    given = [{"programs": programs, "context": context, **place} for place in _ELSEWHERE]
+    first, second = (
+        in_fresh_process(_LOWER, context, place, hash_seed=seed).answer
+        for place, seed in zip(given, (1, 4242), strict=True)
+    )
+    for name in programs:
         if first[name] != second[name]:
-            raise Broken(f"{name}: two processes with different hash seeds write different files")
-    return f"{len(names)} programs"
+            raise Broken(f"{name}: two processes with different hash seeds, dates and threads write different files")
+    for one, other in zip(first["reasons"], second["reasons"], strict=True):
+        if one != other:
+            raise Broken(f"two processes give different reasons: {one!r}, and {other!r}")
+    return f"{len(programs)} programs"
 
 
 @RULES.add
@@ -139,18 +160,10 @@ def named_data(context: Context) -> str:
         for partition, _ in partitions(program, context.backend):
             for item in preprocess(partition, context).named_data:
                 _check_named(name, item)
-                found = digest(_bytes(item.data))
+                found = digest(bytes_of(item.data))
                 first = known.setdefault(item.key, (name, found))
                 if first[1] != found:
                     raise Broken(f"the key {item.key!r} has other bytes in {name} than in {first[0]}")
-    # Other weights in the same places must not get the same keys.
-    for name in taken(context):
-        program = lower(_other_weights(name), context)
-        for partition, _ in partitions(program, context.backend):
-            for item in preprocess(partition, context).named_data:
-                first = known.get(item.key, ("", digest(_bytes(item.data))))
-                if first[1] != digest(_bytes(item.data)):
-                    raise Broken(f"the key {item.key!r} of {first[0]} stays the same with other weights")
     return f"{len(known)} keys"
 
 
@@ -160,16 +173,55 @@ def _check_named(name: str, item: Any) -> None:
     alignment = item.alignment
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
         raise Broken(f"{name}: the alignment {alignment!r} of {item.key} is not a power of two")
-    if not _bytes(item.data):
+    if not bytes_of(item.data):
         raise Broken(f"{name}: the named data {item.key} is empty")
 
 
-def _other_weights(name: str) -> Recipe:
-    recipe = SPECIMENS[name]
-    tensors = [
-        (key, replace(tensor, seed=tensor.seed + 100) if tensor.constant else tensor) for key, tensor in recipe.tensors
-    ]
-    return replace(recipe, tensors=tuple(tensors))
+@RULES.add
+def debug_handles_in_order(context: Context) -> str:
+    """Where operators follow one another and a delegate's ids are numbers, the ids are in the order of execution."""
+    try:
+        program = lower(CHAIN, context)
+    except Exception as error:
+        raise NotApplicable(f"the long program cannot be lowered: {words(error)}") from error
+    mapped = 0
+    for partition, _ in partitions(program, context.backend):
+        handles = preprocess(partition, context).debug_handle_map
+        found = [(key, min(value)) for key, value in handles.items() if isinstance(key, int) and value]
+        for (key, handle), (after, next_handle) in itertools.pairwise(sorted(found)):
+            if handle > next_handle:
+                raise Broken(
+                    f"in a chain of operators, {key} has the debug handle {handle} and {after}, which comes later, "
+                    f"{next_handle}: they are those of other operators"
+                )
+        mapped += len(found)
+    if not mapped:
+        raise NotApplicable("the backend numbers nothing in the long program")
+    return f"{mapped} operators"
+
+
+@RULES.add
+def estimates(context: Context) -> str:
+    """Estimates are not negative, the whole is not quicker than a step of it, and they say who estimates."""
+    found = 0
+    for name, program in taken(context).items():
+        for partition, _ in partitions(program, context.backend):
+            estimate = preprocess(partition, context).estimate
+            if estimate is None:
+                continue
+            latencies = [layer.latency for layer in estimate.layers]
+            figures = [*estimate.memory.values(), *estimate.storage.values(), *latencies]
+            figures += [figure for figure in (estimate.latency, estimate.cycles, estimate.macs) if figure is not None]
+            if any(not figure >= 0 for figure in figures):
+                raise Broken(f"{name}: an estimate is {min(figures)}")
+            if not estimate.source.strip():
+                raise Broken(f"{name}: an estimate does not say where it comes from")
+            if estimate.latency is not None and max(latencies, default=0.0) > estimate.latency * 1.01:
+                raise Broken(f"{name}: one step takes {max(latencies)} s, but all together {estimate.latency} s")
+            found += 1
+    if not found:
+        raise NotApplicable("the backend estimates nothing")
+    return f"{found} estimates"
 
 
 @RULES.add
@@ -189,20 +241,18 @@ def debug_handles(context: Context) -> str:
     return f"{mapped} operators" if mapped else "the backend gives none"
 
 
-def _bytes(data: Any) -> bytes:
-    return bits(data) if isinstance(data, torch.Tensor) else bytes(data)
-
-
-def _content(result: PreprocessResult | Delegate) -> dict[str, Any]:
+def content(result: PreprocessResult | Delegate) -> dict[str, Any]:
+    """All that a compiler made, by its name in words."""
     blob = result.blob
     parts = [blob] if isinstance(blob, bytes | bytearray | memoryview) else blob
     return {
         "blobs": b"".join(map(bytes, parts)),
         "compile specs": [(spec.key, spec.value) for spec in result.compile_specs],
-        "named data": [(item.key, item.alignment, digest(_bytes(item.data))) for item in result.named_data],
+        "named data": [(item.key, item.alignment, digest(bytes_of(item.data))) for item in result.named_data],
         "debug handles": sorted((str(key), tuple(value)) for key, value in result.debug_handle_map.items()),
     }
 
 
-def _differs(first: dict[str, Any], second: dict[str, Any]) -> str:
+def differs(first: dict[str, Any], second: dict[str, Any]) -> str:
+    """The name of the first difference of two contents; empty if there is none."""
     return next((key for key in first if first[key] != second[key]), "")

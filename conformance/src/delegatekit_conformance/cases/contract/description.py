@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from delegatekit.plugins import discovery
+from delegatekit_api import OptionError
 from delegatekit_api.versions import API_VERSION, incompatibility
 
 from ...context import Context
@@ -120,6 +121,34 @@ def hooks(context: Context) -> str:
         raise Broken(f"has {forms[0]}, but no create_partitioner: nothing will ever be compiled")
     optional = ("create_partitioner", *forms, "create_runtime", "quantization_schemes", "create_quantizer", "targets")
     return ", ".join(hook for hook in optional if backend.has(hook))
+
+
+@RULES.add
+def documentation(context: Context) -> str:
+    """The hooks for the page of documentation and for quantization schemes answer; schemes have different names."""
+    backend = backend_of(context)
+    page = backend.documentation()
+    names = [scheme.name for scheme in backend.quantization_schemes()]
+    if len(set(names)) != len(names):
+        raise Broken(f"two quantization schemes have one name: {', '.join(names)}")
+    return f"{type(page).__name__}, {len(names)} schemes"
+
+
+@RULES.add
+def targets(context: Context) -> str:
+    """Every listed target has a name of its own, a summary, and options that the backend takes."""
+    found = backend_of(context).targets()
+    names = [target.name for target in found]
+    if len(set(names)) != len(names):
+        raise Broken(f"two targets have one name: {', '.join(names)}")
+    for target in found:
+        if not target.name.strip() or not target.summary.strip():
+            raise Broken(f"the target {target.name!r} has no name or no summary")
+        try:
+            backend_of(context).make_options(target.options)
+        except OptionError as error:
+            raise Broken(f"the options of target {target.name} are refused: {error.what}") from None
+    return f"{len(names)} targets"
 
 
 def _normal(distribution: str) -> str:

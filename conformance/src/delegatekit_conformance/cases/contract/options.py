@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from delegatekit_api import BackendOptions, OptionError
@@ -61,7 +61,7 @@ def options_strings(context: Context) -> str:
     """An option given as the command line gives it, as a text, is the same as given as a value; and all are kept."""
     options = _options(context)
     tried = 0
-    for name, value in _values(options):
+    for name, value in values_of(options):
         direct = options.from_mapping({name: value})
         typed = options.from_mapping({name: _text(value)})
         if direct != typed or getattr(direct, name) != value:
@@ -111,12 +111,15 @@ def _hint(options: type[BackendOptions], name: str) -> tuple[Any, bool]:
     return hint, False
 
 
-def _values(options: type[BackendOptions]) -> Iterator[tuple[str, Any]]:
-    """Values that an option takes: its default, its choices, and others of its type unless it refuses them."""
+def values_of(options: type[BackendOptions], words: Sequence[str] = ("name",)) -> Iterator[tuple[str, Any]]:
+    """Values that an option takes: its default, its choices, and others of its type unless it refuses them.
+
+    `words` are tried where the option takes any text.
+    """
     for row in options.describe():
         hint, optional = _hint(options, row.name)
         several = typing.get_origin(hint) in (tuple, frozenset)
-        simple: dict[Any, list[Any]] = {bool: [True, False], int: [0, 1, 7], float: [0.5, 2.0], str: ["name"]}
+        simple: dict[Any, list[Any]] = {bool: [True, False], int: [0, 1, 7], float: [0.5, 2.0], str: list(words)}
         values: list[Any] = list(row.choices or simple.get(typing.get_args(hint)[0] if several else hint, []))
         if several:
             kind = typing.get_origin(hint)

@@ -86,6 +86,7 @@ def check_repeatable(context: Context) -> str:
         nodes = _asked(edge, context)
         first: dict[Node, tuple[Any, ...]] = {}
         partitioner, other = _partitioner(context), _partitioner(context)
+        kept = set(partitioner.keep_operators())
         for asked_one, order in (
             (partitioner, nodes),
             (partitioner, nodes),
@@ -96,6 +97,8 @@ def check_repeatable(context: Context) -> str:
                 answer = _shown(_answer(asked_one, node, edge.view, name))
                 if first.setdefault(node, answer) != answer:
                     raise Broken(f"{name}: {operator_name(node)} is answered {first[node]}, and later {answer}")
+        if set(partitioner.keep_operators()) != kept:
+            raise Broken(f"{name}: keep_operators gives something else after questions about nodes")
         asked += len(nodes)
     return f"{asked} nodes"
 

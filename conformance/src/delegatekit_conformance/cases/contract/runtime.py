@@ -52,18 +52,19 @@ _MANY = 32
 _CALLS = 40
 
 
-def _runtime(context: Context) -> DelegateRuntime:
+def runtime_of(context: Context) -> DelegateRuntime:
+    """A new runtime of the backend. Raises NotApplicable if its blobs do not run here."""
     return runs(context).create_runtime()
 
 
-def _some(context: Context, most: int = 4) -> list[Sample]:
+def some(context: Context, most: int = 4) -> list[Sample]:
     """A few delegates, of different programs as far as there are."""
     found = samples(context)
     names = {item.name: item for item in reversed(found)}
     return list(reversed(names.values()))[:most]
 
 
-def _run(runtime: DelegateRuntime, handle: Any, item: Sample, fill: str = "zero") -> list[torch.Tensor]:
+def run(runtime: DelegateRuntime, handle: Any, item: Sample, fill: str = "zero") -> list[torch.Tensor]:
     """One call with new tensors."""
     outputs = item.blank(fill)
     runtime.execute(handle, [tensor.clone() for tensor in item.inputs], outputs)
@@ -71,7 +72,8 @@ def _run(runtime: DelegateRuntime, handle: Any, item: Sample, fill: str = "zero"
 
 
 @contextmanager
-def _handle(runtime: DelegateRuntime, payload: DelegatePayload) -> Iterator[Any]:
+def handle_of(runtime: DelegateRuntime, payload: DelegatePayload) -> Iterator[Any]:
+    """A handle that is destroyed afterwards."""
     handle = runtime.init(payload)
     try:
         yield handle
@@ -79,7 +81,8 @@ def _handle(runtime: DelegateRuntime, payload: DelegatePayload) -> Iterator[Any]
         runtime.destroy(handle)
 
 
-def _expect(results: Sequence[torch.Tensor], item: Sample, where: str) -> None:
+def expect(results: Sequence[torch.Tensor], item: Sample, where: str) -> None:
+    """Raise Broken unless the results are the sample's, bit by bit."""
     wrong = same(results, item.outputs)
     if wrong:
         raise Broken(f"{item.name}: {where}, {wrong}")
@@ -108,11 +111,11 @@ def available(context: Context) -> str:
 @RULES.add
 def repeated_calls(context: Context) -> str:
     """The same inputs give the same bits in every call, whatever the inputs of the calls in between were."""
-    runtime = _runtime(context)
+    runtime = runtime_of(context)
     for item in samples(context):
-        with _handle(runtime, item.payload) as handle:
+        with handle_of(runtime, item.payload) as handle:
             for number in range(4):
-                _expect(_run(runtime, handle, item), item, f"in call {2 * number + 1}")
+                expect(run(runtime, handle, item), item, f"in call {2 * number + 1}")
                 runtime.execute(handle, [_other(tensor) for tensor in item.inputs], item.blank())
     return f"{len(samples(context))} delegates"
 
@@ -125,10 +128,10 @@ def _other(tensor: torch.Tensor) -> torch.Tensor:
 @RULES.add
 def inputs_unwritten(context: Context) -> str:
     """Execute does not write into its inputs."""
-    runtime = _runtime(context)
+    runtime = runtime_of(context)
     for item in samples(context):
         inputs = [tensor.clone() for tensor in item.inputs]
-        with _handle(runtime, item.payload) as handle:
+        with handle_of(runtime, item.payload) as handle:
             runtime.execute(handle, inputs, item.blank())
             runtime.execute(handle, inputs, item.blank())
         wrong = same(inputs, item.inputs)
@@ -140,21 +143,21 @@ def inputs_unwritten(context: Context) -> str:
 @RULES.add
 def outputs_written(context: Context) -> str:
     """Execute writes every element of every output, whatever was there before: zeros, NaN or garbage."""
-    runtime = _runtime(context)
+    runtime = runtime_of(context)
     for item in samples(context):
-        with _handle(runtime, item.payload) as handle:
+        with handle_of(runtime, item.payload) as handle:
             for fill in ("zero", "nan", "garbage"):
-                _expect(_run(runtime, handle, item, fill), item, f"into tensors full of {fill}")
+                expect(run(runtime, handle, item, fill), item, f"into tensors full of {fill}")
     return f"{len(samples(context))} delegates"
 
 
 @RULES.add
 def tensors_anywhere(context: Context) -> str:
     """Inputs and outputs may begin at any address, and what lies around the outputs is left alone."""
-    runtime = _runtime(context)
+    runtime = runtime_of(context)
     overread = backend_of(context).description.overread_bytes
     for item in samples(context):
-        with _handle(runtime, item.payload) as handle:
+        with handle_of(runtime, item.payload) as handle:
             for offset in (1, 3):
                 inputs = [_inside(tensor, offset, overread)[0] for tensor in item.inputs]
                 placed = [_inside(torch.zeros_like(tensor), offset, overread) for tensor in item.outputs]
@@ -166,7 +169,7 @@ def tensors_anywhere(context: Context) -> str:
                 for index, (view, (_, around)) in enumerate(zip(outputs, placed, strict=True)):
                     if view.shape == item.outputs[index].shape and not _untouched(view, around, offset):
                         raise Broken(f"{item.name}: {where}, memory around output {index} is written to")
-                _expect(outputs, item, where)
+                expect(outputs, item, where)
     return f"{len(samples(context))} delegates"
 
 
@@ -195,18 +198,18 @@ def _untouched(view: torch.Tensor, memory: torch.Tensor, offset: int) -> bool:
 @RULES.add
 def many_handles(context: Context) -> str:
     """32 handles that are alive at the same time do not disturb each other, in whatever order they are used."""
-    runtime, items = _runtime(context), _some(context)
+    runtime, items = runtime_of(context), some(context)
     order = random.Random(context.seed_of("contract/many-handles"))
     alive = [(item, runtime.init(item.payload)) for _, item in zip(range(_MANY), _cycle(items), strict=False)]
     try:
         for _ in range(2):
             order.shuffle(alive)
             for item, handle in alive:
-                _expect(_run(runtime, handle, item), item, f"with {len(alive)} handles")
+                expect(run(runtime, handle, item), item, f"with {len(alive)} handles")
         while alive:
             runtime.destroy(alive.pop(order.randrange(len(alive)))[1])
             for item, handle in order.sample(alive, min(2, len(alive))):
-                _expect(_run(runtime, handle, item), item, "after another handle was destroyed")
+                expect(run(runtime, handle, item), item, "after another handle was destroyed")
     finally:
         for _, handle in alive:
             runtime.destroy(handle)
@@ -221,17 +224,17 @@ def _cycle(items: Sequence[_T]) -> Iterator[_T]:
 @RULES.add
 def destroy_twice(context: Context) -> str | None:
     """Destroying a handle twice is harmless, to it and to others."""
-    runtime = _runtime(context)
-    for item in _some(context):
+    runtime = runtime_of(context)
+    for item in some(context):
         first, second = runtime.init(item.payload), runtime.init(item.payload)
-        _run(runtime, first, item)
+        run(runtime, first, item)
         for number in range(2):
             try:
                 runtime.destroy(first)
             except Exception as error:
                 which = "the second destroy" if number else "destroy"
                 raise Broken(f"{item.name}: {which} raises {type(error).__name__}: {error}") from error
-        _expect(_run(runtime, second, item), item, "after another handle was destroyed twice")
+        expect(run(runtime, second, item), item, "after another handle was destroyed twice")
         runtime.destroy(second)
     return None
 
@@ -239,36 +242,36 @@ def destroy_twice(context: Context) -> str | None:
 @RULES.add
 def execute_after_destroy(context: Context) -> str:
     """To execute a destroyed handle is an ExecutionError, not a crash and no result."""
-    runtime = _runtime(context)
+    runtime = runtime_of(context)
     said = ""
-    for item in _some(context):
+    for item in some(context):
         for used in (False, True):
             handle = runtime.init(item.payload)
             if used:
-                _run(runtime, handle, item)
+                run(runtime, handle, item)
             runtime.destroy(handle)
-            said = _refused(partial(_run, runtime, handle, item), item, "a destroyed handle")
+            said = _refused(partial(run, runtime, handle, item), item, "a destroyed handle")
     return said
 
 
 @RULES.add
 def init_again(context: Context) -> str | None:
     """A payload can be initialized again after its handle was destroyed, and by another runtime object."""
-    for item in _some(context):
-        runtime = _runtime(context)
+    for item in some(context):
+        runtime = runtime_of(context)
         for number in range(3):
-            with _handle(runtime, item.payload) as handle:
-                _expect(_run(runtime, handle, item), item, f"initialized {number + 1} times")
+            with handle_of(runtime, item.payload) as handle:
+                expect(run(runtime, handle, item), item, f"initialized {number + 1} times")
             if number:
-                runtime = _runtime(context)
+                runtime = runtime_of(context)
     return None
 
 
 @RULES.add
 def never_executed(context: Context) -> str | None:
     """A handle that was never executed can be destroyed."""
-    runtime = _runtime(context)
-    for item in _some(context):
+    runtime = runtime_of(context)
+    for item in some(context):
         handles = [runtime.init(item.payload) for _ in range(4)]
         for handle in handles:
             runtime.destroy(handle)
@@ -278,11 +281,11 @@ def never_executed(context: Context) -> str | None:
 @RULES.add
 def two_threads(context: Context) -> str:
     """Two threads with a handle and inputs each, at the same time, get what one thread alone gets."""
-    items = _some(context)
+    items = some(context)
     for item in items:
-        runtime = _runtime(context)
+        runtime = runtime_of(context)
         other = [_other(tensor) for tensor in item.inputs]
-        with _handle(runtime, item.payload) as handle:
+        with handle_of(runtime, item.payload) as handle:
             alone = item.blank("zero")
             runtime.execute(handle, [tensor.clone() for tensor in other], alone)
         gate = threading.Barrier(2, timeout=30)
@@ -308,7 +311,7 @@ def _calls(
 ) -> None:
     """What one of the threads does."""
     try:
-        with torch.no_grad(), _handle(runtime, item.payload) as handle:
+        with torch.no_grad(), handle_of(runtime, item.payload) as handle:
             gate.wait()
             for number in range(_CALLS):
                 outputs = item.blank("zero")
@@ -324,8 +327,8 @@ def _calls(
 @RULES.add
 def nothing_kept(context: Context) -> str | None:
     """A destroyed handle keeps neither its payload nor the tensors of the calls."""
-    runtime = _runtime(context)
-    for item in _some(context):
+    runtime = runtime_of(context)
+    for item in some(context):
         payload = replace(item.payload)
         inputs, outputs = [tensor.clone() for tensor in item.inputs], item.blank()
         watched: list[Any] = [weakref.ref(payload), *(weakref.ref(tensor) for tensor in (*inputs, *outputs))]
@@ -366,13 +369,13 @@ def _refused(
 def _refuse_calls(
     context: Context, calls: Callable[[Sample], Iterator[tuple[str, list[torch.Tensor], list[torch.Tensor]]]]
 ) -> str:
-    runtime = _runtime(context)
+    runtime = runtime_of(context)
     tried = 0
-    for item in _some(context):
-        with _handle(runtime, item.payload) as handle:
+    for item in some(context):
+        with handle_of(runtime, item.payload) as handle:
             for what, inputs, outputs in calls(item):
                 _refused(partial(runtime.execute, handle, inputs, outputs), item, what)
-                _expect(_run(runtime, handle, item), item, f"in the call after one with {what}")
+                expect(run(runtime, handle, item), item, f"in the call after one with {what}")
                 tried += 1
     if not tried:
         raise NotApplicable("no delegate has such arguments")
@@ -450,9 +453,9 @@ def wrong_dtype(context: Context) -> str:
 @RULES.add
 def foreign_blobs(context: Context) -> str:
     """A blob that is empty, of another format or of zeros is refused at init, with a FormatError."""
-    runtime = _runtime(context)
+    runtime = runtime_of(context)
     said = ""
-    for item in _some(context, 2):
+    for item in some(context, 2):
         size = len(item.payload.blob)
         blobs = {
             "an empty blob": b"",
@@ -471,7 +474,7 @@ def foreign_blobs(context: Context) -> str:
 @RULES.add
 def missing_named_data(context: Context) -> str:
     """A blob whose named data is missing is refused at init, with a FormatError."""
-    runtime = _runtime(context)
+    runtime = runtime_of(context)
     tried = 0
     for item in samples(context):
         if item.keys:
@@ -490,9 +493,9 @@ def _no_program(keys: Any) -> bytes:
 @RULES.add
 def unknown_compile_spec(context: Context) -> str:
     """A compile spec that the runtime does not know is refused with a FormatError, or does no harm."""
-    runtime = _runtime(context)
+    runtime = runtime_of(context)
     refused = 0
-    for item in _some(context):
+    for item in some(context):
         strange = CompileSpec("delegatekit_conformance_unknown", b"\xff\0\x01")
         payload = replace(item.payload, compile_specs=(*item.payload.compile_specs, strange))
         try:
@@ -503,7 +506,7 @@ def unknown_compile_spec(context: Context) -> str:
         except Exception as error:
             raise Broken(f"{item.name}: raises {type(error).__name__} ({error}), not FormatError") from error
         try:
-            _expect(_run(runtime, handle, item), item, "with an unknown compile spec")
+            expect(run(runtime, handle, item), item, "with an unknown compile spec")
         finally:
             runtime.destroy(handle)
     return "refused" if refused else "the runtime ignores it"
@@ -523,7 +526,7 @@ def changing_sizes(context: Context) -> str:
     for item in sample("dynamic", context):
         if not any(spec.dynamic for spec in item.payload.outputs):
             continue
-        with _handle(runtime, item.payload) as handle:
+        with handle_of(runtime, item.payload) as handle:
             largest = [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in item.payload.outputs]
             for rows in (4, 9, 2, 9, 3):
                 inputs = [_rows(tensor, rows) for tensor in item.inputs]

@@ -11,6 +11,7 @@ from .arithmetic import ARITHMETIC
 from .attention import ATTENTION
 from .complex_numbers import COMPLEX_NUMBERS
 from .creation import CREATION
+from .fourier import FOURIER
 from .identities import IDENTITIES
 from .layers import LAYERS
 from .normalization import NORMALIZATION
@@ -38,7 +39,7 @@ _PLAIN: Final = RuleTable(
         RECURRENT,
         ROUTING,
     ),
-    COMPLEX_NUMBERS,
+    (COMPLEX_NUMBERS, FOURIER),
 )
 #: What rewrites exported operators.
 RULES: Final = _PLAIN.extended(promotion(_PLAIN))

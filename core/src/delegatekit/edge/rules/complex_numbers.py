@@ -6,7 +6,6 @@ with their parts, so that in a program without complex inputs and outputs nothin
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,9 +16,10 @@ from torch.fx import Node
 from ..arguments import nodes_in, substitute
 from ..builder import EdgeBuilder, Rule, Value
 from ..draft import Draft
-from ..pairs import is_pair, pair, parts, real_dtype
+from ..pairs import is_pair, real_dtype
+from ..sizes import same_shape
 from .table import Family
-from .writing import convert
+from .writing import convert, pair, parts
 
 aten = torch.ops.aten
 
@@ -153,7 +153,7 @@ def _number_parts(number: Any) -> tuple[float, float]:
 # -- arithmetic ------------------------------------------------------------------------------------------------------
 
 
-def _known_parts(b: EdgeBuilder, x: Any) -> tuple[Any, Any]:
+def known_parts(b: EdgeBuilder, x: Any) -> tuple[Any, Any]:
     """Real and imaginary part of an operand, which may be a number; None for an imaginary part that is not there."""
     if not isinstance(x, Node):
         real, imaginary = _number_parts(x)
@@ -161,7 +161,7 @@ def _known_parts(b: EdgeBuilder, x: Any) -> tuple[Any, Any]:
     return parts(b, x) if is_pair(x) else (x, None)
 
 
-def _sum(b: EdgeBuilder, first: Any, second: Any, *, sign: int = 1) -> Any:
+def added(b: EdgeBuilder, first: Any, second: Any, *, sign: int = 1) -> Any:
     """The sum or difference of terms, each a node, a number, or None for what is not there."""
     if second is None:
         return first
@@ -172,12 +172,12 @@ def _sum(b: EdgeBuilder, first: Any, second: Any, *, sign: int = 1) -> Any:
 
 def _product(b: EdgeBuilder, multiply: Callable[[Any, Any], Any], x: Any, y: Any) -> tuple[Any, Any]:
     """Parts of the product of two complex operands, of which `multiply` multiplies a real part with a real part."""
-    (a, i), (c, j) = _known_parts(b, x), _known_parts(b, y)
+    (a, i), (c, j) = known_parts(b, x), known_parts(b, y)
 
     def times(left: Any, right: Any) -> Any:
         return None if left is None or right is None else multiply(left, right)
 
-    return _sum(b, times(a, c), times(i, j), sign=-1), _sum(b, times(a, j), times(i, c))
+    return added(b, times(a, c), times(i, j), sign=-1), added(b, times(a, j), times(i, c))
 
 
 def _multiplied(b: EdgeBuilder, x: Any, y: Any) -> Node:
@@ -205,32 +205,35 @@ def _linear(b: EdgeBuilder, call: Draft) -> Value:
 
 @COMPLEX_NUMBERS.rule(aten.add.Tensor, aten.add.Scalar)
 def _add(b: EdgeBuilder, call: Draft) -> Value:
-    return _added(b, *call["self", "other", "alpha"], sign=1)
+    x, other, alpha = call["self", "other", "alpha"]
+    return _added(b, x, other, alpha, call.value, sign=1)
 
 
 @COMPLEX_NUMBERS.rule(aten.sub.Tensor, aten.sub.Scalar)
 def _sub(b: EdgeBuilder, call: Draft) -> Value:
-    return _added(b, *call["self", "other", "alpha"], sign=-1)
+    x, other, alpha = call["self", "other", "alpha"]
+    return _added(b, x, other, alpha, call.value, sign=-1)
 
 
 @COMPLEX_NUMBERS.rule(aten.rsub.Tensor, aten.rsub.Scalar)
 def _reversed_sub(b: EdgeBuilder, call: Draft) -> Value:
     x, other, alpha = call["self", "other", "alpha"]
-    return _added(b, other, x, alpha, sign=-1)
+    return _added(b, other, x, alpha, call.value, sign=-1)
 
 
-def _added(b: EdgeBuilder, x: Any, other: Any, alpha: Any, *, sign: int) -> Node:
+def _added(b: EdgeBuilder, x: Any, other: Any, alpha: Any, value: Any, *, sign: int) -> Node:
     other = other if alpha == 1 else _multiplied(b, other, alpha) if isinstance(other, Node) else other * alpha
     real, imaginary = (
-        _sum(b, mine, yours, sign=sign) for mine, yours in zip(_known_parts(b, x), _known_parts(b, other), strict=True)
+        added(b, mine, yours, sign=sign) for mine, yours in zip(known_parts(b, x), known_parts(b, other), strict=True)
     )
     # A part that is missing, or only a number, is as large as the other one.
     if not isinstance(imaginary, Node):
         imaginary = _full(b, b.shape(real), imaginary or 0, b.dtype(real))
     if not isinstance(real, Node):
         real = _full(b, b.shape(imaginary), real, b.dtype(imaginary))
-    shape = torch.broadcast_shapes(b.shape(real), b.shape(imaginary))
-    return pair(b, *(b.call(aten.expand.default, item, list(shape)) for item in (real, imaginary)))
+    if value is not None and not same_shape(b.shape(real), b.shape(imaginary)):
+        real, imaginary = (b.call(aten.expand.default, item, list(value.shape)) for item in (real, imaginary))
+    return pair(b, real, imaginary)
 
 
 @COMPLEX_NUMBERS.rule(aten.div.Tensor, aten.div.Scalar)
@@ -352,103 +355,3 @@ def _masked_fill(b: EdgeBuilder, call: Draft) -> Value:
 @COMPLEX_NUMBERS.rule(aten.isnan.default)
 def _isnan(b: EdgeBuilder, call: Draft) -> Value:
     return b.call(aten.logical_or.default, *(b.call(aten.isnan.default, part) for part in parts(b, call["self"])))
-
-
-# -- Fourier transforms ----------------------------------------------------------------------------------------------
-
-#: The longest transform: its matrices have as many rows and columns.
-_LONGEST: Final = 4096
-
-
-@COMPLEX_NUMBERS.rule(aten._fft_c2c.default)
-def _fourier(b: EdgeBuilder, call: Draft) -> Value:
-    x, dims, forward = call["self", "dim", "forward"]
-    scale = _scale(b, x, dims, call["normalization"])
-    for number, dim in enumerate(dims):
-        x = _transformed(b, x, dim, forward=forward, scale=1.0 if number else scale)
-    return x
-
-
-@COMPLEX_NUMBERS.rule(aten._fft_r2c.default)
-def _fourier_of_real(b: EdgeBuilder, call: Draft) -> Value:
-    x, dims, onesided = call["self", "dim", "onesided"]
-    scale = _scale(b, x, dims, call["normalization"])
-    for number, dim in enumerate(reversed(dims)):  # the last one gives half of the result
-        half = onesided and not number
-        x = _transformed(b, x, dim, forward=True, scale=1.0 if number else scale, half=half)
-    return x
-
-
-@COMPLEX_NUMBERS.rule(aten._fft_c2r.default)
-def _fourier_to_real(b: EdgeBuilder, call: Draft) -> Value:
-    x, dims, size = call["self", "dim", "last_dim_size"]
-    sizes = [*(b.shape(x)[dim] for dim in dims[:-1]), size]
-    scale = _normalized(b, sizes, call["normalization"])
-    for dim in dims[:-1]:
-        x = _transformed(b, x, dim, forward=False, scale=1.0)
-    _check_length(b, size)
-    # The half that is not given is the conjugate of the other: all but the first and the middle count twice.
-    half = size // 2 + 1
-    weights = torch.full((half, 1), 2.0, dtype=torch.float64)
-    weights[0] = 1
-    if size % 2 == 0:
-        weights[-1] = 1
-    cos, sin = (item[:half] * weights * scale for item in _waves(size))
-    real, imaginary = (b.call(aten.slice.Tensor, part, dims[-1], 0, half) for part in parts(b, x))
-    terms = (_along(b, part, dims[-1], wave) for part, wave in ((real, cos), (imaginary, sin)))
-    return b.call(aten.sub.Tensor, *terms)
-
-
-def _scale(b: EdgeBuilder, x: Node, dims: Any, normalization: int) -> float:
-    return _normalized(b, [b.shape(x)[dim] for dim in dims], normalization)
-
-
-def _normalized(b: EdgeBuilder, sizes: list[Any], normalization: int) -> float:
-    for size in sizes:
-        _check_length(b, size)
-    return {0: 1.0, 1: math.prod(sizes) ** -0.5, 2: 1 / math.prod(sizes)}[normalization]
-
-
-def _check_length(b: EdgeBuilder, size: Any) -> None:
-    if not isinstance(size, int):
-        b.refuse(
-            "is a Fourier transform over a size that changes from call to call", hint="export with that size fixed"
-        )
-    if size > _LONGEST:
-        b.refuse(
-            f"is a Fourier transform over {size} elements; up to {_LONGEST} are computed, as matrix products",
-            hint="transform shorter frames (torch.stft), or do it outside of the program",
-        )
-
-
-def _waves(size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosine and sine of 2 pi j k / size, in float64."""
-    steps = torch.arange(size)
-    angles = (steps[:, None] * steps % size).double() * (2 * math.pi / size)
-    return angles.cos(), angles.sin()
-
-
-def _transformed(b: EdgeBuilder, x: Node, dim: int, *, forward: bool, scale: float, half: bool = False) -> Node:
-    size = b.shape(x)[dim]
-    columns = size // 2 + 1 if half else size
-    cos, sin = (item[:, :columns] * scale for item in _waves(size))
-    wave = {False: cos, True: -sin if forward else sin}
-
-    def multiply(part: Node, turned: bool) -> Node:
-        return _along(b, part, dim, wave[turned])
-
-    real, imaginary = _known_parts(b, x)
-    if imaginary is None:
-        return pair(b, multiply(real, False), multiply(real, True))
-    return pair(
-        b,
-        _sum(b, multiply(real, False), multiply(imaginary, True), sign=-1),
-        _sum(b, multiply(real, True), multiply(imaginary, False)),
-    )
-
-
-def _along(b: EdgeBuilder, x: Node, dim: int, matrix: torch.Tensor) -> Node:
-    """`x` with its elements along `dim` multiplied by a matrix."""
-    last = b.call(aten.transpose.int, x, dim, -1)
-    product = b.call(aten.matmul.default, last, b.constant(matrix.to(b.dtype(x)).contiguous(), "_wave"))
-    return b.call(aten.transpose.int, product, dim, -1)  # type: ignore[no-any-return]

@@ -94,10 +94,12 @@ def _unbound(b: EdgeBuilder, x: Node) -> list[Node]:
 def _projected(b: EdgeBuilder, x: Node, weights: _Weights, *, turned: bool) -> Node:
     """What the input adds in each step, (steps, batch, features); `turned` if the batch comes first in memory."""
     steps, batch, features = b.shape(x)
-    if turned and steps != 1 and batch != 1:
+    if turned and (1 not in (steps, batch) or (weights.input_bias is None and (steps, batch) != (1, 1))):
         weight = b.call(aten.t.default, weights.of_input)
-        product = b.call(aten.bmm.default, x, b.call(aten.expand.default, weight, [steps, *b.shape(weight)]))
-        return product if weights.input_bias is None else b.call(aten.add.Tensor, product, weights.input_bias)
+        product: Node = b.call(aten.bmm.default, x, b.call(aten.expand.default, weight, [steps, *b.shape(weight)]))
+        if weights.input_bias is not None:
+            product = b.call(aten.add.Tensor, product, weights.input_bias)
+        return product
     rows = b.call(aten.view.default, x, [steps * batch, features])
     product = _linear(b, rows, weights.of_input, weights.input_bias)
     return b.call(aten.view.default, product, [steps, batch, b.shape(product)[1]])  # type: ignore[no-any-return]
@@ -126,8 +128,8 @@ def _layers(b: EdgeBuilder, call: Draft, cell: _Cell, initial: Sequence[Node]) -
         return NotImplemented
     if len(parameters) != count * directions * each or 0 in shapes[0]:
         return NotImplemented  # an LSTM with projections
-    states = list(zip(*(_unbound(b, item) for item in initial), strict=True))
     x = b.call(aten.transpose.int, x, 0, 1) if batch_first else x
+    states = list(zip(*(_unbound(b, item) for item in initial), strict=True))
     last: list[_State] = []
     for layer in range(count):
         found = []
@@ -139,7 +141,7 @@ def _layers(b: EdgeBuilder, call: Draft, cell: _Cell, initial: Sequence[Node]) -
             output, state = _run(b, cell, x, states[number], weights, turned=turned, backward=direction == 1)
             found.append(output)
             last.append(state)
-        x = b.call(aten.cat.default, found, -1) if bidirectional else found[0]
+        x = b.call(aten.cat.default, found, 2) if bidirectional else found[0]
     final = [b.call(aten.stack.default, list(part)) for part in reversed(list(zip(*last, strict=True)))]
     x = b.call(aten.transpose.int, x, 0, 1) if batch_first else x
     return (x, *reversed(final))

@@ -58,15 +58,16 @@ class Family:
 
 
 class RuleTable:
-    """The rules of several families, and of one for operators on complex numbers, which comes before them.
+    """The rules of several families, and of those for operators on complex numbers, which come before them.
 
     Raises ValueError if two families have a rule for the same operator and the later one does not say that it
     replaces the other, or if it says so and there is nothing to replace.
     """
 
-    def __init__(self, families: Iterable[Family], complex_numbers: Family | None = None) -> None:
+    def __init__(self, families: Iterable[Family], complex_numbers: Iterable[Family] = ()) -> None:
         self.families: Final = tuple(families)
-        self.complex_numbers: Final = complex_numbers
+        self.complex_numbers: Final = tuple(complex_numbers)
+        self._complex_rules = {target: rule for family in self.complex_numbers for target, rule in family.rules.items()}
         self._rules: dict[Key, Rule] = {}
         self._checks: dict[Key, Check] = {}
         self._by_name: dict[OpOverload, Rule | None] = {}
@@ -98,7 +99,7 @@ class RuleTable:
 
     def complex_rule(self, target: OpOverload) -> Rule | None:
         """The rule for an operator on complex numbers, or one that makes them; None if it has none."""
-        return None if self.complex_numbers is None else self.complex_numbers.rules.get(target)
+        return self._complex_rules.get(target)
 
     def extended(self, *families: Family) -> RuleTable:
         """The table with further families."""

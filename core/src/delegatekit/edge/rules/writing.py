@@ -1,4 +1,4 @@
-"""The few calls that rules write again and again: views and conversions, none where nothing would change."""
+"""The few calls that rules write again and again: views, conversions, complex values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from ..arguments import read_argument
 from ..builder import EdgeBuilder
+from ..pairs import complex_dtype, is_pair
 from ..sizes import Size, is_size, is_static, same, same_shape
 
 aten = torch.ops.aten
@@ -85,6 +86,19 @@ def convert(b: EdgeBuilder, x: Node, dtype: torch.dtype) -> Node:
     if b.dtype(x) == dtype:
         return x
     return b.emit(aten._to_copy.default, (x,), {"dtype": dtype}, b.fake(b.shape(x), dtype))
+
+
+def pair(b: EdgeBuilder, real: Node, imaginary: Node) -> Node:
+    """The complex value of two parts of one dtype and shape."""
+    return b.pair(real, imaginary, b.fake(b.shape(real), complex_dtype(b.dtype(real))))
+
+
+def parts(b: EdgeBuilder, x: Node) -> tuple[Node, Node]:
+    """Real and imaginary part of a complex value; zeros for the latter of a real one."""
+    if is_pair(x):
+        real, imaginary = x.args
+        return real, imaginary  # type: ignore[return-value]
+    return x, b.call(aten.full.default, list(b.shape(x)), 0, dtype=b.dtype(x))
 
 
 def result_dtype(first: Any, second: Any) -> torch.dtype:

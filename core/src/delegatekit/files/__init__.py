@@ -1,0 +1,21 @@
+"""The rules of files: what is read and how, what may be written and how, and what could run code while it is loaded.
+
+Every command and every function that takes a path goes through here.
+"""
+
+from __future__ import annotations
+
+from .outputs import Writer, check_outputs, shielded, write_files, write_text
+from .sources import Source, check_file, open_file, open_view
+
+__all__ = [
+    "Source",
+    "Writer",
+    "check_file",
+    "check_outputs",
+    "open_file",
+    "open_view",
+    "shielded",
+    "write_files",
+    "write_text",
+]

@@ -1,0 +1,185 @@
+"""Files on the command line: tried before the work begins, never waited for, written whole, trusted only if told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import handmade
+import pytest
+import torch
+
+from delegatekit import cli as command_line
+
+MODELS = """
+import torch
+
+def linear():
+    torch.manual_seed(0)
+    return torch.nn.Linear(4, 3).eval(), (torch.ones(2, 4),)
+
+def raises():
+    raise RuntimeError("the work began")
+"""
+
+
+class Payload:
+    """An object whose unpickling runs code."""
+
+    def __reduce__(self) -> Any:
+        return os.path.basename, ("ran",)
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
+    """Calls the command in a folder with `models.py`; gives what it printed on stderr."""
+    (tmp_path / "models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def call(*arguments: str, code: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["delegatekit", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            command_line.main()
+        captured = capsys.readouterr()
+        assert (end.value.code or 0) == code, captured.out + captured.err
+        return captured.err
+
+    yield call
+    sys.modules.pop("models", None)
+
+
+def lower(*more: str) -> tuple[str, ...]:
+    return ("lower", "models:linear", "-b", "reference", *more)
+
+
+#: Commands that write to "bad", and would fail in another way once their work begins.
+WRITERS: dict[str, tuple[str, ...]] = {
+    "lower": ("lower", "models:raises", "-b", "reference", "-o", "bad.pte"),
+    "debug map": ("lower", "models:raises", "-b", "reference", "-o", "ok.pte", "--debug-map", "bad"),
+    "data file": ("lower", "models:raises", "-b", "reference", "-o", "ok.pte", "--external", "bad=*"),
+    "quantize": ("quantize", "models:raises", "-b", "reference", "--random", "1", "-o", "bad.pt2"),
+    "run": ("run", "no.pte", "--save", "bad"),
+}
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "folder": (Path.mkdir, "is a folder, not a file"),
+    "FIFO": (os.mkfifo, "is a FIFO, not a file"),
+    "device": (lambda path: path.symlink_to("/dev/full"), "is a device, not a file"),
+    "protected": (lambda path: (path.touch(), path.chmod(0o444)), "is write-protected"),
+    "no folder": (lambda path: path.symlink_to("missing/file"), "the folder does not exist"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_outputs_are_tried_before_the_work_begins(writer: str, bad: str, cli: Any, tmp_path: Path) -> None:
+    make, words = BAD[bad]
+    path = tmp_path / {"lower": "bad.pte", "quantize": "bad.pt2", "data file": "bad.ptd"}.get(writer, "bad")
+    make(path)
+    message = cli(*WRITERS[writer], code=1)
+    assert path.name in message and words in message
+    assert sorted(item.name for item in tmp_path.iterdir()) == sorted(["models.py", path.name])
+
+
+@pytest.mark.parametrize("debug_map", ["m.pte", "./m.pte", "m.ptd", "link"])
+def test_two_outputs_of_one_name_are_refused(debug_map: str, cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("m.pte")
+    message = cli(*lower("-o", "m.pte", "--external", "*", "--debug-map", debug_map), code=1)
+    assert "is the same file as" in message
+    assert not (tmp_path / "m.pte").exists()
+
+
+def test_the_debug_map_appears_with_the_program_or_not_at_all(cli: Any, tmp_path: Path) -> None:
+    cli(*lower("-o", "m.pte", "--debug-map", "m.json"))
+    assert json.loads((tmp_path / "m.json").read_text())
+    assert (tmp_path / "m.pte").exists()
+    before = (tmp_path / "m.pte").read_bytes()
+    code = """
+import resource, sys
+from delegatekit.cli import main
+import torch
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (700, hard))
+sys.argv = ["delegatekit", *sys.argv[1:]]
+main()
+"""
+    arguments = lower("-o", "m.pte", "--debug-map", "other.json")
+    command = [sys.executable, "-c", code, *arguments]
+    result = subprocess.run(command, capture_output=True, check=False, text=True, timeout=120)
+    assert result.returncode == 1 and "cannot be written: File too large" in result.stderr
+    assert (tmp_path / "m.pte").read_bytes() == before
+    assert not (tmp_path / "other.json").exists()
+
+
+def test_saved_outputs_keep_the_mode_of_the_file(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.pte").write_bytes(handmade.add_program())
+    (tmp_path / "out.pt").touch()
+    (tmp_path / "out.pt").chmod(0o600)
+    cli("run", "m.pte", "--save", "out.pt")
+    (result,) = torch.load(tmp_path / "out.pt", weights_only=True)
+    assert result.shape == (5,)
+    assert (tmp_path / "out.pt").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "folder", "device"])
+@pytest.mark.parametrize("command", ["inspect", "run", "run with data", "run with input", "lower", "quantize"])
+def test_inputs_that_are_no_files_are_refused_at_once(command: str, kind: str, cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.pte").write_bytes(handmade.add_program())
+    commands = {
+        "inspect": ["inspect", "odd.pte"],
+        "run": ["run", "odd.pte"],
+        "run with data": ["run", "m.pte", "--data", "odd.pte"],
+        "run with input": ["run", "m.pte", "odd.pt"],
+        "lower": ["lower", "odd.pt2", "-b", "reference", "-o", "x.pte"],
+        "quantize": ["quantize", "odd.pt2", "-b", "reference", "--random", "1", "-o", "x.pt2"],
+    }
+    path = tmp_path / next(word for word in commands[command] if word.startswith("odd"))
+    {"FIFO": os.mkfifo, "folder": Path.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](path)
+    assert f"is a {kind}, not a file" in cli(*commands[command], code=1)
+
+
+def test_a_pickled_input_needs_trust(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.pte").write_bytes(handmade.add_program())
+    torch.save(Payload(), tmp_path / "x.pt")
+    message = cli("run", "m.pte", "x.pt", code=1)
+    assert "x.pt: has a pickled object (posixpath.basename), which can run any code while it is loaded" in message
+    assert "--trust" in message
+    assert "is 'ran', not a tensor" in cli("run", "m.pte", "x.pt", "--trust", code=1)
+
+
+def test_an_exported_program_with_pickles_needs_trust(cli: Any, tmp_path: Path) -> None:
+    exported = torch.export.export(torch.nn.Linear(4, 3).eval(), (torch.ones(2, 4),))
+    exported.example_inputs = ((Payload(),), {})
+    torch.export.save(exported, tmp_path / "odd.pt2")
+    assert "which can run any code" in cli("lower", "odd.pt2", "-b", "reference", "-o", "m.pte", code=1)
+    cli("lower", "odd.pt2", "-b", "reference", "-o", "m.pte", "--trust")
+    assert (tmp_path / "m.pte").exists()
+
+
+def test_a_run_that_takes_too_long_is_ended(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.pte").write_bytes(handmade.endless())
+    assert "took longer than the time limit" in cli("run", "m.pte", "--time-limit", "0.05", code=1)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import time; time.sleep(60)", "error: a call: took longer than 0.05 s and could not be interrupted"),
+        ("import re; re.match('(a*)*b', 'a' * 60)", "Timeout"),
+    ],
+)
+def test_a_call_that_never_comes_back_ends_the_process(code: str, words: str) -> None:
+    """The second example keeps the interpreter to itself, as native code may do."""
+    program = (
+        f"from delegatekit.cli import watch\nwatch._GRACE = 0.2\nwith watch.ended_after(0.05, 'a call'):\n    {code}\n"
+    )
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, capture_output=True, check=False, text=True, timeout=60)
+    assert result.returncode == 1
+    assert words in result.stderr
