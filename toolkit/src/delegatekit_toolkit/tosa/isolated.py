@@ -1,7 +1,7 @@
 """Runs a TOSA file in Arm's reference model, in a process of its own: over some programs the model ends its process.
 
 A message between the two is a count (uint32, little-endian) of parts, each a length (uint64) and so many bytes. The
-first one has the program, each later one the inputs as .npy files; the answers have a verdict, and the outputs or a text.
+first one has the program, each later one the inputs as .npy files; an answer has a verdict, and the outputs or a text.
 """
 
 from __future__ import annotations
