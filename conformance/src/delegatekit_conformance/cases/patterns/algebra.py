@@ -42,6 +42,17 @@ def weight_from_constants() -> Built:
     return Model(), [(torch.randn(3, 6),)]
 
 
+@pattern("many-elements")
+def many_elements() -> Built:
+    """Elementwise operators over more than 65536 elements, in rows that no vector or tile divides."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return torch.relu(x + y) * torch.sigmoid(x - y)
+
+    return Model(), [(torch.randn(3, 25013), torch.randn(3, 25013))]
+
+
 @pattern("weight-as-output")
 def weight_as_output() -> Built:
     """A weight that a layer uses is returned, too."""
