@@ -88,7 +88,10 @@ def _sum(sketch: Sketch, name: str) -> Recipe:
         dims = () if sketch.rarely() else _dims(sketch, shape)
         arguments = [dims or sketch.choice(((), None)), *_keepdim(sketch)]
     kwargs = _result_dtype(sketch, _SUM_DTYPES)
-    x = sketch.tensor(shape, values=_addends(sketch, _reduced(shape, dims), kwargs))
+    values = _addends(sketch, _reduced(shape, dims), kwargs)
+    if sketch.dtype in ("int64", "int32") and not kwargs and sketch.rarely(4):
+        values = ("integers", 2**30, 2**31 - 1)  # PyTorch's sums of integers have 64 bits
+    x = sketch.tensor(shape, values=values)
     sketch.call(name, x, *arguments, **kwargs)
     return sketch.recipe(reduction_length=_length(shape, dims), exact=_is_whole(sketch, kwargs))
 

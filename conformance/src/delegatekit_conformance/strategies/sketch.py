@@ -24,6 +24,10 @@ INTEGERS = ("int32", "int64", "int16", "int8", "uint8")
 ALL = (*FLOATS, *INTEGERS, "bool")
 NUMBERS = (*FLOATS, *INTEGERS)
 
+#: The largest size that is drawn, but for these lengths of rows: just above one, two and four registers of 16 lanes.
+_LARGEST = 6
+_LONG = (17, 35, 70)
+
 
 class Sketch:
     """What one example becomes: call `tensor` for inputs, `call` for steps and `recipe` at the end.
@@ -71,10 +75,11 @@ class Sketch:
 
     # Shapes
 
-    def shape(self, low: int = 0, high: int = 5, *, largest: int = 6, zeros: bool = True) -> tuple[int, ...]:
+    def shape(self, low: int = 0, high: int = 5, *, largest: int = _LARGEST, zeros: bool = True) -> tuple[int, ...]:
         """A shape of rank `low` to `high`; with `zeros`, now and then one without elements.
 
-        Often all sizes are equal: then nothing but the numbers shows that dimensions were mixed up.
+        Often all sizes are equal: then nothing but the numbers shows that dimensions were mixed up. Now and then a row
+        is longer than a vector register, and no multiple of it.
         """
         rank = self.integer(low, high)
         largest = min(largest, 4) if rank >= 4 else largest
@@ -83,6 +88,8 @@ class Sketch:
             shape = shape[:1] * rank
         if zeros and rank and self.rarely(12):
             shape[self.integer(0, rank - 1)] = 0
+        elif rank and rank <= 3 and largest >= _LARGEST and self.rarely(10):
+            shape[-1] = self.choice(_LONG)
         return tuple(shape)
 
     def broadcast(self, shape: Sequence[int]) -> tuple[int, ...]:

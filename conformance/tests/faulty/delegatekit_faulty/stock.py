@@ -193,12 +193,6 @@ def _scales_are_kept_in_python(graph: Any) -> None:
             parameters.scale *= 2
 
 
-@on_the_device("graphs/*", "patterns/*")
-def _the_device_runs_the_last_node_first(graph: Any) -> None:
-    """The nodes of the blob are in reversed order: values are read before they are computed."""
-    graph.xnodes.reverse()
-
-
 @on_the_device("dynamic/*")
 def _the_device_has_fixed_sizes(graph: Any) -> None:
     """Reshapes of the blob have the largest sizes, where sizes change."""
