@@ -198,6 +198,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "invented",
     ),
     ("unknown-operators", CHECK, CHECK + "        node.target._overloadname and TAKEN.index(name)\n", "raises"),
+    ("named-data", 'NamedData(f"{zlib.crc32(data):08x}", data)', 'NamedData(f"{zlib.crc32(data):08x}", b"")', "is empty"),
     ("compiles-what-it-takes", RETURN, "    raise KeyError('no such thing')\n", "cannot be lowered"),
     ("compiles-what-it-takes", INIT, "        raise FormatError('no')\n", "cannot be loaded"),
     ("compiling-changes-nothing", RETURN, "    for t in view.constants.values(): t.add_(0)\n" + RETURN, "constant"),
@@ -221,12 +222,12 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "compile specs",
     ),
     (
-        "results-are-bytes",
+        "compile-specs",
         '    specs = (CompileSpec("level", b"1"),)',
         '    specs = (CompileSpec("level", b"1"),) * 2',
         "twice",
     ),
-    ("results-are-bytes", RETURN, RETURN.replace("blob,", "[blob, 'text'],"), "the blob is"),
+    ("compiles-what-it-takes", RETURN, RETURN.replace("blob,", "[blob, 'text'],"), "not a bytes"),
     (
         "other-weights",
         'NamedData(f"{zlib.crc32(data):08x}", data)',
@@ -248,7 +249,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ),
     ("documentation", "class Partitioner:", BROKEN_HOOK.format("documentation"), "KeyError"),
     ("targets", "class Partitioner:", TARGETS, "unknown option"),
-    ("estimates", "latency=1e-6", "latency=-1.0", "an estimate is -1"),
+    ("compiles-what-it-takes", "latency=1e-6", "latency=-1.0", "estimate has a negative number"),
     ("estimates", '"seeded 1"', '" "', "where it comes from"),
     (
         "debug-handles-in-order",
@@ -326,7 +327,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "in another thread, the runtime is not available",
     ),
     (
-        "named-data",
+        "compiles-what-it-takes",
         'NamedData(f"{zlib.crc32(data):08x}", data)',
         'NamedData(f"{zlib.crc32(data):08x}", data, 24)',
         "power of two",

@@ -15,7 +15,7 @@ pytest.importorskip("delegatekit_reference", reason="the backend that most fault
 #: once, since they do not meet. Every fault by itself, with all cases that may find it, is for the slow tests.
 FINDINGS = {
     "dilation-is-ignored": (Verdict.MISMATCH, "operators/aten.convolution.default/float32"),
-    "crashes-at-rank-five": (Verdict.CRASH, "operators/aten.mul.Tensor/int32"),
+    "crashes-at-rank-five": (Verdict.CRASH, "operators/aten.mul.Tensor/float32"),
     "compiler-fails-on-a-claim": (Verdict.LOWERING_ERROR, "operators/aten.tanh.default/float32"),
     "claims-and-leaves": (Verdict.CLAIM, "patterns/linear-relu-chain"),
     "time-of-day-in-the-blob": (Verdict.VIOLATION, "contract/same-bytes"),

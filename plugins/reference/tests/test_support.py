@@ -85,7 +85,6 @@ def test_each_operator_stands_in_one_list():
         ),
         (lambda x: x.to(torch.uint16), (torch.rand(3),), "torch.uint16: floats, signed integers"),
         (lambda x: torch.empty_like(x) * 0 + x, (torch.rand(3),), "its elements are not defined"),
-        (lambda x: torch.view_as_real(torch.fft.rfft(x)), (torch.rand(4),), "torch.complex64: floats"),
     ],
 )
 def test_what_is_refused_has_a_reason(refusals, model, inputs, reason):

@@ -6,6 +6,7 @@ import atexit
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
@@ -17,8 +18,8 @@ from .console import out
 def stdout_kept() -> Iterator[None]:
     """While a command runs, only what is written to `sys.stdout` is on stdout: descriptor 1 leads to stderr.
 
-    So it does again when the interpreter ends: what plugins print then is no result either. A stdout that is not
-    descriptor 1, as under a test, is left as it is.
+    So it does again when the interpreter ends: what plugins print then is no result either. While a plugin's thread
+    runs, descriptor 1 is not given back. A stdout that is not descriptor 1, as under a test, is left as it is.
     """
     kept = sys.stdout
     if not _is_descriptor_1():
@@ -33,10 +34,13 @@ def stdout_kept() -> Iterator[None]:
         yield
     finally:
         _flush(results)
-        os.dup2(results.fileno(), 1)
-        sys.stdout = kept
-        # What is registered last runs first: before whatever plugins have registered.
-        atexit.register(_turn_away)
+        if threading.active_count() > 1:  # threads of plugins may write at any time
+            sys.stdout = sys.stderr
+        else:
+            os.dup2(results.fileno(), 1)
+            sys.stdout = kept
+            # What is registered last runs first: before whatever plugins have registered.
+            atexit.register(_turn_away)
 
 
 def _flush(results: TextIO) -> None:
