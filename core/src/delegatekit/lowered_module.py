@@ -169,7 +169,8 @@ class _Runner:
         self._shapes.check(inputs)
         with self._lock:
             if self._method is None:
-                loaded = load(self._program.buffer, find_backend=lambda delegate_id: self._backend)
+                backend = self._backend  # what finalizes this object must not keep it
+                loaded = load(self._program.buffer, find_backend=lambda delegate_id: backend)
                 self._method = loaded[next(iter(self._program.methods))]
                 weakref.finalize(self, self._method.close)  # at once, not when a cycle is collected
                 for position, spec in enumerate(self._method.inputs):
