@@ -198,7 +198,12 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "invented",
     ),
     ("unknown-operators", CHECK, CHECK + "        node.target._overloadname and TAKEN.index(name)\n", "raises"),
-    ("named-data", 'NamedData(f"{zlib.crc32(data):08x}", data)', 'NamedData(f"{zlib.crc32(data):08x}", b"")', "is empty"),
+    (
+        "named-data",
+        'NamedData(f"{zlib.crc32(data):08x}", data)',
+        'NamedData(f"{zlib.crc32(data):08x}", b"")',
+        "is empty",
+    ),
     ("compiles-what-it-takes", RETURN, "    raise KeyError('no such thing')\n", "cannot be lowered"),
     ("compiles-what-it-takes", INIT, "        raise FormatError('no')\n", "cannot be loaded"),
     ("compiling-changes-nothing", RETURN, "    for t in view.constants.values(): t.add_(0)\n" + RETURN, "constant"),
