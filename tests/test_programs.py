@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,18 +11,10 @@ from torch import nn
 
 import delegatekit
 from delegatekit_api import UnsupportedError
+from delegatekit_toolkit.testing import Apply
 
 ROWS = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
 SIZE = torch.export.Dim("size", max=8)
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def test_ranges_whose_ends_change() -> None:
@@ -40,9 +31,7 @@ def test_ranges_whose_ends_change() -> None:
             x + torch.arange(0, size)[:, None],
         )
 
-    check(
-        Function(ranges), (ROWS,), [(ROWS,), (torch.randn(7, 3),), (torch.randn(1, 3),)], dynamic_shapes=(({0: SIZE},),)
-    )
+    check(Apply(ranges), (ROWS,), [(ROWS,), (torch.randn(7, 3),), (torch.randn(1, 3),)], dynamic_shapes=(({0: SIZE},),))
 
 
 def test_functions_of_one_example_over_a_batch() -> None:
@@ -57,14 +46,14 @@ def test_functions_of_one_example_over_a_batch() -> None:
             torch.vmap(torch.outer)(x, y).sum(0),
         )
 
-    check(Function(mapped), (ROWS, ROWS * 2), [(ROWS, ROWS * 2), (ROWS - 1, ROWS)])
+    check(Apply(mapped), (ROWS, ROWS * 2), [(ROWS, ROWS * 2), (ROWS - 1, ROWS)])
 
 
 def test_functions_of_one_example_over_a_batch_that_changes() -> None:
     def sines(row: torch.Tensor) -> torch.Tensor:
         return torch.sin(row).sum()
 
-    mapped = Function(torch.vmap(sines))
+    mapped = Apply(torch.vmap(sines))
     check(mapped, (ROWS,), [(ROWS,), (torch.randn(7, 3),)], dynamic_shapes=(({0: SIZE},),))
 
 
@@ -99,7 +88,7 @@ def test_histograms(bounds: tuple[Any, ...], dtype: torch.dtype) -> None:
         if bounds[1] == bounds[2]
         else values.clone().index_fill(0, torch.tensor([3]), torch.nan)
     )
-    check(Function(lambda x: torch.histc(x, *bounds)), (values,), [(values,), (values * 2,), (odd,)])
+    check(Apply(lambda x: torch.histc(x, *bounds)), (values,), [(values,), (values * 2,), (odd,)])
 
 
 def test_rows_times_the_matrix_of_their_group() -> None:
@@ -108,7 +97,7 @@ def test_rows_times_the_matrix_of_their_group() -> None:
 
     x, weight = torch.randn(6, 8).bfloat16(), torch.randn(3, 8, 16).bfloat16()
     calls = [(x, weight, torch.tensor(ends, dtype=torch.int32)) for ends in ([1, 1, 6], [2, 5, 6])]
-    check(Function(grouped), calls[0], calls, tolerance=0.02)
+    check(Apply(grouped), calls[0], calls, tolerance=0.02)
 
 
 @pytest.mark.slow
@@ -130,7 +119,7 @@ def test_mixtures_of_experts_of_transformers(family: str) -> None:
     }
     config = getattr(transformers, f"{family}Config")(**settings, **own[family])
     model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
-    routed = Function(lambda ids: model(input_ids=ids, use_cache=False).logits)
+    routed = Apply(lambda ids: model(input_ids=ids, use_cache=False).logits)
     routed.model = model
     length = torch.export.Dim("length", min=2, max=12)
     calls = [(torch.randint(0, 32, (1, size)),) for size in (5, 9)]

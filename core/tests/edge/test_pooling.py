@@ -13,18 +13,10 @@ from torch.fx import Node
 from delegatekit.edge import EdgeMethod, build_edge
 from delegatekit.fallback import decompose_nodes
 from delegatekit_api.nodes import operator_name
+from delegatekit_toolkit.testing import Apply
 
 IMAGE, VOLUME = torch.randn(2, 3, 9, 8), torch.randn(2, 3, 6, 7, 9)
 KEEP = ("aten.max_pool2d.default",)
-
-
-class Function(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.function(x)
 
 
 def edge_of(module: nn.Module, x: torch.Tensor, keep: tuple[str, ...] = ()) -> EdgeMethod:
@@ -65,7 +57,7 @@ def operators(method: EdgeMethod) -> list[str]:
     ],
 )
 def test_maxima_without_their_places_have_no_indices(function: Any, x: torch.Tensor) -> None:
-    method = edge_of(Function(function), x, keep=KEEP)
+    method = edge_of(Apply(function), x, keep=KEEP)
     assert not any("indices" in name or "adaptive" in name or name.endswith(".dim") for name in operators(method))
     assert torch.equal(run(method, x)[0], function(x))
 
@@ -82,14 +74,14 @@ def test_maxima_without_their_places_have_no_indices(function: Any, x: torch.Ten
     ],
 )
 def test_places_that_somebody_asks_for_stay(function: Any) -> None:
-    method = edge_of(Function(function), IMAGE, keep=KEEP)
+    method = edge_of(Apply(function), IMAGE, keep=KEEP)
     expected = function(IMAGE)
     expected = expected if isinstance(expected, tuple) else (expected,)
     assert all(torch.equal(result, want) for result, want in zip(run(method, IMAGE), expected, strict=True))
 
 
 def test_a_pooling_that_no_backend_wants_keeps_its_indices() -> None:
-    function = Function(lambda x: F.max_pool2d(x, 2, return_indices=True)[0])
+    function = Apply(lambda x: F.max_pool2d(x, 2, return_indices=True)[0])
     assert "aten.max_pool2d_with_indices.default" in operators(edge_of(function, IMAGE))
 
 

@@ -10,22 +10,14 @@ import pytest
 import torch
 
 from delegatekit.edge import build_edge
+from delegatekit_toolkit.testing import Apply
 
 REAL, INTEGERS = torch.ones(2), torch.ones(2, dtype=torch.int8)
 
 
-class Function(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
-
-
 def operand_dtypes(function: Callable[..., Any], *inputs: torch.Tensor) -> list[tuple[str, set[str]]]:
     """Each call but conversions, with the dtypes of its operands."""
-    view = build_edge(torch.export.export(Function(function), inputs, strict=False)).view
+    view = build_edge(torch.export.export(Apply(function), inputs, strict=False)).view
     return [
         (call.operator, {operand.dtype_name for operand in call.operands})
         for call in view.calls()

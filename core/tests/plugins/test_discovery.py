@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile import RUNTIME
 
 from delegatekit.plugins import OBSERVER_GROUP, BackendInfo, discovery, observers
 from delegatekit_api import OptionError, PluginError
@@ -259,18 +260,6 @@ def test_a_wrong_answer_of_a_plugin_is_an_error_that_names_it(
     with pytest.raises(PluginError, match=reason) as caught:
         getattr(backend, ask)(*arguments)
     assert caught.value.where == "backend full (delegatekit-full 1.2)"
-
-
-RUNTIME = """
-class Runtime:
-    def is_available(self): {answer}
-    def init(self, payload): pass
-    def execute(self, handle, inputs, outputs): pass
-    def destroy(self, handle): pass
-
-@hookimpl
-def create_runtime(): return Runtime()
-"""
 
 
 @pytest.mark.parametrize(

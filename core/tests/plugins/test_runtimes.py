@@ -10,26 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile import DESCRIBED, RUNTIME
 
 from delegatekit.plugins import discovery
 from delegatekit.plugins.runtimes import CheckedBackend, check_backends, expected_runtime
 
-DESCRIBED = """
-from delegatekit_api import *
-
-@hookimpl
-def describe_backend():
-    return BackendDescription("odd", "OddBackend", "delegatekit-odd", "1.2", "x")
-
-class Runtime:
-    def is_available(self): {answer}
-    def init(self, payload): pass
-    def execute(self, handle, inputs, outputs): pass
-    def destroy(self, handle): pass
-
-@hookimpl
-def create_runtime(): return Runtime()
-"""
+ODD = DESCRIBED + RUNTIME
 
 
 @pytest.mark.parametrize(
@@ -63,7 +49,7 @@ def checked(seconds: float = 60) -> CheckedBackend:
 
 
 def test_a_backend_says_itself_whether_it_runs_here(install_plugin: Any) -> None:
-    install_plugin("odd", DESCRIBED.format(answer="print('printed'); return Availability(False, 'no device')"))
+    install_plugin("odd", ODD.format(answer="print('printed'); return Availability(False, 'no device')"))
     result = checked()
     assert (result.info.status, result.info.delegate_id) == ("ready", "OddBackend")
     assert result.runtime is not None
@@ -94,7 +80,7 @@ def test_a_backend_that_ends_the_process_is_broken(source: str, reason: str, ins
     ],
 )
 def test_a_runtime_that_crashes_or_hangs_is_told(answer: str, seconds: float, reason: str, install_plugin: Any) -> None:
-    install_plugin("odd", DESCRIBED.format(answer=answer))
+    install_plugin("odd", ODD.format(answer=answer))
     result = checked(seconds)
     assert result.info.status == "ready"
     assert result.runtime is not None and not result.runtime.available
