@@ -121,9 +121,10 @@ def pair(
     rounds a tensor of rank 0 to the other's dtype first, which the oracle's double precision does not. With `swap`,
     either may come first; then `second` must not matter.
     """
-    shape = sketch.shape()
+    shape, shape2 = _two_shapes(sketch)
     other = another(sketch, allowed)
-    shape2 = () if other != sketch.dtype and sketch.flag() else sketch.broadcast(shape)
+    if other != sketch.dtype and sketch.flag():
+        shape2 = ()
     if other != sketch.dtype:
         first, then = exact_numbers(sketch.dtype), divisors(other) if second else exact_numbers(other)
     else:
@@ -132,6 +133,15 @@ def pair(
     x = sketch.tensor(shape, values=first)
     y = sketch.tensor(shape2, other, values=then, constant=sketch.rarely(4))
     return (y, x) if swap and sketch.flag() else (x, y)
+
+
+def _two_shapes(sketch: Sketch) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A shape, and one that broadcasts to it; often of equal sizes, where only the numbers show which sides meet."""
+    if not sketch.rarely(4):
+        shape = sketch.shape()
+        return shape, sketch.broadcast(shape)
+    size, rank = sketch.integer(2, 4), sketch.integer(2, 4)
+    return (size,) * rank, (size,) * sketch.integer(1, rank - 1)
 
 
 def _values(sketch: Sketch, special: bool) -> Values:
