@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,28 +91,19 @@ def install_idle(install_plugin: Any) -> Callable[[str], None]:
 
 @pytest.fixture
 def cli(
-    tmp_path: Path,
+    command_with: Callable[[str], Callable[..., Any]],
     install_idle: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Iterator[Any]:
+) -> Callable[..., Result]:
     """Calls the command in a folder with `models.py`, the backend "nothing" installed."""
     install_idle("nothing")
-    (tmp_path / "models.py").write_text(MODELS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    command = command_with(MODELS)
     monkeypatch.setattr(command_line.app, "registered_commands", list(command_line.app.registered_commands))
     for printer in (console.out, console.err):
         monkeypatch.setattr(printer, "_width", 200)
 
     def call(*arguments: str, code: int = 0) -> Result:
-        monkeypatch.setattr(sys, "argv", ["delegatekit", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            command_line.main()
-        captured = capsys.readouterr()
-        assert (end.value.code or 0) == code, captured.out + captured.err
+        captured = command(*arguments, code=code)
         return Result(captured.out, captured.err)
 
-    yield call
-    sys.modules.pop("models", None)
+    return call

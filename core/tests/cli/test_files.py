@@ -6,15 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import handmade
 import pytest
 import torch
-
-from delegatekit import cli as command_line
 
 MODELS = """
 import torch
@@ -36,23 +34,10 @@ class Payload:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
+def cli(command_with: Callable[[str], Callable[..., Any]]) -> Callable[..., str]:
     """Calls the command in a folder with `models.py`; gives what it printed on stderr."""
-    (tmp_path / "models.py").write_text(MODELS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def call(*arguments: str, code: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["delegatekit", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            command_line.main()
-        captured = capsys.readouterr()
-        assert (end.value.code or 0) == code, captured.out + captured.err
-        return captured.err
-
-    yield call
-    sys.modules.pop("models", None)
+    command = command_with(MODELS)
+    return lambda *arguments, code=0: str(command(*arguments, code=code).err)
 
 
 def lower(*more: str) -> tuple[str, ...]:

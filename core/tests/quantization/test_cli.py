@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import delegatekit
-from delegatekit import cli as command_line
 from delegatekit_api import FormatError
 
 pytest.importorskip("torchao")
@@ -86,23 +85,9 @@ def quantization_schemes():
 
 
 @pytest.fixture
-def cli(tmp_path, install_plugin, monkeypatch, capsys):
+def cli(command_with, install_plugin):
     install_plugin("nothing", BACKEND)
-    (tmp_path / "models.py").write_text(MODELS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def call(*arguments, code=0):
-        monkeypatch.setattr(sys, "argv", ["delegatekit", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            command_line.main()
-        captured = capsys.readouterr()
-        assert (end.value.code or 0) == code, captured.out + captured.err
-        return captured
-
-    yield call
-    sys.modules.pop("models", None)
+    return command_with(MODELS)
 
 
 def quantize(cli, model, *more, code=0):
