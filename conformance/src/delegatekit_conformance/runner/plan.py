@@ -31,7 +31,8 @@ class Limits:
     crashes: int = 3
     #: A worker is replaced by a fresh one after this many cases.
     recycle: int = 100
-    #: Time limits are CPU seconds of the worker. What sleeps uses none: a step may last so many times its limit.
+    #: Time limits are CPU seconds of the worker. A step that uses less of the processor may last so many times its
+    #: limit; one that uses none at all in the second half of its limit is ended then.
     patience: float = 5.0
 
 

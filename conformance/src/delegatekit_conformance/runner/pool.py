@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,7 @@ from ..context import Context
 from ..outcome import CaseResult, Outcome, Tally, Verdict
 from . import work
 from .fork import starter
+from .idle import Idle
 from .journal import Progress
 from .plan import Job, Limits, Source
 
@@ -54,6 +56,8 @@ class Death:
 
     code: int | None
     late: bool = False
+    #: It was ended because it had used no CPU time at all for long.
+    slept: bool = False
 
     def __str__(self) -> str:
         if self.code is None or self.code >= 0:
@@ -209,6 +213,8 @@ class Pool:
 
     def _await(self, pool: ProcessPool, future: ProcessFuture[Any], progress: Progress) -> tuple[Death | None, Any]:
         events, since, gone = progress.events, time.monotonic(), False
+        idle: Idle | None = None
+        slept = False
         while not wait([future], timeout=_POLL).done:
             now = time.monotonic()
             if self._stopping.is_set():
@@ -217,20 +223,25 @@ class Pool:
             if not pool.active and not future.done():
                 raise BrokenProcessPool
             if progress.read().events != events or not future.running():
-                events, since = progress.events, now
-            elif now - since > (progress.limit or work.PREPARATION) * self._limits.patience + _GRACE:
+                events, since, idle = progress.events, now, None
+            elif now - since > (limit := progress.limit or work.PREPARATION) * self._limits.patience + _GRACE:
                 future.cancel()  # type: ignore[no-untyped-call]
                 return Death(None, late=True), None
             elif gone and not future.done():
                 # Pebble waits for ever for a worker that ended with status 0.
                 future.cancel()  # type: ignore[no-untyped-call]
                 return Death(0), None
+            elif _OVER and now - since > limit / 2 and progress.process and not slept:
+                idle = idle or Idle(progress.process, limit / 2)
+                slept = idle.look()
+                if slept:  # its whole time limit is up, and nothing suggests that it will ever end
+                    _signal(progress.process, _OVER)
             gone = progress.process != 0 and not _exists(progress.process)
         progress.read()
         try:
             return None, future.result()
         except ProcessExpired as error:
-            return Death(error.exitcode), None
+            return Death(error.exitcode, slept=slept), None
         except CancelledError:
             raise PoolClosedError from None
 
@@ -305,6 +316,11 @@ def _quieten_tracker() -> None:
         os.environ["PYTHONWARNINGS"] = f"{known},{ignore}" if known else ignore
 
 
+def _signal(process: int, number: int) -> None:
+    with suppress(OSError):
+        os.kill(process, number)
+
+
 def _exists(process: int) -> bool:
     try:
         os.kill(process, 0)
@@ -333,6 +349,11 @@ def _of_death(progress: Progress, death: Death, patience: float) -> Outcome:
     verdict = Verdict.CRASH
     if death.late or "Timeout (" in trace[:20]:
         verdict, detail = Verdict.TIMEOUT, f"{after}no end after {progress.limit * patience:g} s"
+    elif death.slept:
+        verdict, detail = (
+            Verdict.TIMEOUT,
+            f"{after}no end after {progress.limit:g} s, the last of them without any CPU use",
+        )
     elif death.code == -_OVER:
         verdict, detail = Verdict.TIMEOUT, f"{after}no end after {progress.limit:g} CPU seconds"
     detail = "".join((detail, f" in {where}" if where else "", f": {words}" if words else ""))

@@ -23,6 +23,7 @@ from ..cases import Case
 from ..context import Context
 from ..outcome import Outcome, Tally, Verdict
 from ..script import with_bound
+from .idle import Idle
 from .journal import Diary, Progress
 from .plan import Job, Limits, Source, limit_of
 
@@ -348,7 +349,7 @@ def _fate(case: Case, example: Any, seconds: float) -> Verdict | None:
     child = os.fork()
     if not child:
         _live(lambda: case.run(example, _context), seconds)
-    deadline = time.monotonic() + seconds * _limits.patience
+    start, idle = time.monotonic(), Idle(child, seconds / 2)
     while True:
         process, status = os.waitpid(child, os.WNOHANG)
         if process:
@@ -356,7 +357,8 @@ def _fate(case: Case, example: Any, seconds: float) -> Verdict | None:
             if code == -signal.SIGPROF:
                 return Verdict.TIMEOUT
             return None if code == _SURVIVED else Verdict.CRASH
-        if time.monotonic() > deadline:
+        passed = time.monotonic() - start
+        if passed > seconds * _limits.patience or (passed > seconds / 2 and idle.look()):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return Verdict.TIMEOUT
