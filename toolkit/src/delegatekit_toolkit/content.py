@@ -101,9 +101,20 @@ def load_constant(
         raise FormatError(f"has {data.nbytes} bytes instead of {size}", where=f"named data {key}")
     if prefix + content_key(data) != key:
         raise FormatError("is damaged: the checksum is wrong", where=f"named data {key}")
+    return shown(data, kind, shape)
+
+
+def shown(data: memoryview, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    """A tensor on the bytes of a file, or on a copy where they are not aligned; it must not be written to.
+
+    >>> shown(memoryview(bytes(8)), torch.float32, (1, 2))
+    tensor([[0., 0.]])
+    """
+    if not data.nbytes:
+        return torch.empty(tuple(shape), dtype=dtype)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         tensor = torch.frombuffer(data, dtype=torch.uint8)
-        if tensor.data_ptr() % kind.itemsize:
+        if tensor.data_ptr() % dtype.itemsize:
             tensor = tensor.clone()
-        return tensor.view(kind).reshape(tuple(shape))
+        return tensor.view(dtype).reshape(tuple(shape))

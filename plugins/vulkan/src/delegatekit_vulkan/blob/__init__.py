@@ -1,0 +1,1 @@
+"""The blob of ExecuTorch's Vulkan delegate, written and read."""

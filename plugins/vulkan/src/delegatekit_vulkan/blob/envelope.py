@@ -1,0 +1,19 @@
+"""The envelope of a blob: a header, the flatbuffer of `schema`, and a section of constants.
+
+The header's numbers and their places are those of ExecuTorch's Vulkan delegate (1.5).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+MAGIC: Final = b"VH00"
+IDENTIFIER: Final = b"VK00"
+#: Zeros, magic, header length, offset and size of the flatbuffer, offset and size of the constants.
+HEADER: Final = struct.Struct("<4x4sHIIIQ")
+#: The header, padded: where the flatbuffer begins.
+FLATBUFFER_OFFSET: Final = 32
+#: Of the constants and of named data, in bytes.
+ALIGNMENT: Final = 16
+VERSION: Final = "0"

@@ -1,0 +1,30 @@
+"""From a partition to what goes into the file, step by step."""
+
+from __future__ import annotations
+
+from delegatekit_api import PartitionProgram, PreprocessResult, ProgramView
+
+from .blob.writer import serialize
+from .ir.graph import Graph
+from .operators.program import ProgramBuilder
+from .options import VulkanOptions
+from .passes import optimize
+from .support import TABLE
+
+
+def compile_partition(partition: PartitionProgram, options: VulkanOptions) -> PreprocessResult:
+    """Lower a partition to calls of the runtime's operators, rewrite them, serialize. Raises LoweringError."""
+    graph = build_graph(partition.view, options)
+    graph = optimize(graph, options)
+    result = serialize(graph)
+    return PreprocessResult(result.blob, named_data=result.named_data, debug_handle_map=result.debug_handles)
+
+
+def build_graph(program: ProgramView, options: VulkanOptions) -> Graph:
+    """Lower a partition's program, call by call.
+
+    Raises LoweringError for an operator that the support table would not have taken.
+    """
+    builder = ProgramBuilder(program, options)
+    builder.build(TABLE)
+    return builder.graph

@@ -1,0 +1,133 @@
+"""A delegate's computation in memory: calls of operators, in the order of execution, on tensors and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from delegatekit_api import LoweringError
+from delegatekit_toolkit.dataflow import Dataflow
+from delegatekit_toolkit.sizes import Size, largest
+
+from .types import DataType, Layout, Storage
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A tensor of the graph; with `data` it is a constant, whose elements lie in the file in row-major order."""
+
+    shape: tuple[Size, ...]
+    datatype: DataType
+    #: The type that the host hands over or receives, after it narrowed 64 bits to 32.
+    staging: DataType
+    data: torch.Tensor | None = field(default=None, repr=False)
+    storage: Storage = Storage.DEFAULT
+    layout: Layout = Layout.DEFAULT
+    #: Tensors with the same number share memory, one after the other; a negative number shares with nobody.
+    memory: int = -1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape in the largest call."""
+        return tuple(map(largest, self.shape))
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+
+@dataclass(eq=False)
+class SymInt:
+    """A number that is computed from the sizes of a call."""
+
+
+#: An argument of a call: a tensor, a number, a list of these (a tuple), or nothing.
+Argument: TypeAlias = "Tensor | SymInt | bool | int | float | str | tuple[Argument, ...] | None"
+
+
+@dataclass(eq=False)
+class Node:
+    """A call of an operator. Passes may replace everything."""
+
+    #: As the runtime registers it: "aten.add.Tensor".
+    operator: str
+    #: One for each argument of the operator's schema, in its order, defaults included.
+    arguments: list[Argument]
+    #: One tensor or number; for an operator with several results a tuple of tensors.
+    result: Tensor | SymInt | tuple[Tensor, ...]
+    #: Debug handles of the operators of the program that the node came from.
+    debug_handles: tuple[int, ...] = ()
+
+    @property
+    def results(self) -> tuple[Tensor | SymInt, ...]:
+        """All results."""
+        return self.result if isinstance(self.result, tuple) else (self.result,)
+
+    @property
+    def reads(self) -> tuple[Tensor | SymInt, ...]:
+        """Tensors and computed numbers among the arguments, in order."""
+        return tuple(values_in(self.arguments))
+
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """Read another tensor instead of one."""
+        self.arguments = [_replaced(argument, old, new) for argument in self.arguments]
+
+
+@dataclass(eq=False)
+class Graph:
+    """What a delegate computes."""
+
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+    def users(self) -> dict[Tensor | SymInt, list[Node]]:
+        """Value -> the nodes that read it, in order."""
+        users: dict[Tensor | SymInt, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.reads):
+                users.setdefault(value, []).append(node)
+        return users
+
+    def producers(self) -> dict[Tensor | SymInt, Node]:
+        """Value -> the node that computes it."""
+        return {value: node for node in self.nodes for value in node.results}
+
+    def verify(self) -> None:
+        """Check that every value is computed once and before it is read. Raises LoweringError."""
+        from delegatekit_api import FormatError
+
+        try:
+            flow = Dataflow(map(id, self.inputs), map(id, dict.fromkeys(self.constants())), "Vulkan graph")
+            for index, node in enumerate(self.nodes):
+                flow.step(map(id, node.reads), map(id, node.results), f"node {index} ({node.operator})")
+            flow.check_outputs(map(id, self.outputs))
+        except FormatError as error:
+            raise LoweringError(error.what, where=error.where) from error
+
+    def constants(self) -> Iterator[Tensor]:
+        """The constants that nodes read."""
+        for node in self.nodes:
+            for value in node.reads:
+                if isinstance(value, Tensor) and value.data is not None:
+                    yield value
+
+
+def values_in(arguments: list[Argument] | tuple[Argument, ...]) -> Iterator[Tensor | SymInt]:
+    """Tensors and computed numbers among some arguments, and in their lists."""
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            yield from values_in(argument)
+        elif isinstance(argument, Tensor | SymInt):
+            yield argument
+
+
+def _replaced(argument: Argument, old: Tensor, new: Tensor) -> Argument:
+    if isinstance(argument, tuple):
+        return tuple(_replaced(item, old, new) for item in argument)
+    return new if argument is old else argument

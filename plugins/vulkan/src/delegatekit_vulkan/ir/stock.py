@@ -1,0 +1,113 @@
+"""The operators of ExecuTorch's Vulkan runtime (1.5), as far as this backend calls them, and how it wants its tensors.
+
+Facts of that release: which operators pack constants themselves, where the tensors of a call may lie, and which
+operators can be computed again with other sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .types import Layout, Storage
+
+
+@dataclass(frozen=True)
+class Form:
+    """Where and how a tensor is kept."""
+
+    storage: Storage
+    layout: Layout
+
+    def __str__(self) -> str:
+        return f"{self.storage.name} {self.layout.name}"
+
+
+WIDTH: Final = Form(Storage.TEXTURE_3D, Layout.WIDTH_PACKED)
+HEIGHT: Final = Form(Storage.TEXTURE_3D, Layout.HEIGHT_PACKED)
+CHANNELS: Final = Form(Storage.TEXTURE_3D, Layout.CHANNELS_PACKED)
+BUFFER: Final = Form(Storage.BUFFER, Layout.WIDTH_PACKED)
+
+#: What an operator may take, the preferred one first.
+ANY: Final = (WIDTH, CHANNELS, HEIGHT, BUFFER)
+CONTIGUOUS: Final = (WIDTH, BUFFER)
+TEXTURES: Final = (WIDTH, CHANNELS, HEIGHT)
+ONLY_CHANNELS: Final = (CHANNELS,)
+ONLY_BUFFER: Final = (BUFFER,)
+
+
+@dataclass(frozen=True)
+class StockOperator:
+    """What is known of an operator of the runtime."""
+
+    #: Forms of the tensors that it computes with: all of a call have one of them in common, unless `apart`.
+    forms: tuple[Form, ...] = ANY
+    #: Positions of arguments that may be constants as they lie in the file: the operator packs them itself.
+    packs: tuple[int, ...] = ()
+    #: Whether it can be computed again with other sizes.
+    resizes: bool = True
+    #: Whether tensors of more than 4 axes are taken (in buffers).
+    many_axes: bool = False
+    #: Forms of the results, where they are not those of the operands.
+    results: tuple[tuple[Form, ...], ...] = ()
+
+
+def _rows(names: str, **facts: object) -> dict[str, StockOperator]:
+    """One entry for each name; names without a namespace are ATen's."""
+    entry = StockOperator(**facts)  # type: ignore[arg-type]
+    return {name if name.count(".") > 1 else f"aten.{name}": entry for name in names.split()}
+
+
+#: Operator -> facts.
+STOCK: Final[dict[str, StockOperator]] = {
+    **_rows(
+        "abs.default cos.default exp.default gelu.default hardshrink.default hardswish.default hardtanh.default "
+        "neg.default relu.default sigmoid.default sin.default sqrt.default rsqrt.default tanh.default round.default "
+        "leaky_relu.default log10.default clamp.default"
+    ),
+    **_rows(
+        "add.Tensor sub.Tensor minimum.default mul.Tensor div.Tensor div.Tensor_mode pow.Tensor_Tensor eq.Tensor "
+        "lt.Tensor le.Tensor gt.Tensor ge.Tensor bitwise_and.Tensor bitwise_or.Tensor bitwise_not.default "
+        "logical_and.default logical_or.default logical_not.default pow.Tensor_Scalar eq.Scalar ne.Scalar lt.Scalar "
+        "le.Scalar gt.Scalar ge.Scalar",
+        many_axes=True,
+    ),
+    **_rows("_to_copy.default", forms=ONLY_BUFFER),
+    **_rows("where.self"),
+    **_rows("_softmax.default _log_softmax.default"),
+    **_rows("mm.default bmm.default", forms=CONTIGUOUS, packs=(1,)),
+    **_rows("linear.default", forms=CONTIGUOUS, packs=(1, 2)),
+    **_rows("mean.dim sum.dim_IntList amax.default amin.default argmax.default argmin.default", many_axes=True),
+    **_rows("avg_pool2d.default max_pool2d.default", forms=ONLY_CHANNELS),
+    **_rows("max_pool2d_with_indices.default", forms=ONLY_CHANNELS),
+    **_rows("convolution.default et_vk.conv_with_clamp.default", forms=ONLY_CHANNELS, packs=(1, 2)),
+    **_rows("_native_batch_norm_legit_no_training.default", forms=ONLY_CHANNELS, packs=(1, 2, 3, 4)),
+    **_rows(
+        "native_group_norm.default",
+        forms=ONLY_CHANNELS,
+        packs=(1, 2),
+        resizes=False,
+        results=(ONLY_CHANNELS, ONLY_BUFFER, ONLY_BUFFER),
+    ),
+    **_rows("native_layer_norm.default", packs=(2, 3)),
+    **_rows("et_vk.rms_norm.default", forms=CONTIGUOUS, packs=(1,)),
+    **_rows("embedding.default", packs=(0,)),
+    **_rows(
+        "permute_copy.default view_copy.default squeeze_copy.dims unsqueeze_copy.default clone.default "
+        "select_copy.int slice_copy.Tensor split_with_sizes_copy.default gather.default",
+        many_axes=True,
+    ),
+    **_rows("expand_copy.default", many_axes=True, resizes=False),
+    **_rows("unfold_copy.default", forms=ONLY_BUFFER, many_axes=True),
+    **_rows("cat.default constant_pad_nd.default pixel_shuffle.default arange.start_step"),
+    **_rows("repeat.default full.default", resizes=False),
+    **_rows("flip.default index_select.default t_copy.default", forms=ONLY_CHANNELS, resizes=False),
+    **_rows("scalar_tensor.default", forms=ONLY_CHANNELS),
+    **_rows("index.Tensor", forms=ONLY_BUFFER, many_axes=True),
+    **_rows("upsample_nearest2d.vec upsample_bilinear2d.vec", forms=ONLY_CHANNELS, resizes=False),
+    **_rows("grid_sampler_2d.default", forms=ONLY_CHANNELS),
+    **_rows("et_vk.prepack.default", many_axes=True),
+}
+
+#: Functions on sizes that the runtime computes in each call.
+SIZE_FUNCTIONS: Final = frozenset(("sym_size.int", "add", "sub", "mul", "floordiv", "lt", "le", "gt", "ge", "eq"))

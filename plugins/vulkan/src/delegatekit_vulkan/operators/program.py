@@ -1,0 +1,186 @@
+"""What a lowering function is given: the graph under construction and the tensors of the program's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import torch
+
+from delegatekit_api import Call, LoweringError, Operand, ProgramView
+from delegatekit_api.nodes import argument
+from delegatekit_toolkit.building import Merging, PartitionBuilder
+from delegatekit_toolkit.content import storage_key
+from delegatekit_toolkit.sizes import Size, shape_of
+
+from ..ir.graph import Argument, Graph, Node, SymInt, Tensor
+from ..ir.types import DATA_TYPES, NARROWED, DataType
+
+if TYPE_CHECKING:
+    from torch.fx import Node as FxNode
+
+    from ..options import VulkanOptions
+
+#: What a tensor of the program became: one tensor, or several where an operator has several results.
+Made: TypeAlias = "Tensor | tuple[Tensor, ...]"
+
+#: Largest number of float16.
+_HALF_MAX: Final = 65504.0
+
+
+class ProgramBuilder(PartitionBuilder[Tensor]):
+    """Writes calls of the runtime's operators."""
+
+    def __init__(self, program: ProgramView, options: VulkanOptions) -> None:
+        super().__init__(program)
+        self.options: Final = options
+        self.graph: Final = Graph()
+        self._constants: Merging[Tensor] = Merging()
+        self._prepacked: dict[Tensor, Tensor] = {}
+        self._sizes: dict[FxNode, SymInt] = {}
+
+    # -- the walk over the program -----------------------------------------------------------------------------------
+
+    def make_input(self, operand: Operand) -> Tensor:
+        """The delegate's next input: the host narrows 64 bits."""
+        tensor = self._like(operand)
+        self.graph.inputs.append(tensor)
+        return tensor
+
+    def make_constant(self, operand: Operand, data: torch.Tensor) -> Tensor:
+        """A constant as it lies in the file, in the type that the device computes in."""
+        return self.constant(data)
+
+    def make_output(self, value: Tensor, operand: Operand) -> None:
+        """Return a tensor as the delegate's next output."""
+        if value in self.graph.outputs or value in self.graph.inputs or value.data is not None:
+            # The runtime writes each output once, and never an input: a copy has memory of its own.
+            value = self.call("aten.clone.default", [self.computed(value), None], value.shape, value.datatype)
+        self.graph.outputs.append(value)
+
+    def define(self, operand: Operand, value: Tensor) -> None:
+        """Say what an input or a result is. Raises LoweringError if the shape is not the program's."""
+        shape = shape_of(operand)
+        if value.shape != shape:
+            raise LoweringError(f"was lowered to shape {value.shape}, not {shape}", where=operand.description)
+        super().define(operand, value)
+
+    # -- what lowering functions use ---------------------------------------------------------------------------------
+
+    def tensor(self, operand: Operand) -> Tensor:
+        """The tensor of an operand; a constant is brought to the device by a call of its own."""
+        return self.computed(self.value(operand))
+
+    def weight(self, operand: Operand | None) -> Tensor | None:
+        """The tensor of an operand, a constant as it lies in the file: for operators that pack it themselves."""
+        return None if operand is None else self.value(operand)
+
+    def computed(self, tensor: Tensor) -> Tensor:
+        """The tensor itself, or of a constant its copy on the device."""
+        if tensor.data is None:
+            return tensor
+        if tensor not in self._prepacked:
+            made = self.call("et_vk.prepack.default", [tensor], tensor.shape, tensor.datatype)
+            self._prepacked[tensor] = made
+        return self._prepacked[tensor]
+
+    def operand(self, item: Operand | float, like: DataType) -> Tensor:
+        """The tensor of an operand, or a number as a constant without axes."""
+        return self.tensor(item) if isinstance(item, Operand) else self.scalar(item, like)
+
+    def scalar(self, number: float, datatype: DataType) -> Tensor:
+        """A number as a constant without axes, on the device."""
+        return self.computed(self.constant(torch.tensor(number, dtype=datatype.torch)))
+
+    def constant(self, data: torch.Tensor) -> Tensor:
+        """A constant, made once for equal memory: 64 bits are narrowed, and float32 to float16 if that is asked for."""
+
+        def make() -> Tensor:
+            datatype = self.datatype(data.dtype)
+            elements = data.detach()
+            if datatype is DataType.FLOAT16 and data.dtype is not torch.float16:
+                elements = elements.clamp(-_HALF_MAX, _HALF_MAX)
+            elements = elements.to(datatype.torch)
+            return Tensor(tuple(data.shape), datatype, datatype, elements)
+
+        if data.dim() == 0:
+            return self._constants.once((data.dtype, data.item().__repr__()), make)
+        return self._constants.once(storage_key(data), make)
+
+    def call(
+        self,
+        operator: str,
+        arguments: Sequence[Argument],
+        shape: Sequence[Size],
+        datatype: DataType | None = None,
+    ) -> Tensor:
+        """Call an operator with one result. The type of the first tensor argument is the result's, if none is given."""
+        if datatype is None:
+            datatype = next(item.datatype for item in arguments if isinstance(item, Tensor))
+        (result,) = self.calls(operator, arguments, [(tuple(shape), datatype)], listed=False)
+        return result
+
+    def calls(
+        self,
+        operator: str,
+        arguments: Sequence[Argument],
+        results: Sequence[tuple[Sequence[Size], DataType]],
+        *,
+        listed: bool = True,
+    ) -> tuple[Tensor, ...]:
+        """Call an operator with several results, given by their shapes and types."""
+        made = tuple(Tensor(tuple(shape), datatype, self._staging(datatype)) for shape, datatype in results)
+        handles = () if self.debug_handle is None else (self.debug_handle,)
+        self.graph.nodes.append(Node(operator, list(arguments), made if listed else made[0], handles))
+        return made
+
+    def datatype(self, dtype: torch.dtype) -> DataType:
+        """The type on the device for one of the program."""
+        datatype = DATA_TYPES[dtype]
+        datatype = NARROWED.get(datatype, datatype)
+        return DataType.FLOAT16 if datatype is DataType.FLOAT32 and self.options.fp16 else datatype
+
+    def result_type(self, call: Call) -> DataType:
+        """The type of a call's first result on the device."""
+        return self.datatype(call.results[0].dtype)
+
+    def shape(self, call: Call) -> tuple[Size, ...]:
+        """The shape of a call's only result."""
+        return shape_of(call.result)
+
+    def numbers(self, call: Call, name: str) -> Argument:
+        """An argument of numbers, of which some may be computed from sizes in each call."""
+        return self._number(argument(call.node, name))
+
+    def _number(self, item: Any) -> Argument:
+        if isinstance(item, list | tuple):
+            return tuple(self._number(element) for element in item)
+        if not hasattr(item, "op"):
+            return item  # type: ignore[no-any-return]
+        if item not in self._sizes:
+            self._sizes[item] = self._size(item)
+        return self._sizes[item]
+
+    def _size(self, node: FxNode) -> SymInt:
+        target: Any = node.target
+        if str(target) == "aten.sym_size.int":
+            source, axis = node.args
+            arguments: list[Argument] = [self.tensor(self.program.operand(source)), axis]  # type: ignore[arg-type, list-item]
+            name = "sym_size.int"
+        else:
+            arguments = [self._number(item) for item in node.args]
+            name = target.__name__
+        result = SymInt()
+        self.graph.nodes.append(Node(name, arguments, result))
+        return result
+
+    def _like(self, operand: Operand) -> Tensor:
+        staging = DATA_TYPES[operand.dtype]
+        return Tensor(shape_of(operand), self.datatype(operand.dtype), NARROWED.get(staging, staging))
+
+    def _staging(self, datatype: DataType) -> DataType:
+        return DataType.FLOAT32 if datatype is DataType.FLOAT16 and self.options.fp16 else datatype
+
+
+#: Lowers one call of the program: adds what computes it and returns its tensor, or several.
+Lower: TypeAlias = Callable[[ProgramBuilder, Call], Made]

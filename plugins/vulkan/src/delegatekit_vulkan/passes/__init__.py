@@ -1,0 +1,21 @@
+"""Rewrites of a graph between lowering and blob: a file for each, and the list of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from delegatekit_toolkit.passes import run_passes
+
+from ..ir.graph import Graph
+from .layouts import choose_layouts
+from .memory import share_memory
+
+if TYPE_CHECKING:
+    from ..options import VulkanOptions
+
+
+def optimize(graph: Graph, options: VulkanOptions) -> Graph:
+    """All passes, in order."""
+    passes = (partial(choose_layouts, options=options), share_memory)
+    return run_passes(graph, passes, Graph.verify)

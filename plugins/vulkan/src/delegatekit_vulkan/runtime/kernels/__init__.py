@@ -1,0 +1,11 @@
+"""What the operators of a blob mean on the device: a file for each family, and the table of all of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..tape import Kernel
+from . import elementwise, shape
+
+#: Operator -> the function that writes down what a call of it does.
+KERNELS: Final[dict[str, Kernel]] = {**elementwise.KERNELS, **shape.KERNELS}

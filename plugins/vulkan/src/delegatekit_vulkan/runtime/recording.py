@@ -1,0 +1,333 @@
+"""A tape on a device: memory for its blocks, and one command buffer that is recorded once and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from delegatekit_api import ExecutionError
+
+from .binding import WHERE, failed
+from .device import Buffer, Device
+from .tape import WORD, Block, Tape, Value
+
+
+class Constants:
+    """The constants of a delegate on the device, uploaded once, for all sizes and sessions."""
+
+    def __init__(self, device: Device) -> None:
+        self._device: Final = device
+        self._places: dict[Block, tuple[Buffer, int]] = {}
+
+    def place(self, blocks: Iterable[Block]) -> None:
+        """Upload those that are not there yet."""
+        missing = [block for block in dict.fromkeys(blocks) if block.content is not None and block not in self._places]
+        if not missing:
+            return
+        offsets, size = {}, 0
+        for block in missing:
+            offsets[block] = size
+            size = _aligned(size + block.bytes, self._device.physical.alignment)
+        buffer = Buffer(self._device, size, host=False)
+        if buffer.view is not None:
+            self._write(buffer.view, offsets)
+        else:
+            staging = Buffer(self._device, size, host=True)
+            assert staging.view is not None
+            self._write(staging.view, offsets)
+            copy_now(self._device, staging, buffer, size)
+            staging.close()
+        self._places.update({block: (buffer, offset) for block, offset in offsets.items()})
+
+    def _write(self, view: memoryview, offsets: dict[Block, int]) -> None:
+        words = np.frombuffer(view, dtype=np.uint32)
+        for block, offset in offsets.items():
+            assert block.content is not None
+            content = block.content()
+            words[offset // WORD : offset // WORD + content.size] = content
+
+    def where(self, block: Block) -> tuple[Buffer, int]:
+        """The buffer of a block, and the offset in it."""
+        return self._places[block]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        for buffer, _ in self._places.values():
+            buffer.close()
+        self._places = {}
+
+
+class Recording:
+    """The commands of a tape, ready to run."""
+
+    def __init__(self, device: Device, tape: Tape, constants: Constants, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        self._device: Final = device
+        self._constants: Final = constants
+        self._inputs: Final = inputs
+        self._outputs: Final = outputs
+        constants.place(block for item in tape.dispatches for block in item.buffers)
+        constants.place(value.block for value in outputs)
+        self._offsets, size = _plan(tape, inputs, outputs, device.physical.alignment)
+        self._arena: Final = Buffer(device, size, host=False)
+        self._staging: Final = None if self._arena.view is not None else Buffer(device, size, host=True)
+        self._pools: list[Any] = []
+        vk = device.vk
+        try:
+            self._record(tape)
+            self._fence: Final = vk.vkCreateFence(device.handle, vk.VkFenceCreateInfo(), None)
+        except vk.VkError as error:
+            self.close()
+            raise failed(error, "recording") from None
+        self._buffers = [self._commands]
+        self._submission = [vk.VkSubmitInfo(pCommandBuffers=self._buffers)]
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def input_words(self, index: int) -> np.ndarray[Any, Any]:
+        """Where the host writes an input."""
+        return self._words(self._inputs[index])
+
+    def output_words(self, index: int) -> np.ndarray[Any, Any]:
+        """Where the host finds an output after `run`."""
+        return self._words(self._outputs[index])
+
+    def run(self) -> None:
+        """Execute. Raises ExecutionError."""
+        self._device.run(self._submission, self._fence)
+
+    def close(self) -> None:
+        """Give everything back."""
+        vk, handle = self._device.vk, self._device.handle
+        for destroy, item in reversed(self._pools):
+            destroy(handle, item, None)
+        self._pools = []
+        if getattr(self, "_fence", None) is not None:
+            vk.vkDestroyFence(handle, self._fence, None)
+        self._arena.close()
+        if self._staging is not None:
+            self._staging.close()
+
+    def _words(self, value: Value) -> np.ndarray[Any, Any]:
+        if value.block.content is not None:  # an output that is a constant
+            return value.block.content()
+        buffer = self._staging or self._arena
+        offset = self._offsets[value.block]
+        assert buffer.view is not None
+        return np.frombuffer(buffer.view, dtype=np.uint32, count=value.count, offset=offset)
+
+    # -- recording -----------------------------------------------------------------------------------------------------
+
+    def _record(self, tape: Tape) -> None:
+        device, vk = self._device, self._device.vk
+        info = vk.VkCommandPoolCreateInfo(queueFamilyIndex=device.physical.family)
+        pool = vk.vkCreateCommandPool(device.handle, info, None)
+        self._pools.append((vk.vkDestroyCommandPool, pool))
+        info = vk.VkCommandBufferAllocateInfo(
+            commandPool=pool, level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1
+        )
+        self._commands = vk.vkAllocateCommandBuffers(device.handle, info)[0]
+        sets = _Sets(self, tape)
+        vk.vkBeginCommandBuffer(self._commands, vk.VkCommandBufferBeginInfo())
+        self._copy(self._staging, self._arena, self._inputs)
+        hazards = _Hazards(self.place)
+        bound = None
+        for item in tape.dispatches:
+            if hazards.next(item.buffers, item.written):
+                self._barrier()
+            pipeline = device.pipeline(item.shader, item.constants, len(item.buffers))
+            if bound is not pipeline:
+                vk.vkCmdBindPipeline(self._commands, vk.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle)
+                bound = pipeline
+            vk.vkCmdBindDescriptorSets(
+                self._commands, vk.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout, 0, 1, [sets.take(item.buffers, pipeline)], 0, None
+            )
+            if item.push:
+                data = vk.ffi.from_buffer(item.push)
+                vk.vkCmdPushConstants(
+                    self._commands, pipeline.layout, vk.VK_SHADER_STAGE_COMPUTE_BIT, 0, len(item.push), data
+                )
+            vk.vkCmdDispatch(self._commands, *item.groups)
+        self._copy(self._arena, self._staging, self._outputs)
+        self._barrier(to_host=True)
+        vk.vkEndCommandBuffer(self._commands)
+
+    def place(self, block: Block) -> tuple[Buffer, int]:
+        """The buffer of a block, and the offset in it."""
+        if block.content is not None:
+            return self._constants.where(block)
+        return self._arena, self._offsets[block]
+
+    def _copy(self, source: Buffer | None, target: Buffer | None, values: Sequence[Value]) -> None:
+        """Between the host's memory and the device's own, where those are two."""
+        if source is None or target is None:
+            return
+        vk = self._device.vk
+        self._barrier()
+        for value in values:
+            if value.block.content is None:
+                offset = self._offsets[value.block]
+                region = vk.VkBufferCopy(srcOffset=offset, dstOffset=offset, size=value.block.bytes)
+                vk.vkCmdCopyBuffer(self._commands, source.handle, target.handle, 1, [region])
+        self._barrier()
+
+    def _barrier(self, *, to_host: bool = False) -> None:
+        vk = self._device.vk
+        shader = vk.VK_ACCESS_SHADER_READ_BIT | vk.VK_ACCESS_SHADER_WRITE_BIT
+        transfer = vk.VK_ACCESS_TRANSFER_READ_BIT | vk.VK_ACCESS_TRANSFER_WRITE_BIT
+        stages = vk.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT
+        if self._staging is not None or to_host:
+            stages |= vk.VK_PIPELINE_STAGE_TRANSFER_BIT
+            shader |= transfer
+        barrier = vk.VkMemoryBarrier(
+            srcAccessMask=shader, dstAccessMask=vk.VK_ACCESS_HOST_READ_BIT if to_host else shader
+        )
+        after = vk.VK_PIPELINE_STAGE_HOST_BIT if to_host else stages
+        vk.vkCmdPipelineBarrier(self._commands, stages, after, 0, 1, [barrier], 0, None, 0, None)
+
+    def keep(self, destroy: Any, item: Any) -> None:
+        """Destroy something with the recording."""
+        self._pools.append((destroy, item))
+
+
+class _Sets:
+    """Descriptor sets: which part of which buffer each binding of a dispatch is. Equal ones are made once."""
+
+    def __init__(self, recording: Recording, tape: Tape) -> None:
+        self._recording = recording
+        self._device = recording._device
+        self._made: dict[tuple[Block, ...], Any] = {}
+        vk = self._device.vk
+        distinct = {item.buffers for item in tape.dispatches}
+        if not distinct:
+            return
+        size = vk.VkDescriptorPoolSize(
+            type=vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, descriptorCount=sum(map(len, distinct))
+        )
+        sizes = [size]
+        info = vk.VkDescriptorPoolCreateInfo(maxSets=len(distinct), pPoolSizes=sizes)
+        self._pool = vk.vkCreateDescriptorPool(self._device.handle, info, None)
+        recording.keep(vk.vkDestroyDescriptorPool, self._pool)
+
+    def take(self, blocks: tuple[Block, ...], pipeline: Any) -> Any:
+        """The set for these blocks."""
+        if blocks not in self._made:
+            self._made[blocks] = self._make(blocks, pipeline)
+        return self._made[blocks]
+
+    def _make(self, blocks: tuple[Block, ...], pipeline: Any) -> Any:
+        vk, device = self._device.vk, self._device
+        layouts = [pipeline.sets]
+        info = vk.VkDescriptorSetAllocateInfo(descriptorPool=self._pool, pSetLayouts=layouts)
+        made = vk.vkAllocateDescriptorSets(device.handle, info)[0]
+        held = []
+        for index, block in enumerate(blocks):
+            buffer, offset = self._recording.place(block)
+            if block.bytes > device.physical.most_bytes:
+                raise ExecutionError(
+                    f"a tensor has {block.bytes} bytes: {device.physical.name} shows a shader {device.physical.most_bytes}",
+                    where=WHERE,
+                )
+            part = vk.VkDescriptorBufferInfo(buffer=buffer.handle, offset=offset, range=block.bytes)
+            parts = [part]
+            write = vk.VkWriteDescriptorSet(
+                dstSet=made,
+                dstBinding=index,
+                descriptorCount=1,
+                descriptorType=vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                pBufferInfo=parts,
+            )
+            held.append((part, parts, write))
+        writes = [write for _, _, write in held]
+        vk.vkUpdateDescriptorSets(device.handle, len(writes), writes, 0, None)
+        return made
+
+
+class _Hazards:
+    """Says before which dispatches those before must have ended: where they touch the same memory, and one writes."""
+
+    def __init__(self, place: Any) -> None:
+        self._place = place
+        self._read: list[tuple[int, int]] = []
+        self._written: list[tuple[int, int]] = []
+
+    def next(self, blocks: Sequence[Block], written: int) -> bool:
+        """Go on to the next dispatch; whether a barrier must stand before it."""
+        extents = [(block, block.content is None) for block in blocks]
+        first_written = len(blocks) - written
+        reads = [self._extent(block) for block, computed in extents[:first_written] if computed]
+        writes = [self._extent(block) for block, computed in extents[first_written:] if computed]
+        wait = (
+            _overlap(reads, self._written) or _overlap(writes, self._written) or _overlap(writes, self._read)
+        )
+        if wait:
+            self._read, self._written = [], []
+        self._read += reads
+        self._written += writes
+        return wait
+
+    def _extent(self, block: Block) -> tuple[int, int]:
+        _, offset = self._place(block)
+        return offset, offset + block.bytes
+
+
+def _overlap(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> bool:
+    return any(a < d and c < b for a, b in left for c, d in right)
+
+
+def _plan(
+    tape: Tape, inputs: Sequence[Value], outputs: Sequence[Value], alignment: int
+) -> tuple[dict[Block, int], int]:
+    """An offset in the arena for each computed block: blocks that are needed at the same time lie apart.
+
+    Inputs and outputs have memory of their own: the host fills them and reads them outside of the commands.
+    """
+    lives: dict[Block, list[int]] = {}
+    for index, item in enumerate(tape.dispatches):
+        for block in item.buffers:
+            if block.content is None:
+                lives.setdefault(block, [index, index])[1] = index
+    ends = len(tape.dispatches)
+    for value in (*inputs, *outputs):
+        if value.block.content is None:
+            lives[value.block] = [-1, ends]
+    placed: list[tuple[int, int, int, int]] = []
+    offsets: dict[Block, int] = {}
+    size = 0
+    # The largest first, each at the lowest place that is free all its life.
+    for block, (first, last) in sorted(lives.items(), key=lambda item: (-item[0].bytes, item[1])):
+        taken = sorted((a, b) for a, b, begin, end in placed if begin <= last and first <= end)
+        offset = 0
+        for start, stop in taken:
+            if offset + block.bytes <= start:
+                break
+            offset = max(offset, _aligned(stop, alignment))
+        placed.append((offset, offset + block.bytes, first, last))
+        offsets[block] = offset
+        size = max(size, offset + block.bytes)
+    return offsets, size
+
+
+def copy_now(device: Device, source: Buffer, target: Buffer, size: int) -> None:
+    """Copy between buffers, and wait."""
+    vk = device.vk
+    info = vk.VkCommandPoolCreateInfo(queueFamilyIndex=device.physical.family)
+    pool = vk.vkCreateCommandPool(device.handle, info, None)
+    fence = vk.vkCreateFence(device.handle, vk.VkFenceCreateInfo(), None)
+    try:
+        info = vk.VkCommandBufferAllocateInfo(
+            commandPool=pool, level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1
+        )
+        commands = vk.vkAllocateCommandBuffers(device.handle, info)
+        vk.vkBeginCommandBuffer(commands[0], vk.VkCommandBufferBeginInfo())
+        vk.vkCmdCopyBuffer(commands[0], source.handle, target.handle, 1, [vk.VkBufferCopy(size=size)])
+        vk.vkEndCommandBuffer(commands[0])
+        device.run([vk.VkSubmitInfo(pCommandBuffers=[commands[0]])], fence)
+    finally:
+        vk.vkDestroyFence(device.handle, fence, None)
+        vk.vkDestroyCommandPool(device.handle, pool, None)
+
+
+def _aligned(offset: int, alignment: int) -> int:
+    return -(-offset // alignment) * alignment

@@ -1,0 +1,106 @@
+"""The delegate on the host: graph, tape, recording."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from delegatekit_api import Availability, DelegatePayload, ExecutionError, RuntimeUnavailableError
+from delegatekit_toolkit.signature import Signature, check_call
+
+from ..blob.reader import read_graph
+from ..ir.graph import Graph
+from .binding import WHERE, chosen_device
+from .device import Device, open_device
+from .kernels import KERNELS
+from .recording import Constants, Recording
+from .tape import Block, Value, write_tape
+from .transfer import from_device, to_device
+
+if TYPE_CHECKING:
+    import torch
+
+#: Recordings of other sizes that a delegate keeps.
+_MOST_RECORDINGS: Final = 8
+
+
+@dataclass
+class _Handle:
+    """A loaded delegate."""
+
+    graph: Graph
+    signature: Signature
+    device: Device
+    constants: Constants
+    blocks: dict[Hashable, Block]
+    recordings: dict[tuple[tuple[int, ...], ...], tuple[Recording, list[Value]]] = field(default_factory=dict)
+    closed: bool = False
+
+
+class VulkanRuntime:
+    """A `DelegateRuntime` on the Vulkan device of the host."""
+
+    def is_available(self) -> Availability:
+        """Whether there is a device; the reason says what to install."""
+        try:
+            chosen_device()
+        except RuntimeUnavailableError as error:
+            return Availability(False, error.what)
+        return Availability(True)
+
+    def init(self, payload: DelegatePayload) -> _Handle:
+        """Check the blob, upload its constants, record the largest call. Raises FormatError."""
+        graph = read_graph(payload)
+        signature = Signature.of_payload(payload)
+        sizes = tuple(tensor.sizes for tensor in graph.inputs)
+        blocks: dict[Hashable, Block] = {}
+        # All that the blob may get wrong is found here, before the driver hears of it.
+        write_tape(graph, KERNELS, sizes, blocks, largest=True)
+        device = open_device()
+        handle = _Handle(graph, signature, device, Constants(device), blocks)
+        try:
+            self._recording(handle, sizes)
+        except BaseException:
+            self.destroy(handle)
+            raise
+        device.save_cache()
+        return handle
+
+    def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Run once with this call's sizes and write the results into `outputs`. Raises ExecutionError."""
+        if handle.closed:
+            raise ExecutionError("was destroyed", where=WHERE)
+        check_call(handle.signature, inputs, outputs, WHERE)
+        recording, results = self._recording(handle, tuple(tuple(tensor.shape) for tensor in inputs))
+        for index, (tensor, declared) in enumerate(zip(inputs, handle.graph.inputs, strict=True)):
+            to_device(tensor, declared, recording.input_words(index), f"input {index}")
+        recording.run()
+        for index, (output, declared) in enumerate(zip(outputs, handle.graph.outputs, strict=True)):
+            shape = results[index].shape
+            if tuple(output.shape) != shape:
+                output.resize_(shape)
+            from_device(recording.output_words(index), declared, output)
+
+    def destroy(self, handle: _Handle) -> None:
+        """Release the delegate; twice is harmless."""
+        handle.closed = True
+        for recording, _ in handle.recordings.values():
+            recording.close()
+        handle.recordings.clear()
+        handle.constants.close()
+
+    def _recording(self, handle: _Handle, sizes: tuple[tuple[int, ...], ...]) -> tuple[Recording, list[Value]]:
+        """The recording for these sizes, made when it is first needed."""
+        found = handle.recordings.pop(sizes, None)
+        if found is None:
+            largest = sizes == tuple(tensor.sizes for tensor in handle.graph.inputs)
+            tape = write_tape(handle.graph, KERNELS, sizes, handle.blocks, largest=largest)
+            inputs = [tape.value(tensor) for tensor in handle.graph.inputs]
+            outputs = [tape.value(tensor) for tensor in handle.graph.outputs]
+            while len(handle.recordings) >= _MOST_RECORDINGS:
+                oldest = next(iter(handle.recordings))
+                handle.recordings.pop(oldest)[0].close()
+            found = (Recording(handle.device, tape, handle.constants, inputs, outputs), outputs)
+        handle.recordings[sizes] = found  # the most recent one stands last
+        return found

@@ -1,0 +1,141 @@
+"""Tensors as shaders with strides see them, and the one that moves elements from one place to another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .tape import Tape, Value
+
+#: Axes that the shaders go over (`AXES` in shaders/common.glsl).
+AXES = 8
+
+
+def strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Elements from one to the next along each axis of a contiguous tensor.
+
+    >>> strides((2, 3, 4))
+    (12, 4, 1)
+    """
+    found: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        found.append(step)
+        step *= size
+    return tuple(reversed(found))
+
+
+def broadcast_strides(shape: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor seen with a larger shape: 0 where it is repeated.
+
+    >>> broadcast_strides((3, 1), (2, 3, 4))
+    (0, 1, 0)
+    """
+    missing = len(target) - len(shape)
+    own = strides(shape)
+    return (0,) * missing + tuple(0 if size == 1 else step for size, step in zip(shape, own, strict=True))
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
+    """The common shape of some shapes; None if there is none.
+
+    >>> broadcast((3, 1), (2, 1, 4)), broadcast((3,), (2,))
+    ((2, 3, 4), None)
+    """
+    rank = max(map(len, shapes), default=0)
+    result = []
+    for axis in range(1, rank + 1):
+        sizes = {shape[-axis] for shape in shapes if axis <= len(shape)} - {1}
+        if len(sizes) > 1:
+            return None
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(reversed(result))
+
+
+def joined(sizes: Sequence[int], *steps: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+    """Fewer axes that lead to the same elements: those of size 1 are dropped, those that lie together are one.
+
+    >>> joined((2, 1, 3, 4), (12, 12, 4, 1), (0, 0, 4, 1))
+    ([2, 12], [[12, 1], [0, 1]])
+    """
+    kept: list[int] = []
+    found: list[list[int]] = [[] for _ in steps]
+    for axis, size in enumerate(sizes):
+        if size == 1:
+            continue
+        here = [item[axis] for item in steps]
+        if kept and all(before[-1] == size * step for before, step in zip(found, here, strict=True)):
+            kept[-1] *= size
+            for before, step in zip(found, here, strict=True):
+                before[-1] = step
+        else:
+            kept.append(size)
+            for before, step in zip(found, here, strict=True):
+                before.append(step)
+    return kept, found
+
+
+def padded(numbers: Sequence[int], fill: int = 0, axes: int = AXES) -> list[int]:
+    """The numbers as the last of so many."""
+    return [fill] * (axes - len(numbers)) + list(numbers)
+
+
+def copy(
+    tape: Tape,
+    source: Value,
+    target: Value,
+    sizes: Sequence[int],
+    from_strides: Sequence[int],
+    to_strides: Sequence[int],
+    *,
+    from_offset: int = 0,
+    to_offset: int = 0,
+) -> None:
+    """Copy a box of elements of `sizes` from one place to another; strides and offsets in elements.
+
+    Everything that a strided view can say is such a copy. Raises FormatError for more axes than the shader has.
+    """
+    kept, (froms, tos) = joined(sizes, from_strides, to_strides)
+    if len(kept) > AXES:
+        raise tape_error(tape, f"moves elements along {len(kept)} axes: {AXES} are the most")
+    count = math.prod(sizes)
+    push = [count, from_offset, to_offset, *padded(kept, 1), *padded(froms), *padded(tos)]
+    tape.dispatch("copy", (source, target), push, (False, len(kept)), items=count)
+
+
+def whole_copy(tape: Tape, source: Value, target: Value, from_strides: Sequence[int], from_offset: int = 0) -> None:
+    """Fill a contiguous target of the same or a larger shape from a strided source."""
+    copy(tape, source, target, target.shape, from_strides, strides(target.shape), from_offset=from_offset)
+
+
+def contiguous(tape: Tape, source: Value, shape: Sequence[int]) -> Value:
+    """The source repeated to a larger shape, in memory of its own; the source itself if it has that shape."""
+    if source.shape == tuple(shape):
+        return source
+    made = tape.scratch(shape, source.datatype)
+    whole_copy(tape, source, made, broadcast_strides(source.shape, shape))
+    return made
+
+
+def permuted(tape: Tape, source: Value, order: Sequence[int]) -> Value:
+    """The source with its axes in another order, in memory of its own where elements move."""
+    shape = tuple(source.shape[axis] for axis in order)
+    moving = [axis for axis in order if source.shape[axis] != 1]
+    if moving == sorted(moving):
+        return Value(shape, source.datatype, source.block)
+    made = tape.scratch(shape, source.datatype)
+    own = strides(source.shape)
+    whole_copy(tape, source, made, [own[axis] for axis in order])
+    return made
+
+
+def viewed(source: Value, shape: Sequence[int]) -> Value:
+    """The same memory with another shape of as many elements."""
+    return Value(tuple(shape), source.datatype, source.block)
+
+
+def tape_error(tape: Tape, what: str) -> Exception:
+    """A FormatError about the call that is being written."""
+    from delegatekit_api import FormatError
+
+    return FormatError(what, where=tape.where)

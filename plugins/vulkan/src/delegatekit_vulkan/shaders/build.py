@@ -1,0 +1,65 @@
+"""Compiles the shaders: `python -m delegatekit_vulkan.shaders.build`, with glslc (Debian: apt-get install glslc).
+
+A line `//! what it does` describes each shader; a line `//! variants: NAME ...` makes a file of each, with NAME defined.
+`sources.json` has, for each compiled file, the hash of what it was compiled from: a test compares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).parent
+RECORD: Final = FOLDER / "sources.json"
+_OPTIONS: Final = ("--target-env=vulkan1.1", "-O", "-Werror")
+
+
+def variants() -> Iterator[tuple[str, Path, tuple[str, ...]]]:
+    """Each compiled file's name, its source, and what is defined for it."""
+    for source in sorted(FOLDER.glob("*.comp")):
+        found = re.search(r"^//! variants: (.+)$", source.read_text("utf-8"), re.M)
+        for name in found[1].split() if found else ():
+            yield f"{source.stem}_{name}", source, (f"-D{name.upper()}",)
+        if not found:
+            yield source.stem, source, ()
+
+
+def digest(source: Path, defines: tuple[str, ...]) -> str:
+    """The hash of all that goes into a compiled file."""
+    texts = [source.read_text("utf-8"), *(path.read_text("utf-8") for path in sorted(FOLDER.glob("*.glsl")))]
+    return hashlib.sha256("\0".join((*texts, *defines, *_OPTIONS)).encode()).hexdigest()
+
+
+def compile_shader(source: Path, defines: tuple[str, ...], target: Path) -> None:
+    """Compile one file. Raises CalledProcessError."""
+    command = ["glslc", *_OPTIONS, *defines, "-I", str(FOLDER), str(source), "-o", str(target)]
+    subprocess.run(command, check=True)
+
+
+def main() -> int:
+    """Compile what has changed, remove what has no source, and write the record."""
+    known = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
+    record = {}
+    for name, source, defines in variants():
+        record[name] = digest(source, defines)
+        target = FOLDER / f"{name}.spv"
+        if known.get(name) != record[name] or not target.exists():
+            try:
+                compile_shader(source, defines, target)
+            except subprocess.CalledProcessError:
+                return 1
+    for path in FOLDER.glob("*.spv"):
+        if path.stem not in record:
+            path.unlink()
+    RECORD.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Classes of devices and their limits, checked while a program is lowered.
+
+The limits of textures are those that ExecuTorch's Vulkan delegate assumes of phones (1.5) and, for the others, the
+minima of the Vulkan roadmap profiles; a buffer of 128 MiB is what every device allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from delegatekit_api.devices import TargetInfo
+
+
+@dataclass(frozen=True)
+class Target:
+    """A class of devices."""
+
+    name: str
+    summary: str
+    #: Texels of a texture along width, height and depth.
+    texture: tuple[int, int, int]
+    #: Bytes of one tensor in a buffer.
+    buffer: int
+
+
+_MIB: Final = 1 << 20
+
+#: Name -> target.
+TARGETS: Final = {
+    target.name: target
+    for target in (
+        Target("phone-large", "phones with large textures (recent Adreno and Mali)", (16384, 16384, 2048), 128 * _MIB),
+        Target("phone-small", "every phone with Vulkan 1.1", (2048, 2048, 2048), 128 * _MIB),
+        Target("desktop", "graphics cards, and drivers on CPUs", (4096, 4096, 2048), 1024 * _MIB),
+    )
+}
+
+
+def list_targets() -> tuple[TargetInfo, ...]:
+    """All targets as the core shows them."""
+    return tuple(TargetInfo(target.name, target.summary, {"target": target.name}) for target in TARGETS.values())
