@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from ..tape import Kernel
-from . import convolution, elementwise, shape
+from . import convolution, elementwise, pooling, shape, spatial
 
 #: Operator -> the function that writes down what a call of it does.
-KERNELS: Final[dict[str, Kernel]] = {**convolution.KERNELS, **elementwise.KERNELS, **shape.KERNELS}
+KERNELS: Final[dict[str, Kernel]] = {
+    **convolution.KERNELS,
+    **elementwise.KERNELS,
+    **pooling.KERNELS,
+    **shape.KERNELS,
+    **spatial.KERNELS,
+}
