@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 
-from .operators import elementwise
+from .operators import convolution, elementwise, spatial
 from .operators.program import Lower
 
 if TYPE_CHECKING:
     from .options import VulkanOptions
 
-TABLE: Final[SupportTable[Lower]] = SupportTable([*elementwise.ROWS], common=())
+TABLE: Final[SupportTable[Lower]] = SupportTable(
+    [*convolution.ROWS, *elementwise.ROWS, *spatial.ROWS], common=()
+)
 
 
 class VulkanPartitioner(TablePartitioner):
