@@ -62,7 +62,19 @@ class Constants:
 class Recording:
     """The commands of a tape, ready to run."""
 
-    def __init__(self, device: Device, tape: Tape, constants: Constants, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        tape: Tape,
+        constants: Constants,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        *,
+        timed: bool = False,
+    ) -> None:
+        """With `timed`, `seconds` tells after a run how long each dispatch took."""
+        self._timed: Final = timed
+        self._dispatches: Final = len(tape.dispatches)
         self._device: Final = device
         self._constants: Final = constants
         self._inputs: Final = inputs
@@ -96,6 +108,30 @@ class Recording:
     def run(self) -> None:
         """Execute. Raises ExecutionError."""
         self._device.run(self._submission, self._fence)
+
+    def seconds(self) -> list[float]:
+        """What each dispatch took in the last run, on the device, in seconds. Only of a `timed` recording."""
+        vk, count = self._device.vk, self._dispatches + 1
+        stamps = np.zeros(count, dtype=np.uint64)
+        data = vk.ffi.from_buffer(stamps)
+        flags = vk.VK_QUERY_RESULT_64_BIT | vk.VK_QUERY_RESULT_WAIT_BIT
+        vk.vkGetQueryPoolResults(self._device.handle, self._queries, 0, count, stamps.nbytes, data, 8, flags)
+        steps: list[float] = (np.diff(stamps.astype(np.float64)) * self._device.physical.tick).tolist()
+        return steps
+
+    def _begin_times(self) -> None:
+        if not self._timed:
+            return
+        vk, count = self._device.vk, self._dispatches + 1
+        info = vk.VkQueryPoolCreateInfo(queryType=vk.VK_QUERY_TYPE_TIMESTAMP, queryCount=count)
+        self._queries = vk.vkCreateQueryPool(self._device.handle, info, None)
+        self.keep(vk.vkDestroyQueryPool, self._queries)
+        vk.vkCmdResetQueryPool(self._commands, self._queries, 0, count)
+        self._stamp(0)
+
+    def _stamp(self, index: int) -> None:
+        vk = self._device.vk
+        vk.vkCmdWriteTimestamp(self._commands, vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, self._queries, index)
 
     def close(self) -> None:
         """Give everything back."""
@@ -131,10 +167,11 @@ class Recording:
         sets = _Sets(self, tape)
         vk.vkBeginCommandBuffer(self._commands, vk.VkCommandBufferBeginInfo())
         self._copy(self._staging, self._arena, self._inputs)
+        self._begin_times()
         hazards = _Hazards(self.place)
         bound = None
-        for item in tape.dispatches:
-            if hazards.next(item.buffers, item.written):
+        for index, item in enumerate(tape.dispatches):
+            if hazards.next(item.buffers, item.written) or self._timed:
                 self._barrier()
             pipeline = device.pipeline(item.shader, item.constants, len(item.buffers))
             if bound is not pipeline:
@@ -149,6 +186,8 @@ class Recording:
                     self._commands, pipeline.layout, vk.VK_SHADER_STAGE_COMPUTE_BIT, 0, len(item.push), data
                 )
             vk.vkCmdDispatch(self._commands, *item.groups)
+            if self._timed:
+                self._stamp(index + 1)
         self._copy(self._arena, self._staging, self._outputs)
         self._barrier(to_host=True)
         vk.vkEndCommandBuffer(self._commands)
