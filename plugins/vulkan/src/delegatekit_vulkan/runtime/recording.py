@@ -79,6 +79,9 @@ class Recording:
         self._constants: Final = constants
         self._inputs: Final = inputs
         self._outputs: Final = outputs
+        for item in tape.dispatches:
+            for block in item.buffers:
+                _check_size(block, device)
         constants.place(block for item in tape.dispatches for block in item.buffers)
         constants.place(value.block for value in outputs)
         self._offsets, size = _plan(tape, inputs, outputs, device.physical.alignment)
@@ -92,6 +95,9 @@ class Recording:
         except vk.VkError as error:
             self.close()
             raise failed(error, "recording") from None
+        except BaseException:
+            self.close()
+            raise
         self._buffers = [self._commands]
         self._submission = [vk.VkSubmitInfo(pCommandBuffers=self._buffers)]
 
@@ -178,7 +184,14 @@ class Recording:
                 vk.vkCmdBindPipeline(self._commands, vk.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle)
                 bound = pipeline
             vk.vkCmdBindDescriptorSets(
-                self._commands, vk.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout, 0, 1, [sets.take(item.buffers, pipeline)], 0, None
+                self._commands,
+                vk.VK_PIPELINE_BIND_POINT_COMPUTE,
+                pipeline.layout,
+                0,
+                1,
+                [sets.take(item.buffers, pipeline)],
+                0,
+                None,
             )
             if item.push:
                 data = vk.ffi.from_buffer(item.push)
@@ -263,11 +276,6 @@ class _Sets:
         held = []
         for index, block in enumerate(blocks):
             buffer, offset = self._recording.place(block)
-            if block.bytes > device.physical.most_bytes:
-                raise ExecutionError(
-                    f"a tensor has {block.bytes} bytes: {device.physical.name} shows a shader {device.physical.most_bytes}",
-                    where=WHERE,
-                )
             part = vk.VkDescriptorBufferInfo(buffer=buffer.handle, offset=offset, range=block.bytes)
             parts = [part]
             write = vk.VkWriteDescriptorSet(
@@ -297,9 +305,7 @@ class _Hazards:
         first_written = len(blocks) - written
         reads = [self._extent(block) for block, computed in extents[:first_written] if computed]
         writes = [self._extent(block) for block, computed in extents[first_written:] if computed]
-        wait = (
-            _overlap(reads, self._written) or _overlap(writes, self._written) or _overlap(writes, self._read)
-        )
+        wait = _overlap(reads, self._written) or _overlap(writes, self._written) or _overlap(writes, self._read)
         if wait:
             self._read, self._written = [], []
         self._read += reads
@@ -346,6 +352,15 @@ def _plan(
         offsets[block] = offset
         size = max(size, offset + block.bytes)
     return offsets, size
+
+
+def _check_size(block: Block, device: Device) -> None:
+    """Refuse what a shader cannot see whole, before memory is asked for."""
+    most = device.physical.most_bytes
+    if block.bytes > most:
+        raise ExecutionError(
+            f"a tensor has {block.bytes} bytes: {device.physical.name} shows a shader {most}", where=WHERE
+        )
 
 
 def copy_now(device: Device, source: Buffer, target: Buffer, size: int) -> None:
