@@ -118,7 +118,7 @@ def _by_image(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: Se
     assert isinstance(images, int)
     one = (1, *shape[1:])
     parts = [_by_group(b, _slice(b, x, 0, image, 1), convolution, one) for image in range(images)]
-    return b.call("aten.cat.default", [tuple(parts), 0], shape)
+    return b.call("aten.cat.default", [tuple(parts), 0], shape, x.datatype)
 
 
 def _by_group(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: Sequence[Size]) -> Tensor:
@@ -135,7 +135,7 @@ def _by_group(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: Se
         piece = _slice(b, x, 1, group * inputs, inputs)
         part = replace(convolution, weight=weight, bias=bias, groups=1)
         parts.append(_call(b, piece, part, (shape[0], outputs, *shape[2:])))
-    return b.call("aten.cat.default", [tuple(parts), 1], shape)
+    return b.call("aten.cat.default", [tuple(parts), 1], shape, x.datatype)
 
 
 def _by_kernel(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: Sequence[Size]) -> Tensor:
@@ -150,7 +150,7 @@ def _by_kernel(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: S
         part = replace(convolution, weight=weight[:, kernel].contiguous(), bias=own)
         result = _call(b, x, part, one)
         parts.append(b.call("aten.permute_copy.default", [result, (1, 0, 2, 3)], (channels, 1, *shape[2:])))
-    turns = b.call("aten.cat.default", [tuple(parts), 1], (channels, kernels, *shape[2:]))
+    turns = b.call("aten.cat.default", [tuple(parts), 1], (channels, kernels, *shape[2:]), x.datatype)
     sizes = tuple(size if isinstance(size, int) else -1 for size in shape)
     return b.call("aten.view_copy.default", [turns, sizes], shape)
 
