@@ -75,7 +75,9 @@ def test_convolutions_over_one_axis(module: nn.Module) -> None:
 
 
 @pytest.mark.needs_device
-@pytest.mark.parametrize("module", [nn.Conv2d(6, 8, 3, 2, 1), nn.Conv2d(6, 6, 3, groups=6), nn.Conv2d(6, 9, 1)], ids=str)
+@pytest.mark.parametrize(
+    "module", [nn.Conv2d(6, 8, 3, 2, 1), nn.Conv2d(6, 6, 3, groups=6), nn.Conv2d(6, 9, 1)], ids=str
+)
 def test_several_images_are_convolutions_of_one_each(module: nn.Module) -> None:
     lowered = check(module, torch.randn(3, 6, 8, 8))
     assert operators(lowered).count("aten.convolution.default") == 3
@@ -86,7 +88,9 @@ def test_several_images_are_convolutions_of_one_each(module: nn.Module) -> None:
 @pytest.mark.parametrize("channels", [1, 3, 8, 9])
 def test_convolutions_of_odd_sizes(size: int, channels: int) -> None:
     model = nn.Sequential(
-        nn.Conv2d(3, channels, 3, padding=1), nn.Conv2d(channels, channels, 3, 1, 1, groups=channels), nn.Conv2d(channels, 5, 1)
+        nn.Conv2d(3, channels, 3, padding=1),
+        nn.Conv2d(channels, channels, 3, 1, 1, groups=channels),
+        nn.Conv2d(channels, 5, 1),
     )
     check(model, torch.randn(1, 3, size, size + 1))
 
@@ -146,7 +150,9 @@ def test_positions_of_maxima_are_integers() -> None:
 
 
 @pytest.mark.needs_device
-@pytest.mark.parametrize("settings", [{"scale_factor": 2}, {"size": (7, 5)}, {"size": (16, 18)}, {"size": (3, 17)}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"scale_factor": 2}, {"size": (7, 5)}, {"size": (16, 18)}, {"size": (3, 17)}], ids=str
+)
 def test_resizing(settings: dict[str, Any]) -> None:
     x = torch.randn(2, 3, 8, 6)
     check(lambda x: F.interpolate(x, **settings), x, tolerance=None)

@@ -15,9 +15,7 @@ from .operators.program import Lower
 if TYPE_CHECKING:
     from .options import VulkanOptions
 
-TABLE: Final[SupportTable[Lower]] = SupportTable(
-    [*convolution.ROWS, *elementwise.ROWS, *spatial.ROWS], common=()
-)
+TABLE: Final[SupportTable[Lower]] = SupportTable([*convolution.ROWS, *elementwise.ROWS, *spatial.ROWS], common=())
 
 
 class VulkanPartitioner(TablePartitioner):

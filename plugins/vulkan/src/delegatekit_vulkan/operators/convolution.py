@@ -79,10 +79,15 @@ class _Convolution:
 
 def _of(call: Call) -> _Convolution:
     weight, bias = call["weight"].constant, call["bias"]
-    settings = (tuple(call[name]) for name in ("stride", "padding", "dilation"))
-    extra = tuple(call["output_padding"]) or (0,) * len(call["stride"])
     return _Convolution(
-        weight, None if bias is None else bias.constant, *settings, call["transposed"], extra, call["groups"]
+        weight,
+        None if bias is None else bias.constant,
+        stride=tuple(call["stride"]),
+        padding=tuple(call["padding"]),
+        dilation=tuple(call["dilation"]),
+        transposed=call["transposed"],
+        output_padding=tuple(call["output_padding"]),
+        groups=call["groups"],
     )
 
 
@@ -141,8 +146,8 @@ def _by_group(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: Se
 def _by_kernel(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: Sequence[Size]) -> Tensor:
     """The first kernel of each channel, the second of each, ...: their results take turns among the channels."""
     channels, kernels = convolution.groups, convolution.outputs
-    weight = convolution.weight.unflatten(0, (channels, kernels))
-    bias = None if convolution.bias is None else convolution.bias.unflatten(0, (channels, kernels))
+    weight = convolution.weight.reshape(channels, kernels, *convolution.weight.shape[1:])
+    bias = None if convolution.bias is None else convolution.bias.reshape(channels, kernels)
     one = (1, channels, *shape[2:])
     parts = []
     for kernel in range(kernels):

@@ -104,7 +104,9 @@ def fixed_size(call: Call) -> str | None:
     corners = call.has("align_corners") and call["align_corners"]
     if dynamic_count(after) and (corners or not call["scale_factors"]):
         return "the new height or width changes from call to call: the runtime knows it when it loads the program"
-    return "the height or width changes from call to call" if dynamic_count(before) and dynamic_count(after) == 0 else None
+    if dynamic_count(before) and not dynamic_count(after):
+        return "the height or width changes from call to call, and the new one does not"
+    return None
 
 
 def several_pixels(call: Call) -> str | None:

@@ -169,7 +169,8 @@ class _Convolution:
             else:
                 parts = weight.reshape(groups, outputs, inputs, *kernel).transpose(0, 1, 3, 4, 2)
             parts = np.pad(parts.astype(np.float32), ((0, 0), (0, blocks * BLOCK - outputs), *(((0, 0),) * 3)))
-            return parts.reshape(groups, blocks, BLOCK, *kernel, inputs).transpose(0, 1, 3, 4, 5, 2)
+            packed: Array = parts.reshape(groups, blocks, BLOCK, *kernel, inputs).transpose(0, 1, 3, 4, 5, 2)
+            return packed
 
         shape = (groups, blocks, *kernel, inputs, BLOCK)
         return self._constant(1, shape, ("blocks", groups, transposed), pack)
