@@ -12,7 +12,7 @@ from delegatekit_conformance.models import build_model
 
 pytestmark = pytest.mark.needs_device
 
-SMALL = ("mobilenet-v2", "resnet-50", "vit-base", "bert-base", "llama-100m", "whisper-encoder")
+SMALL = ("mobilenet-v2", "resnet-50", "vit-base", "bert-base", "llama-100m", "whisper-tiny encoder", "u-net")
 WHOLE = (*SMALL, "efficientnet-lite0", "minilm")
 
 
