@@ -18,7 +18,7 @@ pytestmark = pytest.mark.needs_device
 
 def run(buffer: bytes, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
     found = delegatekit.inspect(buffer).methods[0].delegates
-    assert found and {item.delegate_id for item in found} == {"VulkanBackend"}
+    assert found and {item.id for item in found} == {"VulkanBackend"}
     result = delegatekit.load(buffer)["forward"](*inputs)
     return [result] if isinstance(result, torch.Tensor) else list(result)
 

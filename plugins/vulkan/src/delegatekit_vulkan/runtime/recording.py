@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from delegatekit_api import ExecutionError
+from delegatekit_toolkit.content import storage_key
 
+from ..ir.graph import Graph
 from .binding import WHERE, failed
 from .device import Buffer, Device
 from .tape import WORD, Block, Tape, Value
 
 
 class Constants:
-    """The constants of a delegate on the device, uploaded once, for all sizes and sessions."""
+    """The constants of a delegate on the device, uploaded once, for all sizes and all handles of the same file.
+
+    `share` gives the same object for the same memory of a file; each user of it says `release` in the end.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device: Final = device
         self._places: dict[Block, tuple[Buffer, int]] = {}
+        self._users = 0
+        #: Guards `blocks` and what is uploaded: handles may be made in several threads.
+        self.lock: Final = threading.RLock()
+        #: What tapes know constants by -> block.
+        self.blocks: Final[dict[Hashable, Block]] = {}
+
+    @staticmethod
+    def share(device: Device, graph: Graph) -> Constants:
+        """The constants of a graph. Memory keeps its meaning as long as a handle that uses it lives."""
+        key = (id(device), frozenset(storage_key(item.data) for item in graph.constants() if item.data is not None))
+        with _sharing:
+            found = _shared.setdefault(key, Constants(device))
+            found._users += 1
+            return found
+
+    def release(self) -> None:
+        """One user less; the last one gives the memory back."""
+        with _sharing:
+            self._users -= 1
+            if self._users:
+                return
+            for key in [key for key, item in _shared.items() if item is self]:
+                del _shared[key]
+        for buffer in dict.fromkeys(buffer for buffer, _ in self._places.values()):
+            buffer.close()
+        self._places = {}
 
     def place(self, blocks: Iterable[Block]) -> None:
         """Upload those that are not there yet."""
@@ -52,11 +84,9 @@ class Constants:
         """The buffer of a block, and the offset in it."""
         return self._places[block]
 
-    def close(self) -> None:
-        """Give the memory back."""
-        for buffer, _ in self._places.values():
-            buffer.close()
-        self._places = {}
+
+_shared: Final[dict[Hashable, Constants]] = {}
+_sharing: Final = threading.Lock()
 
 
 class Recording:

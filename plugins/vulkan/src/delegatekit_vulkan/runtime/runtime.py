@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,7 @@ from .binding import WHERE, chosen_device
 from .device import Device, open_device
 from .kernels import KERNELS
 from .recording import Constants, Recording
-from .tape import Block, Tape, Value, write_tape
+from .tape import Tape, Value, write_tape
 from .transfer import from_device, to_device
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ class _Handle:
     signature: Signature
     device: Device
     constants: Constants
-    blocks: dict[Hashable, Block]
     recordings: dict[tuple[tuple[int, ...], ...], tuple[Recording, list[Value]]] = field(default_factory=dict)
     closed: bool = False
 
@@ -65,11 +64,10 @@ class VulkanRuntime:
         graph = read_graph(payload)
         signature = Signature.of_payload(payload)
         sizes = tuple(tensor.sizes for tensor in graph.inputs)
-        blocks: dict[Hashable, Block] = {}
         # All that the blob may get wrong is found here, before the driver hears of it.
-        write_tape(graph, KERNELS, sizes, blocks, largest=True)
+        write_tape(graph, KERNELS, sizes, {}, largest=True)
         device = open_device()
-        handle = _Handle(graph, signature, device, Constants(device), blocks)
+        handle = _Handle(graph, signature, device, Constants.share(device, graph))
         try:
             self._recording(handle, sizes)
         except BaseException:
@@ -114,11 +112,13 @@ class VulkanRuntime:
 
     def destroy(self, handle: _Handle) -> None:
         """Release the delegate; twice is harmless."""
+        if handle.closed:
+            return
         handle.closed = True
         for recording, _ in handle.recordings.values():
             recording.close()
         handle.recordings.clear()
-        handle.constants.close()
+        handle.constants.release()
 
     def _recording(self, handle: _Handle, sizes: tuple[tuple[int, ...], ...]) -> tuple[Recording, list[Value]]:
         """The recording for these sizes, made when it is first needed."""
@@ -136,7 +136,9 @@ class VulkanRuntime:
         self, handle: _Handle, sizes: tuple[tuple[int, ...], ...], *, timed: bool = False
     ) -> tuple[Recording, Tape, list[Value]]:
         largest = sizes == tuple(tensor.sizes for tensor in handle.graph.inputs)
-        tape = write_tape(handle.graph, KERNELS, sizes, handle.blocks, largest=largest)
-        inputs = [tape.value(tensor) for tensor in handle.graph.inputs]
-        outputs = [tape.value(tensor) for tensor in handle.graph.outputs]
-        return Recording(handle.device, tape, handle.constants, inputs, outputs, timed=timed), tape, outputs
+        with handle.constants.lock:
+            tape = write_tape(handle.graph, KERNELS, sizes, handle.constants.blocks, largest=largest)
+            inputs = [tape.value(tensor) for tensor in handle.graph.inputs]
+            outputs = [tape.value(tensor) for tensor in handle.graph.outputs]
+            recording = Recording(handle.device, tape, handle.constants, inputs, outputs, timed=timed)
+        return recording, tape, outputs
