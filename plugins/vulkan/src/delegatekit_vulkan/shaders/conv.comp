@@ -37,10 +37,11 @@ ivec2 place(int number) {
     if (!TRANSPOSED) {
         return ivec2(number / out_size.y, number % out_size.y);
     }
+    ivec2 phases = min(step, out_size);
     ivec2 sizes = (out_size + step - 1) / step;
     int phase = number / (sizes.x * sizes.y);
     int rest = number % (sizes.x * sizes.y);
-    return ivec2(rest / sizes.y, rest % sizes.y) * step + ivec2(phase / step.y, phase % step.y);
+    return ivec2(rest / sizes.y, rest % sizes.y) * step + ivec2(phase / phases.y, phase % phases.y);
 }
 
 bool inside(ivec2 at) {

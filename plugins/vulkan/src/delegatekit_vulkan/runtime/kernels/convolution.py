@@ -153,8 +153,8 @@ class _Convolution:
         """Pixels of a plane as the shader counts them: transposed ones in phases of equal size."""
         if not self.window.transposed:
             return self.result[0] * self.result[1]
-        sizes = (-(-size // step) * step for size, step in zip(self.result, self.window.stride, strict=True))
-        return math.prod(sizes)
+        pairs = zip(self.result, self.window.stride, strict=True)
+        return math.prod(-(-size // step) * min(size, step) for size, step in pairs)
 
     def _blocked_weight(self) -> Value:
         """Groups, blocks of channels, kernel, channels of the input; then the channels of a block."""
@@ -255,7 +255,8 @@ def _check_positions(call: Reader, window: Window, size: Pair, result: Pair) -> 
         ends = (result[axis] + BLOCK) * (1 if window.transposed else window.stride[axis])
         if reach + ends + size[axis] >= _MOST:
             raise call.error(f"has windows that reach too far: {window}")
-    if math.prod(result) + BLOCK * max(window.stride) ** 2 >= _MOST:
+    # A transposed convolution counts at most twice the pixels along each axis.
+    if 4 * math.prod(result) + BLOCK >= _MOST:
         raise call.error(f"has a result of the size {result}")
 
 

@@ -27,6 +27,8 @@ def _resize(tape: Tape, call: Reader, kind: int, factors_at: int) -> None:
     x = _image(call, 0)
     factors = _factors(call, factors_at)
     if not call.is_none(1):
+        if factors is not None:
+            raise call.error("has a size and factors")
         height, width = call.ints(1, 2)
     elif factors is not None:
         height, width = (int(size * factor) for size, factor in zip(x.shape[2:], factors, strict=True))
