@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..tape import Kernel
-from . import elementwise, shape
+from . import elementwise, indexing, shape
 
 #: Operator -> the function that writes down what a call of it does.
-KERNELS: Final[dict[str, Kernel]] = {**elementwise.KERNELS, **shape.KERNELS}
+KERNELS: Final[dict[str, Kernel]] = {**elementwise.KERNELS, **indexing.KERNELS, **shape.KERNELS}
