@@ -50,7 +50,7 @@ def concatenated(b: ProgramBuilder, parts: list[Tensor], axis: int) -> Tensor:
     shape = list(parts[0].shape)
     shape[axis] = sum((part.shape[axis] for part in parts[1:]), parts[0].shape[axis])
     if len(shape) <= TEXTURE_RANK:
-        return b.call("aten.cat.default", [tuple(parts), axis], shape)
+        return b.call("aten.cat.default", [tuple(parts), axis], shape, parts[0].datatype)
     flat = [view(b, part, _around(part, axis)) for part in parts]
     return view(b, concatenated(b, flat, 1), shape)
 

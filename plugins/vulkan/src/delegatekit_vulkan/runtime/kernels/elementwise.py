@@ -73,7 +73,7 @@ def _clamp(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
     low, high = call.float(1, -math.inf), call.float(2, math.inf)
     if not value.is_float:
-        low, high = (min(max(bound, _INT_MIN), _INT_MAX) for bound in (low, high))
+        low, high = (float(min(max(bound, _INT_MIN), _INT_MAX)) for bound in (low, high))
         if not (low.is_integer() and high.is_integer()):
             raise call.error(f"has the bounds {low} and {high} for integers")
     unary(tape, _CLAMP, value, _like(tape, call, value), low, high)

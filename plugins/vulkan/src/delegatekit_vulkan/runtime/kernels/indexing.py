@@ -1,4 +1,4 @@
-"""Operators that look elements up at computed places. An index out of range reads the nearest element, never outside."""
+"""Operators that look elements up at computed places. Indices out of range read the nearest element."""
 
 from __future__ import annotations
 
