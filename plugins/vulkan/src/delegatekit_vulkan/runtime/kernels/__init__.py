@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from ..tape import Kernel
-from . import convolution, elementwise, pooling, shape, spatial
+from . import convolution, elementwise, indexing, pooling, shape, spatial
 
 #: Operator -> the function that writes down what a call of it does.
 KERNELS: Final[dict[str, Kernel]] = {
     **convolution.KERNELS,
     **elementwise.KERNELS,
+    **indexing.KERNELS,
     **pooling.KERNELS,
     **shape.KERNELS,
     **spatial.KERNELS,
