@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 
-from .operators import elementwise
+from .operators import elementwise, linear, normalization, reduction
 from .operators.program import Lower
 
 if TYPE_CHECKING:
     from .options import VulkanOptions
 
-TABLE: Final[SupportTable[Lower]] = SupportTable([*elementwise.ROWS], common=())
+TABLE: Final[SupportTable[Lower]] = SupportTable(
+    [*elementwise.ROWS, *linear.ROWS, *normalization.ROWS, *reduction.ROWS], common=()
+)
 
 
 class VulkanPartitioner(TablePartitioner):

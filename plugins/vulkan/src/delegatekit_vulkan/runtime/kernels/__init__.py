@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from ..tape import Kernel
-from . import elementwise, shape
+from . import elementwise, normalization, products, reduction, shape
 
 #: Operator -> the function that writes down what a call of it does.
-KERNELS: Final[dict[str, Kernel]] = {**elementwise.KERNELS, **shape.KERNELS}
+KERNELS: Final[dict[str, Kernel]] = {
+    **elementwise.KERNELS,
+    **normalization.KERNELS,
+    **products.KERNELS,
+    **reduction.KERNELS,
+    **shape.KERNELS,
+}
