@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from ..tape import Kernel
-from . import elementwise, normalization, products, reduction, shape
+from . import attention, elementwise, normalization, products, reduction, shape
 
 #: Operator -> the function that writes down what a call of it does.
 KERNELS: Final[dict[str, Kernel]] = {
+    **attention.KERNELS,
     **elementwise.KERNELS,
     **normalization.KERNELS,
     **products.KERNELS,

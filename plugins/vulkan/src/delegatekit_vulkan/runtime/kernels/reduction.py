@@ -41,16 +41,14 @@ def reduce(
 ) -> None:
     """Dispatch a reduction: axes that lie together at once, from the last to the first; few long rows in parts."""
     steps = _steps(value.shape, axes) or [(value.count, 1, 1)]
-    for index, sizes in enumerate(steps):
-        outer, size, inner = sizes
-        final = index == len(steps) - 1
+    for index, (outer, size, inner) in enumerate(steps):
+        parts = size
         if outer * inner < _FEW and size > _LONG:
             length = -(-math.isqrt(size) // 64) * 64
-            value = _dispatch(tape, operation, value, None, (outer, size, inner), length)
-            sizes = (outer, -(-size // length), inner)
-        value = _dispatch(
-            tape, operation, value, target if final else None, sizes, sizes[1], divisor if final else None
-        )
+            value, parts = _dispatch(tape, operation, value, None, (outer, size, inner), length), -(-size // length)
+        final = index == len(steps) - 1
+        last, by = (target, divisor) if final else (None, None)
+        value = _dispatch(tape, operation, value, last, (outer, parts, inner), parts, by)
 
 
 def _dispatch(
