@@ -6,39 +6,51 @@
 
 layout(push_constant) uniform Push {
     uint count;
+    // Elements along the axis, elements of one part of it, and parts.
     uint size;
+    uint length;
+    uint parts;
+    // Elements from one to the next along the axis.
     uint inner;
 };
 layout(constant_id = 1) const bool LEAST = false;
 layout(constant_id = 2) const bool WHOLE = false;
+// Whether the best positions of each part are known already.
+layout(constant_id = 3) const bool KNOWN = false;
 
 layout(std430, binding = 0) readonly buffer From { uint source[]; };
-layout(std430, binding = 1) writeonly buffer To { int target[]; };
+layout(std430, binding = 1) readonly buffer Known { int known[]; };
+layout(std430, binding = 2) writeonly buffer To { int target[]; };
+
+bool replaces(uint found, uint next) {
+    if (WHOLE) {
+        return LEAST ? int(next) < int(found) : int(next) > int(found);
+    }
+    float a = uintBitsToFloat(found);
+    float b = uintBitsToFloat(next);
+    return !is_nan(a) && (is_nan(b) || (LEAST ? b < a : b > a));
+}
 
 void main() {
     uint index = item();
     if (index >= count) {
         return;
     }
-    uint start = index / inner * size * inner + index % inner;
-    int place = 0;
-    if (WHOLE) {
-        int found = int(source[start]);
-        for (uint i = 1u; i < size; i++) {
-            int next = int(source[start + i * inner]);
-            if (LEAST ? next < found : next > found) {
-                found = next;
-                place = int(i);
-            }
-        }
-    } else {
-        float found = uintBitsToFloat(source[start]);
-        for (uint i = 1u; i < size; i++) {
-            float next = uintBitsToFloat(source[start + i * inner]);
-            if (!is_nan(found) && (is_nan(next) || (LEAST ? next < found : next > found))) {
-                found = next;
-                place = int(i);
-            }
+    uint within = index % inner;
+    uint part = KNOWN ? 0u : index / inner % parts;
+    uint outer = KNOWN ? index / inner : index / inner / parts;
+    uint start = outer * size * inner + within;
+    uint candidates = outer * parts * inner + within;
+    uint first = part * length;
+    uint end = KNOWN ? parts : min(first + length, size);
+    int place = KNOWN ? known[candidates] : int(first);
+    uint found = source[start + uint(place) * inner];
+    for (uint i = first + 1u; i < end; i++) {
+        int here = KNOWN ? known[candidates + i * inner] : int(i);
+        uint next = source[start + uint(here) * inner];
+        if (replaces(found, next)) {
+            found = next;
+            place = here;
         }
     }
     target[index] = place;

@@ -14,12 +14,17 @@ layout(push_constant) uniform Push {
     uint parts;
     // Elements from one to the next along the axis.
     uint inner;
-    // What a sum is divided by.
+    // What a sum is divided by, and what is added then.
     float divisor;
+    float epsilon;
 };
-// 0: sum, 1: largest, 2: least, 3: product.
+// 0: sum, 1: largest, 2: least, 3: product; sums of 4: the exponential of what an element is above the row's shift, 5: the
+// square of that.
 layout(constant_id = 1) const uint OPERATION = 0u;
-layout(constant_id = 2) const bool DIVIDED = false;
+// What becomes of a sum: 0: nothing, 1: it is divided, 2: divided, and 1 / sqrt(that + epsilon).
+layout(constant_id = 2) const uint FINISH = 0u;
+// Whether each row has a shift; else it is 0.
+layout(constant_id = 3) const bool SHIFTED = false;
 
 #ifdef FLOAT
 #define NUMBER float
@@ -28,7 +33,8 @@ layout(constant_id = 2) const bool DIVIDED = false;
 #endif
 
 layout(std430, binding = 0) readonly buffer From { NUMBER source[]; };
-layout(std430, binding = 1) writeonly buffer To { NUMBER target[]; };
+layout(std430, binding = 1) readonly buffer Shifts { NUMBER shifts[]; };
+layout(std430, binding = 2) writeonly buffer To { NUMBER target[]; };
 
 #ifdef FLOAT
 bool replaces(float found, float next) {
@@ -42,13 +48,23 @@ bool replaces(int found, int next) {
 #endif
 
 NUMBER joined(NUMBER found, NUMBER next) {
-    if (OPERATION == 0u) {
-        return found + next;
+    if (OPERATION == 1u || OPERATION == 2u) {
+        return replaces(found, next) ? next : found;
     }
-    if (OPERATION == 3u) {
-        return found * next;
+    return OPERATION == 3u ? found * next : found + next;
+}
+
+NUMBER element(uint place, NUMBER shift) {
+    NUMBER x = source[place];
+#ifdef FLOAT
+    if (OPERATION == 4u) {
+        return exponential(x - shift);
     }
-    return replaces(found, next) ? next : found;
+    if (OPERATION == 5u) {
+        return (x - shift) * (x - shift);
+    }
+#endif
+    return x;
 }
 
 void main() {
@@ -62,21 +78,25 @@ void main() {
     uint first = part * length;
     uint end = min(first + length, size);
     uint start = outer * size * inner + within;
+    NUMBER shift = SHIFTED ? shifts[outer * inner + within] : NUMBER(0);
     NUMBER found = NUMBER(OPERATION == 3u ? 1 : 0);
     if (OPERATION == 1u || OPERATION == 2u) {
         found = source[start + first * inner];
     }
     // In short parts: a long sum loses small terms.
     for (uint block = first; block < end; block += 64u) {
-        NUMBER here = source[start + block * inner];
+        NUMBER here = element(start + block * inner, shift);
         for (uint i = block + 1u; i < min(block + 64u, end); i++) {
-            here = joined(here, source[start + i * inner]);
+            here = joined(here, element(start + i * inner, shift));
         }
         found = joined(found, here);
     }
 #ifdef FLOAT
-    if (DIVIDED) {
+    if (FINISH > 0u) {
         found = found / divisor;
+    }
+    if (FINISH == 2u) {
+        found = 1.0 / sqrt(found + epsilon);
     }
     found = rounded(found);
 #endif

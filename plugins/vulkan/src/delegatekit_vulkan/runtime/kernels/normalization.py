@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from ...ir.types import DataType
+from ..strided import tape_error
 from ..tape import Kernel, Reader, Tape, Value
+from .reduction import LONGEST, MAX, SUM, SUM_EXPONENTIALS, SUM_SQUARES, Reduction, part_length, reduce_axis
+from .shape import fill
 
 
 def _softmax(*, logarithm: bool) -> Kernel:
@@ -35,6 +39,11 @@ def softmax(
     `causal` is the position of the first row, and how many rows follow each other: a row sees no later positions.
     """
     rows = value.count // size if size else 0
+    if part_length(rows, size) < size and causal is None:
+        _long_softmax(tape, value, target, size, inner, logarithm=logarithm)
+        return
+    if size > LONGEST:
+        raise tape_error(tape, f"attends to {size} positions: {LONGEST} are the most")
     first, positions = causal or (0, 1)
     constants = (
         target.is_half,
@@ -43,6 +52,17 @@ def softmax(
         causal is not None,
     )
     tape.dispatch("softmax", (value, target), (rows, size, inner, first, positions), constants, items=rows)
+
+
+def _long_softmax(tape: Tape, value: Value, target: Value, size: int, inner: int, *, logarithm: bool) -> None:
+    """In steps that share the work of a row."""
+    rows = value.count // size
+    sizes = (rows // inner, size, inner)
+    largest, sums = tape.scratch((rows,)), tape.scratch((rows,))
+    reduce_axis(tape, Reduction(MAX), value, largest, sizes)
+    reduce_axis(tape, Reduction(SUM_EXPONENTIALS, largest), value, sums, sizes)
+    push, constants = (value.count, size, inner), (target.is_half, logarithm)
+    tape.dispatch("softmax_apply", (value, largest, sums, target), push, constants, items=value.count)
 
 
 def _layer_norm(tape: Tape, call: Reader) -> None:
@@ -112,6 +132,17 @@ def moments(
 ) -> None:
     """The mean of each row of `size` elements, and 1 / sqrt(variance + epsilon)."""
     rows = value.count // size if size else 0
+    # Never rounded to float16: they are no results yet.
+    means, scales = (Value(item.shape, DataType.FLOAT32, item.block) for item in (means, scales))
+    if part_length(rows, size) < size:
+        sizes = (rows, size, 1)
+        if uncentred:
+            fill(tape, means, 0.0)
+        else:
+            reduce_axis(tape, Reduction(SUM, divisor=float(size)), value, means, sizes)
+        squares = Reduction(SUM_SQUARES, means, divisor=float(size), epsilon=float(epsilon))
+        reduce_axis(tape, squares, value, scales, sizes)
+        return
     constants = (False, size % 4 == 0, uncentred)
     tape.dispatch("moments", (value, means, scales), (rows, size, float(epsilon)), constants, written=2, items=rows)
 

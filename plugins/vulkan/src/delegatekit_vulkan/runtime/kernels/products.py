@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..strided import copy, permuted, strides
+from ..strided import copy, permuted, strides, tape_error, viewed
 from ..tape import Kernel, Reader, Tape, Value
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ _BLOCK: Final = 8
 _MOST_PACKED: Final = 64 << 20
 #: From so many uses of each element on, a matrix is copied so that its rows are whole vectors.
 _WORTH_PACKING: Final = 64
+#: Some drivers silently end a loop after 65535 rounds: rows of fewer elements, and of fewer vectors of four.
+_LONG_ROW: Final = 60_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ def multiply(
     batches = math.prod(batch)
     if not target.count:
         return
+    if inner > (4 if left.are_vectors else 1) * _LONG_ROW:
+        raise tape_error(tape, f"sums products of {inner} elements: {4 * _LONG_ROW} are the most")
     block = next(size for size in (1, 2, 4, 8) if size >= min(rows, 8))
     added = bias or Bias(left.value, 0, 0, 0, 0.0)
     push = (
@@ -80,7 +84,7 @@ def multiply(
 def matrices(tape: Tape, value: Value, uses: int) -> Matrices:
     """A computed value (batch..., rows, columns); its rows become whole vectors where that pays."""
     *batch, rows, columns = value.shape
-    if columns % 4 == 0 or uses < _WORTH_PACKING or not value.count:
+    if columns % 4 == 0 or (uses < _WORTH_PACKING and columns <= _LONG_ROW) or not value.count:
         return Matrices(value, columns, rows * columns if math.prod(batch) > 1 else 0)
     width = -(-columns // 4) * 4
     count = math.prod(batch)
@@ -104,7 +108,7 @@ def _linear(tape: Tape, call: Reader) -> None:
         raise call.error(f"adds a bias of {bias.count} elements to {columns} columns")
     added = None if bias is None else Bias(bias, 0, 0, int(bias.count > 1))
     _check_floats(call, value, target, bias)
-    left = Matrices(value, inner)
+    left = matrices(tape, viewed(value, (flat.shape[0], inner)), columns)
     if not call.is_constant(1):
         turned = permuted(tape, call.tensor(1), (1, 0))
         multiply(tape, left, matrices(tape, turned, flat.shape[0]), flat, inner, bias=added)

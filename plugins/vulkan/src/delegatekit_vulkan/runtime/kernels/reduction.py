@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ...ir.types import DataType
 from ..tape import Kernel, Reader, Tape, Value
 
 #: Numbers of the operations in shaders/reduce.comp.
-_SUM, _MAX, _MIN, _PRODUCT = range(4)
+SUM, MAX, MIN, PRODUCT, SUM_EXPONENTIALS, SUM_SQUARES = range(6)
 
-#: Fewer rows than this that are longer than `_LONG` are reduced in parts first.
-_FEW, _LONG = 512, 1024
+#: Fewer rows than this that are longer than `_LONG` are reduced in parts first, and all rows longer than `LONGEST`.
+_FEW, _LONG, LONGEST = 512, 1024, 16384
 
 
 def _reduction(operation: int, *, mean: bool = False) -> Kernel:
@@ -24,9 +25,9 @@ def _reduction(operation: int, *, mean: bool = False) -> Kernel:
         count = math.prod(value.shape[axis] for axis in axes) if value.rank else 1
         if value.is_float != target.is_float or (mean and not value.is_float):
             raise call.error("reduces numbers of one kind to another")
-        if operation in (_MAX, _MIN) and not count:
+        if operation in (MAX, MIN) and not count:
             raise call.error(f"looks for the largest of no elements: {value.shape}")
-        reduce(tape, operation, value, target, axes, divisor=float(count) if mean else None)
+        reduce(tape, Reduction(operation, divisor=float(count) if mean else None), value, target, axes)
 
     return kernel
 
@@ -36,38 +37,68 @@ def reduced_shape(shape: Sequence[int], axes: Sequence[int], *, keep: bool) -> t
     return tuple(1 if axis in axes else size for axis, size in enumerate(shape) if keep or axis not in axes)
 
 
-def reduce(
-    tape: Tape, operation: int, value: Value, target: Value, axes: Sequence[int], *, divisor: float | None = None
-) -> None:
-    """Dispatch a reduction: axes that lie together at once, from the last to the first; few long rows in parts."""
+@dataclass(frozen=True)
+class Reduction:
+    """What is computed of the elements along an axis."""
+
+    operation: int
+    #: Of each result, for SUM_EXPONENTIALS and SUM_SQUARES: what its elements are compared with.
+    shift: Value | None = None
+    #: What the result is divided by; with `epsilon` it becomes 1 / sqrt(result + epsilon) then.
+    divisor: float | None = None
+    epsilon: float | None = None
+
+    def without_finish(self) -> Reduction:
+        """Its first part, where a row is reduced in two."""
+        return Reduction(self.operation, self.shift)
+
+    def of_parts(self) -> Reduction:
+        """What joins the parts of a row."""
+        joining = SUM if self.operation in (SUM_EXPONENTIALS, SUM_SQUARES) else self.operation
+        return Reduction(joining, None, self.divisor, self.epsilon)
+
+
+def reduce(tape: Tape, what: Reduction, value: Value, target: Value, axes: Sequence[int]) -> None:
+    """Dispatch a reduction: axes that lie together at once, from the last to the first."""
     steps = _steps(value.shape, axes) or [(value.count, 1, 1)]
-    for index, (outer, size, inner) in enumerate(steps):
-        parts = size
-        if outer * inner < _FEW and size > _LONG:
-            length = -(-math.isqrt(size) // 64) * 64
-            value, parts = _dispatch(tape, operation, value, None, (outer, size, inner), length), -(-size // length)
-        final = index == len(steps) - 1
-        last, by = (target, divisor) if final else (None, None)
-        value = _dispatch(tape, operation, value, last, (outer, parts, inner), parts, by)
+    for sizes in steps[:-1]:
+        made = tape.scratch((sizes[0] * sizes[2],), DataType.FLOAT32 if value.is_float else DataType.INT32)
+        reduce_axis(tape, what.without_finish(), value, made, sizes)
+        value = made
+    reduce_axis(tape, what, value, target, steps[-1])
+
+
+def reduce_axis(tape: Tape, what: Reduction, value: Value, target: Value, sizes: tuple[int, int, int]) -> None:
+    """Dispatch a reduction of the middle one of three axes; of few long rows, or very long ones, in parts first."""
+    outer, size, inner = sizes
+    length = part_length(outer * inner, size)
+    if length < size:
+        parts = -(-size // length)
+        made = tape.scratch((outer * parts * inner,), DataType.FLOAT32 if value.is_float else DataType.INT32)
+        _dispatch(tape, what.without_finish(), value, made, sizes, length)
+        value, what, sizes = made, what.of_parts(), (outer, parts, inner)
+    _dispatch(tape, what, value, target, sizes, sizes[1])
+
+
+def part_length(rows: int, size: int) -> int:
+    """How many elements of a row an invocation goes over.
+
+    Some drivers silently end all loops of an invocation after 65535 rounds.
+    """
+    return -(-math.isqrt(size) // 64) * 64 if (rows < _FEW and size > _LONG) or size > LONGEST else size
 
 
 def _dispatch(
-    tape: Tape,
-    operation: int,
-    value: Value,
-    target: Value | None,
-    sizes: tuple[int, int, int],
-    length: int,
-    divisor: float | None = None,
-) -> Value:
+    tape: Tape, what: Reduction, value: Value, target: Value, sizes: tuple[int, int, int], length: int
+) -> None:
     outer, size, inner = sizes
     parts = -(-size // length) if size else 1
     count = outer * parts * inner
-    made = target or tape.scratch((count,), DataType.FLOAT32 if value.is_float else DataType.INT32)
-    push = (count, size, max(length, 1), parts, inner, divisor or 0.0)
+    finish = 0 if what.divisor is None else 1 if what.epsilon is None else 2
+    push = (count, size, max(length, 1), parts, inner, what.divisor or 0.0, what.epsilon or 0.0)
+    constants = (target.is_half, what.operation, finish, what.shift is not None)
     shader = "reduce_float" if value.is_float else "reduce_int"
-    tape.dispatch(shader, (value, made), push, (made.is_half, operation, divisor is not None), items=count)
-    return made
+    tape.dispatch(shader, (value, what.shift or value, target), push, constants, items=count)
 
 
 def _steps(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -107,17 +138,25 @@ def _position(*, least: bool) -> Kernel:
             raise call.error(f"looks for a position among no elements: {value.shape}")
         if target.is_float:
             raise call.error("gives positions that are not integers")
+        length = part_length(outer * inner, size)
+        parts = -(-size // length)
+        push = (size, length, parts, inner)
         constants = (False, least, not value.is_float)
-        tape.dispatch("arg_reduce", (value, target), (outer * inner, size, inner), constants, items=outer * inner)
+        rows, known = outer * inner, target if parts == 1 else tape.scratch((outer * parts * inner,), DataType.INT32)
+        tape.dispatch(
+            "arg_reduce", (value, value, known), (rows * parts, *push), (*constants, False), items=rows * parts
+        )
+        if parts > 1:
+            tape.dispatch("arg_reduce", (value, known, target), (rows, *push), (*constants, True), items=rows)
 
     return kernel
 
 
 KERNELS: Final[dict[str, Kernel]] = {
-    "aten.mean.dim": _reduction(_SUM, mean=True),
-    "aten.sum.dim_IntList": _reduction(_SUM),
-    "aten.amax.default": _reduction(_MAX),
-    "aten.amin.default": _reduction(_MIN),
+    "aten.mean.dim": _reduction(SUM, mean=True),
+    "aten.sum.dim_IntList": _reduction(SUM),
+    "aten.amax.default": _reduction(MAX),
+    "aten.amin.default": _reduction(MIN),
     "aten.argmax.default": _position(least=False),
     "aten.argmin.default": _position(least=True),
 }
