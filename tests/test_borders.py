@@ -58,7 +58,7 @@ CENTRAL = ("Makefile", "pyproject.toml", ".ci/run", "conftest.py", "packages.py"
 #: The rooms of a plugin, a file or a folder each: docs/architecture.md says what is in them.
 ROOMS = frozenset(
     {"plugin", "options", "targets", "schemes", "support", "compile", "operators", "ir", "passes", "blob", "compiler"}
-    | {"runtime"}
+    | {"runtime", "shaders"}
 )
 #: Rooms that make a blob. `plugin` joins everything and is neither.
 COMPILING = frozenset({"schemes", "support", "compile", "operators", "passes", "compiler"})

@@ -77,7 +77,9 @@ def _field(kind: _Kind, default: Any = None) -> Any:
 
 
 def _scalar(name: str) -> Callable[..., Any]:
-    def declare(default: Any = False if name == "bool" else 0) -> Any:
+    zero: Any = {"bool": False, "f32": 0.0, "f64": 0.0}.get(name, 0)
+
+    def declare(default: Any = zero) -> Any:
         return _field(_Kind("scalar", scalar=name, default=default), default)
 
     declare.__doc__ = f"A {name} scalar; `default` is the schema's default, which is not written."

@@ -57,19 +57,16 @@ def read_graph(payload: DelegatePayload) -> Graph:
         [values.tensor(number, f"output {index}") for index, number in enumerate(tables.output_ids or [])],
         [_node(call, index, values) for index, call in enumerate(tables.chain or [])],
     )
-    _check_flow(graph)
     _check_caller("input", graph.inputs, payload.inputs)
     _check_caller("output", graph.outputs, payload.outputs)
+    _check_flow(graph)
     return graph
 
 
 def _check_flow(graph: Graph) -> None:
-    names: dict[Any, str] = {}
     flow = Dataflow(graph.inputs, dict.fromkeys(graph.constants()), _WHERE)
     for index, node in enumerate(graph.nodes):
         where = f"{_WHERE}, call {index} ({node.operator})"
-        for value in node.results:
-            names[value] = where
         flow.step(node.reads, node.results, where)
     flow.check_outputs(graph.outputs)
 

@@ -128,7 +128,7 @@ def _scalar_table(value: Any) -> Any:
     raise LoweringError("has no form in the blob", where=repr(value))
 
 
-def _list_table(items: tuple[Argument, ...], numbers: list[int] | None) -> Any:
+def _list_table(items: tuple[Any, ...], numbers: list[int] | None) -> Any:
     if numbers is not None:
         return schema.ValueList(items=numbers)
     if items and all(isinstance(item, bool) for item in items):
@@ -136,5 +136,5 @@ def _list_table(items: tuple[Argument, ...], numbers: list[int] | None) -> Any:
     if all(isinstance(item, int) for item in items):
         return schema.IntList(items=list(items))
     if all(isinstance(item, int | float) for item in items):
-        return schema.DoubleList(items=[float(item) for item in items])  # type: ignore[arg-type]
+        return schema.DoubleList(items=[float(item) for item in items])
     raise LoweringError("has no form in the blob", where=repr(items))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Tensor:
     """A tensor of the graph; with `data` it is a constant, whose elements lie in the file in row-major order."""
 
@@ -29,6 +29,9 @@ class Tensor:
     layout: Layout = Layout.DEFAULT
     #: Tensors with the same number share memory, one after the other; a negative number shares with nobody.
     memory: int = -1
+
+    def __repr__(self) -> str:
+        return f"{self.datatype.name.lower()} {self.sizes}"
 
     @property
     def sizes(self) -> tuple[int, ...]:

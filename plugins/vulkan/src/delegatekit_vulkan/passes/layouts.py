@@ -69,9 +69,7 @@ class _Chooser:
     def tag(self, tensor: Tensor, form: Form) -> None:
         tensor.storage, tensor.layout = form.storage, form.layout
 
-    def _choice(
-        self, node: Node, operands: list[Tensor], results: list[Tensor], forms: tuple[Form, ...]
-    ) -> Form:
+    def _choice(self, node: Node, operands: list[Tensor], results: list[Tensor], forms: tuple[Form, ...]) -> Form:
         if self._prefer is not None:
             forms = tuple(form for form in forms if form.storage is self._prefer) or forms
         for operand in operands:

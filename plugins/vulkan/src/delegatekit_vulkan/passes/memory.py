@@ -7,7 +7,7 @@ from ..ir.types import DataType, Layout, Storage
 
 
 def share_memory(graph: Graph) -> None:
-    """Number the memory objects: a tensor gets one that no living tensor has, of its kind, and as large if there is one.
+    """Number the memory objects. A tensor gets one of its kind that no living tensor has, as large if there is one.
 
     Inputs, outputs and what is packed from constants have memory of their own.
     """

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from delegatekit_api import ExecutionError, RuntimeUnavailableError
 
+from . import validation
+
 WHERE: Final = "VulkanBackend"
 #: Chooses the device: its position in `delegatekit backends --check`, or a part of its name.
 CHOICE: Final = "DELEGATEKIT_VULKAN_DEVICE"
@@ -39,6 +41,8 @@ class PhysicalDevice:
     alignment: int
     #: Bytes of the largest part of a buffer that a shader can see.
     most_bytes: int
+    #: Seconds from one tick of the device's clock to the next; 0 if it has none.
+    tick: float
 
     @property
     def rank(self) -> int:
@@ -69,20 +73,28 @@ def instance() -> Any:
     vk = vulkan()
     # The structures refer to each other's memory: all must live until the call has returned.
     application = vk.VkApplicationInfo(pApplicationName="delegatekit", apiVersion=_VERSION)
-    info = vk.VkInstanceCreateInfo(pApplicationInfo=application, **_portability(vk))
+    layers, extensions = validation.layers(vk)
+    flags, more = _portability(vk)
+    extensions += more
+    info = vk.VkInstanceCreateInfo(
+        pApplicationInfo=application, flags=flags, ppEnabledLayerNames=layers, ppEnabledExtensionNames=extensions
+    )
     try:
-        return vk.vkCreateInstance(info, None)
+        made = vk.vkCreateInstance(info, None)
+        if layers:
+            validation.listen(vk, made)
+        return made
     except vk.VkErrorIncompatibleDriver:
         raise RuntimeUnavailableError(f"no Vulkan driver is installed: {_DRIVER}", where=WHERE) from None
     except vk.VkError as error:
         raise RuntimeUnavailableError(f"no Vulkan instance: {error_name(error)}", where=WHERE) from None
 
 
-def _portability(vk: Any) -> dict[str, Any]:
+def _portability(vk: Any) -> tuple[int, list[str]]:
     """On macOS drivers show themselves only to those who ask for less than the whole of Vulkan."""
     name = "VK_KHR_portability_enumeration"
     known = {item.extensionName for item in vk.vkEnumerateInstanceExtensionProperties(None)}
-    return {"ppEnabledExtensionNames": [name], "flags": 1} if name in known else {}
+    return (1, [name]) if name in known else (0, [])
 
 
 @cache
@@ -115,6 +127,7 @@ def devices() -> tuple[PhysicalDevice, ...]:
                 # Copied: the limits lie in the structure of properties, which does not outlive this loop.
                 max(int(properties.limits.minStorageBufferOffsetAlignment), 16),
                 int(properties.limits.maxStorageBufferRange),
+                float(properties.limits.timestampPeriod) * 1e-9 if families[family].timestampValidBits else 0.0,
             )
         )
     return tuple(sorted(found, key=lambda device: device.rank))

@@ -1,4 +1,4 @@
-"""A logical device: its queue, memory and pipelines. One for each physical device and process, shared by all delegates."""
+"""A logical device: its queue, memory and pipelines. A process opens each device once, for all delegates."""
 
 from __future__ import annotations
 

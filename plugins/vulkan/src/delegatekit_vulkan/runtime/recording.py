@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from delegatekit_api import ExecutionError
+from delegatekit_toolkit.content import storage_key
 
+from ..ir.graph import Graph
 from .binding import WHERE, failed
 from .device import Buffer, Device
 from .tape import WORD, Block, Tape, Value
 
 
 class Constants:
-    """The constants of a delegate on the device, uploaded once, for all sizes and sessions."""
+    """The constants of a delegate on the device, uploaded once, for all sizes and all handles of the same file.
+
+    `share` gives the same object for the same memory of a file; each user of it says `release` in the end.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device: Final = device
         self._places: dict[Block, tuple[Buffer, int]] = {}
+        self._users = 0
+        #: Guards `blocks` and what is uploaded: handles may be made in several threads.
+        self.lock: Final = threading.RLock()
+        #: What tapes know constants by -> block.
+        self.blocks: Final[dict[Hashable, Block]] = {}
+
+    @staticmethod
+    def share(device: Device, graph: Graph) -> Constants:
+        """The constants of a graph. Memory keeps its meaning as long as a handle that uses it lives."""
+        key = (id(device), frozenset(storage_key(item.data) for item in graph.constants() if item.data is not None))
+        with _sharing:
+            found = _shared.setdefault(key, Constants(device))
+            found._users += 1
+            return found
+
+    def release(self) -> None:
+        """One user less; the last one gives the memory back."""
+        with _sharing:
+            self._users -= 1
+            if self._users:
+                return
+            for key in [key for key, item in _shared.items() if item is self]:
+                del _shared[key]
+        for buffer in dict.fromkeys(buffer for buffer, _ in self._places.values()):
+            buffer.close()
+        self._places = {}
 
     def place(self, blocks: Iterable[Block]) -> None:
         """Upload those that are not there yet."""
@@ -52,21 +84,34 @@ class Constants:
         """The buffer of a block, and the offset in it."""
         return self._places[block]
 
-    def close(self) -> None:
-        """Give the memory back."""
-        for buffer, _ in self._places.values():
-            buffer.close()
-        self._places = {}
+
+_shared: Final[dict[Hashable, Constants]] = {}
+_sharing: Final = threading.Lock()
 
 
 class Recording:
     """The commands of a tape, ready to run."""
 
-    def __init__(self, device: Device, tape: Tape, constants: Constants, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        tape: Tape,
+        constants: Constants,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        *,
+        timed: bool = False,
+    ) -> None:
+        """With `timed`, `seconds` tells after a run how long each dispatch took."""
+        self._timed: Final = timed
+        self._dispatches: Final = len(tape.dispatches)
         self._device: Final = device
         self._constants: Final = constants
         self._inputs: Final = inputs
         self._outputs: Final = outputs
+        for item in tape.dispatches:
+            for block in item.buffers:
+                _check_size(block, device)
         constants.place(block for item in tape.dispatches for block in item.buffers)
         constants.place(value.block for value in outputs)
         self._offsets, size = _plan(tape, inputs, outputs, device.physical.alignment)
@@ -80,6 +125,9 @@ class Recording:
         except vk.VkError as error:
             self.close()
             raise failed(error, "recording") from None
+        except BaseException:
+            self.close()
+            raise
         self._buffers = [self._commands]
         self._submission = [vk.VkSubmitInfo(pCommandBuffers=self._buffers)]
 
@@ -96,6 +144,30 @@ class Recording:
     def run(self) -> None:
         """Execute. Raises ExecutionError."""
         self._device.run(self._submission, self._fence)
+
+    def seconds(self) -> list[float]:
+        """What each dispatch took in the last run, on the device, in seconds. Only of a `timed` recording."""
+        vk, count = self._device.vk, self._dispatches + 1
+        stamps = np.zeros(count, dtype=np.uint64)
+        data = vk.ffi.from_buffer(stamps)
+        flags = vk.VK_QUERY_RESULT_64_BIT | vk.VK_QUERY_RESULT_WAIT_BIT
+        vk.vkGetQueryPoolResults(self._device.handle, self._queries, 0, count, stamps.nbytes, data, 8, flags)
+        steps: list[float] = (np.diff(stamps.astype(np.float64)) * self._device.physical.tick).tolist()
+        return steps
+
+    def _begin_times(self) -> None:
+        if not self._timed:
+            return
+        vk, count = self._device.vk, self._dispatches + 1
+        info = vk.VkQueryPoolCreateInfo(queryType=vk.VK_QUERY_TYPE_TIMESTAMP, queryCount=count)
+        self._queries = vk.vkCreateQueryPool(self._device.handle, info, None)
+        self.keep(vk.vkDestroyQueryPool, self._queries)
+        vk.vkCmdResetQueryPool(self._commands, self._queries, 0, count)
+        self._stamp(0)
+
+    def _stamp(self, index: int) -> None:
+        vk = self._device.vk
+        vk.vkCmdWriteTimestamp(self._commands, vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, self._queries, index)
 
     def close(self) -> None:
         """Give everything back."""
@@ -131,17 +203,25 @@ class Recording:
         sets = _Sets(self, tape)
         vk.vkBeginCommandBuffer(self._commands, vk.VkCommandBufferBeginInfo())
         self._copy(self._staging, self._arena, self._inputs)
+        self._begin_times()
         hazards = _Hazards(self.place)
         bound = None
-        for item in tape.dispatches:
-            if hazards.next(item.buffers, item.written):
+        for index, item in enumerate(tape.dispatches):
+            if hazards.next(item.buffers, item.written) or self._timed:
                 self._barrier()
             pipeline = device.pipeline(item.shader, item.constants, len(item.buffers))
             if bound is not pipeline:
                 vk.vkCmdBindPipeline(self._commands, vk.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle)
                 bound = pipeline
             vk.vkCmdBindDescriptorSets(
-                self._commands, vk.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout, 0, 1, [sets.take(item.buffers, pipeline)], 0, None
+                self._commands,
+                vk.VK_PIPELINE_BIND_POINT_COMPUTE,
+                pipeline.layout,
+                0,
+                1,
+                [sets.take(item.buffers, pipeline)],
+                0,
+                None,
             )
             if item.push:
                 data = vk.ffi.from_buffer(item.push)
@@ -149,6 +229,8 @@ class Recording:
                     self._commands, pipeline.layout, vk.VK_SHADER_STAGE_COMPUTE_BIT, 0, len(item.push), data
                 )
             vk.vkCmdDispatch(self._commands, *item.groups)
+            if self._timed:
+                self._stamp(index + 1)
         self._copy(self._arena, self._staging, self._outputs)
         self._barrier(to_host=True)
         vk.vkEndCommandBuffer(self._commands)
@@ -224,11 +306,6 @@ class _Sets:
         held = []
         for index, block in enumerate(blocks):
             buffer, offset = self._recording.place(block)
-            if block.bytes > device.physical.most_bytes:
-                raise ExecutionError(
-                    f"a tensor has {block.bytes} bytes: {device.physical.name} shows a shader {device.physical.most_bytes}",
-                    where=WHERE,
-                )
             part = vk.VkDescriptorBufferInfo(buffer=buffer.handle, offset=offset, range=block.bytes)
             parts = [part]
             write = vk.VkWriteDescriptorSet(
@@ -258,9 +335,7 @@ class _Hazards:
         first_written = len(blocks) - written
         reads = [self._extent(block) for block, computed in extents[:first_written] if computed]
         writes = [self._extent(block) for block, computed in extents[first_written:] if computed]
-        wait = (
-            _overlap(reads, self._written) or _overlap(writes, self._written) or _overlap(writes, self._read)
-        )
+        wait = _overlap(reads, self._written) or _overlap(writes, self._written) or _overlap(writes, self._read)
         if wait:
             self._read, self._written = [], []
         self._read += reads
@@ -307,6 +382,15 @@ def _plan(
         offsets[block] = offset
         size = max(size, offset + block.bytes)
     return offsets, size
+
+
+def _check_size(block: Block, device: Device) -> None:
+    """Refuse what a shader cannot see whole, before memory is asked for."""
+    most = device.physical.most_bytes
+    if block.bytes > most:
+        raise ExecutionError(
+            f"a tensor has {block.bytes} bytes: {device.physical.name} shows a shader {most}", where=WHERE
+        )
 
 
 def copy_now(device: Device, source: Buffer, target: Buffer, size: int) -> None:

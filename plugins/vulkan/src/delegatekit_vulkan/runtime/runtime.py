@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,7 @@ from .binding import WHERE, chosen_device
 from .device import Device, open_device
 from .kernels import KERNELS
 from .recording import Constants, Recording
-from .tape import Block, Value, write_tape
+from .tape import Tape, Value, write_tape
 from .transfer import from_device, to_device
 
 if TYPE_CHECKING:
@@ -33,9 +33,19 @@ class _Handle:
     signature: Signature
     device: Device
     constants: Constants
-    blocks: dict[Hashable, Block]
     recordings: dict[tuple[tuple[int, ...], ...], tuple[Recording, list[Value]]] = field(default_factory=dict)
     closed: bool = False
+
+
+@dataclass(frozen=True)
+class DispatchTime:
+    """What one dispatch took on the device."""
+
+    #: Position of the call in the blob: the key of `PreprocessResult.debug_handle_map`.
+    call: int
+    operator: str
+    shader: str
+    seconds: float
 
 
 class VulkanRuntime:
@@ -54,11 +64,10 @@ class VulkanRuntime:
         graph = read_graph(payload)
         signature = Signature.of_payload(payload)
         sizes = tuple(tensor.sizes for tensor in graph.inputs)
-        blocks: dict[Hashable, Block] = {}
         # All that the blob may get wrong is found here, before the driver hears of it.
-        write_tape(graph, KERNELS, sizes, blocks, largest=True)
+        write_tape(graph, KERNELS, sizes, {}, largest=True)
         device = open_device()
-        handle = _Handle(graph, signature, device, Constants(device), blocks)
+        handle = _Handle(graph, signature, device, Constants.share(device, graph))
         try:
             self._recording(handle, sizes)
         except BaseException:
@@ -82,25 +91,54 @@ class VulkanRuntime:
                 output.resize_(shape)
             from_device(recording.output_words(index), declared, output)
 
+    def profile(self, handle: _Handle, inputs: Sequence[torch.Tensor]) -> tuple[DispatchTime, ...]:
+        """How long each dispatch of a call takes on the device. Raises ExecutionError, also where it has no clock."""
+        if not handle.device.physical.tick:
+            raise ExecutionError(f"{handle.device.physical.name} has no clock", where=WHERE)
+        sizes = tuple(tuple(tensor.shape) for tensor in inputs)
+        recording, tape, _ = self._recorded(handle, sizes, timed=True)
+        try:
+            for index, (tensor, declared) in enumerate(zip(inputs, handle.graph.inputs, strict=True)):
+                to_device(tensor, declared, recording.input_words(index), f"input {index}")
+            recording.run()
+            times = recording.seconds()
+        finally:
+            recording.close()
+        operators = [node.operator for node in handle.graph.nodes]
+        return tuple(
+            DispatchTime(item.call, operators[item.call], item.shader, seconds)
+            for item, seconds in zip(tape.dispatches, times, strict=True)
+        )
+
     def destroy(self, handle: _Handle) -> None:
         """Release the delegate; twice is harmless."""
+        if handle.closed:
+            return
         handle.closed = True
         for recording, _ in handle.recordings.values():
             recording.close()
         handle.recordings.clear()
-        handle.constants.close()
+        handle.constants.release()
 
     def _recording(self, handle: _Handle, sizes: tuple[tuple[int, ...], ...]) -> tuple[Recording, list[Value]]:
         """The recording for these sizes, made when it is first needed."""
         found = handle.recordings.pop(sizes, None)
         if found is None:
-            largest = sizes == tuple(tensor.sizes for tensor in handle.graph.inputs)
-            tape = write_tape(handle.graph, KERNELS, sizes, handle.blocks, largest=largest)
-            inputs = [tape.value(tensor) for tensor in handle.graph.inputs]
-            outputs = [tape.value(tensor) for tensor in handle.graph.outputs]
             while len(handle.recordings) >= _MOST_RECORDINGS:
                 oldest = next(iter(handle.recordings))
                 handle.recordings.pop(oldest)[0].close()
-            found = (Recording(handle.device, tape, handle.constants, inputs, outputs), outputs)
+            recording, _, outputs = self._recorded(handle, sizes)
+            found = (recording, outputs)
         handle.recordings[sizes] = found  # the most recent one stands last
         return found
+
+    def _recorded(
+        self, handle: _Handle, sizes: tuple[tuple[int, ...], ...], *, timed: bool = False
+    ) -> tuple[Recording, Tape, list[Value]]:
+        largest = sizes == tuple(tensor.sizes for tensor in handle.graph.inputs)
+        with handle.constants.lock:
+            tape = write_tape(handle.graph, KERNELS, sizes, handle.constants.blocks, largest=largest)
+            inputs = [tape.value(tensor) for tensor in handle.graph.inputs]
+            outputs = [tape.value(tensor) for tensor in handle.graph.outputs]
+            recording = Recording(handle.device, tape, handle.constants, inputs, outputs, timed=timed)
+        return recording, tape, outputs

@@ -121,9 +121,7 @@ class Tape:
             found = self.values[tensor] = self.constant(tensor, tensor.sizes)
         return found
 
-    def constant(
-        self, tensor: Tensor, shape: Sequence[int], form: Hashable = "", pack: Packing | None = None
-    ) -> Value:
+    def constant(self, tensor: Tensor, shape: Sequence[int], form: Hashable = "", pack: Packing | None = None) -> Value:
         """A constant, in the file's order or in another one.
 
         `pack` gets the elements in the file's type and shape, and gives those of a value of this shape (or uint32

@@ -1,6 +1,7 @@
 """Compiles the shaders: `python -m delegatekit_vulkan.shaders.build`, with glslc (Debian: apt-get install glslc).
 
-A line `//! what it does` describes each shader; a line `//! variants: NAME ...` makes a file of each, with NAME defined.
+A line `//! what it does` describes each shader. A line `//! variants: NAME ...` makes a file of each, with NAME
+defined.
 `sources.json` has, for each compiled file, the hash of what it was compiled from: a test compares.
 """
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
-from ...ir.types import DataType
 from ..strided import AXES, broadcast, broadcast_strides, joined, padded, tape_error
 from ..tape import Kernel, Reader, Tape, Value
 
@@ -52,7 +50,7 @@ def _divided(tape: Tape, call: Reader) -> None:
     mode = call.raw(2)
     if mode not in modes:
         raise call.error(f"has the rounding {mode!r:.40}")
-    _binary(modes[mode])(tape, call)  # type: ignore[index]
+    _binary(modes[mode])(tape, call)
 
 
 KERNELS: Final[dict[str, Kernel]] = {

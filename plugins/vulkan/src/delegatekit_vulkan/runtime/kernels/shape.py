@@ -210,9 +210,7 @@ def _pad(tape: Tape, call: Reader) -> None:
     fill(tape, target, number)
     own, there = strides(value.shape), strides(shape)
     skipped = [max(-pad, 0) for pad in before]
-    sizes = [
-        max(0, size - cut - max(-pad, 0)) for size, cut, pad in zip(value.shape, skipped, after, strict=True)
-    ]
+    sizes = [max(0, size - cut - max(-pad, 0)) for size, cut, pad in zip(value.shape, skipped, after, strict=True)]
     copy(
         tape,
         value,
