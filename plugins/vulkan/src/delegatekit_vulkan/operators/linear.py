@@ -101,6 +101,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         matrix_weight,
         few_changing("input", _flattened, "it has not 2 or 3 axes or the weight is computed"),
         keep=True,
+        runs=(),
     ),
     row("mm.default", _product("aten.mm.default", "mat2"), FLOATS),
     row("bmm.default", _product("aten.bmm.default", "mat2"), FLOATS),

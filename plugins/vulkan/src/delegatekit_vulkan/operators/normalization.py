@@ -100,7 +100,16 @@ _CONSTANTS: Final = constant("weight", "bias")
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("layer_norm.default", _layer_norm, FLOATS, known_rows, _VIEWED, _CONSTANTS, keep=True),
-    row("native_layer_norm.default", _layer_norms, FLOATS, known_rows, _VIEWED, _CONSTANTS),
+    row("native_layer_norm.default", _layer_norms, FLOATS, known_rows, _VIEWED, _CONSTANTS, runs=()),
     row("rms_norm.default", _rms_norm, FLOATS, known_rows, _VIEWED, constant("weight"), keep=True),
-    row("group_norm.default", _group_norm, FLOATS, enough_axes, _CONSTANTS, keep=True, static_only=True),
+    row(
+        "group_norm.default",
+        _group_norm,
+        FLOATS,
+        enough_axes,
+        _CONSTANTS,
+        keep=True,
+        static_only=True,
+        runs=("aten.native_group_norm.default",),
+    ),
 )

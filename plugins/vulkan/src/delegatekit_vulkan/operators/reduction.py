@@ -196,6 +196,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         FLOATS,
         not_scalar("self"),
         few_changing("self", _is_folded, "it has more than 4 axes or the first of 4 is normalized"),
+        runs=(),
     ),
     row(
         "_log_softmax.default",
@@ -203,5 +204,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         FLOATS,
         not_scalar("self"),
         few_changing("self", _is_folded, "it has more than 4 axes or the first of 4 is normalized"),
+        runs=(),
     ),
 )
