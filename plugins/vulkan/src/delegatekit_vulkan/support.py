@@ -15,7 +15,7 @@ from delegatekit_toolkit.support import SupportTable, TablePartitioner
 
 from .ir.stock import SIZE_FUNCTIONS, STOCK, Form, StockOperator
 from .ir.types import BUFFER_RANK, DATA_TYPES, NARROWED, TEXTURE_RANK, DataType, Layout, Storage
-from .operators import convolution, elementwise, functions, indexing, shape, spatial
+from .operators import convolution, elementwise, functions, indexing, linear, normalization, reduction, shape, spatial
 from .operators.common import INT32_MAX, INT32_MIN
 from .operators.program import Lower
 from .targets import TARGETS
@@ -133,6 +133,9 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *functions.ROWS,
         *shape.ROWS,
         *indexing.ROWS,
+        *linear.ROWS,
+        *normalization.ROWS,
+        *reduction.ROWS,
         *convolution.ROWS,
         *spatial.ROWS,
     ],

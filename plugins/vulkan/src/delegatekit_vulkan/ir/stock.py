@@ -7,9 +7,12 @@ operators can be computed again with other sizes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .types import Layout, Storage
+
+if TYPE_CHECKING:
+    from .graph import Node
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,28 @@ STOCK: Final[dict[str, StockOperator]] = {
     **_rows("grid_sampler_2d.default", forms=ONLY_CHANNELS),
     **_rows("et_vk.prepack.default", many_axes=True),
 }
+
+#: Packed axis, counted from the last -> form.
+_PACKED: Final = (WIDTH, HEIGHT, CHANNELS)
+_REDUCTIONS: Final = frozenset(
+    f"aten.{name}"
+    for name in ("mean.dim", "sum.dim_IntList", "amax.default", "amin.default", "argmax.default", "argmin.default")
+)
+
+
+def forms_of(node: Node) -> tuple[Form, ...]:
+    """The forms of a call's tensors: reductions take them by their axes."""
+    forms = STOCK[node.operator].forms
+    if node.operator not in _REDUCTIONS or len(node.arguments) < 2:
+        return forms
+    rank, axes = getattr(node.arguments[0], "rank", 0), node.arguments[1]
+    listed = axes if isinstance(axes, tuple) else (axes,)
+    ends = {rank - 1 - axis % max(rank, 1) for axis in listed if isinstance(axis, int)}
+    if ends == {0} or not ends:
+        return forms
+    # A pair leaves one of the last three axes, along which elements are packed.
+    return TEXTURES if len(ends) == 1 else tuple(form for end, form in enumerate(_PACKED) if end not in ends)
+
 
 #: Functions on sizes that the runtime computes in each call.
 SIZE_FUNCTIONS: Final = frozenset(("sym_size.int", "add", "sub", "mul", "floordiv", "lt", "le", "gt", "ge", "eq"))

@@ -11,7 +11,7 @@ from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_api.nodes import argument
 from delegatekit_toolkit.building import Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
-from delegatekit_toolkit.sizes import Size, shape_of
+from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, shape_of
 
 from ..ir.graph import Argument, Graph, Node, SymInt, Tensor
 from ..ir.types import DATA_TYPES, NARROWED, DataType
@@ -136,6 +136,16 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         handles = () if self.debug_handle is None else (self.debug_handle,)
         self.graph.nodes.append(Node(operator, list(arguments), made if listed else made[0], handles))
         return made
+
+    def view(self, tensor: Tensor, shape: Sequence[Size]) -> Tensor:
+        """The same elements in another shape, in which at most one size changes. Raises LoweringError for more."""
+        shape = tuple(shape)
+        if shape == tensor.shape:
+            return tensor
+        if dynamic_count(shape) > 1:
+            raise LoweringError(f"views {tensor.shape} as {shape}: one size may change", where="Vulkan lowering")
+        sizes = tuple(-1 if isinstance(size, Dynamic) else size for size in shape)
+        return self.call("aten.view_copy.default", [tensor, sizes], shape)
 
     def datatype(self, dtype: torch.dtype) -> DataType:
         """The type on the device for one of the program."""

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ..ir.graph import Graph, Node, Tensor
-from ..ir.stock import ANY, BUFFER, STOCK, Form
+from ..ir.stock import ANY, BUFFER, STOCK, Form, forms_of
 from ..ir.types import TEXTURE_RANK, Layout, Storage
 from ..targets import TARGETS
 
@@ -47,7 +47,7 @@ class _Chooser:
         operands = [item for item in node.reads if isinstance(item, Tensor) and item.data is None]
         if facts is None or not (results or operands):
             return [node]
-        forms = facts.forms
+        forms = forms_of(node)
         for tensor in (*operands, *results):
             forms = self.allowed(tensor, forms)
         form = self._choice(node, operands, results, forms)
@@ -79,8 +79,9 @@ class _Chooser:
         for result in results:
             for user in self._users.get(result, ()):
                 facts = STOCK.get(user.operator)
-                wanted = () if facts is None else tuple(form for form in facts.forms if form in forms)
-                if facts is not None and wanted and facts.forms != ANY:
+                taken = () if facts is None else forms_of(user)
+                wanted = tuple(form for form in taken if form in forms)
+                if wanted and taken != ANY:
                     return wanted[0]
         return forms[0]
 

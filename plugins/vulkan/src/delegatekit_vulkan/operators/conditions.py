@@ -1,0 +1,61 @@
+"""Conditions that rows of several families share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from delegatekit_api import Call, Operand
+from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.sizes import dynamic_count, shape_of
+from delegatekit_toolkit.support import Constraint
+
+#: What products, reductions and norms compute in.
+FLOATS: Final = dtypes("float32", "float16")
+
+
+def few_changing(name: str, where: Callable[[Call], bool], words: str) -> Constraint:
+    """Where `where` holds, the named tensor is viewed in another shape: at most one of its sizes changes."""
+
+    def check(call: Call) -> str | None:
+        operand = call[name]
+        if not isinstance(operand, Operand) or dynamic_count(shape_of(operand)) < 2 or not where(call):
+            return None
+        return f"{name} {operand.shape} has several sizes that change, and {words}: it would have to be reshaped"
+
+    check.__doc__ = f"At most one size of {name} changes where {words}."
+    return check
+
+
+def float_operands(call: Call) -> str | None:
+    """Operands are float32 or float16."""
+    found = next((item for item in call.operands if item.dtype_name not in ("float32", "float16")), None)
+    return None if found is None else f"{found.name} is {found.dtype_name}: float32 or float16 are taken"
+
+
+def not_scalar(name: str) -> Constraint:
+    """The named tensor has axes."""
+
+    def check(call: Call) -> str | None:
+        return None if call[name].rank else f"{name} has no axes"
+
+    check.__doc__ = f"{name} has axes."
+    return check
+
+
+def exact_count(most: int = 1 << 24) -> Constraint:
+    """What is counted in float32 stays exact."""
+
+    def check(call: Call) -> str | None:
+        count = math.prod(map(_largest, call["self"].shape))
+        return f"counts up to {count}: float32 counts to {most} exactly" if count > most else None
+
+    check.__doc__ = f"At most {most} elements."
+    return check
+
+
+def _largest(size: object) -> int:
+    from delegatekit_toolkit.sizes import largest, size_of
+
+    return largest(size_of(size))

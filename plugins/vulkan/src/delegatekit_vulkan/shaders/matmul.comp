@@ -1,0 +1,141 @@
+#version 450
+//! Products of matrices, up to 8 rows and 8 columns in each invocation; alpha * product + beta * bias.
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(push_constant) uniform Push {
+    uint batches;
+    uint rows;
+    // Of the result, and from the first that this dispatch computes, how many.
+    uint columns;
+    uint first_column;
+    uint these_columns;
+    uint inner;
+    // Elements from one matrix to the next.
+    uint left_step;
+    uint right_step;
+    // Elements from one row to the next.
+    uint left_row;
+    uint right_row;
+    uint bias_step;
+    uint bias_row;
+    uint bias_column;
+    float alpha;
+    float beta;
+};
+// Rows that an invocation computes.
+layout(constant_id = 1) const uint ROWS = 8u;
+// Whether rows of the left matrix, of the right one and of the result are whole vectors of four.
+layout(constant_id = 2) const bool LEFT_VECTORS = false;
+layout(constant_id = 3) const bool RIGHT_VECTORS = false;
+layout(constant_id = 4) const bool TARGET_VECTORS = false;
+layout(constant_id = 5) const bool BIAS = false;
+
+layout(std430, binding = 0) readonly buffer Left { float left[]; };
+layout(std430, binding = 0) readonly buffer LeftVectors { vec4 left_vectors[]; };
+layout(std430, binding = 1) readonly buffer Right { float right[]; };
+layout(std430, binding = 1) readonly buffer RightVectors { vec4 right_vectors[]; };
+layout(std430, binding = 2) readonly buffer Bias { float bias[]; };
+layout(std430, binding = 3) writeonly buffer To { float target[]; };
+layout(std430, binding = 3) writeonly buffer ToVectors { vec4 target_vectors[]; };
+
+// Software drivers compute fastest with many named accumulators and few loads; rows beyond ROWS vanish.
+#define EACH_ROW(DO) \
+    DO(A, 0u) \
+    if (ROWS > 1u) { DO(B, 1u) } \
+    if (ROWS > 2u) { DO(C, 2u) DO(D, 3u) } \
+    if (ROWS > 4u) { DO(E, 4u) DO(F, 5u) DO(G, 6u) DO(H, 7u) }
+#define DECLARE(R, number) vec4 low##R = vec4(0.0); vec4 high##R = vec4(0.0); vec4 left##R = vec4(0.0); \
+    uint from##R = batch * left_step + min(row + number, rows - 1u) * left_row;
+#define LOAD_VECTOR(R, number) left##R = left_vectors[from##R / 4u + k];
+#define LOAD(R, number) left##R.x = left[from##R + k];
+#define ADD_X(R, number) low##R += left##R.x * first; high##R += left##R.x * second;
+#define ADD_Y(R, number) low##R += left##R.y * first; high##R += left##R.y * second;
+#define ADD_Z(R, number) low##R += left##R.z * first; high##R += left##R.z * second;
+#define ADD_W(R, number) low##R += left##R.w * first; high##R += left##R.w * second;
+#define STEP(ADD) \
+    first = right_part(place, column); \
+    second = right_part(place, column + 4u); \
+    EACH_ROW(ADD) \
+    place += right_row;
+#define STORE(R, number) if (row + number < rows) { \
+        store(batch, row + number, column, low##R); \
+        store(batch, row + number, column + 4u, high##R); \
+    }
+
+vec4 right_part(uint place, uint column) {
+    if (RIGHT_VECTORS) {
+        return right_vectors[(place + min(column, right_row - 4u)) / 4u];
+    }
+    uint last = right_row - 1u;
+    return vec4(
+        right[place + min(column, last)],
+        right[place + min(column + 1u, last)],
+        right[place + min(column + 2u, last)],
+        right[place + min(column + 3u, last)]
+    );
+}
+
+void store(uint batch, uint row, uint column, vec4 sums) {
+    if (column >= these_columns) {
+        return;
+    }
+    uint place = (batch * rows + row) * columns + first_column + column;
+    sums *= alpha;
+    if (BIAS) {
+        uint from = batch * bias_step + row * bias_row;
+        uint at = first_column + column;
+        uint last = first_column + these_columns - 1u;
+        sums += beta * vec4(
+            bias[from + at * bias_column],
+            bias[from + min(at + 1u, last) * bias_column],
+            bias[from + min(at + 2u, last) * bias_column],
+            bias[from + min(at + 3u, last) * bias_column]
+        );
+    }
+    sums = vec4(rounded(sums.x), rounded(sums.y), rounded(sums.z), rounded(sums.w));
+    if (TARGET_VECTORS) {
+        target_vectors[place / 4u] = sums;
+        return;
+    }
+    target[place] = sums.x;
+    if (column + 1u < these_columns) {
+        target[place + 1u] = sums.y;
+    }
+    if (column + 2u < these_columns) {
+        target[place + 2u] = sums.z;
+    }
+    if (column + 3u < these_columns) {
+        target[place + 3u] = sums.w;
+    }
+}
+
+void main() {
+    uint across = (these_columns + 7u) / 8u;
+    uint down = (rows + ROWS - 1u) / ROWS;
+    uint index = item();
+    if (index >= across * down * batches) {
+        return;
+    }
+    uint column = index % across * 8u;
+    uint row = index / across % down * ROWS;
+    uint batch = index / across / down;
+    uint place = batch * right_step;
+    DECLARE(A, 0u) DECLARE(B, 1u) DECLARE(C, 2u) DECLARE(D, 3u)
+    DECLARE(E, 4u) DECLARE(F, 5u) DECLARE(G, 6u) DECLARE(H, 7u)
+    vec4 first;
+    vec4 second;
+    uint vectors = LEFT_VECTORS ? inner / 4u : 0u;
+    for (uint k = 0u; k < vectors; k++) {
+        EACH_ROW(LOAD_VECTOR)
+        STEP(ADD_X)
+        STEP(ADD_Y)
+        STEP(ADD_Z)
+        STEP(ADD_W)
+    }
+    for (uint k = vectors * 4u; k < inner; k++) {
+        EACH_ROW(LOAD)
+        STEP(ADD_X)
+    }
+    EACH_ROW(STORE)
+}

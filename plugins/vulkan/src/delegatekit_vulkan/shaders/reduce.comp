@@ -1,0 +1,104 @@
+#version 450
+//! Sums, products and extremes along an axis, in parts of a given length.
+//! variants: float int
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "exponential.glsl"
+
+layout(push_constant) uniform Push {
+    // Results.
+    uint count;
+    // Elements along the axis, elements of one part of it, and parts.
+    uint size;
+    uint length;
+    uint parts;
+    // Elements from one to the next along the axis.
+    uint inner;
+    // What a sum is divided by, and what is added then.
+    float divisor;
+    float epsilon;
+};
+// 0: sum, 1: largest, 2: least, 3: product; sums of 4: the exponential of what an element is above the row's shift, 5: the
+// square of that.
+layout(constant_id = 1) const uint OPERATION = 0u;
+// What becomes of a sum: 0: nothing, 1: it is divided, 2: divided, and 1 / sqrt(that + epsilon).
+layout(constant_id = 2) const uint FINISH = 0u;
+// Whether each row has a shift; else it is 0.
+layout(constant_id = 3) const bool SHIFTED = false;
+
+#ifdef FLOAT
+#define NUMBER float
+#else
+#define NUMBER int
+#endif
+
+layout(std430, binding = 0) readonly buffer From { NUMBER source[]; };
+layout(std430, binding = 1) readonly buffer Shifts { NUMBER shifts[]; };
+layout(std430, binding = 2) writeonly buffer To { NUMBER target[]; };
+
+#ifdef FLOAT
+bool replaces(float found, float next) {
+    // The first NaN stays.
+    return !is_nan(found) && (is_nan(next) || (OPERATION == 1u ? next > found : next < found));
+}
+#else
+bool replaces(int found, int next) {
+    return OPERATION == 1u ? next > found : next < found;
+}
+#endif
+
+NUMBER joined(NUMBER found, NUMBER next) {
+    if (OPERATION == 1u || OPERATION == 2u) {
+        return replaces(found, next) ? next : found;
+    }
+    return OPERATION == 3u ? found * next : found + next;
+}
+
+NUMBER element(uint place, NUMBER shift) {
+    NUMBER x = source[place];
+#ifdef FLOAT
+    if (OPERATION == 4u) {
+        return exponential(x - shift);
+    }
+    if (OPERATION == 5u) {
+        return (x - shift) * (x - shift);
+    }
+#endif
+    return x;
+}
+
+void main() {
+    uint index = item();
+    if (index >= count) {
+        return;
+    }
+    uint within = index % inner;
+    uint part = index / inner % parts;
+    uint outer = index / inner / parts;
+    uint first = part * length;
+    uint end = min(first + length, size);
+    uint start = outer * size * inner + within;
+    NUMBER shift = SHIFTED ? shifts[outer * inner + within] : NUMBER(0);
+    NUMBER found = NUMBER(OPERATION == 3u ? 1 : 0);
+    if (OPERATION == 1u || OPERATION == 2u) {
+        found = source[start + first * inner];
+    }
+    // In short parts: a long sum loses small terms.
+    for (uint block = first; block < end; block += 64u) {
+        NUMBER here = element(start + block * inner, shift);
+        for (uint i = block + 1u; i < min(block + 64u, end); i++) {
+            here = joined(here, element(start + i * inner, shift));
+        }
+        found = joined(found, here);
+    }
+#ifdef FLOAT
+    if (FINISH > 0u) {
+        found = found / divisor;
+    }
+    if (FINISH == 2u) {
+        found = 1.0 / sqrt(found + epsilon);
+    }
+    found = rounded(found);
+#endif
+    target[index] = found;
+}
