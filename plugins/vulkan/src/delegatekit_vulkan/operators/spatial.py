@@ -7,7 +7,7 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import per_axis
 from delegatekit_toolkit.constraints import dtypes, equals, rank
-from delegatekit_toolkit.sizes import Size, dynamic_count, shape_of
+from delegatekit_toolkit.sizes import Size, dynamic_count, largest, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Argument, Tensor
@@ -89,24 +89,9 @@ def exact_ratio(call: Call) -> str | None:
     if not factors or call["output_size"] is not None or (call.has("align_corners") and call["align_corners"]):
         return None
     before, after = shape_of(call["input"])[2:], shape_of(call.result)[2:]
-    if dynamic_count((*before, *after)):
-        if all(float(factor).is_integer() for factor in factors):
-            return None
-        return f"scale_factors {list(factors)} of sizes that change: whole numbers are taken"
     if all(old * factor == new for old, factor, new in zip(before, factors, after, strict=True)):
         return None
     return f"scale_factors {list(factors)} are not the ratio of the sizes"
-
-
-def fixed_size(call: Call) -> str | None:
-    """A size that is asked for does not change; with align_corners, no size does."""
-    before, after = shape_of(call["input"])[2:], shape_of(call.result)[2:]
-    corners = call.has("align_corners") and call["align_corners"]
-    if dynamic_count(after) and (corners or not call["scale_factors"]):
-        return "the new height or width changes from call to call: the runtime knows it when it loads the program"
-    if dynamic_count(before) and not dynamic_count(after):
-        return "the height or width changes from call to call, and the new one does not"
-    return None
 
 
 def several_pixels(call: Call) -> str | None:
@@ -115,20 +100,17 @@ def several_pixels(call: Call) -> str | None:
     return f"a result of {after} with align_corners" if call["align_corners"] and 1 in after else None
 
 
-def _new_size(call: Call) -> list[Argument]:
-    """The size, or factors where it changes: the runtime takes one of them."""
-    after = shape_of(call.result)[2:]
-    sizes = tuple(size for size in after if isinstance(size, int))
-    return [sizes, None] if len(sizes) == 2 else [None, tuple(map(float, call["scale_factors"]))]
+def _new_size(call: Call) -> tuple[int, ...]:
+    """Height and width of the result, which do not change: the runtime has them computed when it loads the program."""
+    return tuple(map(largest, shape_of(call.result)[2:]))
 
 
 def _nearest(b: ProgramBuilder, call: Call) -> Tensor:
-    return b.call("aten.upsample_nearest2d.vec", [b.tensor(call["input"]), *_new_size(call)], b.shape(call))
+    return b.call("aten.upsample_nearest2d.vec", [b.tensor(call["input"]), _new_size(call), None], b.shape(call))
 
 
 def _bilinear(b: ProgramBuilder, call: Call) -> Tensor:
-    size, factors = _new_size(call)
-    arguments: list[Argument] = [b.tensor(call["input"]), size, bool(call["align_corners"]), factors]
+    arguments: list[Argument] = [b.tensor(call["input"]), _new_size(call), bool(call["align_corners"]), None]
     return b.call("aten.upsample_bilinear2d.vec", arguments, b.shape(call))
 
 
@@ -168,9 +150,16 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("avg_pool2d.default", _average, rank("self", 3, 4), _FLOATS),
     row("max_pool2d.default", _maximum, rank("self", 3, 4), _FLOATS, keep=True),
     row("max_pool2d_with_indices.default", _maximum_with_indices, rank("self", 3, 4), float_values),
-    row("_adaptive_avg_pool2d.default", _adaptive_average, rank("self", 3, 4), _FLOATS, equal_windows),
-    row("upsample_nearest2d.vec", _nearest, _FLOATS, fixed_size, exact_ratio, keep=True),
-    row("upsample_bilinear2d.vec", _bilinear, _FLOATS, fixed_size, exact_ratio, several_pixels, keep=True),
+    row(
+        "_adaptive_avg_pool2d.default",
+        _adaptive_average,
+        rank("self", 3, 4),
+        _FLOATS,
+        equal_windows,
+        runs=("aten.avg_pool2d.default",),
+    ),
+    row("upsample_nearest2d.vec", _nearest, _FLOATS, exact_ratio, keep=True),
+    row("upsample_bilinear2d.vec", _bilinear, _FLOATS, exact_ratio, several_pixels, keep=True),
     row(
         "grid_sampler_2d.default",
         _grid_sample,
