@@ -113,6 +113,19 @@ class Small(nn.Module):
         return self.head((y + y.sigmoid()).mean((2, 3)))
 
 
+class Tokens(nn.Module):
+    """Rows of a table, attention, norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(8, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True, activation="gelu", dropout=0.0)
+
+    def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.layer(self.words(ids))
+        return y.flip(1).argmax(-1), torch.where(y > 0, y, y.sum(-1, keepdim=True)).repeat(1, 2, 1)
+
+
 class Many(nn.Module):
     """Operators of many kinds for a backend that calls PyTorch's."""
 
@@ -150,6 +163,10 @@ _MAKERS: Mapping[str, Callable[[], bytes]] = {
     "xnnpack-int8": lambda: _lowered(Small(), (IMAGE,), "xnnpack", "int8"),
     "xnnpack-int4": lambda: _lowered(nn.Linear(64, 6), (torch.ones(2, 64),), "xnnpack", "int8-dynamic-int4"),
     "xnnpack-dynamic": lambda: _lowered(nn.Linear(8, 6), (torch.ones(2, 8),), "xnnpack", "int8-dynamic"),
+    "vulkan-floats": lambda: _lowered(Floats(), (IMAGE,), "vulkan"),
+    "vulkan-rows": lambda: _lowered(Rows(), ROWS, "vulkan", shapes=(BATCH, BATCH)),
+    "vulkan-half": lambda: _lowered(Small(), (IMAGE,), "vulkan", options={"vulkan": {"fp16": True}}),
+    "vulkan-tokens": lambda: _lowered(Tokens(), (torch.arange(6).reshape(1, 6),), "vulkan"),
     "vela-u55": lambda: _lowered(Small(), (IMAGE,), "ethosu", "int8", options={"ethosu": {"target": "ethos-u55-128"}}),
     "tosa-u85": lambda: _lowered(
         Small(), (IMAGE,), "ethosu", "int8", options={"ethosu": {"target": "ethos-u85-256", "keep_tosa": True}}
@@ -160,7 +177,7 @@ _MAKERS: Mapping[str, Callable[[], bytes]] = {
 }
 
 
-def make(formats: Sequence[str] = ("xnnpack", "vela", "tosa", "reference")) -> list[Delegate]:
+def make(formats: Sequence[str] = ("xnnpack", "vulkan", "vela", "tosa", "reference")) -> list[Delegate]:
     """The delegates of these formats: the word before the dash."""
     torch.manual_seed(0)
     return [

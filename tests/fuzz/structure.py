@@ -24,9 +24,10 @@ from delegatekit_ethosu import blob as vela
 from delegatekit_reference.blob import SEAL
 from delegatekit_toolkit import flatbuffer
 from delegatekit_toolkit.tosa import schema as tosa
-from delegatekit_xnnpack.blob import schema as xnnpack
-from delegatekit_xnnpack.blob.envelope import HEADER
-from delegatekit_xnnpack.blob.reader import parse
+from delegatekit_vulkan.blob import envelope as vulkan
+from delegatekit_vulkan.blob.reader import parse as vulkan_parse
+from delegatekit_xnnpack.blob import envelope as xnnpack
+from delegatekit_xnnpack.blob.reader import parse as xnnpack_parse
 
 #: Makes another blob of a delegate: None if nothing sensible came of it.
 Damage: TypeAlias = Callable[[Delegate, random.Random], Delegate]
@@ -97,14 +98,30 @@ def _inputs(program: bytes, delegate: Delegate) -> list[torch.Tensor]:
 
 
 def _xnnpack(delegate: Delegate, source: random.Random) -> Delegate:
-    graph = parse(delegate.blob)
+    graph = xnnpack_parse(delegate.blob)
+    return _enveloped(delegate, graph, b"XN01", xnnpack.HEADER, xnnpack.MAGIC, source)
+
+
+def _vulkan(delegate: Delegate, source: random.Random) -> Delegate:
+    graph, _ = vulkan_parse(delegate.blob)
+    return _enveloped(delegate, graph, vulkan.IDENTIFIER, vulkan.HEADER, vulkan.MAGIC, source)
+
+
+def _enveloped(
+    delegate: Delegate,
+    graph: flatbuffer.Table,
+    identifier: bytes,
+    envelope: struct.Struct,
+    magic: bytes,
+    source: random.Random,
+) -> Delegate:
+    """Tables with damage, in the envelope that ExecuTorch's XNNPACK and Vulkan delegates share."""
     change_root(graph, source)
-    body = flatbuffer.serialize(graph, b"XN01")
+    body = flatbuffer.serialize(graph, identifier)
     numbers = [30, 32, len(body), 32 + len(body), 0]
     if source.random() < 0.05:
         numbers[source.randrange(5)] = source.choice(EXTREMES)
-    header = HEADER.pack(b"XH00", *numbers)
-    assert isinstance(graph, xnnpack.XNNGraph)
+    header = envelope.pack(magic, *numbers)
     return replace(delegate, blob=header.ljust(32, b"\0") + body, named=_changed_data(delegate.named, source))
 
 
@@ -238,6 +255,12 @@ def _places(content: Any) -> Iterator[tuple[Any, Any]]:
         yield from _places(value)
 
 
-_DAMAGE: Mapping[str, Damage] = {"xnnpack": _xnnpack, "tosa": _tosa, "vela": _vela, "reference": _reference}
+_DAMAGE: Mapping[str, Damage] = {
+    "xnnpack": _xnnpack,
+    "vulkan": _vulkan,
+    "tosa": _tosa,
+    "vela": _vela,
+    "reference": _reference,
+}
 #: All formats.
 FORMATS = ("pte", "ptd", *_DAMAGE)
