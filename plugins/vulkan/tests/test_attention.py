@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from delegatekit_api import FormatError, TensorSpec
+from delegatekit_api import ExecutionError, FormatError, TensorSpec
 from delegatekit_toolkit.testing import payload_of
 from delegatekit_vulkan.blob.writer import serialize
-from delegatekit_vulkan.ir.graph import Graph, Node, Tensor
+from delegatekit_vulkan.ir.graph import Graph, Node, SymInt, Tensor
 from delegatekit_vulkan.ir.types import DATA_TYPES
 from delegatekit_vulkan.runtime import VulkanRuntime
 
@@ -62,6 +62,41 @@ def test_attention_to_a_cache_sees_no_later_positions(start):
     hidden = torch.full((3, seen), -math.inf).triu(start + 1)
     key, value = (cache[:, :seen].transpose(1, 2).repeat_interleave(2, 1) for cache in (keys, values))
     agree(found, attention(query.transpose(1, 2), key, value, hidden.double(), 8**-0.5).transpose(1, 2))
+
+
+def cache_graph():
+    """A call that writes keys and values into caches at a position that stands in an input."""
+    kind, whole = DATA_TYPES[torch.float32], DATA_TYPES[torch.int32]
+    shapes = [(1, 3, 4, 8), (1, 3, 2, 8), (1, 3, 2, 8)]
+    tensors = [*(Tensor(shape, kind, kind) for shape in shapes), Tensor((1,), whole, whole)]
+    caches = [Tensor((1, 9, 2, 8), kind, kind, torch.full((1, 9, 2, 8), number)) for number in (1.0, 2.0)]
+    result, position = Tensor(shapes[0], kind, kind), SymInt()
+    reads = Node("et_vk.select_as_symint.default", [tensors[3], 0, -1], position)
+    arguments = [*tensors[:3], *caches, position, 1, None, 0, True, None]
+    return Graph(tensors, [result], [reads, Node("sdpa_with_kv_cache.default", arguments, result)])
+
+
+def test_caches_keep_what_calls_write_for_each_handle():
+    written = serialize(cache_graph())
+    specs = [TensorSpec("float32", (1, 3, heads, 8)) for heads in (4, 2, 2)]
+    data = {item.key: item.data.numpy().tobytes() for item in written.named_data}
+    payload = payload_of(written.blob, [*specs, TensorSpec("int32", (1,))], specs[:1], named_data=data)
+    runtime = VulkanRuntime()
+    handles = [runtime.init(payload) for _ in range(2)]
+    caches = [[torch.ones(1, 9, 2, 8), 2 * torch.ones(1, 9, 2, 8)] for _ in handles]
+    for handle, start in ((0, 3), (1, 0), (0, 6), (1, 3), (0, 0)):
+        query, key, value, output = (torch.randn(1, 3, heads, 8) for heads in (4, 2, 2, 4))
+        for cache, new in zip(caches[handle], (key, value), strict=True):
+            cache[:, start : start + 3] = new
+        runtime.execute(handles[handle], [query, key, value, torch.tensor([start], dtype=torch.int32)], [output])
+        seen = start + 3
+        hidden = torch.full((3, seen), -math.inf).triu(start + 1).double()
+        keys, values = (item[:, :seen].transpose(1, 2).repeat_interleave(2, 1) for item in caches[handle])
+        agree(output, attention(query.transpose(1, 2), keys, values, hidden, 8**-0.5).transpose(1, 2))
+    with pytest.raises(ExecutionError, match="at 7 of a cache"):
+        runtime.execute(handles[0], [query, key, value, torch.tensor([7], dtype=torch.int32)], [output])
+    for handle in handles:
+        runtime.destroy(handle)
 
 
 def turned(x, cosines, sines):
