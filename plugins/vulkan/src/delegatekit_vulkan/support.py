@@ -5,19 +5,148 @@ This is the one place where operators are checked; the lowerings rely on it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
+from delegatekit_api import Call, Operand, Verdict
+from delegatekit_toolkit.sizes import Dynamic, is_bounded, largest, shape_of, smallest
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 
-from .operators import elementwise, linear, normalization, reduction
+from .ir.stock import SIZE_FUNCTIONS, STOCK, Form, StockOperator
+from .ir.types import BUFFER_RANK, DATA_TYPES, NARROWED, TEXTURE_RANK, DataType, Layout, Storage
+from .operators import convolution, elementwise, functions, indexing, linear, normalization, reduction, shape, spatial
+from .operators.common import INT32_MAX, INT32_MIN
 from .operators.program import Lower
+from .targets import TARGETS
 
 if TYPE_CHECKING:
     from .options import VulkanOptions
 
+#: What the device computes with; the host narrows int64.
+_TAKEN: Final = ("float32", "float16", "int32", "int64", "bool")
+
+
+# -- every operator ----------------------------------------------------------------------------------------------------
+
+
+def device_types(call: Call) -> str | None:
+    """Tensors are float32, float16, int32, int64 (which the host narrows to 32 bits) or bool."""
+    if _fact(call, "any_type"):
+        return None
+    for item in call.tensors:
+        if item.dtype_name == "float64":
+            return f"{item.name} is float64: GPUs compute in 32 bits, and the digits would be lost"
+        if item.dtype_name not in _TAKEN:
+            return f"{item.name} is {item.dtype_name}: float32, float16, int32, int64 and bool are taken"
+    return None
+
+
+def narrow_constants(call: Call) -> str | None:
+    """Constants of int64 fit 32 bits."""
+    for item in call.operands:
+        data = item.constant if item.dtype_name == "int64" else None
+        if data is None or not data.numel():
+            continue
+        low, high = int(data.min()), int(data.max())
+        if low < INT32_MIN or high > INT32_MAX:
+            return f"{item.name} has the number {low if low < INT32_MIN else high}: the device computes in 32 bits"
+    return None
+
+
+def bounded_sizes(call: Call) -> str | None:
+    """Sizes that change from call to call have an upper bound, grow together, and are 1 or more."""
+    for item in call.tensors:
+        if not item.is_dynamic:
+            continue
+        if not all(map(is_bounded, item.shape)):
+            return f"{item.name} has a size without an upper bound, {item.shape}"
+        changing = [size for size in shape_of(item) if isinstance(size, Dynamic)]
+        if any(largest(size) != max(size.calls) for size in changing):
+            return f"{item.name} has a size that shrinks where another one grows, {item.shape}"
+        if any(smallest(size) < 1 for size in changing):
+            return f"{item.name} has no elements in some calls, {item.shape}"
+    return None
+
+
+def known_numbers(call: Call) -> str | None:
+    """Numbers computed from sizes use functions that the runtime on the device has."""
+    for node in _size_nodes(call):
+        name = str(node.target) if "." in str(node.target) else node.target.__name__
+        if name.removeprefix("aten.") not in SIZE_FUNCTIONS:
+            return f"a number is computed by {name}, which the runtime on the device does not have"
+    return None
+
+
+def _size_nodes(call: Call) -> Iterator[Any]:
+    """The nodes that compute the call's numbers, and the numbers that these are computed from."""
+    waiting, seen = list(call.sizes), set()
+    while waiting:
+        node = waiting.pop()
+        if node in seen or node.op != "call_function":
+            continue
+        seen.add(node)
+        yield node
+        if str(node.target) != "aten.sym_size.int":
+            waiting += node.all_input_nodes
+
+
+def rank_and_elements(call: Call) -> str | None:
+    """At most 8 axes (4 where the runtime keeps operands in textures), and at least one element."""
+    most = TEXTURE_RANK if any(not facts.many_axes for facts in _stock(call)) else BUFFER_RANK
+    for item in call.tensors:
+        if item.rank > most:
+            return f"{item.name} has {item.rank} axes: the runtime takes {most}"
+        if any(size == 0 for size in item.shape if isinstance(size, int)):
+            return f"{item.name} has no elements, {item.shape}"
+    return None
+
+
+def resizable(call: Call) -> str | None:
+    """Sizes do not change where the runtime on the device cannot compute the operator again with others."""
+    fixed = next((name for name, facts in _stock_named(call) if not facts.resizes), None)
+    if fixed is None or not call.is_dynamic:
+        return None
+    return f"the runtime on the device computes {fixed} for the same sizes in every call"
+
+
+def _stock_named(call: Call) -> Iterator[tuple[str, StockOperator]]:
+    """Those of the runtime's operators that a call is lowered to, as far as their facts limit it.
+
+    A row says which with the fact `runs`; without it, the operator of the same name counts.
+    """
+    names = _fact(call, "runs")
+    for name in (call.operator,) if names is None else names:
+        if name in STOCK:
+            yield name, STOCK[name]
+
+
+def _stock(call: Call) -> list[StockOperator]:
+    return [facts for _, facts in _stock_named(call)]
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
 TABLE: Final[SupportTable[Lower]] = SupportTable(
-    [*elementwise.ROWS, *linear.ROWS, *normalization.ROWS, *reduction.ROWS], common=()
+    [
+        *elementwise.ROWS,
+        *functions.ROWS,
+        *shape.ROWS,
+        *indexing.ROWS,
+        *linear.ROWS,
+        *normalization.ROWS,
+        *reduction.ROWS,
+        *convolution.ROWS,
+        *spatial.ROWS,
+    ],
+    common=(device_types, bounded_sizes, rank_and_elements, known_numbers, resizable, narrow_constants),
 )
+
+
+def _fact(call: Call, name: str) -> Any:
+    """A fact of the call's row; None where the row has none of that name."""
+    entry = TABLE.get(call.operator)
+    return None if entry is None else entry.facts.get(name)
 
 
 class VulkanPartitioner(TablePartitioner):
@@ -26,3 +155,61 @@ class VulkanPartitioner(TablePartitioner):
     def __init__(self, options: VulkanOptions) -> None:
         super().__init__(TABLE, leave_out=options.leave_out, backend="vulkan")
         self._options = options
+        target = TARGETS[options.target]
+        self._texture = target.texture
+        self._buffer = options.buffer_limit or target.buffer
+
+    def check(self, call: Call) -> Verdict:
+        """The table's verdict, and whether the target has room for the tensors."""
+        verdict = super().check(call)
+        if verdict.supported and (reason := self._too_large(call) or self._too_fixed(call)):
+            return Verdict.no(reason)
+        return verdict
+
+    def _too_large(self, call: Call) -> str | None:
+        for item in call.tensors:
+            size = math.prod(map(largest, shape_of(item))) * self._bytes(item)
+            if size > self._buffer:
+                return f"{item.name} has {size} bytes: {self._buffer} are the most on {self._options.target}"
+        for facts in _stock(call):
+            if any(form.storage is Storage.BUFFER for form in facts.forms):
+                continue
+            for item in call.tensors:
+                if not item.is_constant and not any(self._fits(item, form) for form in facts.forms):
+                    return f"{item.name} {item.shape} exceeds the textures of {self._options.target}: {self._texture}"
+        return None
+
+    def _too_fixed(self, call: Call) -> str | None:
+        if not self._options.require_dynamic_shapes:
+            return None
+        fixed = next((name for name, facts in _stock_named(call) if not facts.resizes), None)
+        if fixed is None:
+            return None
+        return f"{fixed} is computed for the same sizes in every call (require_dynamic_shapes is set)"
+
+    def _bytes(self, item: Operand) -> int:
+        datatype = DATA_TYPES[item.dtype]
+        datatype = NARROWED.get(datatype, datatype)
+        if datatype is DataType.FLOAT32 and self._options.fp16:
+            datatype = DataType.FLOAT16
+        return datatype.bytes
+
+    def _fits(self, item: Operand, form: Form) -> bool:
+        return texels_fit(tuple(map(largest, shape_of(item))), form.layout, self._texture)
+
+
+def texels_fit(sizes: tuple[int, ...], layout: Layout, limits: tuple[int, int, int]) -> bool:
+    """Whether a texture of these limits holds a tensor.
+
+    >>> texels_fit((1, 64, 112, 112), Layout.CHANNELS_PACKED, (2048, 2048, 2048))
+    True
+    """
+    if len(sizes) > TEXTURE_RANK:
+        return False
+    batch, channels, height, width = (1,) * (TEXTURE_RANK - len(sizes)) + sizes
+    texels = {
+        Layout.WIDTH_PACKED: (-(-width // 4), height, channels * batch),
+        Layout.HEIGHT_PACKED: (width, -(-height // 4), channels * batch),
+        Layout.CHANNELS_PACKED: (width, height, -(-channels // 4) * batch),
+    }[layout]
+    return all(size <= most for size, most in zip(texels, limits, strict=True))

@@ -36,6 +36,7 @@ ANY: Final = (WIDTH, CHANNELS, HEIGHT, BUFFER)
 CONTIGUOUS: Final = (WIDTH, BUFFER)
 TEXTURES: Final = (WIDTH, CHANNELS, HEIGHT)
 ONLY_CHANNELS: Final = (CHANNELS,)
+ONLY_HEIGHT: Final = (HEIGHT,)
 ONLY_BUFFER: Final = (BUFFER,)
 
 
@@ -53,6 +54,8 @@ class StockOperator:
     many_axes: bool = False
     #: Forms of the results, where they are not those of the operands.
     results: tuple[tuple[Form, ...], ...] = ()
+    #: Positions of arguments with forms of their own.
+    apart: tuple[tuple[int, tuple[Form, ...]], ...] = ()
 
 
 def _rows(names: str, **facts: object) -> dict[str, StockOperator]:
@@ -108,7 +111,7 @@ STOCK: Final[dict[str, StockOperator]] = {
     **_rows("scalar_tensor.default", forms=ONLY_CHANNELS),
     **_rows("index.Tensor", forms=ONLY_BUFFER, many_axes=True),
     **_rows("upsample_nearest2d.vec upsample_bilinear2d.vec", forms=ONLY_CHANNELS, resizes=False),
-    **_rows("grid_sampler_2d.default", forms=ONLY_CHANNELS),
+    **_rows("grid_sampler_2d.default", forms=ONLY_CHANNELS, apart=((1, ONLY_BUFFER),)),
     **_rows("et_vk.prepack.default", many_axes=True),
 }
 
@@ -120,9 +123,14 @@ _REDUCTIONS: Final = frozenset(
 )
 
 
+_CONVOLUTIONS: Final = ("aten.convolution.default", "et_vk.conv_with_clamp.default")
+
+
 def forms_of(node: Node) -> tuple[Form, ...]:
-    """The forms of a call's tensors: reductions take them by their axes."""
+    """The forms of a call's tensors: reductions take them by their axes, convolutions over one axis by the kernel."""
     forms = STOCK[node.operator].forms
+    if node.operator in _CONVOLUTIONS:
+        return ONLY_HEIGHT if _takes_rows(node) else forms
     if node.operator not in _REDUCTIONS or len(node.arguments) < 2:
         return forms
     rank, axes = getattr(node.arguments[0], "rank", 0), node.arguments[1]
@@ -132,6 +140,12 @@ def forms_of(node: Node) -> tuple[Form, ...]:
         return forms
     # A pair leaves one of the last three axes, along which elements are packed.
     return TEXTURES if len(ends) == 1 else tuple(form for end, form in enumerate(_PACKED) if end not in ends)
+
+
+def _takes_rows(node: Node) -> bool:
+    """Whether a convolution goes over one axis, of single elements or of each channel by itself."""
+    shape: tuple[object, ...] = getattr(node.arguments[1], "shape", ())
+    return len(shape) == 3 and (shape[2] == 1 or (shape[1] == 1 and node.arguments[8] == shape[0]))
 
 
 #: Functions on sizes that the runtime computes in each call.

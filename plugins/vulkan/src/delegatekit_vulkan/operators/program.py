@@ -36,6 +36,8 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         self.options: Final = options
         self.graph: Final = Graph()
         self._constants: Merging[Tensor] = Merging()
+        #: What constants were made of: as long as it lives, nothing else has its address.
+        self._sources: list[torch.Tensor] = []
         self._prepacked: dict[Tensor, Tensor] = {}
         self._sizes: dict[FxNode, SymInt] = {}
 
@@ -96,6 +98,7 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         """A constant, made once for equal memory: 64 bits are narrowed, and float32 to float16 if that is asked for."""
 
         def make() -> Tensor:
+            self._sources.append(data)
             datatype = self.datatype(data.dtype)
             elements = data.detach()
             if datatype is DataType.FLOAT16 and data.dtype is not torch.float16:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from delegatekit_toolkit.passes import run_passes
 
 from ..ir.graph import Graph
+from .clamps import fold_clamps
 from .layouts import choose_layouts
 from .memory import share_memory
+from .pads import fold_pads
 
 if TYPE_CHECKING:
     from ..options import VulkanOptions
@@ -17,5 +19,5 @@ if TYPE_CHECKING:
 
 def optimize(graph: Graph, options: VulkanOptions) -> Graph:
     """All passes, in order."""
-    passes = (partial(choose_layouts, options=options), share_memory)
+    passes = (fold_pads, fold_clamps, partial(choose_layouts, options=options), share_memory)
     return run_passes(graph, passes, Graph.verify)

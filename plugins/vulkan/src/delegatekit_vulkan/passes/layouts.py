@@ -48,15 +48,18 @@ class _Chooser:
         if facts is None or not (results or operands):
             return [node]
         forms = forms_of(node)
-        for tensor in (*operands, *results):
+        apart = {node.arguments[position]: own for position, own in facts.apart}
+        together = [operand for operand in operands if operand not in apart]
+        for tensor in (*together, *results):
             forms = self.allowed(tensor, forms)
-        form = self._choice(node, operands, results, forms)
+        form = self._choice(node, together, results, forms)
         copies = []
         for operand in operands:
+            wanted = self.allowed(operand, apart[operand])[0] if operand in apart else form
             if operand.storage is Storage.DEFAULT:
-                self.tag(operand, form)
-            elif _form(operand) != form and node.operator != _CLONE:
-                copies += self._copied(node, operand, form)
+                self.tag(operand, wanted)
+            elif _form(operand) != wanted and node.operator != _CLONE:
+                copies += self._copied(node, operand, wanted)
         for index, result in enumerate(results):
             special = facts.results[index] if index < len(facts.results) else None
             self.tag(result, form if special is None else self.allowed(result, special)[0])

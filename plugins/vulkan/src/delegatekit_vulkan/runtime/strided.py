@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .tape import Tape, Value
 
@@ -80,6 +81,43 @@ def padded(numbers: Sequence[int], fill: int = 0, axes: int = AXES) -> list[int]
     return [fill] * (axes - len(numbers)) + list(numbers)
 
 
+@dataclass(frozen=True)
+class Walk:
+    """How a shader goes over a result, and over operands that repeat along some of its axes."""
+
+    #: Invocations, and whether each does four elements that lie together.
+    items: int
+    wide: bool
+    #: Axes to go over, in units of what an invocation does; none if all lies in one row.
+    sizes: list[int]
+    #: For each operand: the steps along these axes, and (where four are done at once) whether one element serves all.
+    steps: list[list[int]]
+    single: tuple[bool, ...]
+
+
+def walk(tape: Tape, shape: Sequence[int], *operands: Sequence[int], most: int | None = AXES) -> Walk:
+    """The cheapest way over a result. Raises FormatError unless its sizes are those of the operands, broadcast, and for
+    more axes than `most`.
+    """
+    if broadcast(*operands) != tuple(shape):
+        raise tape_error(tape, f"declares the result {tuple(shape)}, computes {broadcast(*operands)}")
+    sizes, steps = joined(shape, *(broadcast_strides(operand, shape) for operand in operands))
+    count = math.prod(shape)
+    if len(sizes) <= 1:
+        # Blocks are padded to four words: the last group may have fewer elements.
+        return Walk(-(-count // 4), True, [], [[] for _ in steps], tuple(item == [0] for item in steps))
+    if most is not None and len(sizes) > most:
+        raise tape_error(tape, f"has operands that repeat along {len(sizes)} axes: {most} are the most")
+    wide = sizes[-1] % 4 == 0 and all(
+        item[-1] == 0 or (item[-1] == 1 and not any(step % 4 for step in item[:-1])) for item in steps
+    )
+    if not wide:
+        return Walk(count, False, sizes, steps, tuple(False for _ in steps))
+    sizes[-1] //= 4
+    steps = [item if item[-1] == 0 else [step // 4 for step in item[:-1]] + [1] for item in steps]
+    return Walk(count // 4, True, sizes, steps, tuple(item[-1] == 0 for item in steps))
+
+
 def copy(
     tape: Tape,
     source: Value,
@@ -98,9 +136,19 @@ def copy(
     kept, (froms, tos) = joined(sizes, from_strides, to_strides)
     if len(kept) > AXES:
         raise tape_error(tape, f"moves elements along {len(kept)} axes: {AXES} are the most")
-    count = math.prod(sizes)
+    count, single = math.prod(sizes), bool(kept) and froms[-1] == 0
+    # Four elements at a time, where they lie together on both sides (or are one on the source's).
+    wide = bool(kept) and kept[-1] % 4 == 0 and tos[-1] == 1 and (single or froms[-1] == 1)
+    wide = wide and not any(step % 4 for step in (*tos[:-1], to_offset))
+    wide = wide and (single or not any(step % 4 for step in (*froms[:-1], from_offset)))
+    if wide:
+        count, to_offset, kept[-1] = count // 4, to_offset // 4, kept[-1] // 4
+        tos = [step // 4 for step in tos[:-1]] + [1]
+        if not single:
+            from_offset //= 4
+            froms = [step // 4 for step in froms[:-1]] + [1]
     push = [count, from_offset, to_offset, *padded(kept, 1), *padded(froms), *padded(tos)]
-    tape.dispatch("copy", (source, target), push, (False, len(kept)), items=count)
+    tape.dispatch("copy", (source, target), push, (False, len(kept), wide, single), items=count)
 
 
 def whole_copy(tape: Tape, source: Value, target: Value, from_strides: Sequence[int], from_offset: int = 0) -> None:

@@ -48,8 +48,8 @@ class Block:
 
     @property
     def bytes(self) -> int:
-        """Its size; an empty tensor has a word, too, since nothing can be bound otherwise."""
-        return max(self.words, 1) * WORD
+        """Its size, a multiple of four words: shaders take four at a time. Nothing is bound that has no bytes."""
+        return -(-max(self.words, 1) // 4) * 4 * WORD
 
 
 @dataclass(frozen=True, eq=False)

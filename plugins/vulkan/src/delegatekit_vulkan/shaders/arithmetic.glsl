@@ -1,8 +1,7 @@
 // Functions of numbers as PyTorch defines them, with its special values.
 
 #ifdef FLOAT
-#define INFINITY uintBitsToFloat(0x7F800000u)
-#define NAN uintBitsToFloat(0x7FC00000u)
+#include "functions.glsl"
 
 uint store(float value) {
     return floatBitsToUint(rounded(value));
@@ -38,6 +37,20 @@ float greatest(float a, float b) {
     return isnan(a) || isnan(b) ? NAN : max(a, b);
 }
 
+// As PyTorch: a NaN stays one, and the upper bound wins.
+float clamp_to(float x, float low, float high) {
+    float result = x < low ? low : x;
+    return result > high ? high : result;
+}
+
+// Without its fraction; what int32 cannot hold becomes the nearest that it can, and a NaN 0.
+int whole_number(float x) {
+    if (isnan(x)) {
+        return 0;
+    }
+    return x >= 2147483648.0 ? 2147483647 : x <= -2147483648.0 ? int(0x80000000u) : int(x);
+}
+
 float power(float a, float b) {
     if (b == 0.0 || a == 1.0) {
         return 1.0;
@@ -58,20 +71,22 @@ float power(float a, float b) {
         return 1.0 / a;
     }
     bool whole = floor(b) == b;
-    bool odd = whole && abs(b) < 16777216.0 && (int(b) & 1) == 1;
-    if (whole && abs(b) <= 16.0) {
-        // Few factors are exact where the logarithm is not.
-        float product = 1.0;
-        int count = int(abs(b));
-        for (int i = 0; i < count; i++) {
-            product *= a;
-        }
-        return b < 0.0 ? 1.0 / product : product;
+    bool odd = whole && abs(b) < 16777216.0 && mod(abs(b), 2.0) == 1.0;
+    if (whole && abs(b) <= 4.0) {
+        float result = a * a * (abs(b) > 2.0 ? a : 1.0) * (abs(b) > 3.0 ? a : 1.0);
+        return b < 0.0 ? 1.0 / result : result;
     }
-    if (a < 0.0 && !whole && !isinf(b) && !isinf(a)) {
+    float size = abs(a);
+    if (a < 0.0 && !whole && !isinf(a)) {
         return NAN;
     }
-    float size = pow(abs(a), b);
+    if (size == 0.0 || isinf(size)) {
+        size = (size == 0.0) == (b > 0.0) ? 0.0 : INFINITY;
+    } else if (isinf(b)) {
+        size = size == 1.0 ? 1.0 : (size > 1.0) == (b > 0.0) ? INFINITY : 0.0;
+    } else {
+        size = positive_power(size, b);
+    }
     return a < 0.0 && odd ? -size : size;
 }
 #else
@@ -80,7 +95,10 @@ uint store(int value) {
 }
 
 int quotient(int a, int b) {
-    return b == 0 ? 0 : a / b;
+    // Drivers may divide in all lanes, also by 0, or the least number by -1, which processors do not survive.
+    int divisor = b == 0 || b == -1 ? 1 : b;
+    int whole = a / divisor;
+    return b == 0 ? 0 : b == -1 ? -a : whole;
 }
 
 int truncated_quotient(int a, int b) {
@@ -101,10 +119,14 @@ int greatest(int a, int b) {
 }
 
 int power(int a, int b) {
-    int product = 1;
-    for (int i = 0; i < b && i < 32; i++) {
-        product *= a;
+    if (b < 0) {
+        return a == 1 ? 1 : a == -1 ? ((b & 1) == 1 ? -1 : 1) : 0;
     }
-    return b < 0 ? (a == 1 ? 1 : a == -1 ? ((b & 1) == 1 ? -1 : 1) : 0) : product;
+    int result = 1;
+    for (; b > 0; b >>= 1) {
+        result *= (b & 1) == 1 ? a : 1;
+        a *= a;
+    }
+    return result;
 }
 #endif

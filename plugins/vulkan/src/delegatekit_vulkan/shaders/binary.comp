@@ -12,12 +12,20 @@ layout(push_constant) uniform Push {
     uint right_strides[AXES];
 };
 layout(constant_id = 1) const uint OPERATION = 0u;
-// How many of the axes, counted from the last, are used; 0: both operands are as the result.
+// How many of the axes, counted from the last, are used; 0: the operands lie as the result does.
 layout(constant_id = 2) const uint RANK = AXES;
+// Whether an invocation computes four elements that lie together; then sizes and strides count these.
+layout(constant_id = 3) const bool WIDE = false;
+// Whether an operand has one element for all four; then its strides count elements.
+layout(constant_id = 4) const bool LEFT_SINGLE = false;
+layout(constant_id = 5) const bool RIGHT_SINGLE = false;
 
 layout(std430, binding = 0) readonly buffer Left { uint left[]; };
 layout(std430, binding = 1) readonly buffer Right { uint right[]; };
 layout(std430, binding = 2) writeonly buffer To { uint target[]; };
+layout(std430, binding = 0) readonly buffer Left4 { uvec4 left4[]; };
+layout(std430, binding = 1) readonly buffer Right4 { uvec4 right4[]; };
+layout(std430, binding = 2) writeonly buffer To4 { uvec4 target4[]; };
 
 #include "arithmetic.glsl"
 
@@ -63,8 +71,8 @@ void main() {
     if (index >= count) {
         return;
     }
-    uint first = index;
-    uint second = index;
+    uint first = LEFT_SINGLE ? 0u : index;
+    uint second = RIGHT_SINGLE ? 0u : index;
     if (RANK > 0u) {
         uint rest = index;
         first = 0u;
@@ -77,5 +85,13 @@ void main() {
             second += place * right_strides[axis - 1u];
         }
     }
-    target[index] = computed(READ(left[first]), READ(right[second]));
+    if (WIDE) {
+        uvec4 a = LEFT_SINGLE ? uvec4(left[first]) : left4[first];
+        uvec4 b = RIGHT_SINGLE ? uvec4(right[second]) : right4[second];
+        target4[index] = uvec4(
+            computed(READ(a.x), READ(b.x)), computed(READ(a.y), READ(b.y)), computed(READ(a.z), READ(b.z)),
+            computed(READ(a.w), READ(b.w)));
+    } else {
+        target[index] = computed(READ(left[first]), READ(right[second]));
+    }
 }

@@ -13,9 +13,15 @@ layout(push_constant) uniform Push {
 };
 // How many of the axes, counted from the last, are used.
 layout(constant_id = 1) const uint RANK = AXES;
+// Whether an invocation moves four elements that lie together; then all but places in SINGLE sources count these.
+layout(constant_id = 2) const bool WIDE = false;
+// Whether one element of the source serves for four.
+layout(constant_id = 3) const bool SINGLE = false;
 
 layout(std430, binding = 0) readonly buffer From { uint source[]; };
 layout(std430, binding = 1) buffer To { uint target[]; };
+layout(std430, binding = 0) readonly buffer From4 { uvec4 source4[]; };
+layout(std430, binding = 1) buffer To4 { uvec4 target4[]; };
 
 void main() {
     uint index = item();
@@ -32,5 +38,9 @@ void main() {
         from += int(place) * from_strides[axis - 1u];
         to += int(place) * to_strides[axis - 1u];
     }
-    target[to] = source[from];
+    if (WIDE) {
+        target4[to] = SINGLE ? uvec4(source[from]) : source4[from];
+    } else {
+        target[to] = source[from];
+    }
 }

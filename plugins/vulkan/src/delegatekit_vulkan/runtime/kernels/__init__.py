@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from ..tape import Kernel
-from . import attention, elementwise, normalization, products, reduction, shape
+from . import attention, convolution, elementwise, indexing, normalization, pooling, products, reduction, shape, spatial
 
 #: Operator -> the function that writes down what a call of it does.
 KERNELS: Final[dict[str, Kernel]] = {
     **attention.KERNELS,
+    **convolution.KERNELS,
     **elementwise.KERNELS,
+    **indexing.KERNELS,
     **normalization.KERNELS,
+    **pooling.KERNELS,
     **products.KERNELS,
     **reduction.KERNELS,
     **shape.KERNELS,
+    **spatial.KERNELS,
 }

@@ -1,0 +1,152 @@
+"""Operators that move elements: views, permutations, slices, joins, repetitions, and tensors that are made of numbers.
+
+All of them are passengers: a delegate of moves alone would only copy tensors to the device and back.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.constraints import same_dtypes
+from delegatekit_toolkit.sizes import Dynamic, shape_of
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.graph import Argument, Tensor
+from ..ir.types import TEXTURE_RANK, DataType
+from .common import FLOATS, INTEGERS, compared, converted, four_axes, types, view, whole_numbers_fit
+from .program import Lower, ProgramBuilder
+
+
+def _with_arguments(operator: str, *names: str) -> Lower:
+    """The runtime's operator of the same meaning; the arguments may be computed from sizes."""
+
+    def lower(b: ProgramBuilder, call: Call) -> Tensor:
+        arguments = [b.numbers(call, name) for name in names]
+        return b.call(operator, [b.tensor(call["self"]), *arguments], b.shape(call))
+
+    return lower
+
+
+def _slice(b: ProgramBuilder, call: Call) -> Tensor:
+    x, axis = b.tensor(call["self"]), call["dim"] % call["self"].rank
+    bounds = [b.numbers(call, name) for name in ("start", "end", "step")]
+    return b.call("aten.slice_copy.Tensor", [x, axis, *bounds], b.shape(call))
+
+
+def _concatenate(b: ProgramBuilder, call: Call) -> Tensor:
+    parts = [b.tensor(item) for item in call["tensors"] if shape_of(item) != (0,)]
+    shape, is_bool = b.shape(call), parts[0].datatype is DataType.BOOL
+    axis = call["dim"] % len(shape)
+    if is_bool:
+        parts = [converted(b, part, DataType.INT32) for part in parts]
+    joined = concatenated(b, parts, axis)
+    return compared(b, "ne", joined, 0) if is_bool else joined
+
+
+def concatenated(b: ProgramBuilder, parts: list[Tensor], axis: int) -> Tensor:
+    """Tensors one after the other along an axis; those of many axes are joined as tensors of three."""
+    shape = list(parts[0].shape)
+    shape[axis] = sum((part.shape[axis] for part in parts[1:]), parts[0].shape[axis])
+    if len(shape) <= TEXTURE_RANK:
+        return b.call("aten.cat.default", [tuple(parts), axis], shape, parts[0].datatype)
+    flat = [view(b, part, _around(part, axis)) for part in parts]
+    return view(b, concatenated(b, flat, 1), shape)
+
+
+def _around(x: Tensor, axis: int) -> tuple[int, int, int]:
+    """What is before an axis, the axis, what is after it."""
+    return math.prod(x.sizes[:axis]), x.sizes[axis], math.prod(x.sizes[axis + 1 :])
+
+
+def joined_as_three(call: Call) -> str | None:
+    """Tensors of more than 4 axes have sizes that do not change."""
+    if call.result.rank > TEXTURE_RANK and call.is_dynamic:
+        return f"tensors of {call.result.rank} axes with sizes that change: {TEXTURE_RANK} axes are taken"
+    return None
+
+
+def _full(b: ProgramBuilder, call: Call) -> Tensor:
+    size, number = b.numbers(call, "size"), b.numbers(call, "fill_value")
+    rest: list[Argument] = [None] * 4
+    return b.call("aten.full.default", [size, number, *rest], b.shape(call), b.result_type(call))
+
+
+def _count(b: ProgramBuilder, call: Call) -> Tensor:
+    numbers = [b.numbers(call, name) if call.has(name) else default for name, default in _COUNTING]
+    rest: list[Argument] = [None] * 4
+    return b.call("aten.arange.start_step", [*numbers, *rest], b.shape(call), b.result_type(call))
+
+
+_COUNTING: Final = (("start", 0), ("end", 0), ("step", 1))
+
+
+# -- writing into a copy -----------------------------------------------------------------------------------------------
+
+
+def written_at_known_places(call: Call) -> str | None:
+    """The place that is written, and the axis, do not change."""
+    axis = call["dim"] % call["self"].rank
+    if isinstance(shape_of(call["self"])[axis], Dynamic) or call.sizes:
+        return "the place that is written changes from call to call"
+    if call.has("step") and call["step"] != 1:
+        return f"step = {call['step']}: 1 is taken"
+    return None
+
+
+def _slice_scatter(b: ProgramBuilder, call: Call) -> Tensor:
+    size = b.tensor(call["self"]).sizes[call["dim"] % call["self"].rank]
+    start, end, _ = slice(call["start"], call["end"]).indices(size)
+    return _overwritten(b, call, start, max(start, end), b.tensor(call["src"]))
+
+
+def _select_scatter(b: ProgramBuilder, call: Call) -> Tensor:
+    axis = call["dim"] % call["self"].rank
+    source = b.tensor(call["src"])
+    shape = (*source.shape[:axis], 1, *source.shape[axis:])
+    start = call["index"] % b.tensor(call["self"]).sizes[axis]
+    return _overwritten(b, call, start, start + 1, b.call("aten.unsqueeze_copy.default", [source, axis], shape))
+
+
+def _overwritten(b: ProgramBuilder, call: Call, start: int, end: int, source: Tensor) -> Tensor:
+    x, axis = b.tensor(call["self"]), call["dim"] % call["self"].rank
+    parts = [_taken(b, x, axis, 0, start), source, _taken(b, x, axis, end, x.sizes[axis])]
+    kept = [part for part in parts if 0 not in part.shape]
+    return concatenated(b, kept, axis) if len(kept) > 1 else kept[0]
+
+
+def _taken(b: ProgramBuilder, x: Tensor, axis: int, start: int, end: int) -> Tensor:
+    shape = (*x.shape[:axis], end - start, *x.shape[axis + 1 :])
+    if end == start:
+        return Tensor(shape, x.datatype, x.staging)
+    return b.call("aten.slice_copy.Tensor", [x, axis, start, end, 1], shape)
+
+
+# -- the rows ----------------------------------------------------------------------------------------------------------
+
+_ALL: Final = types(*FLOATS, *INTEGERS, "bool")
+_NUMBERS: Final = types(*FLOATS, *INTEGERS)
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("view_copy.default", _with_arguments("aten.view_copy.default", "size"), _ALL, passenger=True),
+    row("squeeze_copy.dims", _with_arguments("aten.squeeze_copy.dims", "dim"), _ALL, passenger=True),
+    row("unsqueeze_copy.default", _with_arguments("aten.unsqueeze_copy.default", "dim"), _ALL, passenger=True),
+    row("permute_copy.default", _with_arguments("aten.permute_copy.default", "dims"), _ALL, passenger=True),
+    row("expand_copy.default", _with_arguments("aten.expand_copy.default", "size", "implicit"), _ALL, passenger=True),
+    row("repeat.default", _with_arguments("aten.repeat.default", "repeats"), _ALL, passenger=True),
+    row("flip.default", _with_arguments("aten.flip.default", "dims"), _ALL, passenger=True),
+    row(
+        "unfold_copy.default",
+        _with_arguments("aten.unfold_copy.default", "dimension", "size", "step"),
+        types(*FLOATS),
+        passenger=True,
+    ),
+    row("select_copy.int", _with_arguments("aten.select_copy.int", "dim", "index"), _ALL, passenger=True),
+    row("slice_copy.Tensor", _slice, _ALL, passenger=True),
+    row("cat.default", _concatenate, _ALL, same_dtypes(), joined_as_three, passenger=True, runs=()),
+    row("full.default", _full, _NUMBERS, four_axes, whole_numbers_fit, passenger=True),
+    row("arange.start_step arange.start arange.default", _count, _NUMBERS, passenger=True),
+    row("slice_scatter.default", _slice_scatter, _NUMBERS, written_at_known_places, joined_as_three, passenger=True),
+    row("select_scatter.default", _select_scatter, _NUMBERS, written_at_known_places, joined_as_three, passenger=True),
+)

@@ -1,0 +1,266 @@
+"""Convolutions: which shader computes one, and its weights in the order that the shader reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from ..tape import Kernel, Reader, Tape, Value
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+#: (height, width)
+Pair: TypeAlias = "tuple[int, int]"
+
+#: Channels, and pixels, that an invocation of most of the shaders computes.
+BLOCK: Final = 8
+#: Rows that an invocation of conv_depthwise computes, and the widest kernel that it has registers for.
+_ROWS: Final = 2
+_WIDEST: Final = 7
+#: Positions in an input are computed in 32 bits, with a sign.
+_MOST: Final = 1 << 31
+
+
+@dataclass(frozen=True)
+class Window:
+    """The settings of a convolution over two axes; over one axis, the height is 1."""
+
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    output_padding: Pair
+    transposed: bool
+    groups: int
+
+    def result(self, size: Pair) -> Pair:
+        """Height and width of the result."""
+        height, width = (self._extent(axis, size[axis]) for axis in (0, 1))
+        return height, width
+
+    def _extent(self, axis: int, size: int) -> int:
+        reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1
+        if self.transposed:
+            before = (size - 1) * self.stride[axis] - 2 * self.padding[axis]
+            return before + reach + self.output_padding[axis]
+        return (size + 2 * self.padding[axis] - reach) // self.stride[axis] + 1
+
+    @property
+    def plain(self) -> bool:
+        """Whether each pixel is computed from one pixel, the one in its place."""
+        settings = (*self.kernel, *self.stride, self.groups)
+        return not self.transposed and not any(self.padding) and all(setting == 1 for setting in settings)
+
+
+def convolution(tape: Tape, call: Reader) -> None:
+    """aten.convolution, and et_vk.conv_with_clamp with the bounds as arguments 9 and 10."""
+    x = call.tensor(0, 3, 4)
+    axes = x.rank - 2
+    window = _window(call, axes)
+    size = (1, x.shape[2]) if axes == 1 else (x.shape[2], x.shape[3])
+    channels = _channels(call, x, window)
+    height, width = window.result(size)
+    if min(height, width, *size) < 1:
+        raise call.error(f"has an input of the size {x.shape}, and a result of the size {(height, width)}")
+    _check_positions(call, window, size, (height, width))
+    shape = (x.shape[0], channels, *((width,) if axes == 1 else (height, width)))
+    target = tape.result(call.result, shape)
+    if not (x.is_float and target.is_float):
+        raise call.error("computes with integers")
+    run = _Convolution(tape, call, window, x, target, size, (height, width))
+    if window.plain and size[0] * size[1] % 4 == 0:
+        run.pointwise()
+    elif run.is_depthwise:
+        run.depthwise()
+    else:
+        run.general()
+
+
+class _Convolution:
+    """A convolution that was checked."""
+
+    def __init__(
+        self, tape: Tape, call: Reader, window: Window, x: Value, target: Value, size: Pair, result: Pair
+    ) -> None:
+        self.tape, self.call, self.window, self.x, self.target = tape, call, window, x, target
+        self.size, self.result = size, result
+        self.images, self.inputs, self.outputs = x.shape[0], x.shape[1], target.shape[1]
+        low = call.float(9, -math.inf) if call.count > 9 else -math.inf
+        high = call.float(10, math.inf) if call.count > 10 else math.inf
+        if math.isnan(low) or math.isnan(high):
+            raise call.error("is clamped to NaN")
+        self.bounds = (low, high)
+        self.has_bias = not call.is_none(2)
+        self.flags = (target.is_half, self.bounds != (-math.inf, math.inf), self.has_bias)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether the shader for convolutions of each channel by itself can compute it."""
+        window = self.window
+        return (
+            window.groups == self.inputs
+            and not window.transposed
+            and window.dilation == (1, 1)
+            and window.stride in ((1, 1), (2, 2))
+            and window.kernel[1] <= _WIDEST
+        )
+
+    def pointwise(self) -> None:
+        """A product of matrices, one column for each pixel."""
+        quads = self.size[0] * self.size[1] // 4
+        across = -(-quads // 2)
+        items = self.images * -(-self.outputs // BLOCK) * across
+        push = (items, across, self.inputs, self.outputs, quads, *self.bounds)
+        self._dispatch("conv_pointwise", self._blocked_weight(), self._blocked_bias(), push, self.flags, items)
+
+    def general(self) -> None:
+        """Any convolution."""
+        window, groups = self.window, self.window.groups
+        inputs, outputs = self.inputs // groups, self.outputs // groups
+        blocks = -(-outputs // BLOCK)
+        across = -(-self._pixels() // BLOCK)
+        items = self.images * groups * blocks * across
+        pairs = (self.size, self.result, window.kernel, window.stride, window.padding, window.dilation)
+        settings = [number for pair in pairs for number in pair]
+        push = (items, across, groups, inputs, outputs, blocks, *settings, *self.bounds)
+        flags = (*self.flags, window.transposed)
+        self._dispatch("conv", self._blocked_weight(), self._blocked_bias(), push, flags, items)
+
+    def depthwise(self) -> None:
+        """Each channel by itself."""
+        window = self.window
+        down, across = -(-self.result[0] // _ROWS), -(-self.result[1] // BLOCK)
+        items = self.images * self.outputs * down * across
+        tall, wide = window.kernel
+        quads = 2 if wide > 4 else 1
+
+        def pack(weight: Array) -> Array:
+            rows = weight.reshape(self.outputs, tall, wide).astype(np.float32)
+            return np.pad(rows, ((0, 0), (0, 0), (0, 4 * quads - wide)))
+
+        weight = self._constant(1, (self.outputs, tall, 4 * quads), "rows", pack)
+        bias = self.call.tensor(2) if self.has_bias else weight
+        sizes = (*self.size, *self.result, *window.padding)
+        multiplier = self.outputs // self.inputs
+        push = (items, down, across, self.outputs, multiplier, tall, *sizes, *self.bounds)
+        flags = (*self.flags, wide, window.stride[0], self.result[1] % 4 == 0)
+        self._dispatch("conv_depthwise", weight, bias, push, flags, items)
+
+    def _pixels(self) -> int:
+        """Pixels of a plane as the shader counts them: transposed ones in phases of equal size."""
+        if not self.window.transposed:
+            return self.result[0] * self.result[1]
+        pairs = zip(self.result, self.window.stride, strict=True)
+        return math.prod(-(-size // step) * min(size, step) for size, step in pairs)
+
+    def _blocked_weight(self) -> Value:
+        """Groups, blocks of channels, kernel, channels of the input; then the channels of a block."""
+        groups, kernel = self.window.groups, self.window.kernel
+        inputs, outputs = self.inputs // groups, self.outputs // groups
+        blocks = -(-outputs // BLOCK)
+        transposed = self.window.transposed
+
+        def pack(weight: Array) -> Array:
+            if transposed:
+                parts = weight.reshape(groups, inputs, outputs, *kernel).transpose(0, 2, 3, 4, 1)
+            else:
+                parts = weight.reshape(groups, outputs, inputs, *kernel).transpose(0, 1, 3, 4, 2)
+            parts = np.pad(parts.astype(np.float32), ((0, 0), (0, blocks * BLOCK - outputs), *(((0, 0),) * 3)))
+            packed: Array = parts.reshape(groups, blocks, BLOCK, *kernel, inputs).transpose(0, 1, 3, 4, 5, 2)
+            return packed
+
+        shape = (groups, blocks, *kernel, inputs, BLOCK)
+        return self._constant(1, shape, ("blocks", groups, transposed), pack)
+
+    def _blocked_bias(self) -> Value | None:
+        if not self.has_bias:
+            return None
+        groups = self.window.groups
+        outputs = self.outputs // groups
+        blocks = -(-outputs // BLOCK)
+
+        def pack(bias: Array) -> Array:
+            parts = bias.reshape(groups, outputs).astype(np.float32)
+            return np.pad(parts, ((0, 0), (0, blocks * BLOCK - outputs)))
+
+        return self._constant(2, (groups, blocks * BLOCK), ("blocks", groups), pack)
+
+    def _constant(self, position: int, shape: tuple[int, ...], form: object, pack: Callable[[Array], Array]) -> Value:
+        return self.tape.constant(self.call.declared(position), shape, (form, shape), pack)
+
+    def _dispatch(
+        self,
+        shader: str,
+        weight: Value,
+        bias: Value | None,
+        push: tuple[int | float, ...],
+        flags: tuple[int | bool, ...],
+        items: int,
+    ) -> None:
+        # A shader without bias reads nothing there: any buffer will do.
+        buffers = (self.x, weight, weight if bias is None else bias, self.target)
+        self.tape.dispatch(shader, buffers, push, flags, items=items)
+
+
+def _window(call: Reader, axes: int) -> Window:
+    weight = call.declared(1)
+    if weight.data is None or weight.rank != axes + 2:
+        raise call.error(f"has a weight of {weight.rank} axes, or a computed one: a constant of {axes + 2} is taken")
+    transposed = call.bool(6)
+
+    def pair(numbers: tuple[int, ...], one: int) -> Pair:
+        if max(map(abs, numbers)) >= _MOST:
+            raise call.error(f"has the settings {numbers}")
+        return (one, numbers[0]) if axes == 1 else (numbers[0], numbers[1])
+
+    found = Window(
+        kernel=pair(weight.sizes[2:], 1),
+        stride=pair(call.ints(3, axes), 1),
+        padding=pair(call.ints(4, axes), 0),
+        dilation=pair(call.ints(5, axes), 1),
+        output_padding=pair(call.ints(7, axes), 0) if transposed else (0, 0),
+        transposed=transposed,
+        groups=call.int(8),
+    )
+    if min(*found.stride, *found.dilation, *found.kernel, found.groups) < 1:
+        raise call.error(f"has a stride, dilation, kernel or number of groups below 1: {found}")
+    if min(*found.padding, *found.output_padding) < 0:
+        raise call.error(f"has a negative padding: {found}")
+    return found
+
+
+def _channels(call: Reader, x: Value, window: Window) -> int:
+    """Channels of the result; input, weight and bias have to fit each other."""
+    sizes, groups = call.declared(1).sizes, window.groups
+    outputs = sizes[1] * groups if window.transposed else sizes[0]
+    inputs = sizes[0] if window.transposed else sizes[1] * groups
+    if x.shape[1] != inputs or not inputs or not outputs or inputs % groups or outputs % groups:
+        raise call.error(f"has a weight {sizes} with {groups} groups for an input {x.shape}")
+    if not call.is_none(2):
+        bias = call.declared(2)
+        if bias.data is None or bias.sizes != (outputs,) or not bias.datatype.is_float:
+            raise call.error(f"has a bias {bias.sizes}, or a computed one: a constant of {outputs} numbers is taken")
+    if not call.declared(1).datatype.is_float:
+        raise call.error("has integers as weights")
+    return outputs
+
+
+def _check_positions(call: Reader, window: Window, size: Pair, result: Pair) -> None:
+    """Every position that a shader computes fits its integers."""
+    for axis in (0, 1):
+        reach = window.dilation[axis] * window.kernel[axis] + window.padding[axis]
+        ends = (result[axis] + BLOCK) * (1 if window.transposed else window.stride[axis])
+        if reach + ends + size[axis] >= _MOST:
+            raise call.error(f"has windows that reach too far: {window}")
+    # A transposed convolution counts at most twice the pixels along each axis.
+    if 4 * math.prod(result) + BLOCK >= _MOST:
+        raise call.error(f"has a result of the size {result}")
+
+
+KERNELS: Final[dict[str, Kernel]] = {
+    "aten.convolution.default": convolution,
+    "et_vk.conv_with_clamp.default": convolution,
+}

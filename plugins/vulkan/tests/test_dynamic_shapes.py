@@ -1,0 +1,88 @@
+"""Sizes that change from call to call: one delegate, called at sizes that grow and shrink."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.export import Dim
+from torch.nn import functional as F
+
+from delegatekit_conformance.testkit import compare, lower
+
+pytestmark = pytest.mark.needs_device
+
+B, T = Dim("b", min=1, max=4), Dim("t", min=1, max=12)
+#: The example first, then the largest, the smallest, one axis at a time, and again.
+SIZES = [(2, 5), (4, 12), (1, 1), (3, 12), (4, 2), (1, 7), (4, 12), (1, 1)]
+CALLS = [(torch.randn(b, t, 16, generator=torch.Generator().manual_seed(b * t)),) for b, t in SIZES]
+BOTH = (({0: B, 1: T},),)
+WEIGHT = torch.randn(16)
+
+
+def merged(x):
+    """(batch, heads, length, width) as (batch, length, features)."""
+    return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)
+
+
+#: Tensors of sizes that the delegate's other inputs have: the core keeps them outside.
+MADE = {
+    "slices of a table": lambda x: x + torch.arange(12.0)[: x.shape[1], None],
+    "counting": lambda x: x + torch.arange(x.shape[1]).unsqueeze(1),
+}
+
+#: One input (b, t, 16), of which b and t change.
+OPERATORS = {
+    "functions": lambda x: x.exp().tanh() + x.sigmoid() * F.gelu(x),
+    "functions of several calls": lambda x: F.mish(x) + F.softplus(x) + F.elu(x) + torch.maximum(x, -2 * x),
+    "numbers and constants": lambda x: (x + 1) * WEIGHT / 3,
+    "comparisons": lambda x: torch.where(x > 0, x, x * 0.1),
+    "masks": lambda x: x.masked_fill(torch.arange(16) > 9, -1.0),
+    "broadcast over the batch": lambda x: x * x[:1] + x[:, :1],
+    "products": lambda x: x.unsqueeze(2) * x.unsqueeze(1),
+    "views that join and cut": lambda x: (x * 2).reshape(x.shape[0], x.shape[1] * 16) + 1,
+    "heads": lambda x: (x * 2).view(x.shape[0], x.shape[1], 4, 4).transpose(1, 2) + 1,
+    "merged heads": lambda x: merged((x * 2).view(x.shape[0], x.shape[1], 4, 4).transpose(1, 2) + 1) * 2,
+    "permutations": lambda x: (x * 2).permute(2, 0, 1) + 1,
+    "slices": lambda x: (x * 2)[:, -1:] + (x * 2)[..., 3:4],
+    "joins": lambda x: torch.cat([x * 2, x], 1),
+    "joins of features": lambda x: torch.cat([x * 2, x + 1], 2),
+    "selections": lambda x: (x * 2)[:, 0] + (x * 2)[:, -1],
+    "indices": lambda x: (x * 2)[:, :, [3, 0, 15]] + 1,
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_run_at_every_size(name):
+    lowered = lower(OPERATORS[name], *CALLS[0], backend="vulkan", dynamic_shapes=BOTH)
+    compare(lowered, *CALLS, tolerance=2e-6)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_tensors_made_of_sizes_come_from_outside(name):
+    lowered = lower(MADE[name], *CALLS[0], backend="vulkan", dynamic_shapes=BOTH, whole=False)
+    compare(lowered, *CALLS, tolerance=2e-6)
+
+
+def test_half_precision_runs_at_every_size():
+    lowered = lower(OPERATORS["functions"], *CALLS[0], backend="vulkan", options={"fp16": True}, dynamic_shapes=BOTH)
+    # Inputs are rounded to 11 bits, and so is every result.
+    compare(lowered, *CALLS, tolerance=2e-2)
+
+
+def test_positions_are_looked_up_at_every_size():
+    table = torch.nn.Embedding(20, 8)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = table
+
+        def forward(self, tokens):
+            return self.table(tokens) * math.sqrt(8)
+
+    length = Dim("t", min=1, max=12)
+    calls = [(torch.randint(0, 20, (1, size)),) for size in (5, 12, 1, 7)]
+    lowered = lower(Model(), *calls[0], backend="vulkan", dynamic_shapes=({1: length},))
+    compare(lowered, *calls, tolerance=1e-6)

@@ -1,0 +1,135 @@
+"""Operators that look elements up: at constant and computed indices, also those counted from the end."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from delegatekit_api import FormatError
+from delegatekit_conformance.testkit import compare, lower, refusals
+from delegatekit_vulkan.ir.graph import Graph, Node, Tensor
+from delegatekit_vulkan.ir.types import DataType
+from delegatekit_vulkan.options import VulkanOptions
+from delegatekit_vulkan.runtime.kernels import KERNELS
+from delegatekit_vulkan.runtime.tape import write_tape
+from delegatekit_vulkan.support import VulkanPartitioner
+
+TABLE = torch.randn(11, 8)
+
+
+@pytest.mark.needs_device
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("width", [1, 5, 8])
+@pytest.mark.parametrize("shape", [(), (7,), (2, 3), (2, 1, 3)])
+def test_embeddings_look_rows_up(dtype, width, shape):
+    module = nn.Embedding(11, width)
+    indices = torch.randint(0, 11, shape).to(dtype)
+    compare(lower(module, indices, backend="vulkan"))
+
+
+@pytest.mark.needs_device
+def test_embeddings_in_half_precision_are_rounded_once():
+    module = nn.Embedding(11, 8)
+    lowered = lower(module, torch.arange(11), backend="vulkan", options={"fp16": True})
+    assert torch.equal(lowered.run()[0], module.weight.detach().half().float())
+
+
+@pytest.mark.needs_device
+def test_weights_may_be_computed():
+    compare(
+        lower(lambda w, i: nn.functional.embedding(i, w * 2), TABLE, torch.tensor([[1, 0], [10, 3]]), backend="vulkan")
+    )
+
+
+@pytest.mark.needs_device
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("shape", [(4, 5, 6), (4, 4, 8)])
+def test_slices_are_selected(axis, shape):
+    x, index = torch.randn(shape), torch.tensor([3, 0, 3, 1])
+    compare(lower(lambda x, i: (x * 2).index_select(axis, i), x, index, backend="vulkan"))
+
+
+INDEXED = {
+    "rows": lambda x, i: x[i],
+    "columns": lambda x, i: x[:, i],
+    "the last axis": lambda x, i: x[..., i],
+    "by two axes": lambda x, i: x[:, i.view(2, 2)],
+    "from the end": lambda x, i: x[i - 4],
+    "by constants": lambda x, i: x[:, [0, -1, 2]] + x[:, torch.tensor([1, 1, -4])],
+}
+
+
+@pytest.mark.needs_device
+@pytest.mark.parametrize("name", INDEXED)
+def test_tensors_are_indexed(name):
+    x, index = torch.randn(4, 4, 8), torch.tensor([3, 0, 2, 1])
+    compare(lower(lambda x, i: INDEXED[name](x * 2, i), x, index, backend="vulkan"))
+
+
+@pytest.mark.needs_device
+def test_integers_and_truth_values_are_indexed():
+    x, index = torch.arange(20).reshape(4, 5), torch.tensor([3, 0])
+    compare(lower(lambda x, i: ((x + 1)[i], (x > 7)[i], (x + 1).gather(1, i.expand(4, 2))), x, index, backend="vulkan"))
+
+
+@pytest.mark.needs_device
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_elements_are_gathered(axis):
+    x = torch.randn(3, 4, 5)
+    sizes = [2, 3, 4]
+    sizes[axis] = 6
+    index = torch.randint(0, x.shape[axis], sizes)
+    compare(lower(lambda x, i: (x * 2).gather(axis, i), x, index, backend="vulkan"))
+
+
+@pytest.mark.needs_device
+def test_indices_out_of_range_read_the_nearest_row_and_nothing_outside():
+    lowered = lower(lambda x, i: (x * 2)[i], TABLE, torch.tensor([0, 1, 2]), backend="vulkan")
+    (got,) = lowered.run(TABLE, torch.tensor([2**31 - 1, -(2**31), 11]))
+    assert torch.equal(got, 2 * TABLE[[10, 0, 10]])
+
+
+def test_several_axes_at_once_are_refused():
+    found = refusals(VulkanPartitioner(VulkanOptions()), lambda x, i: x[i, i], torch.randn(3, 4), torch.tensor([0, 1]))
+    assert found == ["2 axes are indexed at once: one is taken"]
+
+
+def _written(operator: str, arguments: list[object], result: tuple[int, ...], *inputs: Tensor) -> None:
+    made = Tensor(result, DataType.FLOAT32, DataType.FLOAT32)
+    graph = Graph(list(inputs), [made], [Node(operator, arguments, made)])  # type: ignore[arg-type]
+    write_tape(graph, KERNELS, [tensor.sizes for tensor in inputs], {}, largest=True)
+
+
+def _tensor(*shape: int, datatype: DataType = DataType.FLOAT32) -> Tensor:
+    return Tensor(shape, datatype, datatype)
+
+
+@pytest.mark.parametrize(
+    ("operator", "wrong"),
+    [
+        ("aten.embedding.default", lambda x, i: ([x, x, -1, False, False], (2, 3, 3))),
+        ("aten.embedding.default", lambda x, i: ([i, i, -1, False, False], (4, 3))),
+        ("aten.index_select.default", lambda x, i: ([x, 2, i], (4, 3))),
+        ("aten.index_select.default", lambda x, i: ([x, 0, i], (5, 3))),
+        ("aten.index.Tensor", lambda x, i: ([x, (None, None, i)], (2, 3, 4))),
+        ("aten.index.Tensor", lambda x, i: ([x, (i, i)], (4,))),
+        ("aten.index.Tensor", lambda x, i: ([x, i], (4, 3))),
+        ("aten.gather.default", lambda x, i: ([x, 0, i, False], (4,))),
+        ("aten.where.self", lambda x, i: ([x, x, x], (2, 3))),
+        ("aten.where.self", lambda x, i: ([i, x, x], (2, 3))),
+        ("aten.exp.default", lambda x, i: ([i], (4,))),
+        ("aten.gelu.default", lambda x, i: ([x, "other"], (2, 3))),
+        ("aten.gelu.default", lambda x, i: ([x, (1, 2)], (2, 3))),
+        ("aten.clamp.default", lambda x, i: ([x, "1", None], (2, 3))),
+        ("aten.tanh.default", lambda x, i: ([x], (3, 2))),
+        ("aten.div.Tensor_mode", lambda x, i: ([x, x, ("floor",)], (2, 3))),
+        ("aten.bitwise_and.Tensor", lambda x, i: ([x, x], (2, 3))),
+        ("aten.copy.default", lambda x, i: ([x, i, False], (2, 3))),
+    ],
+)
+def test_wrong_calls_are_found_before_the_driver_hears_of_them(operator, wrong):
+    x, index = _tensor(2, 3), _tensor(4, datatype=DataType.INT32)
+    arguments, shape = wrong(x, index)
+    with pytest.raises(FormatError):
+        _written(operator, arguments, shape, x, index)

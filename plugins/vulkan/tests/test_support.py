@@ -1,0 +1,114 @@
+"""What is refused, and why, in words that a user understands."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.export import Dim
+
+from delegatekit_api import OptionError
+from delegatekit_conformance.testkit import lower, refusals
+from delegatekit_vulkan.ir.stock import STOCK
+from delegatekit_vulkan.ir.types import Layout
+from delegatekit_vulkan.options import VulkanOptions
+from delegatekit_vulkan.support import TABLE, VulkanPartitioner, texels_fit
+
+
+def reasons(model, *inputs, dynamic_shapes=None, **options):
+    """Why calls of a function are refused."""
+    partitioner = VulkanPartitioner(VulkanOptions(**options))
+    return refusals(partitioner, model, *inputs, dynamic_shapes=dynamic_shapes)
+
+
+X = torch.randn(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "part"),
+    [
+        (lambda x: x + 1, X.double(), "float64: GPUs compute in 32 bits"),
+        (lambda x: x + 1, X.to(torch.int8), "int8: float32, float16, int32, int64 and bool are taken"),
+        (lambda x: x + 1, X.to(torch.uint8), "uint8"),
+        (lambda x: x + 1, X.to(torch.int16), "int16"),
+        (lambda x: x + 1, X.to(torch.bfloat16), "bfloat16"),
+        (lambda x: x & 3, torch.arange(4), "bitwise_and.Scalar"),
+        (lambda x: x + torch.tensor([2**31]), torch.arange(4), "2147483648: the device computes in 32 bits"),
+        (lambda x: x * 2**40, torch.arange(4), "other = 1099511627776: the device computes in 32 bits"),
+        (lambda x: x % 3.0, X, "other = 3.0: a power of two is taken"),
+        (lambda x: torch.div(x, 3, rounding_mode="trunc"), torch.arange(4), "rounding_mode = trunc"),
+        (lambda x: torch.where(x > 0, x, 0), torch.randn(1, 1, 1, 1, 2), "5 axes: the runtime takes 4"),
+        (lambda x: x + 1, torch.randn((1,) * 9), "9 axes: the runtime takes 8"),
+        (lambda x: x.flip(0), torch.randn(1, 1, 1, 2, 2), "5 axes"),
+        (torch.erfinv, X, "is not in the backend's operator table"),
+    ],
+)
+def test_reasons_name_what_is_wrong(model, x, part):
+    found = reasons(model, x)
+    assert any(part in reason for reason in found), found
+
+
+def test_tensors_beyond_the_buffers_of_a_target_are_refused():
+    assert reasons(lambda x: x + 1, X, buffer_limit=47)[0].endswith("has 48 bytes: 47 are the most on phone-large")
+    assert reasons(lambda x: x + 1, X, buffer_limit=48) == []
+    assert reasons(lambda x: x + 1, X, buffer_limit=24, fp16=True) == []
+
+
+def test_tensors_beyond_the_textures_of_a_target_are_refused_where_there_must_be_a_texture():
+    x = torch.zeros(2, 4000)
+    assert reasons(lambda x: x.flip(0), x) == []
+    (reason,) = reasons(lambda x: x.flip(0), x, target="phone-small")
+    assert reason.endswith("(2, 4000) exceeds the textures of phone-small: (2048, 2048, 2048)")
+    assert reasons(lambda x: -x, x, target="phone-small") == []
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (lambda x: (x * 2).repeat(2, 1), "aten.repeat.default"),
+        (lambda x: (x * 2).flip(1), "aten.flip.default"),
+        (lambda x: (x * 2).unsqueeze(1).expand(-1, 3, -1), "aten.expand_copy.default"),
+    ],
+)
+def test_operators_that_are_computed_for_one_size_are_refused_for_changing_ones(model, name):
+    dynamic = (({0: Dim("n", max=9)},),)
+    assert reasons(model, X, dynamic_shapes=dynamic) == [
+        f"the runtime on the device computes {name} for the same sizes in every call"
+    ]
+    assert reasons(model, X) == []
+    (reason,) = reasons(model, X, require_dynamic_shapes=True)
+    assert reason == f"{name} is computed for the same sizes in every call (require_dynamic_shapes is set)"
+
+
+def test_sizes_without_a_bound_are_refused():
+    found = reasons(lambda x: x + 1, X, dynamic_shapes=(({0: Dim("n")},),))
+    assert found and "without an upper bound" in found[0]
+
+
+def test_moves_alone_are_no_delegate():
+    lowered = lower(lambda x: x.mT.reshape(2, 6)[1:], X, backend="vulkan", whole=False)
+    assert lowered.delegates == ()
+
+
+def test_operators_are_left_out():
+    assert reasons(lambda x: x.exp() + 1, X, leave_out=frozenset({"exp"})) == ["left out by the option leave_out"]
+    with pytest.raises(OptionError, match="'unknown'"):
+        VulkanPartitioner(VulkanOptions(leave_out=frozenset({"unknown"})))
+
+
+def test_every_condition_is_documented():
+    for constraint in (*TABLE.common, *(item for entry in TABLE.values() for item in entry.constraints)):
+        assert (constraint.__doc__ or "").strip(), constraint
+
+
+def test_rows_name_operators_of_the_runtime():
+    for name, entry in TABLE.items():
+        assert set(entry.facts.get("runs") or ()) <= set(STOCK), name
+
+
+def test_textures_hold_what_their_texels_hold():
+    limits = (16, 16, 8)
+    assert texels_fit((64,), Layout.WIDTH_PACKED, limits)
+    assert not texels_fit((65,), Layout.WIDTH_PACKED, limits)
+    assert texels_fit((2, 16, 16, 16), Layout.CHANNELS_PACKED, limits)
+    assert not texels_fit((3, 16, 16, 16), Layout.CHANNELS_PACKED, limits)
+    assert not texels_fit((1, 1, 1, 1, 1), Layout.CHANNELS_PACKED, limits)
