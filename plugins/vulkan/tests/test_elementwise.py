@@ -231,3 +231,13 @@ def test_programs_in_half_precision_agree(size):
     lowered = lower(lambda x: (x.sigmoid() * x + 0.5, x > 0, x.float() + 1), x, backend="vulkan")
     for got, want in zip(lowered.run(), lowered.eager(), strict=True):
         torch.testing.assert_close(got, want, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("options", [{}, HALF])
+def test_results_have_the_types_of_the_program(options):
+    def function(x):
+        return x.half() * 2, x.half(), x * 3, x.half().float(), (x.half() + 1).float()
+
+    lowered = lower(function, values(9, 4, 5), backend="vulkan", options=options)
+    for got, want in zip(lowered.run(), lowered.eager(), strict=True):
+        torch.testing.assert_close(got, want, rtol=2e-3, atol=2e-3)

@@ -8,12 +8,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import delegatekit
 from delegatekit_api import FormatError, TensorSpec
 from delegatekit_toolkit.testing import payload_of
 from delegatekit_vulkan.blob.writer import serialize
 from delegatekit_vulkan.ir.graph import Graph, Node, Tensor
 from delegatekit_vulkan.ir.types import DATA_TYPES, NARROWED
 from delegatekit_vulkan.runtime import VulkanRuntime
+
+from .stock import stock_buffer
 
 pytestmark = pytest.mark.needs_device
 
@@ -135,17 +138,8 @@ class _Small(torch.nn.Module):
 
 
 def test_blobs_of_the_stock_partitioner_run():
-    exir = pytest.importorskip("executorch.exir")
-    partitioner = pytest.importorskip("executorch.backends.vulkan.partitioner.vulkan_partitioner")
-    import logging
-
-    import delegatekit
-
-    logging.getLogger().setLevel(logging.WARNING)
     model, inputs = _Small().eval(), (torch.randint(0, 10, (2, 4)), torch.randn(2, 4, 8))
-    exported = torch.export.export(model, inputs, strict=True)
-    edge = exir.to_edge_transform_and_lower(exported, partitioner=[partitioner.VulkanPartitioner()])
-    buffer = edge.to_executorch().buffer
+    buffer = stock_buffer(model, inputs)
     assert b"VulkanBackend" in buffer
     got = delegatekit.load(buffer)["forward"](*inputs)
     for mine, wanted in zip(got, model(*inputs), strict=True):

@@ -58,6 +58,8 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         if value in self.graph.outputs or value in self.graph.inputs or value.data is not None:
             # The runtime writes each output once, and never an input: a copy has memory of its own.
             value = self.call("aten.clone.default", [self.computed(value), None], value.shape, value.datatype)
+        # The program's type, which with fp16 may be float32 or float16.
+        value.staging = self._like(operand).staging
         self.graph.outputs.append(value)
 
     def define(self, operand: Operand, value: Tensor) -> None:

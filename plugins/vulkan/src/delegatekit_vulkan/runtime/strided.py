@@ -136,19 +136,20 @@ def copy(
     kept, (froms, tos) = joined(sizes, from_strides, to_strides)
     if len(kept) > AXES:
         raise tape_error(tape, f"moves elements along {len(kept)} axes: {AXES} are the most")
-    count, single = math.prod(sizes), bool(kept) and froms[-1] == 0
-    # Four elements at a time, where they lie together on both sides (or are one on the source's).
-    wide = bool(kept) and kept[-1] % 4 == 0 and tos[-1] == 1 and (single or froms[-1] == 1)
-    wide = wide and not any(step % 4 for step in (*tos[:-1], to_offset))
-    wide = wide and (single or not any(step % 4 for step in (*froms[:-1], from_offset)))
+    count = math.prod(sizes)
+    # Four places that lie together at a time; what lies together in the source, too, is read at once.
+    wide = bool(kept) and kept[-1] % 4 == 0 and tos[-1] == 1 and not any(step % 4 for step in (*tos[:-1], to_offset))
+    together = wide and froms[-1] == 1 and not any(step % 4 for step in (*froms[:-1], from_offset))
+    step = froms[-1] if wide else 0
     if wide:
         count, to_offset, kept[-1] = count // 4, to_offset // 4, kept[-1] // 4
         tos = [step // 4 for step in tos[:-1]] + [1]
-        if not single:
-            from_offset //= 4
-            froms = [step // 4 for step in froms[:-1]] + [1]
-    push = [count, from_offset, to_offset, *padded(kept, 1), *padded(froms), *padded(tos)]
-    tape.dispatch("copy", (source, target), push, (False, len(kept), wide, single), items=count)
+        froms[-1] *= 4
+    if together:
+        from_offset //= 4
+        froms = [step // 4 for step in froms]
+    push = [count, from_offset, to_offset, *padded(kept, 1), *padded(froms), *padded(tos), step]
+    tape.dispatch("copy", (source, target), push, (False, len(kept), wide, together), items=count)
 
 
 def whole_copy(tape: Tape, source: Value, target: Value, from_strides: Sequence[int], from_offset: int = 0) -> None:

@@ -10,13 +10,14 @@ layout(push_constant) uniform Push {
     uint sizes[AXES];
     int from_strides[AXES];
     int to_strides[AXES];
+    int step;
 };
 // How many of the axes, counted from the last, are used.
 layout(constant_id = 1) const uint RANK = AXES;
-// Whether an invocation moves four elements that lie together; then all but places in SINGLE sources count these.
+// Whether an invocation moves to four places that lie together; then the target's offset and strides count these.
 layout(constant_id = 2) const bool WIDE = false;
-// Whether one element of the source serves for four.
-layout(constant_id = 3) const bool SINGLE = false;
+// Whether the four lie together in the source, too, which then is counted likewise; else there is a `step` between them.
+layout(constant_id = 3) const bool TOGETHER = false;
 
 layout(std430, binding = 0) readonly buffer From { uint source[]; };
 layout(std430, binding = 1) buffer To { uint target[]; };
@@ -39,7 +40,14 @@ void main() {
         to += int(place) * to_strides[axis - 1u];
     }
     if (WIDE) {
-        target4[to] = SINGLE ? uvec4(source[from]) : source4[from];
+        if (TOGETHER) {
+            target4[to] = source4[from];
+        } else {
+            uint first = source[from];
+            uint second = source[from + step];
+            uint third = source[from + 2 * step];
+            target4[to] = uvec4(first, second, third, source[from + 3 * step]);
+        }
     } else {
         target[to] = source[from];
     }
