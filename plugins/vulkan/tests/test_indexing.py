@@ -133,3 +133,11 @@ def test_wrong_calls_are_found_before_the_driver_hears_of_them(operator, wrong):
     arguments, shape = wrong(x, index)
     with pytest.raises(FormatError):
         _written(operator, arguments, shape, x, index)
+
+
+@pytest.mark.needs_device
+@pytest.mark.parametrize("shape", [(1, 7, 3), (7, 1, 3), (1, 1, 3)])
+def test_an_axis_of_one_element_may_be_indexed_beside_another(shape):
+    rows, columns = torch.zeros(1, 1, dtype=torch.int64), torch.tensor([[2, 0, 6]]) % max(shape[:2])
+    first = (rows, columns) if shape[0] == 1 else (columns, rows)
+    compare(lower(lambda x: 2 * x[first], torch.randn(shape), backend="vulkan"))

@@ -105,3 +105,17 @@ def test_large_weights_are_multiplied_in_parts(monkeypatch):
 
     monkeypatch.setattr(products, "_MOST_PACKED", 4096)
     check(nn.Linear(20, 150), torch.randn(3, 20))
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "bool"])
+def test_scaled_dot_product_attention_is_one_delegate(mask):
+    def model(query, key, value):
+        hidden = torch.arange(9)[None] > torch.arange(9)[:, None] + 2
+        masked = {"attn_mask": ~hidden} if mask == "bool" else {"is_causal": mask == "causal"}
+        return nn.functional.scaled_dot_product_attention(query, key, value, **masked)
+
+    check(model, *(torch.randn(2, 3, 9, 8) for _ in range(3)))
+
+
+def test_layers_of_transformers_are_one_delegate():
+    check(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(), torch.randn(2, 5, 16))

@@ -111,3 +111,15 @@ def test_reductions_of_sizes_that_change_agree_with_eager():
 )
 def test_what_the_runtime_cannot_reduce_is_refused(function, x, reason):
     assert any(reason in item for item in refusals(VulkanPartitioner(VulkanOptions()), function, x))
+
+
+def test_whether_any_or_all_hold_is_as_in_eager():
+    x = torch.randint(0, 2, (3, 4, 5)).float()
+    x[0], x[1], x[2, 0, 0] = 0, 1, math.nan
+
+    def truths(x):
+        y = x != 0
+        return x.any(), y.any(-1), y.any(0, keepdim=True), x.all(), y.all(1), y.all(2, keepdim=True), y.any((0, 2))
+
+    for found, wanted in zip(lower(truths, x, backend="vulkan").run(), truths(x), strict=True):
+        assert_same_bits(found, wanted)

@@ -53,14 +53,28 @@ def _index_select(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def _the_index(call: Call) -> tuple[int, Operand]:
-    """The axis that is indexed, and by what."""
-    ((axis, operand),) = [(axis, item) for axis, item in enumerate(call["indices"]) if item is not None]
+    """The axis that is indexed, and by what; axes of size 1 that `_only_element` is taken of do not count."""
+    ((axis, operand),) = [
+        (axis, item) for axis, item in enumerate(call["indices"]) if item is not None and not _only_element(call, axis)
+    ]
     return axis, operand
+
+
+def _only_element(call: Call, axis: int) -> bool:
+    """Whether an axis of size 1 is indexed beside its neighbor, whose index has the result's axes already."""
+    indices = call["indices"]
+    found = [at for at, item in enumerate(indices) if item is not None]
+    if len(found) != 2 or found[1] - found[0] != 1 or axis not in found or shape_of(call["self"])[axis] != 1:
+        return False
+    this, other = indices[axis], indices[sum(found) - axis]
+    # Of two axes of size 1 the second counts.
+    first = axis == found[0] or shape_of(call["self"])[found[0]] != 1
+    return first and this.is_constant and this.rank <= other.rank and all(size == 1 for size in shape_of(this))
 
 
 def one_index(call: Call) -> str | None:
     """One axis is indexed, by integers."""
-    found = [item for item in call["indices"] if item is not None]
+    found = [item for at, item in enumerate(call["indices"]) if item is not None and not _only_element(call, at)]
     if len(found) != 1:
         return f"{len(found)} axes are indexed at once: one is taken"
     if found[0].dtype_name not in INTEGERS:
@@ -81,7 +95,13 @@ def one_changing_size(call: Call) -> str | None:
 def _index(b: ProgramBuilder, call: Call) -> Tensor:
     x = b.tensor(call["self"])
     axis, index = _the_index(call)
-    return _looked_up(b, x, axis, _indices(b, index, x.shape[axis]))
+    dropped = [at for at in range(len(call["indices"])) if _only_element(call, at)]
+    indices = _indices(b, index, x.shape[axis])
+    if dropped:
+        x = b.call(
+            "aten.squeeze_copy.dims", [x, tuple(dropped)], [s for at, s in enumerate(x.shape) if at not in dropped]
+        )
+    return _looked_up(b, x, axis - sum(at < axis for at in dropped), indices)
 
 
 def _gather(b: ProgramBuilder, call: Call) -> Tensor:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from delegatekit_api import Availability, DelegatePayload, ExecutionError, RuntimeUnavailableError
+from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, RuntimeUnavailableError
 from delegatekit_toolkit.signature import Signature, check_call
 
 from ..blob.reader import read_graph
-from ..ir.graph import Graph
+from ..ir.graph import Graph, SymInt, Tensor
 from .binding import WHERE, chosen_device
 from .device import Device, open_device
 from .kernels import KERNELS
 from .recording import Constants, Recording
+from .state import caches_of, first_words, numbers_in
 from .tape import Tape, Value, write_tape
 from .transfer import from_device, to_device
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 #: Recordings of other sizes that a delegate keeps.
 _MOST_RECORDINGS: Final = 8
+
+
+#: Sizes of a call's inputs, and numbers that stand in them.
+_Key: TypeAlias = "tuple[tuple[tuple[int, ...], ...], tuple[tuple[SymInt, int], ...]]"
 
 
 @dataclass
@@ -33,7 +39,11 @@ class _Handle:
     signature: Signature
     device: Device
     constants: Constants
-    recordings: dict[tuple[tuple[int, ...], ...], tuple[Recording, list[Value]]] = field(default_factory=dict)
+    #: Constants that calls overwrite, and what they hold.
+    caches: tuple[Tensor, ...]
+    contents: list[np.ndarray[Any, Any]]
+    #: Sizes of the inputs, and the numbers that stand in them -> recording.
+    recordings: dict[_Key, tuple[Recording, list[Value]]] = field(default_factory=dict)
     closed: bool = False
 
 
@@ -65,11 +75,14 @@ class VulkanRuntime:
         signature = Signature.of_payload(payload)
         sizes = tuple(tensor.sizes for tensor in graph.inputs)
         # All that the blob may get wrong is found here, before the driver hears of it.
-        write_tape(graph, KERNELS, sizes, {}, largest=True)
+        caches = caches_of(graph)
+        write_tape(graph, KERNELS, sizes, {}, largest=True, caches=caches)
         device = open_device()
-        handle = _Handle(graph, signature, device, Constants.share(device, graph))
+        handle = _Handle(
+            graph, signature, device, Constants.share(device, graph), caches, list(map(first_words, caches))
+        )
         try:
-            self._recording(handle, sizes)
+            self._recording(handle, (sizes, ()))
         except BaseException:
             self.destroy(handle)
             raise
@@ -81,10 +94,14 @@ class VulkanRuntime:
         if handle.closed:
             raise ExecutionError("was destroyed", where=WHERE)
         check_call(handle.signature, inputs, outputs, WHERE)
-        recording, results = self._recording(handle, tuple(tuple(tensor.shape) for tensor in inputs))
-        for index, (tensor, declared) in enumerate(zip(inputs, handle.graph.inputs, strict=True)):
-            to_device(tensor, declared, recording.input_words(index), f"input {index}")
+        try:
+            recording, results = self._recording(handle, _key(handle, inputs))
+        except FormatError as error:
+            raise ExecutionError(f"cannot run with these inputs: {error.what}", where=error.where) from error
+        _fill(handle, recording, inputs)
         recording.run()
+        for index, content in enumerate(handle.contents, len(handle.graph.outputs)):
+            content[:] = recording.output_words(index)
         for index, (output, declared) in enumerate(zip(outputs, handle.graph.outputs, strict=True)):
             shape = results[index].shape
             if tuple(output.shape) != shape:
@@ -95,11 +112,9 @@ class VulkanRuntime:
         """How long each dispatch of a call takes on the device. Raises ExecutionError, also where it has no clock."""
         if not handle.device.physical.tick:
             raise ExecutionError(f"{handle.device.physical.name} has no clock", where=WHERE)
-        sizes = tuple(tuple(tensor.shape) for tensor in inputs)
-        recording, tape, _ = self._recorded(handle, sizes, timed=True)
+        recording, tape, _ = self._recorded(handle, _key(handle, inputs), timed=True)
         try:
-            for index, (tensor, declared) in enumerate(zip(inputs, handle.graph.inputs, strict=True)):
-                to_device(tensor, declared, recording.input_words(index), f"input {index}")
+            _fill(handle, recording, inputs)
             recording.run()
             times = recording.seconds()
         finally:
@@ -120,25 +135,48 @@ class VulkanRuntime:
         handle.recordings.clear()
         handle.constants.release()
 
-    def _recording(self, handle: _Handle, sizes: tuple[tuple[int, ...], ...]) -> tuple[Recording, list[Value]]:
-        """The recording for these sizes, made when it is first needed."""
-        found = handle.recordings.pop(sizes, None)
+    def _recording(self, handle: _Handle, key: _Key) -> tuple[Recording, list[Value]]:
+        """The recording for these sizes and numbers, made when it is first needed."""
+        found = handle.recordings.pop(key, None)
         if found is None:
             while len(handle.recordings) >= _MOST_RECORDINGS:
                 oldest = next(iter(handle.recordings))
                 handle.recordings.pop(oldest)[0].close()
-            recording, _, outputs = self._recorded(handle, sizes)
+            recording, _, outputs = self._recorded(handle, key)
             found = (recording, outputs)
-        handle.recordings[sizes] = found  # the most recent one stands last
+        handle.recordings[key] = found  # the most recent one stands last
         return found
 
-    def _recorded(
-        self, handle: _Handle, sizes: tuple[tuple[int, ...], ...], *, timed: bool = False
-    ) -> tuple[Recording, Tape, list[Value]]:
+    def _recorded(self, handle: _Handle, key: _Key, *, timed: bool = False) -> tuple[Recording, Tape, list[Value]]:
+        sizes, numbers = key
         largest = sizes == tuple(tensor.sizes for tensor in handle.graph.inputs)
         with handle.constants.lock:
-            tape = write_tape(handle.graph, KERNELS, sizes, handle.constants.blocks, largest=largest)
+            tape = write_tape(
+                handle.graph,
+                KERNELS,
+                sizes,
+                handle.constants.blocks,
+                largest=largest,
+                caches=handle.caches,
+                numbers=dict(numbers),
+            )
             inputs = [tape.value(tensor) for tensor in handle.graph.inputs]
             outputs = [tape.value(tensor) for tensor in handle.graph.outputs]
-            recording = Recording(handle.device, tape, handle.constants, inputs, outputs, timed=timed)
+            caches = [tape.value(tensor) for tensor in handle.caches]
+            recording = Recording(
+                handle.device, tape, handle.constants, [*inputs, *caches], [*outputs, *caches], timed=timed
+            )
         return recording, tape, outputs
+
+
+def _key(handle: _Handle, inputs: Sequence[torch.Tensor]) -> _Key:
+    sizes = tuple(tuple(tensor.shape) for tensor in inputs)
+    return sizes, tuple(numbers_in(handle.graph, inputs).items())
+
+
+def _fill(handle: _Handle, recording: Recording, inputs: Sequence[torch.Tensor]) -> None:
+    """Write a call's inputs, and what the caches hold."""
+    for index, (tensor, declared) in enumerate(zip(inputs, handle.graph.inputs, strict=True)):
+        to_device(tensor, declared, recording.input_words(index), f"input {index}")
+    for index, content in enumerate(handle.contents, len(inputs)):
+        recording.input_words(index)[:] = content

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -104,6 +104,8 @@ class Tape:
     dispatches: list[Dispatch] = field(default_factory=list)
     values: dict[Tensor, Value] = field(default_factory=dict)
     numbers: dict[SymInt, int] = field(default_factory=dict)
+    #: The graph's inputs.
+    inputs: frozenset[Tensor] = frozenset()
     #: The call that is being written, for messages.
     call: int = 0
     where: str = ""
@@ -375,9 +377,16 @@ def write_tape(
     constants: dict[Hashable, Block],
     *,
     largest: bool,
+    caches: Sequence[Tensor] = (),
+    numbers: Mapping[SymInt, int] | None = None,
 ) -> Tape:
-    """The dispatches of a graph for inputs of these sizes. Raises FormatError for what is unknown or does not fit."""
-    tape = Tape(constants=constants, largest=largest)
+    """The dispatches of a graph for inputs of these sizes. Raises FormatError for what is unknown or does not fit.
+
+    `caches` are constants that calls overwrite, `numbers` those that stand in the inputs (as far as they are known).
+    """
+    tape = Tape(constants=constants, largest=largest, numbers=dict(numbers or {}), inputs=frozenset(graph.inputs))
+    for tensor in caches:
+        tape.values[tensor] = Value(tensor.sizes, tensor.datatype, Block(math.prod(tensor.sizes)))
     for tensor, shape in zip(graph.inputs, sizes, strict=True):
         tape.values[tensor] = Value(tuple(shape), tensor.datatype, Block(math.prod(shape)))
     for index, node in enumerate(graph.nodes):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from ..strided import broadcast, broadcast_strides, contiguous, permuted, strides, viewed, whole_copy
+from ..strided import broadcast, broadcast_strides, contiguous, copy, permuted, strides, viewed, whole_copy
 from ..tape import Kernel, Reader, Tape, Value
 from .normalization import softmax
 from .products import Bias, matrices, multiply
@@ -81,6 +81,19 @@ def _custom_sdpa(tape: Tape, call: Reader) -> None:
     """From (batch, rows, heads, size) to what stands in caches (batch, positions, heads, size)."""
     query, keys, values = (call.tensor(position, 4) for position in range(3))
     attend_to_cache(tape, call, query, keys, values, call.int(3), 4)
+
+
+def _sdpa_with_cache(tape: Tape, call: Reader) -> None:
+    """Writes keys and values of (batch, rows, heads, size) into the caches first."""
+    query, key, value, keys, values = (call.tensor(position, 4) for position in range(5))
+    start = call.int(5)
+    for new, cache in ((key, keys), (value, values)):
+        apart = (*cache.shape[:1], *cache.shape[2:]) == (*new.shape[:1], *new.shape[2:])
+        if cache.block.content is not None or not apart or not 0 <= start <= cache.shape[1] - new.shape[1]:
+            raise call.error(f"writes {new.shape} at {start} of a cache {cache.shape}")
+        there = strides(cache.shape)
+        copy(tape, new, cache, new.shape, strides(new.shape), there, to_offset=start * there[1])
+    attend_to_cache(tape, call, query, keys, values, start, 7)
 
 
 def attend_to_cache(
@@ -173,6 +186,7 @@ def _turn(
 KERNELS: Final[dict[str, Kernel]] = {
     "et_vk.sdpa.default": _sdpa,
     "custom_sdpa.default": _custom_sdpa,
+    "sdpa_with_kv_cache.default": _sdpa_with_cache,
     "et_vk.apply_rotary_emb.default": _rotary,
     "et_vk.apply_rotary_emb_hf.default": _rotary_halves,
     "et_vk.apply_rotary_emb_interleaved.default": _rotary_interleaved,

@@ -275,6 +275,18 @@ def _size_of(tape: Tape, call: Reader) -> None:
     _number(tape, call, value.shape[call.axis(1, value.rank)])
 
 
+def _number_in(tape: Tape, call: Reader) -> None:
+    value, source = call.tensor(0), call.declared(0)
+    axis, index = call.axis(1, value.rank), call.int(2)
+    size = value.shape[axis] if value.rank else 0
+    if source not in tape.inputs or value.is_float or value.count != size or not -size <= index < size:
+        raise call.error(f"reads number {index} of {value.shape}: integers of an input are read")
+    if not isinstance(call.result, SymInt):
+        raise call.error("its result is not a number")
+    # Unknown while no call is made.
+    tape.numbers.setdefault(call.result, 0)
+
+
 def _arithmetic(function: Callable[[int, int], int | bool]) -> Kernel:
     def kernel(tape: Tape, call: Reader) -> None:
         left, right = call.int(0), call.int(1)
@@ -322,6 +334,7 @@ KERNELS: Final[dict[str, Kernel]] = {
     "aten.scalar_tensor.default": _scalar_tensor,
     "aten.arange.start_step": _arange,
     "sym_size.int": _size_of,
+    "et_vk.select_as_symint.default": _number_in,
     "add": _arithmetic(lambda a, b: a + b),
     "sub": _arithmetic(lambda a, b: a - b),
     "mul": _arithmetic(lambda a, b: a * b),
