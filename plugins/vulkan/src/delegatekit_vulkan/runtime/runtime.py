@@ -12,11 +12,12 @@ from delegatekit_toolkit.signature import Signature, check_call
 from ..blob.reader import read_graph
 from ..ir.graph import Graph, SymInt, Tensor
 from .binding import WHERE, chosen_device
+from .calls import write_tape
 from .device import Device, open_device
 from .kernels import KERNELS
 from .recording import Constants, Recording
 from .state import caches_of, first_words, numbers_in
-from .tape import Tape, Value, write_tape
+from .tape import Tape, Value
 from .transfer import from_device, to_device
 
 if TYPE_CHECKING:

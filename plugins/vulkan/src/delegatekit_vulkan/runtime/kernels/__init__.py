@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..tape import Kernel
+from ..calls import Kernel
 from . import attention, convolution, elementwise, indexing, normalization, pooling, products, reduction, shape, spatial
 
 #: Operator -> the function that writes down what a call of it does.

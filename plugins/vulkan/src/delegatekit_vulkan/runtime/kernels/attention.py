@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from ..calls import Kernel, Reader
 from ..strided import broadcast, broadcast_strides, contiguous, copy, permuted, strides, viewed, whole_copy
-from ..tape import Kernel, Reader, Tape, Value
+from ..tape import Tape, Value
 from .normalization import softmax
 from .products import Bias, matrices, multiply
 
@@ -74,19 +75,19 @@ def _mask(tape: Tape, call: Reader, mask: Value, shape: tuple[int, ...]) -> Bias
 
 
 def _scale(call: Reader, position: int, size: int) -> float:
-    return call.float(position, 1.0 / math.sqrt(max(size, 1)))
+    return call.number(position, 1.0 / math.sqrt(max(size, 1)))
 
 
 def _custom_sdpa(tape: Tape, call: Reader) -> None:
     """From (batch, rows, heads, size) to what stands in caches (batch, positions, heads, size)."""
     query, keys, values = (call.tensor(position, 4) for position in range(3))
-    attend_to_cache(tape, call, query, keys, values, call.int(3), 4)
+    attend_to_cache(tape, call, query, keys, values, call.integer(3), 4)
 
 
 def _sdpa_with_cache(tape: Tape, call: Reader) -> None:
     """Writes keys and values of (batch, rows, heads, size) into the caches first."""
     query, key, value, keys, values = (call.tensor(position, 4) for position in range(5))
-    start = call.int(5)
+    start = call.integer(5)
     for new, cache in ((key, keys), (value, values)):
         apart = (*cache.shape[:1], *cache.shape[2:]) == (*new.shape[:1], *new.shape[2:])
         if cache.block.content is not None or not apart or not 0 <= start <= cache.shape[1] - new.shape[1]:
@@ -108,7 +109,7 @@ def attend_to_cache(
     turned = permuted(tape, query, (0, 2, 1, 3))
     operands = [turned, *(_heads(tape, cache, heads, seen) for cache in (keys, values))]
     mask = call.optional(options)
-    causal = start if mask is None and call.bool(options + 2, False) else None
+    causal = start if mask is None and call.truth(options + 2, False) else None
     made = tape.scratch((batch, heads, rows, size), query.datatype)
     attend(tape, call, operands, made, mask=mask, scale=_scale(call, options + 3, size), causal=causal)
     target = tape.result(call.result, query.shape)
@@ -140,7 +141,7 @@ def _rotary(tape: Tape, call: Reader) -> None:
 
 def _rotary_halves(tape: Tape, call: Reader) -> None:
     cosines, sines = call.tensor(2, 2), call.tensor(3, 2)
-    first = call.int(4)
+    first = call.integer(4)
     for value, result in zip(_both(call), call.results, strict=True):
         row = cosines.shape[1]
         fits = cosines.shape == sines.shape and row % 2 == 0 and row <= value.shape[3]

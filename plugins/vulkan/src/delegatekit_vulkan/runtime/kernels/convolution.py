@@ -9,7 +9,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ..tape import Kernel, Reader, Tape, Value
+from ..calls import Kernel, Reader
+from ..tape import Tape, Value
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 #: (height, width)
@@ -88,8 +89,8 @@ class _Convolution:
         self.tape, self.call, self.window, self.x, self.target = tape, call, window, x, target
         self.size, self.result = size, result
         self.images, self.inputs, self.outputs = x.shape[0], x.shape[1], target.shape[1]
-        low = call.float(9, -math.inf) if call.count > 9 else -math.inf
-        high = call.float(10, math.inf) if call.count > 10 else math.inf
+        low = call.number(9, -math.inf) if call.count > 9 else -math.inf
+        high = call.number(10, math.inf) if call.count > 10 else math.inf
         if math.isnan(low) or math.isnan(high):
             raise call.error("is clamped to NaN")
         self.bounds = (low, high)
@@ -209,7 +210,7 @@ def _window(call: Reader, axes: int) -> Window:
     weight = call.declared(1)
     if weight.data is None or weight.rank != axes + 2:
         raise call.error(f"has a weight of {weight.rank} axes, or a computed one: a constant of {axes + 2} is taken")
-    transposed = call.bool(6)
+    transposed = call.truth(6)
 
     def pair(numbers: tuple[int, ...], one: int) -> Pair:
         if max(map(abs, numbers)) >= _MOST:
@@ -218,12 +219,12 @@ def _window(call: Reader, axes: int) -> Window:
 
     found = Window(
         kernel=pair(weight.sizes[2:], 1),
-        stride=pair(call.ints(3, axes), 1),
-        padding=pair(call.ints(4, axes), 0),
-        dilation=pair(call.ints(5, axes), 1),
-        output_padding=pair(call.ints(7, axes), 0) if transposed else (0, 0),
+        stride=pair(call.integers(3, axes), 1),
+        padding=pair(call.integers(4, axes), 0),
+        dilation=pair(call.integers(5, axes), 1),
+        output_padding=pair(call.integers(7, axes), 0) if transposed else (0, 0),
         transposed=transposed,
-        groups=call.int(8),
+        groups=call.integer(8),
     )
     if min(*found.stride, *found.dilation, *found.kernel, found.groups) < 1:
         raise call.error(f"has a stride, dilation, kernel or number of groups below 1: {found}")

@@ -7,8 +7,9 @@ from typing import Final
 
 from ...ir.graph import Tensor
 from ...ir.types import DataType
+from ..calls import Kernel, Reader
 from ..strided import broadcast, contiguous, padded, tape_error, walk
-from ..tape import Kernel, Reader, Tape, Value
+from ..tape import Tape, Value
 
 #: Numbers of the operations in shaders/binary.comp.
 _ADD, _SUB, _MUL, _DIV, _FLOOR_DIV, _TRUNC_DIV, _POW, _MIN, _MAX = range(9)
@@ -46,7 +47,7 @@ def _function(operation: int, *defaults: float) -> Kernel:
 
     def kernel(tape: Tape, call: Reader) -> None:
         value = call.tensor(0)
-        numbers = [call.float(1 + index, default) for index, default in enumerate(defaults)]
+        numbers = [call.number(1 + index, default) for index, default in enumerate(defaults)]
         unary(tape, operation, value, _like(tape, call, value), *numbers)
 
     return kernel
@@ -71,7 +72,7 @@ def _gelu(tape: Tape, call: Reader) -> None:
 
 def _clamp(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    low, high = call.float(1, -math.inf), call.float(2, math.inf)
+    low, high = call.number(1, -math.inf), call.number(2, math.inf)
     if not value.is_float:
         low, high = (float(min(max(bound, _INT_MIN), _INT_MAX)) for bound in (low, high))
         if not (low.is_integer() and high.is_integer()):
@@ -80,7 +81,7 @@ def _clamp(tape: Tape, call: Reader) -> None:
 
 
 def _power(tape: Tape, call: Reader) -> None:
-    value, exponent = call.tensor(0), call.float(1)
+    value, exponent = call.tensor(0), call.number(1)
     target = _like(tape, call, value)
     if exponent == 2:
         binary(tape, _MUL, value, value, target)
@@ -94,7 +95,7 @@ def _compared(operation: int) -> Kernel:
     def kernel(tape: Tape, call: Reader) -> None:
         value = call.tensor(0)
         raw = call.raw(1)
-        number = float(raw) if isinstance(raw, bool) else call.float(1)
+        number = float(raw) if isinstance(raw, bool) else call.number(1)
         if not value.is_float and not (number.is_integer() and _INT_MIN <= number <= _INT_MAX):
             raise call.error(f"compares integers with {number}")
         unary(tape, operation + _WITH_NUMBER, value, _truths(tape, call, value.shape), number)
@@ -182,7 +183,7 @@ def _binary(operation: int, *, alpha: bool = False) -> Kernel:
         shape = broadcast(left.shape, right.shape)
         if shape is None:
             raise call.error(f"has operands of the sizes {left.shape} and {right.shape}")
-        factor = call.float(2, 1) if alpha else 1
+        factor = call.number(2, 1) if alpha else 1
         if not left.is_float and not (float(factor).is_integer() and _INT_MIN <= factor <= _INT_MAX):
             raise call.error(f"multiplies integers by {factor}")
         binary(tape, operation, left, right, tape.result(call.result, shape), factor)

@@ -6,8 +6,9 @@ import math
 from typing import Final
 
 from ...ir.types import DataType
+from ..calls import Kernel, Reader
 from ..strided import AXES, padded, strides
-from ..tape import Kernel, Reader, Tape, Value
+from ..tape import Tape, Value
 
 
 def _embedding(tape: Tape, call: Reader) -> None:

@@ -6,8 +6,9 @@ import math
 from typing import Final
 
 from ...ir.types import DataType
+from ..calls import Kernel, Reader
 from ..strided import tape_error
-from ..tape import Kernel, Reader, Tape, Value
+from ..tape import Tape, Value
 from .reduction import LONGEST, MAX, SUM, SUM_EXPONENTIALS, SUM_SQUARES, Reduction, part_length, reduce_axis
 from .shape import fill
 
@@ -67,27 +68,31 @@ def _long_softmax(tape: Tape, value: Value, target: Value, size: int, inner: int
 
 def _layer_norm(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    sizes = call.ints(1)
+    sizes = call.integers(1)
     kept = value.rank - len(sizes)
     if not sizes or kept < 0 or value.shape[kept:] != sizes:
         raise call.error(f"normalizes {value.shape} over {sizes}")
     weight, bias = call.optional(2), call.optional(3)
     rows = (*value.shape[:kept], *[1] * len(sizes))
     size = math.prod(sizes)
-    _normalized(tape, call, value, rows, size, call.float(4), (weight, bias), (1, size))
+    _normalized(tape, call, value, rows, size, call.number(4), (weight, bias), (1, size))
 
 
 def _group_norm(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
     if value.rank < 2:
         raise call.error(f"normalizes groups of {value.shape}")
-    (batch, channels), groups = value.shape[:2], call.int(6)
+    (batch, channels), groups = value.shape[:2], call.integer(6)
     spatial = math.prod(value.shape[2:])
-    if (batch, channels, spatial) != (call.int(3), call.int(4), call.int(5)) or groups < 1 or channels % groups:
+    if (
+        (batch, channels, spatial) != (call.integer(3), call.integer(4), call.integer(5))
+        or groups < 1
+        or channels % groups
+    ):
         raise call.error(f"normalizes {groups} groups of {value.shape}")
     size = channels // groups * spatial
     weights = (call.optional(1), call.optional(2))
-    _normalized(tape, call, value, (batch, groups), size, call.float(7), weights, (spatial, channels))
+    _normalized(tape, call, value, (batch, groups), size, call.number(7), weights, (spatial, channels))
 
 
 def _rms_norm(tape: Tape, call: Reader) -> None:
@@ -100,7 +105,7 @@ def _rms_norm(tape: Tape, call: Reader) -> None:
     means, scales = tape.scratch((rows,)), tape.scratch((rows,))
     _check_floats(call, value, target, weight)
     _check_weights(call, size, weight, None)
-    moments(tape, value, means, scales, size, call.float(2), uncentred=True)
+    moments(tape, value, means, scales, size, call.number(2), uncentred=True)
     _apply(tape, value, (means, scales), (weight, None), target, size, (1, size))
 
 

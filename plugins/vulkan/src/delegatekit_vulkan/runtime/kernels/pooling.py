@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ...ir.types import DataType
-from ..tape import Kernel, Reader, Tape, Value
+from ..calls import Kernel, Reader
+from ..tape import Tape, Value
 
 #: (height, width)
 Pair: TypeAlias = "tuple[int, int]"
@@ -41,18 +42,18 @@ class _Windows:
 
 
 def _average(tape: Tape, call: Reader) -> None:
-    windows = _windows(call, dilation=(1, 1), round_up=call.bool(4, False))
-    divisor = 0 if call.is_none(6) else call.int(6)
+    windows = _windows(call, dilation=(1, 1), round_up=call.truth(4, False))
+    divisor = 0 if call.is_none(6) else call.integer(6)
     if not call.is_none(6) and not 0 < abs(divisor) < _MOST:
         raise call.error(f"divides by {divisor}")
     x, target = _tensors(tape, call, windows)
-    kind = _PADDED_AVERAGE if call.bool(5, True) else _AVERAGE
+    kind = _PADDED_AVERAGE if call.truth(5, True) else _AVERAGE
     _pool(tape, kind, windows, x, target, target, divisor)
 
 
 def _maximum(tape: Tape, call: Reader) -> None:
     """Two results, of which the second are positions; or the maxima alone."""
-    windows = _windows(call, dilation=_pair(call, 4, (1, 1)), round_up=call.bool(5, False))
+    windows = _windows(call, dilation=_pair(call, 4, (1, 1)), round_up=call.truth(5, False))
     x, target = _tensors(tape, call, windows)
     if len(call.results) == 1:
         _pool(tape, _MAXIMUM, windows, x, target, target)
@@ -102,7 +103,7 @@ def _pair(call: Reader, position: int, default: Pair | None = None) -> Pair:
     """A setting of both axes; PyTorch lets it be left out, or empty."""
     if default is not None and (call.is_none(position) or call.raw(position) == ()):
         return default
-    height, width = call.ints(position, 2)
+    height, width = call.integers(position, 2)
     return height, width
 
 

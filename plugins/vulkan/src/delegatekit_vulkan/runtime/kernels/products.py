@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ..calls import Kernel, Reader
 from ..strided import copy, permuted, strides, tape_error, viewed
-from ..tape import Kernel, Reader, Tape, Value
+from ..tape import Tape, Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -170,7 +171,7 @@ def _mm(tape: Tape, call: Reader) -> None:
 
 
 def _addmm(tape: Tape, call: Reader) -> None:
-    beta, alpha = call.float(3, 1.0), call.float(4, 1.0)
+    beta, alpha = call.number(3, 1.0), call.number(4, 1.0)
     _matrix_product(tape, call, 1, alpha=alpha, beta=beta)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...ir.types import DataType
-from ..tape import Kernel, Reader, Tape, Value
+from ..calls import Kernel, Reader
+from ..tape import Tape, Value
 
 #: Numbers of the operations in shaders/reduce.comp.
 SUM, MAX, MIN, PRODUCT, SUM_EXPONENTIALS, SUM_SQUARES = range(6)
@@ -21,7 +22,7 @@ def _reduction(operation: int, *, mean: bool = False) -> Kernel:
     def kernel(tape: Tape, call: Reader) -> None:
         value = call.tensor(0)
         axes = call.axes(1, value.rank)
-        target = tape.result(call.result, reduced_shape(value.shape, axes, keep=call.bool(2, False)))
+        target = tape.result(call.result, reduced_shape(value.shape, axes, keep=call.truth(2, False)))
         count = math.prod(value.shape[axis] for axis in axes) if value.rank else 1
         if value.is_float != target.is_float or (mean and not value.is_float):
             raise call.error("reduces numbers of one kind to another")
@@ -131,7 +132,7 @@ def _position(*, least: bool) -> Kernel:
         axes = call.axes(1, value.rank)
         if len(axes) not in (1, value.rank):
             raise call.error(f"looks for a position along {len(axes)} axes")
-        target = tape.result(call.result, reduced_shape(value.shape, axes, keep=call.bool(2, False)))
+        target = tape.result(call.result, reduced_shape(value.shape, axes, keep=call.truth(2, False)))
         steps = _steps(value.shape, axes) or [(value.count, 1, 1)]
         outer, size, inner = steps[0]
         if not size:

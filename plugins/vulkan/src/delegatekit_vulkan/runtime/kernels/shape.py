@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...ir.graph import SymInt
+from ..calls import Kernel, Reader
 from ..strided import broadcast, broadcast_strides, copy, strides, whole_copy
-from ..tape import Kernel, Reader, Tape, Value
+from ..tape import Tape, Value
 
 
 def _same(tape: Tape, call: Reader) -> None:
@@ -19,7 +20,7 @@ def _same(tape: Tape, call: Reader) -> None:
 
 def _view(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    sizes = list(call.ints(1))
+    sizes = list(call.integers(1))
     if sizes.count(-1) == 1:
         rest = math.prod(size for size in sizes if size != -1)
         sizes[sizes.index(-1)] = value.count // rest if rest else 0
@@ -28,7 +29,7 @@ def _view(tape: Tape, call: Reader) -> None:
 
 def _squeeze(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    axes = {call.checked_axis(axis, value.rank) for axis in call.ints(1)}
+    axes = {call.checked_axis(axis, value.rank) for axis in call.integers(1)}
     tape.alias(call.result, value, [size for axis, size in enumerate(value.shape) if axis not in axes or size != 1])
 
 
@@ -40,7 +41,7 @@ def _unsqueeze(tape: Tape, call: Reader) -> None:
 
 def _permute(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    order = [call.checked_axis(axis, value.rank) for axis in call.ints(1)]
+    order = [call.checked_axis(axis, value.rank) for axis in call.integers(1)]
     if sorted(order) != list(range(value.rank)):
         raise call.error(f"permutes {value.rank} axes by {order}")
     _permuted(tape, call, value, order)
@@ -63,7 +64,7 @@ def _permuted(tape: Tape, call: Reader, value: Value, order: Sequence[int]) -> N
 
 def _expand(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    sizes = list(call.ints(1))
+    sizes = list(call.integers(1))
     missing = len(sizes) - value.rank
     if missing < 0:
         raise call.error(f"expands {value.shape} to {tuple(sizes)}")
@@ -78,7 +79,7 @@ def _expand(tape: Tape, call: Reader) -> None:
 
 def _repeat(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    times = call.ints(1)
+    times = call.integers(1)
     missing = len(times) - value.rank
     if missing < 0 or min(times, default=0) < 0:
         raise call.error(f"repeats {value.shape} by {times}")
@@ -96,7 +97,7 @@ def _select(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
     axis = call.axis(1, value.rank)
     size = value.shape[axis] if value.rank else 0
-    index = call.int(2)
+    index = call.integer(2)
     if not -size <= index < size:
         raise call.error(f"selects {index} of {size}")
     own = strides(value.shape)
@@ -108,7 +109,7 @@ def _slice(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
     axis = call.axis(1, value.rank, 0)
     size = value.shape[axis] if value.rank else 0
-    start, end, step = call.int(2, 0), call.int(3, size), call.int(4, 1)
+    start, end, step = call.integer(2, 0), call.integer(3, size), call.integer(4, 1)
     if step < 1:
         raise call.error(f"has the step {step}")
     start, end, _ = slice(start, end).indices(size)
@@ -125,7 +126,7 @@ def _slice(tape: Tape, call: Reader) -> None:
 
 def _split(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    parts = call.ints(1)
+    parts = call.integers(1)
     axis = call.axis(2, value.rank, 0)
     if sum(parts) != value.shape[axis] or min(parts) < 0 or len(parts) != len(call.results):
         raise call.error(f"splits {value.shape[axis]} into {parts}, with {len(call.results)} results")
@@ -155,7 +156,7 @@ def _concatenate(tape: Tape, call: Reader) -> None:
 
 def _flip(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    axes = {call.checked_axis(axis, value.rank) for axis in call.ints(1)}
+    axes = {call.checked_axis(axis, value.rank) for axis in call.integers(1)}
     own = strides(value.shape)
     offset = sum((value.shape[axis] - 1) * own[axis] for axis in axes if value.shape[axis])
     steps = [-step if axis in axes else step for axis, step in enumerate(own)]
@@ -164,7 +165,7 @@ def _flip(tape: Tape, call: Reader) -> None:
 
 def _unfold(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    axis, size, step = call.axis(1, value.rank), call.int(2), call.int(3)
+    axis, size, step = call.axis(1, value.rank), call.integer(2), call.integer(3)
     if step < 1 or not 0 <= size <= value.shape[axis]:
         raise call.error(f"takes windows of {size}, {step} apart, of {value.shape[axis]}")
     own = strides(value.shape)
@@ -177,7 +178,7 @@ def _unfold(tape: Tape, call: Reader) -> None:
 
 def _pixel_shuffle(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    factor = call.int(1)
+    factor = call.integer(1)
     if value.rank < 3 or factor < 1 or value.shape[-3] % (factor * factor):
         raise call.error(f"shuffles {value.shape} by {factor}")
     *batch, channels, height, width = value.shape
@@ -192,7 +193,7 @@ def _pixel_shuffle(tape: Tape, call: Reader) -> None:
 
 def _pad(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    pads = call.ints(1)
+    pads = call.integers(1)
     if len(pads) % 2 or len(pads) // 2 > value.rank:
         raise call.error(f"pads {value.rank} axes by {pads}")
     before = [0] * value.rank
@@ -206,7 +207,7 @@ def _pad(tape: Tape, call: Reader) -> None:
         tape.alias(call.result, value, shape)
         return
     target = tape.result(call.result, shape)
-    number = call.float(2, 0.0)
+    number = call.number(2, 0.0)
     fill(tape, target, number)
     own, there = strides(value.shape), strides(shape)
     skipped = [max(-pad, 0) for pad in before]
@@ -241,23 +242,23 @@ def _full(position: int | None, number: float | None = None) -> Kernel:
 
     def kernel(tape: Tape, call: Reader) -> None:
         like = call.operator.partition(".")[2].partition(".")[0].endswith("_like")
-        shape = call.tensor(0).shape if like else call.ints(0)
+        shape = call.tensor(0).shape if like else call.integers(0)
         if min(shape, default=0) < 0:
             raise call.error(f"makes a tensor of the sizes {shape}")
         target = tape.result(call.result, shape)
         raw = call.raw(position) if position is not None else number
-        value = float(raw) if isinstance(raw, bool) else call.float(position) if position is not None else float(raw)  # type: ignore[arg-type]
+        value = float(raw) if isinstance(raw, bool) else call.number(position) if position is not None else float(raw)  # type: ignore[arg-type]
         fill(tape, target, value)
 
     return kernel
 
 
 def _scalar_tensor(tape: Tape, call: Reader) -> None:
-    fill(tape, tape.result(call.result, ()), call.float(0))
+    fill(tape, tape.result(call.result, ()), call.number(0))
 
 
 def _arange(tape: Tape, call: Reader) -> None:
-    start, end, step = call.float(0, 0.0), call.float(1), call.float(2, 1.0)
+    start, end, step = call.number(0, 0.0), call.number(1), call.number(2, 1.0)
     if not step or not all(map(math.isfinite, (start, end, step))):
         raise call.error(f"counts from {start} to {end} by {step}")
     count = max(0, math.ceil((end - start) / step))
@@ -277,7 +278,7 @@ def _size_of(tape: Tape, call: Reader) -> None:
 
 def _number_in(tape: Tape, call: Reader) -> None:
     value, source = call.tensor(0), call.declared(0)
-    axis, index = call.axis(1, value.rank), call.int(2)
+    axis, index = call.axis(1, value.rank), call.integer(2)
     size = value.shape[axis] if value.rank else 0
     if source not in tape.inputs or value.is_float or value.count != size or not -size <= index < size:
         raise call.error(f"reads number {index} of {value.shape}: integers of an input are read")
@@ -289,7 +290,7 @@ def _number_in(tape: Tape, call: Reader) -> None:
 
 def _arithmetic(function: Callable[[int, int], int | bool]) -> Kernel:
     def kernel(tape: Tape, call: Reader) -> None:
-        left, right = call.int(0), call.int(1)
+        left, right = call.integer(0), call.integer(1)
         try:
             _number(tape, call, int(function(left, right)))
         except ZeroDivisionError:

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from ..tape import Kernel, Reader, Tape, Value
+from ..calls import Kernel, Reader
+from ..tape import Tape, Value
 
 #: Kinds of shaders/resize.comp.
 _NEAREST, _BILINEAR, _BILINEAR_CORNERS = range(3)
@@ -20,7 +21,7 @@ def _nearest(tape: Tape, call: Reader) -> None:
 
 
 def _bilinear(tape: Tape, call: Reader) -> None:
-    _resize(tape, call, _BILINEAR_CORNERS if call.bool(2) else _BILINEAR, factors_at=3)
+    _resize(tape, call, _BILINEAR_CORNERS if call.truth(2) else _BILINEAR, factors_at=3)
 
 
 def _resize(tape: Tape, call: Reader, kind: int, factors_at: int) -> None:
@@ -29,7 +30,7 @@ def _resize(tape: Tape, call: Reader, kind: int, factors_at: int) -> None:
     if not call.is_none(1):
         if factors is not None:
             raise call.error("has a size and factors")
-        height, width = call.ints(1, 2)
+        height, width = call.integers(1, 2)
     elif factors is not None:
         height, width = (int(size * factor) for size, factor in zip(x.shape[2:], factors, strict=True))
     else:
@@ -69,7 +70,7 @@ def _scale(kind: int, old: int, new: int, factor: float | None) -> float:
 
 def _grid_sample(tape: Tape, call: Reader) -> None:
     x, grid = _image(call, 0), call.tensor(1, 4)
-    mode = (call.int(2), call.int(3), call.bool(4))
+    mode = (call.integer(2), call.integer(3), call.truth(4))
     if mode != (0, 1, True):
         raise call.error(f"samples in the mode {mode}: bilinear, with the border outside, by corners is taken")
     if grid.shape[0] != x.shape[0] or grid.shape[3] != 2:
@@ -90,7 +91,7 @@ def _batch_norm(tape: Tape, call: Reader) -> None:
     given = [value for value in (weight, bias, mean, variance) if value is not None]
     if any(value.shape != (x.shape[1],) for value in given):
         raise call.error(f"normalizes {x.shape} with {given[0].shape}")
-    epsilon = call.float(6)
+    epsilon = call.number(6)
     target = tape.result(call.results[0], x.shape)
     _check_floats(call, x, target, *given)
     buffers = (x, weight or mean, bias or mean, mean, variance, target)
