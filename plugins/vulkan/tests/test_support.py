@@ -79,6 +79,12 @@ def test_operators_that_are_computed_for_one_size_are_refused_for_changing_ones(
     assert reason == f"{name} is computed for the same sizes in every call (require_dynamic_shapes is set)"
 
 
+@pytest.mark.parametrize("divide", [lambda x: x / x.shape[0], lambda x: x.to(torch.int32) * x.shape[0]])
+def test_numbers_beside_tensors_are_not_computed_from_sizes(divide):
+    reason = reasons(divide, X, dynamic_shapes=(({0: Dim("rows", max=9)},),))[-1]
+    assert reason.endswith("is a number that is computed from sizes")
+
+
 def test_sizes_without_a_bound_are_refused():
     found = reasons(lambda x: x + 1, X, dynamic_shapes=(({0: Dim("n")},),))
     assert found and "without an upper bound" in found[0]

@@ -70,7 +70,9 @@ def bounded_sizes(call: Call) -> str | None:
 
 
 def known_numbers(call: Call) -> str | None:
-    """Numbers computed from sizes use functions that the runtime on the device has."""
+    """Numbers are computed from sizes only where the runtime takes them so, with functions that it has."""
+    if call.sizes and not _fact(call, "takes_sizes"):
+        return f"{call.sizes[0].name} is a number that is computed from sizes"
     for node in _size_nodes(call):
         name = str(node.target) if "." in str(node.target) else node.target.__name__
         if name.removeprefix("aten.") not in SIZE_FUNCTIONS:

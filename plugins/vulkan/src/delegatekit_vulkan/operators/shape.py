@@ -129,12 +129,18 @@ _ALL: Final = types(*FLOATS, *INTEGERS, "bool")
 _NUMBERS: Final = types(*FLOATS, *INTEGERS)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("view_copy.default", _with_arguments("aten.view_copy.default", "size"), _ALL, passenger=True),
+    row("view_copy.default", _with_arguments("aten.view_copy.default", "size"), _ALL, passenger=True, takes_sizes=True),
     row("squeeze_copy.dims", _with_arguments("aten.squeeze_copy.dims", "dim"), _ALL, passenger=True),
     row("unsqueeze_copy.default", _with_arguments("aten.unsqueeze_copy.default", "dim"), _ALL, passenger=True),
     row("permute_copy.default", _with_arguments("aten.permute_copy.default", "dims"), _ALL, passenger=True),
-    row("expand_copy.default", _with_arguments("aten.expand_copy.default", "size", "implicit"), _ALL, passenger=True),
-    row("repeat.default", _with_arguments("aten.repeat.default", "repeats"), _ALL, passenger=True),
+    row(
+        "expand_copy.default",
+        _with_arguments("aten.expand_copy.default", "size", "implicit"),
+        _ALL,
+        passenger=True,
+        takes_sizes=True,
+    ),
+    row("repeat.default", _with_arguments("aten.repeat.default", "repeats"), _ALL, passenger=True, takes_sizes=True),
     row("flip.default", _with_arguments("aten.flip.default", "dims"), _ALL, passenger=True),
     row(
         "unfold_copy.default",
@@ -142,11 +148,17 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         types(*FLOATS),
         passenger=True,
     ),
-    row("select_copy.int", _with_arguments("aten.select_copy.int", "dim", "index"), _ALL, passenger=True),
-    row("slice_copy.Tensor", _slice, _ALL, passenger=True),
+    row(
+        "select_copy.int",
+        _with_arguments("aten.select_copy.int", "dim", "index"),
+        _ALL,
+        passenger=True,
+        takes_sizes=True,
+    ),
+    row("slice_copy.Tensor", _slice, _ALL, passenger=True, takes_sizes=True),
     row("cat.default", _concatenate, _ALL, same_dtypes(), joined_as_three, passenger=True, runs=()),
-    row("full.default", _full, _NUMBERS, four_axes, whole_numbers_fit, passenger=True),
-    row("arange.start_step arange.start arange.default", _count, _NUMBERS, passenger=True),
+    row("full.default", _full, _NUMBERS, four_axes, whole_numbers_fit, passenger=True, takes_sizes=True),
+    row("arange.start_step arange.start arange.default", _count, _NUMBERS, passenger=True, takes_sizes=True),
     row("slice_scatter.default", _slice_scatter, _NUMBERS, written_at_known_places, joined_as_three, passenger=True),
     row("select_scatter.default", _select_scatter, _NUMBERS, written_at_known_places, joined_as_three, passenger=True),
 )
