@@ -34,6 +34,8 @@ X = torch.randn(3, 4)
         (lambda x: x & 3, torch.arange(4), "bitwise_and.Scalar"),
         (lambda x: x + torch.tensor([2**31]), torch.arange(4), "2147483648: the device computes in 32 bits"),
         (lambda x: x * 2**40, torch.arange(4), "other = 1099511627776: the device computes in 32 bits"),
+        (lambda x: x * x, torch.arange(4), "a product of int64 tensors may leave the 32 bits"),
+        (lambda x: x**3, torch.arange(4), "a product of int64 tensors may leave the 32 bits"),
         (lambda x: x % 3.0, X, "other = 3.0: a power of two is taken"),
         (lambda x: torch.div(x, 3, rounding_mode="trunc"), torch.arange(4), "rounding_mode = trunc"),
         (lambda x: torch.where(x > 0, x, 0), torch.randn(1, 1, 1, 1, 2), "5 axes: the runtime takes 4"),
@@ -83,6 +85,12 @@ def test_operators_that_are_computed_for_one_size_are_refused_for_changing_ones(
 def test_numbers_beside_tensors_are_not_computed_from_sizes(divide):
     reason = reasons(divide, X, dynamic_shapes=(({0: Dim("rows", max=9)},),))[-1]
     assert reason.endswith("is a number that is computed from sizes")
+
+
+def test_int64_is_multiplied_by_constants_and_truth_values():
+    scale = torch.arange(4)
+    assert reasons(lambda x: x * 3 * scale * (x > 1).to(torch.int64) * (x > 2), torch.arange(4)) == []
+    assert reasons(lambda x: x * x, torch.arange(4, dtype=torch.int32)) == []
 
 
 def test_sizes_without_a_bound_are_refused():

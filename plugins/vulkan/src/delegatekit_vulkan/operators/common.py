@@ -197,6 +197,24 @@ def whole_numbers_fit(call: Call) -> str | None:
     return None
 
 
+def narrow_product(call: Call) -> str | None:
+    """int64 is multiplied by constants and by what is 0 or 1: other products soon leave the device's 32 bits."""
+    if call.result.dtype_name != "int64":
+        return None
+    exponent = call.get("exponent", 2)
+    factors = [call["self"], call.get("other", call["self"])]
+    if exponent in (0, 1) or sum(map(_may_be_large, factors)) < 2:
+        return None
+    return "a product of int64 tensors may leave the 32 bits that the device computes in"
+
+
+def _may_be_large(factor: Operand | float) -> bool:
+    if not isinstance(factor, Operand) or factor.is_constant or factor.dtype_name == "bool":
+        return False
+    maker = factor.producer
+    return not (maker is not None and maker.operator == "aten._to_copy.default" and maker["self"].dtype_name == "bool")
+
+
 def narrowed(call: Call) -> str:
     """What int64 means on the device."""
     computes = any(item.dtype_name == "int64" for item in call.results)

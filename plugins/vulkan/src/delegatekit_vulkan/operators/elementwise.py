@@ -27,6 +27,7 @@ from .common import (
     function,
     logical_not,
     mul,
+    narrow_product,
     narrowed,
     negative,
     sub,
@@ -260,7 +261,11 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("sub.Tensor sub.Scalar", _sum("aten.sub.Tensor"), *_NUMBERS, special_values=narrowed),
     row("rsub.Tensor rsub.Scalar", _sum("aten.sub.Tensor", reverse=True), *_NUMBERS, special_values=narrowed),
     row(
-        "mul.Tensor mul.Scalar", _binary("aten.mul.Tensor", "aten.logical_and.default"), *_ANY, special_values=narrowed
+        "mul.Tensor mul.Scalar",
+        _binary("aten.mul.Tensor", "aten.logical_and.default"),
+        *_ANY,
+        narrow_product,
+        special_values=narrowed,
     ),
     row("div.Tensor div.Scalar", _divided, *_ANY),
     row("div.Tensor_mode div.Scalar_mode floor_divide.default", _divided_to_whole, *_NUMBERS, rounds_as_runtime),
