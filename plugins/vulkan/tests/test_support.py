@@ -126,3 +126,17 @@ def test_textures_hold_what_their_texels_hold():
     assert texels_fit((2, 16, 16, 16), Layout.CHANNELS_PACKED, limits)
     assert not texels_fit((3, 16, 16, 16), Layout.CHANNELS_PACKED, limits)
     assert not texels_fit((1, 1, 1, 1, 1), Layout.CHANNELS_PACKED, limits)
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (lambda x: torch.nn.functional.avg_pool2d(x, 256), torch.zeros(1, 1, 256, 256)),
+        (lambda x: torch.nn.functional.max_pool2d(x, 256), torch.zeros(1, 1, 256, 256)),
+        (torch.nn.AdaptiveAvgPool2d(1), torch.zeros(1, 1, 256, 256)),
+        (torch.nn.Conv2d(2, 1, 200), torch.zeros(1, 2, 200, 200)),
+        (torch.nn.Linear(250_000, 1), torch.zeros(1, 250_000)),
+    ],
+)
+def test_sums_longer_than_all_drivers_compute_are_refused(model, x):
+    assert any("are the most that all drivers compute" in reason for reason in reasons(model, x))

@@ -25,6 +25,21 @@ class Target:
 
 
 _MIB: Final = 1 << 20
+#: Rounds of loops that every driver makes for one invocation: those on CPUs silently end all loops after 65535.
+MOST_ROUNDS: Final = 60_000
+
+
+def rounds(*sizes: int) -> int:
+    """Rounds of loops in one another, the outermost first.
+
+    >>> rounds(2, 3)
+    8
+    """
+    total = 0
+    for size in reversed(sizes):
+        total = size * (total + 1)
+    return total
+
 
 #: Name -> target.
 TARGETS: Final = {

@@ -11,6 +11,8 @@ from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.sizes import dynamic_count, shape_of
 from delegatekit_toolkit.support import Constraint
 
+from ..targets import MOST_ROUNDS, rounds
+
 #: What products, reductions and norms compute in.
 FLOATS: Final = dtypes("float32", "float16")
 
@@ -42,6 +44,16 @@ def not_scalar(name: str) -> Constraint:
 
     check.__doc__ = f"{name} has axes."
     return check
+
+
+def short_loops(*loops: int) -> str | None:
+    """Why loops in one another, the outermost first, have too many rounds for one result; None if they have not."""
+    count = rounds(*loops)
+    return (
+        f"{count} terms of one result: {MOST_ROUNDS} are the most that all drivers compute"
+        if count > MOST_ROUNDS
+        else None
+    )
 
 
 def exact_count(most: int = 1 << 24) -> Constraint:

@@ -18,6 +18,7 @@ from delegatekit_toolkit.sizes import Size, dynamic_count, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Tensor
+from .conditions import short_loops
 from .program import Lower, ProgramBuilder
 
 #: Convolutions that one call may become.
@@ -219,6 +220,13 @@ def no_gaps(call: Call) -> str | None:
     return f"a transposed convolution with dilation {list(call['dilation'])}: the runtime's has no gaps in the kernel"
 
 
+def few_terms(call: Call) -> str | None:
+    """At most about 60000 terms of each result: channels times elements of the kernel."""
+    weight, groups = call["weight"].shape, call["groups"]
+    inputs = weight[0] // groups if call["transposed"] else weight[1]
+    return short_loops(*weight[2:], inputs)
+
+
 def _too_many(count: Any, what: str) -> str | None:
     return None if count <= _MOST_PARTS else f"{count} {what}: each would be a call of its own, {_MOST_PARTS} at most"
 
@@ -233,5 +241,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         no_gaps,
         known_images,
         few_groups,
+        few_terms,
     ),
 )

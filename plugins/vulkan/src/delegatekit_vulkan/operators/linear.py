@@ -6,11 +6,11 @@ import math
 from typing import Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.sizes import Size
+from delegatekit_toolkit.sizes import Size, largest, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Tensor
-from .conditions import FLOATS, few_changing
+from .conditions import FLOATS, few_changing, short_loops
 from .program import Lower, ProgramBuilder
 
 #: Axes of the rows that the runtime's linear layer is used with.
@@ -23,6 +23,12 @@ def matrix_weight(call: Call) -> str | None:
     if weight.rank != 2:
         return f"a weight of rank {weight.rank}"
     return None if bias is None or bias.rank == 1 else f"a bias of rank {bias.rank}"
+
+
+def few_terms(call: Call) -> str | None:
+    """At most 240000 terms of each result: four at a time."""
+    factor = next(call[name] for name in ("input", "mat1", "batch1", "self") if call.has(name))
+    return short_loops(-(-largest(shape_of(factor)[-1]) // 4))
 
 
 def _linear(b: ProgramBuilder, call: Call) -> Tensor:
@@ -99,12 +105,13 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         _linear,
         FLOATS,
         matrix_weight,
+        few_terms,
         few_changing("input", _flattened, "it has not 2 or 3 axes or the weight is computed"),
         keep=True,
         runs=(),
     ),
-    row("mm.default", _product("aten.mm.default", "mat2"), FLOATS),
-    row("bmm.default", _product("aten.bmm.default", "mat2"), FLOATS),
-    row("addmm.default", _addmm, FLOATS),
-    row("baddbmm.default", _baddbmm, FLOATS),
+    row("mm.default", _product("aten.mm.default", "mat2"), FLOATS, few_terms),
+    row("bmm.default", _product("aten.bmm.default", "mat2"), FLOATS, few_terms),
+    row("addmm.default", _addmm, FLOATS, few_terms),
+    row("baddbmm.default", _baddbmm, FLOATS, few_terms),
 )

@@ -12,6 +12,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Argument, Tensor
 from ..ir.types import DataType
+from .conditions import short_loops
 from .program import Lower, ProgramBuilder
 
 _FLOATS: Final = dtypes("float32", "float16")
@@ -48,6 +49,12 @@ def _maximum_with_indices(b: ProgramBuilder, call: Call) -> tuple[Tensor, ...]:
     return b.calls("aten.max_pool2d_with_indices.default", arguments, results)
 
 
+def few_elements(call: Call) -> str | None:
+    """At most about 60000 elements in a window."""
+    sizes = [largest(size) for size in shape_of(call["self"])[-2:]]
+    return short_loops(*map(min, per_axis(call["kernel_size"], 2), sizes))
+
+
 def float_values(call: Call) -> str | None:
     """Values are float32 or float16."""
     name = call["self"].dtype_name
@@ -68,7 +75,9 @@ def equal_windows(call: Call) -> str | None:
     before, after = shape_of(call["self"])[-2:], shape_of(call.result)[-2:]
     if pieces is None:
         return f"{before} to {after} needs windows of different sizes"
-    return f"{before} to {after} needs windows that change from call to call" if dynamic_count(pieces) else None
+    if dynamic_count(pieces):
+        return f"{before} to {after} needs windows that change from call to call"
+    return short_loops(*map(largest, pieces))
 
 
 def _adaptive_average(b: ProgramBuilder, call: Call) -> Tensor:
@@ -147,9 +156,9 @@ def _pad(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("avg_pool2d.default", _average, rank("self", 3, 4), _FLOATS),
-    row("max_pool2d.default", _maximum, rank("self", 3, 4), _FLOATS, keep=True),
-    row("max_pool2d_with_indices.default", _maximum_with_indices, rank("self", 3, 4), float_values),
+    row("avg_pool2d.default", _average, rank("self", 3, 4), _FLOATS, few_elements),
+    row("max_pool2d.default", _maximum, rank("self", 3, 4), _FLOATS, few_elements, keep=True),
+    row("max_pool2d_with_indices.default", _maximum_with_indices, rank("self", 3, 4), float_values, few_elements),
     row(
         "_adaptive_avg_pool2d.default",
         _adaptive_average,

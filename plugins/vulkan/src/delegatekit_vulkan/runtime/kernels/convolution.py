@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from ...targets import MOST_ROUNDS, rounds
 from ..calls import Kernel, Reader
 from ..tape import Tape, Value
 
@@ -71,6 +72,8 @@ def convolution(tape: Tape, call: Reader) -> None:
     target = tape.result(call.result, shape)
     if not (x.is_float and target.is_float):
         raise call.error("computes with integers")
+    if rounds(*window.kernel, x.shape[1] // window.groups) > MOST_ROUNDS:
+        raise call.error(f"has windows of {window.kernel} and {x.shape[1] // window.groups} channels")
     run = _Convolution(tape, call, window, x, target, size, (height, width))
     if window.plain and size[0] * size[1] % 4 == 0:
         run.pointwise()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ...ir.types import DataType
+from ...targets import MOST_ROUNDS, rounds
 from ..calls import Kernel, Reader
 from ..tape import Tape, Value
 
@@ -82,6 +83,8 @@ def _tensors(tape: Tape, call: Reader, windows: _Windows) -> tuple[Value, Value]
         raise call.error(f"has an input of the size {x.shape}, and a result of the size {(height, width)}")
     if math.prod(x.shape) >= 1 << 31:
         raise call.error(f"has an input of {math.prod(x.shape)} elements")
+    if rounds(*map(min, windows.kernel, x.shape[-2:])) > MOST_ROUNDS:
+        raise call.error(f"has windows of {windows.kernel} elements")
     target = tape.result(call.results[0], (*x.shape[:-2], height, width))
     if not (x.is_float and target.is_float):
         raise call.error("computes with integers")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ...targets import MOST_ROUNDS
 from ..calls import Kernel, Reader
 from ..strided import copy, permuted, strides, tape_error, viewed
 from ..tape import Tape, Value
@@ -19,8 +20,6 @@ _BLOCK: Final = 8
 _MOST_PACKED: Final = 64 << 20
 #: From so many uses of each element on, a matrix is copied so that its rows are whole vectors.
 _WORTH_PACKING: Final = 64
-#: Some drivers silently end a loop after 65535 rounds: rows of fewer elements, and of fewer vectors of four.
-_LONG_ROW: Final = 60_000
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,8 @@ def multiply(
     batches = math.prod(batch)
     if not target.count:
         return
-    if inner > (4 if left.are_vectors else 1) * _LONG_ROW:
-        raise tape_error(tape, f"sums products of {inner} elements: {4 * _LONG_ROW} are the most")
+    if inner > (4 if left.are_vectors else 1) * MOST_ROUNDS:
+        raise tape_error(tape, f"sums products of {inner} elements: {4 * MOST_ROUNDS} are the most")
     block = next(size for size in (1, 2, 4, 8) if size >= min(rows, 8))
     added = bias or Bias(left.value, 0, 0, 0, 0.0)
     push = (
@@ -85,7 +84,7 @@ def multiply(
 def matrices(tape: Tape, value: Value, uses: int) -> Matrices:
     """A computed value (batch..., rows, columns); its rows become whole vectors where that pays."""
     *batch, rows, columns = value.shape
-    if columns % 4 == 0 or (uses < _WORTH_PACKING and columns <= _LONG_ROW) or not value.count:
+    if columns % 4 == 0 or (uses < _WORTH_PACKING and columns <= MOST_ROUNDS) or not value.count:
         return Matrices(value, columns, rows * columns if math.prod(batch) > 1 else 0)
     width = -(-columns // 4) * 4
     count = math.prod(batch)
