@@ -3,6 +3,7 @@
     python benchmarks/lowering.py                       # all models
     python benchmarks/lowering.py --models vit-base
     python benchmarks/lowering.py --chains 100 1000 10000
+    python benchmarks/lowering.py --backend vulkan      # both sides for Vulkan instead of XNNPACK
 
 Each measurement runs in a process of its own, one thread, one after the other. CPU seconds cover everything between
 the exported program and the written file; imports and the export are not counted. Memory is the peak of the process
@@ -12,6 +13,7 @@ above what it held before lowering (imports, weights, exported program).
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import resource
@@ -24,6 +26,13 @@ from typing import Any
 
 ENGINES = ("stock", "ours")
 PATTERNS = ("all", "alternate")
+#: Backend -> module and name of stock's partitioner.
+PARTITIONERS = {
+    "xnnpack": ("executorch.backends.xnnpack.partition.xnnpack_partitioner", "XnnpackPartitioner"),
+    "vulkan": ("executorch.backends.vulkan.partitioner.vulkan_partitioner", "VulkanPartitioner"),
+}
+#: Tells the processes that measure which backend is meant.
+BACKEND = "DELEGATEKIT_BENCHMARK_BACKEND"
 
 
 def main() -> None:
@@ -31,9 +40,11 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", help="model names (default: all, unless --chains is given)")
     parser.add_argument("--chains", nargs="*", type=int, help="lengths of synthetic chains")
     parser.add_argument("--stock-chain-limit", type=int, default=300, help="longest alternating chain given to stock")
+    parser.add_argument("--backend", choices=PARTITIONERS, default="xnnpack")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--measure", nargs=2, metavar=("ENGINE", "SUBJECT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    os.environ[BACKEND] = os.environ.get(BACKEND, arguments.backend)
     if arguments.measure:
         print(json.dumps(measure(*arguments.measure)))
         return
@@ -128,8 +139,9 @@ def measure(engine: str, subject: str) -> dict[str, Any]:
 def prepare(engine: str) -> None:
     """Import what the engine needs, so that imports are not counted."""
     if engine == "stock":
-        import executorch.backends.xnnpack.partition.xnnpack_partitioner
         import executorch.exir  # noqa: F401
+
+        importlib.import_module(PARTITIONERS[os.environ[BACKEND]][0])
     else:
         import delegatekit
         import delegatekit.pipeline
@@ -164,11 +176,12 @@ def build(subject: str) -> tuple[Any, tuple[Any, ...]]:
 
 
 def lower_stock(program: Any, path: Path) -> None:
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 
+    module, name = PARTITIONERS[os.environ[BACKEND]]
+    partitioner = getattr(importlib.import_module(module), name)()
     edge = to_edge_transform_and_lower(
-        program, partitioner=[XnnpackPartitioner()], compile_config=EdgeCompileConfig(_check_ir_validity=True)
+        program, partitioner=[partitioner], compile_config=EdgeCompileConfig(_check_ir_validity=True)
     )
     with path.open("wb") as file:
         edge.to_executorch().write_to_file(file)
@@ -177,7 +190,7 @@ def lower_stock(program: Any, path: Path) -> None:
 def lower_ours(program: Any, path: Path) -> None:
     import delegatekit
 
-    delegatekit.lower(program, backends=["xnnpack"]).save(path)
+    delegatekit.lower(program, backends=[os.environ[BACKEND]]).save(path)
 
 
 def resident() -> int:

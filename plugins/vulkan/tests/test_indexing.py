@@ -11,8 +11,8 @@ from delegatekit_conformance.testkit import compare, lower, refusals
 from delegatekit_vulkan.ir.graph import Graph, Node, Tensor
 from delegatekit_vulkan.ir.types import DataType
 from delegatekit_vulkan.options import VulkanOptions
+from delegatekit_vulkan.runtime.calls import write_tape
 from delegatekit_vulkan.runtime.kernels import KERNELS
-from delegatekit_vulkan.runtime.tape import write_tape
 from delegatekit_vulkan.support import VulkanPartitioner
 
 TABLE = torch.randn(11, 8)

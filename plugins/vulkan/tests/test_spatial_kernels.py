@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from delegatekit_api import FormatError
 from delegatekit_vulkan.ir.graph import Argument, Graph, Node, Tensor
 from delegatekit_vulkan.ir.types import DataType
+from delegatekit_vulkan.runtime.calls import write_tape
 from delegatekit_vulkan.runtime.kernels import KERNELS
-from delegatekit_vulkan.runtime.tape import Tape, write_tape
+from delegatekit_vulkan.runtime.tape import Tape
 
 FLOAT, INT = DataType.FLOAT32, DataType.INT32
 

@@ -64,6 +64,8 @@ def vulkan() -> Any:
         raise RuntimeUnavailableError(f"the binding is missing ({error}): {_EXTRA}", where=WHERE) from None
     except OSError:
         raise RuntimeUnavailableError(f"this system has no Vulkan loader: {_LOADER}", where=WHERE) from None
+    if not hasattr(found, "vkCreateInstance"):
+        raise RuntimeUnavailableError(f"{found.__file__} is another module of the binding's name", where=WHERE)
     return found
 
 
