@@ -133,7 +133,7 @@ def test_textures_hold_what_their_texels_hold():
     [
         (lambda x: torch.nn.functional.avg_pool2d(x, 256), torch.zeros(1, 1, 256, 256)),
         (lambda x: torch.nn.functional.max_pool2d(x, 256), torch.zeros(1, 1, 256, 256)),
-        (torch.nn.AdaptiveAvgPool2d(1), torch.zeros(1, 1, 256, 256)),
+        (torch.nn.AdaptiveAvgPool2d((1, 2)), torch.zeros(1, 1, 256, 512)),
         (torch.nn.Conv2d(2, 1, 200), torch.zeros(1, 2, 200, 200)),
         (torch.nn.Linear(250_000, 1), torch.zeros(1, 250_000)),
     ],
