@@ -157,14 +157,28 @@ def test_choices_are_broadcast(shapes):
 def test_integers_are_exact(dtype):
     def function(x, y):
         return (
-            x + y, x - 3, 7 - y, x * y, x // 3, x % 5, x // (y * y + 1), x.clamp(-2, 9), x.clamp(min=0), -x, x.abs(),
+            x + y, x - 3, 7 - y, x * 3, x // 3, x % 5, x // (y.abs() + 1), x.clamp(-2, 9), x.clamp(min=0), -x, x.abs(),
             torch.maximum(x, y), torch.minimum(x, y), x == y, x > 2, x != y, torch.where(x > y, x, y), ~x, x.sign(),
-            x.relu(), x**2, x**3, x.logical_not(), x.logical_and(y), x.float() / 3, x.bool(), torch.where(x > 0, x, 7),
+            x.relu(), x * (y > 0), x.logical_not(), x.logical_and(y), x.float() / 3, x.bool(), torch.where(x > 0, x, 7),
         )  # fmt: skip
 
     x = torch.randint(-1000, 1000, (3, 7), dtype=dtype)
     y = torch.randint(-5, 6, (7,), dtype=dtype)
     lowered = lower(function, x, y, backend="vulkan")
+    for got, want in zip(lowered.run(), lowered.eager(), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_maxima_of_the_least_integer_are_exact():
+    x, y = torch.tensor([-(2**31), 2**31 - 1, 0, -1], dtype=torch.int32), torch.tensor([5, -(2**31), 7, -(2**31)])
+    lowered = lower(lambda x, y: (torch.maximum(x, y), torch.minimum(x, y)), x, y.int(), backend="vulkan")
+    for got, want in zip(lowered.run(), lowered.eager(), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_products_of_integers_wrap_around_as_in_pytorch():
+    x = torch.randint(-(2**31), 2**31 - 1, (3, 7), dtype=torch.int32)
+    lowered = lower(lambda x, y: (x * y, x**2, x**3, x.square()), x, x.flip(0), backend="vulkan")
     for got, want in zip(lowered.run(), lowered.eager(), strict=True):
         torch.testing.assert_close(got, want)
 

@@ -143,7 +143,12 @@ def greatest(b: ProgramBuilder, left: Tensor, right: Tensor) -> Tensor:
     """The greater of two: the runtime has the minimum only."""
     if left.datatype is DataType.BOOL:
         return either(b, left, right)
-    return negative(b, least(b, negative(b, left), negative(b, right)))
+    return _reversed(b, least(b, _reversed(b, left), _reversed(b, right)))
+
+
+def _reversed(b: ProgramBuilder, x: Tensor) -> Tensor:
+    """The same numbers in the opposite order: of integers, the least of 32 bits has no negative, but -1 - x."""
+    return negative(b, x) if x.datatype.is_float else sub(b, -1, x)
 
 
 def _maximum(b: ProgramBuilder, call: Call) -> Tensor:
