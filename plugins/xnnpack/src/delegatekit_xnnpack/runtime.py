@@ -93,7 +93,7 @@ class XnnpackRuntime:
             raise ExecutionError(
                 f"an input has no elements, {empty[0]}",
                 where="XNNPACK delegate",
-                hint="leave such calls out, or lower for them without XNNPACK: the runtime's kernels take empty tensors",
+                hint="leave such calls out, or lower for them without XNNPACK: the runtime takes empty tensors",
             )
         try:
             handle.sizes.check([tensor.shape for tensor in inputs])
