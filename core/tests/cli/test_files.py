@@ -168,3 +168,83 @@ def test_a_call_that_never_comes_back_ends_the_process(code: str, words: str) ->
     result = subprocess.run(command, capture_output=True, check=False, text=True, timeout=60)
     assert result.returncode == 1
     assert words in result.stderr
+
+
+#: Commands that would write over a file that they read, and the path of that file.
+OVERWRITING: dict[str, tuple[tuple[str, ...], str]] = {
+    "run over its program": (("run", "m.pte", "--save", "m.pte"), "m.pte"),
+    "run over its program through a link": (("run", "m.pte", "--save", "link.pt"), "m.pte"),
+    "run over its program by a second name": (("run", "m.pte", "--save", "second.pt"), "m.pte"),
+    "run over its data": (("run", "m.pte", "--data", "d.pt", "--save", "d.pt"), "d.pt"),
+    "run over an input": (("run", "m.pte", "x.pt", "--save", "./x.pt"), "x.pt"),
+    "lower over an exported program": (("lower", "link.pt2", "-b", "reference", "-o", "m.pte"), "m.pte"),
+    "debug map over the model": (
+        ("lower", "odd.py:linear", "-b", "reference", "-o", "new.pte", "--debug-map", "odd.json"),
+        "odd.py",
+    ),
+    "debug map over the model's module": (
+        ("lower", "models:linear", "-b", "reference", "-o", "new.pte", "--debug-map", "models.json"),
+        "models.py",
+    ),
+    "quantize over the program": (("quantize", "p.pt2", "-b", "reference", "--random", "1", "-o", "p.pt2"), "p.pt2"),
+    "quantize over the samples": (
+        ("quantize", "models:linear", "-b", "reference", "--calibration", "samples.npz", "-o", "samples.pt2"),
+        "samples.npz",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OVERWRITING)
+def test_an_output_is_never_one_of_the_inputs(case: str, cli: Any, tmp_path: Path) -> None:
+    arguments, name = OVERWRITING[case]
+    (tmp_path / "m.pte").write_bytes(handmade.add_program())
+    for other in ("d.pt", "x.pt", "p.pt2", "samples.npz", "odd.py"):
+        (tmp_path / other).write_bytes(b"precious")
+    for link, target in (("link.pt", "m.pte"), ("link.pt2", "m.pte"), ("samples.pt2", "samples.npz")):
+        (tmp_path / link).symlink_to(target)
+    os.link(tmp_path / "m.pte", tmp_path / "second.pt")
+    os.link(tmp_path / "odd.py", tmp_path / "odd.json")
+    os.link(tmp_path / "models.py", tmp_path / "models.json")
+    before = (tmp_path / name).read_bytes()
+    message = cli(*arguments, code=1)
+    assert "input" in message and "of this command" in message
+    assert (tmp_path / name).read_bytes() == before
+
+
+#: Commands that would replace a file of another kind, and the name of that file.
+REPLACING: dict[str, tuple[tuple[str, ...], str]] = {
+    "lower": (("lower", "models:linear", "-b", "reference", "-o", "net.py"), "net.py"),
+    "debug map": (("lower", "models:linear", "-b", "reference", "--debug-map", "net.py"), "net.py"),
+    "quantize": (("quantize", "models:linear", "-b", "reference", "--random", "1", "-o", "net.py"), "net.py"),
+    "quantize over an archive of another kind": (
+        ("quantize", "models:linear", "-b", "reference", "--random", "1", "-o", "x.npz"),
+        "x.npz",
+    ),
+    "run": (("run", "m.pte", "--save", "net.py"), "net.py"),
+    "run over an archive of another kind": (("run", "m.pte", "--save", "x.npz"), "x.npz"),
+    "run over an exported program": (("run", "m.pte", "--save", "p.pt2"), "p.pt2"),
+    "conform": (("conform", "reference", "--json", "net.py"), "net.py"),
+}
+
+
+@pytest.mark.parametrize("case", REPLACING)
+def test_a_file_of_another_kind_is_not_replaced(case: str, cli: Any, tmp_path: Path) -> None:
+    import numpy
+
+    arguments, name = REPLACING[case]
+    (tmp_path / "m.pte").write_bytes(handmade.add_program())
+    (tmp_path / "net.py").write_text("print('a source')\n")
+    numpy.savez(tmp_path / "x.npz", x=numpy.ones(3))
+    exported = torch.export.export(torch.nn.Linear(4, 3).eval(), (torch.ones(2, 4),))
+    torch.export.save(exported, tmp_path / "p.pt2")
+    before = (tmp_path / name).read_bytes()
+    assert f"{name} exists, and is not a" in cli(*arguments, code=2)
+    assert (tmp_path / name).read_bytes() == before
+
+
+def test_a_file_of_the_same_kind_is_replaced_whatever_its_name(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.pte").write_bytes(handmade.add_program())
+    for _ in range(2):
+        cli("run", "m.pte", "--save", "result")
+        cli(*lower("-o", "program", "--debug-map", "map"))
+    assert torch.load(tmp_path / "result", weights_only=True)

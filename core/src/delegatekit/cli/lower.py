@@ -23,7 +23,7 @@ from .arguments import (
 )
 from .console import is_narrow, print_json, progress, say, usage, warn
 from .dynamic import DynamicOption, with_dynamic_shapes
-from .model import read_model
+from .model import files_of, read_model
 from .places import default_place, question_place
 
 if TYPE_CHECKING:
@@ -75,9 +75,9 @@ def lower(
     from .. import MemoryOptions
     from .. import lower as lower_model
 
-    place = default_place(model, ".pte") if output is None else question_place(output, ".pte", b"ET12", offset=4)
+    place = default_place(model, ".pte") if output is None else output
     limits, outside = _budget(budget), _External(external)
-    _check_outputs(place, debug_map, external)
+    _check_outputs(model, place, debug_map, external)
     with progress():
         program = lower_model(
             **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
@@ -116,13 +116,15 @@ def _budget(limits: Sequence[str]) -> dict[str, str]:
     return {name: limit for name, _, limit in pairs}
 
 
-def _check_outputs(output: Path, debug_map: Path | None, external: Sequence[str]) -> None:
+def _check_outputs(model: str, output: Path, debug_map: Path | None, external: Sequence[str]) -> None:
     """Try all files that may be written, before the work begins."""
-    from ..files import check_outputs
+    from ..files import JSON, PTE, check_outputs
     from ..pte.writer import data_paths
 
     names = dict.fromkeys(text.partition("=")[0] if "=" in text else "" for text in external)
-    check_outputs(output, debug_map, *data_paths(output, names))
+    check_outputs(output, debug_map, *data_paths(output, names), inputs=files_of(model))
+    question_place("--output", output, PTE)
+    question_place("--debug-map", debug_map, JSON)
 
 
 class _External:

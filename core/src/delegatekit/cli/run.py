@@ -13,6 +13,7 @@ from delegatekit_api import DelegateKitError
 
 from .arguments import FileArgument, JsonOption, TrustOption, installed_backends
 from .console import out, print_json, say, usage
+from .places import question_place
 from .watch import ended_after
 
 
@@ -41,9 +42,10 @@ def run(
 ) -> None:
     """Run a method of a .pte file on the Python engine and print its outputs and timing."""
     from .. import load
-    from ..files import check_outputs
+    from ..files import PT, check_outputs
 
-    check_outputs(save)
+    check_outputs(save, inputs=[file, *data, *inputs])
+    question_place("--save", save, PT)
     loaded = load(file, data=data, backends=backend, time_limit=time_limit)[method]
     values = _read_inputs(inputs, loaded, trust=trust) if inputs else _random_inputs(loaded, seed)
     times = []

@@ -41,14 +41,28 @@ class _Target:
     now: os.stat_result | None
 
 
-def check_outputs(*paths: str | Path | None) -> None:
+def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None] = ()) -> None:
     """Try whether files can be written to these paths, before the work begins; None stands for a path not given.
 
-    Raises FormatError for a path that `write_files` would refuse, and for two paths that are the same file.
+    Raises FormatError for a path that `write_files` would refuse, for two paths that are the same file, and for a path
+    that is the same file as one of the `inputs`, whatever links lead to it: to write it would destroy what is read.
     """
+    read = [found for path in inputs if path is not None and (found := _read(Path(path))) is not None]
     for target in _targets(Path(path) for path in paths if path is not None):
+        same = next((path for path, status in read if target.now and os.path.samestat(target.now, status)), None)
+        if same is not None:
+            name = "an input" if same == target.given else f"the input {same}"
+            raise FormatError(f"is {name} of this command", where=str(target.given), hint="choose another name")
         with _reporting(target.given), _part(target):
             pass
+
+
+def _read(path: Path) -> tuple[Path, os.stat_result] | None:
+    """A file that will be read, with what it is now; None if there is none, which the reader will tell."""
+    try:
+        return path, path.stat()
+    except (OSError, ValueError):
+        return None
 
 
 def write_files(writers: Mapping[Path, Writer]) -> None:
