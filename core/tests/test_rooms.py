@@ -14,6 +14,7 @@ PACKAGE = "delegatekit"
 #: The rooms of the core, the lowest first: each imports only rooms that stand before it.
 ROOMS = (
     "version",
+    "misuse",
     "text",
     "files",
     "foreign",

@@ -67,7 +67,7 @@ def test_outputs_are_tried_before_the_work_begins(writer: str, bad: str, cli: An
     make, words = BAD[bad]
     path = tmp_path / {"lower": "bad.pte", "quantize": "bad.pt2", "data file": "bad.ptd"}.get(writer, "bad")
     make(path)
-    message = cli(*WRITERS[writer], code=1)
+    message = cli(*WRITERS[writer], code=2)
     assert path.name in message and words in message
     assert sorted(item.name for item in tmp_path.iterdir()) == sorted(["models.py", path.name])
 
@@ -75,7 +75,7 @@ def test_outputs_are_tried_before_the_work_begins(writer: str, bad: str, cli: An
 @pytest.mark.parametrize("debug_map", ["m.pte", "./m.pte", "m.ptd", "link"])
 def test_two_outputs_of_one_name_are_refused(debug_map: str, cli: Any, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("m.pte")
-    message = cli(*lower("-o", "m.pte", "--external", "*", "--debug-map", debug_map), code=1)
+    message = cli(*lower("-o", "m.pte", "--external", "*", "--debug-map", debug_map), code=2)
     assert "is the same file as" in message
     assert not (tmp_path / "m.pte").exists()
 
@@ -206,7 +206,7 @@ def test_an_output_is_never_one_of_the_inputs(case: str, cli: Any, tmp_path: Pat
     os.link(tmp_path / "odd.py", tmp_path / "odd.json")
     os.link(tmp_path / "models.py", tmp_path / "models.json")
     before = (tmp_path / name).read_bytes()
-    message = cli(*arguments, code=1)
+    message = cli(*arguments, code=2)
     assert "input" in message and "of this command" in message
     assert (tmp_path / name).read_bytes() == before
 

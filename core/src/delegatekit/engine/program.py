@@ -8,9 +8,10 @@ from threading import Lock
 from typing import TypeVar
 from weakref import WeakSet
 
-from delegatekit_api import ExecutionError, FormatError, PluginError
+from delegatekit_api import FormatError, PluginError
 
 from ..files import Source
+from ..misuse import UnknownBackendError, UnknownMethodError
 from ..plugins import LoadedBackend, discovery
 from ..pte import PteFile, read, schema
 from ..pte.manifest import Owner, read_manifest
@@ -81,7 +82,7 @@ class Session(Mapping[str, Method]):
     def _make(self, name: str) -> Method:
         common = self._common
         if name not in common.plans:
-            raise ExecutionError(f"there is no method {name!r} (methods: {', '.join(common.plans)})")
+            raise UnknownMethodError(f"there is no method {name!r} (methods: {', '.join(common.plans)})")
         method = Method(common.file, common.plans[name], common.runtimes, self._shared, common.time_limit)
         common.methods.add(method)
         return method
@@ -172,7 +173,7 @@ def _check_backends(file: PteFile, backends: Sequence[str]) -> None:
         delegate_id = discovery.get_backend(name).description.delegate_id
         if delegate_id not in ids:
             there = f"those of the file are of {', '.join(sorted(ids))}" if ids else "the file has none"
-            raise PluginError(f"runs delegates of id {delegate_id}: {there}", where=f"backend {name}")
+            raise UnknownBackendError(f"runs delegates of id {delegate_id}: {there}", where=f"backend {name}")
 
 
 def _finder(backends: Sequence[str], find_backend: Callable[[str], LoadedBackend] | None) -> BackendFinder:
