@@ -16,8 +16,8 @@ ROOMS = (
     "version",
     "misuse",
     "text",
-    "files",
     "foreign",
+    "files",
     "json_text",
     # what plugins answer, and the program that they are asked about
     "plugins",

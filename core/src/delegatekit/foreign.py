@@ -5,6 +5,8 @@ What a plugin raises is the affair of `plugins/blame.py`, which names the plugin
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -43,3 +45,26 @@ def described(error: Exception) -> str:
     text = " ".join(paragraph.split())
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@contextmanager
+def torch_logs_nothing() -> Iterator[None]:
+    """Keep PyTorch from logging at length what it raises anyway, unless TORCH_LOGS asks for logs."""
+    if os.environ.get("TORCH_LOGS"):
+        yield
+        return
+
+    def nothing(record: logging.LogRecord) -> bool:
+        return False
+
+    # Those that PyTorch makes meanwhile have the handlers of one of these.
+    loggers = [item for name, item in logging.root.manager.loggerDict.copy().items() if name.split(".")[0] == "torch"]
+    found = [item for item in loggers if isinstance(item, logging.Logger)]
+    silent: list[logging.Filterer] = [*found, *(handler for logger in found for handler in logger.handlers)]
+    for item in silent:
+        item.addFilter(nothing)
+    try:
+        yield
+    finally:
+        for item in silent:
+            item.removeFilter(nothing)

@@ -248,3 +248,69 @@ def test_a_file_of_the_same_kind_is_replaced_whatever_its_name(cli: Any, tmp_pat
         cli("run", "m.pte", "--save", "result")
         cli(*lower("-o", "program", "--debug-map", "map"))
     assert torch.load(tmp_path / "result", weights_only=True)
+
+
+#: Values and names that no command can take, each with a part of the message.
+IMPOSSIBLE: dict[str, tuple[tuple[str, ...], str]] = {
+    "endless limit": (("run", "m.pte", "--time-limit", "inf"), "--time-limit"),
+    "seed of more than 64 bits": (("run", "m.pte", "--seed", "9" * 23), "--seed"),
+    "data file outside of the folder": (lower("--external", "../../evil=*"), "'../../evil' is not the name of a file"),
+    "hidden data file": (lower("--external", ".evil=*"), "'.evil' is not the name of a file"),
+    "size of more than 32 bits": (lower("--dynamic", "input:0=b:1..9999999999999"), "9999999999999 is more than the"),
+    "axis given twice": (
+        lower("--dynamic", "input:0=b:1..8", "--dynamic", "input:-2=c:1..4"),
+        "axis 0 of input is given twice",
+    ),
+    "alignment of 4 GiB": (lower("--alignment", "4294967296"), "at most 65536"),
+    "options for a stranger": (lower("--option", "other.x=1"), "not among the backends"),
+    "unknown backend": (("lower", "models:linear", "-b", "absent"), "no backend 'absent'"),
+    "unknown backend to run on": (("run", "m.pte", "-b", "absent"), "no backend 'absent'"),
+    "unknown backend to explain": (("explain", "models:linear", "-b", "absent"), "no backend 'absent'"),
+    "unknown backend to quantize for": (("quantize", "models:linear", "-b", "absent", "--random", "1"), "no backend"),
+    "unknown backend of schemes": (("schemes", "absent"), "no backend 'absent'"),
+    "unknown backend of targets": (("targets", "absent"), "no backend 'absent'"),
+    "backend of another delegate": (("run", "m.pte", "-b", "reference"), "runs delegates of id"),
+    "unknown method": (("run", "m.pte", "--method", "absent"), "there is no method 'absent'"),
+    "unknown operator": (lower("--only", "absent"), "selects no operator"),
+    "absent program": (("run", "absent.pte"), "does not exist"),
+    "absent file to inspect": (("inspect", "absent.pte"), "does not exist"),
+    "absent data file": (("run", "m.pte", "--data", "absent.ptd"), "does not exist"),
+    "absent model": (("lower", "absent.pt2", "-b", "reference"), "does not exist"),
+    "absent samples": (
+        ("quantize", "models:linear", "-b", "xnnpack", "--calibration", "absent.npz"),
+        "does not exist",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_what_cannot_be_meant_is_wrong_usage_in_every_command(case: str, cli: Any, tmp_path: Path) -> None:
+    arguments, words = IMPOSSIBLE[case]
+    (tmp_path / "m.pte").write_bytes(handmade.add_program())
+    message = cli(*arguments, code=2)
+    assert words in message and "Traceback" not in message and "unexpected" not in message
+
+
+@pytest.mark.parametrize("damage", ["cut off", "another kind", "offset"])
+@pytest.mark.parametrize("command", ["inspect", "run"])
+def test_a_damaged_file_is_named(command: str, damage: str, cli: Any, tmp_path: Path) -> None:
+    whole = handmade.add_program()
+    content = {"cut off": whole[: len(whole) // 2], "another kind": b"PK" * 100, "offset": whole[:40] + b"\xff" * 200}
+    (tmp_path / "m.pte").write_bytes(content[damage])
+    assert cli(command, "m.pte", code=1).startswith("error: m.pte")
+
+
+def test_data_files_are_asked_for_and_strange_ones_refused(cli: Any, tmp_path: Path) -> None:
+    cli(*lower("-o", "m.pte", "--external", "*"))
+    (tmp_path / "other.py").write_text(
+        "import torch\nclass M(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.other = torch.nn.Linear(4, 3)\n    def forward(self, x): return self.other(x)\n"
+        "def make(): return M().eval(), (torch.ones(2, 4),)\n"
+    )
+    cli("lower", "other.py:make", "-b", "reference", "-o", "other.pte", "--external", "*")
+    assert "`run --data FILE`" in cli("run", "m.pte", code=1)
+    cli(*lower("-o", "whole.pte"))
+    assert "other.ptd: has nothing that the program needs" in cli("run", "whole.pte", "--data", "other.ptd", code=1)
+    both = "run", "m.pte", "--data", "m.ptd"
+    cli(*both)
+    assert "other.ptd: has nothing that the program needs" in cli(*both, "--data", "other.ptd", code=1)

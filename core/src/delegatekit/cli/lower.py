@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -28,6 +29,9 @@ from .places import default_place, question_place
 
 if TYPE_CHECKING:
     from ..views.report import Report
+
+#: Characters of a weight's name that are shown: backends make names of 64 from the content.
+_LONGEST: Final = 40
 
 
 def lower(
@@ -122,6 +126,9 @@ def _check_outputs(model: str, output: Path, debug_map: Path | None, external: S
     from ..pte.writer import data_paths
 
     names = dict.fromkeys(text.partition("=")[0] if "=" in text else "" for text in external)
+    wrong = next((name for name in names if name.startswith(".") or re.search(r"[/\\\0]", name)), None)
+    if wrong is not None:
+        usage(f"--external {wrong}=...: {wrong!r} is not the name of a file", "it is written beside the .pte")
     check_outputs(output, debug_map, *data_paths(output, names), inputs=files_of(model))
     question_place("--output", output, PTE)
     question_place("--debug-map", debug_map, JSON)
@@ -149,8 +156,11 @@ class _External:
         if text is None:
             return
         close = get_close_matches(self._files[text][1], self._names, n=5, cutoff=0.3) or sorted(self._names)[:5]
+        close = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in close]
         rest = f" and {len(self._names) - len(close)} more" if len(close) < len(self._names) else ""
         names = (
-            f"the weights: {', '.join(close)}{rest}" if close else "the file stores no weights that could be outside"
+            f"the weights: {', '.join(close)}{rest}; a backend names those that it keeps by itself; '*' matches all"
+            if close
+            else "the file stores no weights that could be outside"
         )
         usage(f"--external {text!r} matches no weight", names)

@@ -71,7 +71,9 @@ def quantize(
     from ..files import PT2, check_outputs
     from ..quantization.commands import quantize_model
 
-    if (calibration is None) == (random is None):
+    if calibration is not None and random is not None:
+        usage("--calibration and --random are both given", "random inputs are to try things out: choose one")
+    if calibration is None and random is None:
         usage("give --calibration FILE, or --random COUNT to try things out")
     place = default_place(model, "-quantized.pt2") if output is None else output
     check_outputs(place, inputs=[*files_of(model), calibration])

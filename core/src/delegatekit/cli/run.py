@@ -31,11 +31,14 @@ def run(
             autocompletion=installed_backends,
         ),
     ] = [],  # noqa: B006
-    seed: Annotated[int, typer.Option(help="Seed of the random inputs, used where no files are given.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(min=-(2**63), max=2**64 - 1, help="Seed of the random inputs, used where no files are given."),
+    ] = 0,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times and time all but the first.")] = 1,
     save: Annotated[Path | None, typer.Option(help="Write the outputs to this .pt file.")] = None,
     time_limit: Annotated[
-        float | None, typer.Option(min=0.001, metavar="SECONDS", help="End a call that takes longer.")
+        float | None, typer.Option(min=0.001, max=1e6, metavar="SECONDS", help="End a call that takes longer.")
     ] = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,

@@ -14,7 +14,8 @@ from ..files import Source
 from ..misuse import UnknownBackendError, UnknownMethodError
 from ..plugins import LoadedBackend, discovery
 from ..pte import PteFile, read, schema
-from ..pte.manifest import Owner, read_manifest
+from ..pte.manifest import Manifest, Owner, read_manifest
+from ..pte.reader import GIVE_DATA, naming
 from ..pte.validate import validate, validate_data
 from .delegate import BackendFinder, Runtimes
 from .memory import SharedBuffers, check_shared
@@ -155,10 +156,14 @@ def load(
     `Method.time_limit` changes it for one method. Without it, only loops are bounded, by 10 million instructions.
     """
     check_time_limit(time_limit)
-    file = read(source, copy=copy).with_data(data, copy=copy)
-    validate(file)
-    validate_data(file)
-    _require_named_data(file)
+    alone = read(source, copy=copy)
+    with naming(source):
+        validate(alone)
+    file = alone.with_data(data, copy=copy)
+    with naming(source):
+        validate_data(file)
+        _require_named_data(file)
+    _refuse_unused_data(file)
     _check_backends(file, backends)
     return LoadedProgram(file, _finder(backends, find_backend), time_limit)
 
@@ -195,5 +200,27 @@ def _require_named_data(file: PteFile) -> None:
             raise FormatError(
                 f"is outside the .pte, in {which} ({len(missing)} of its keys are missing)",
                 where=f"named data {missing[0]}",
-                hint="give the .ptd files that were written with it: load(path, data=[...])",
+                hint=GIVE_DATA,
             )
+
+
+def _refuse_unused_data(file: PteFile) -> None:
+    """Check that the program needs something of each data file. Of files without a manifest nobody knows."""
+    manifest = read_manifest(file)
+    if manifest == Manifest():
+        return
+    wanted = {key for keys in manifest.data_files.values() for key in keys}
+    for plan in file.program.execution_plan or ():
+        wanted.update(
+            str(value.val.extra_tensor_info.fully_qualified_name)
+            for value in plan.values or ()
+            if schema.is_external(value.val)
+        )
+    used = {stored.file for key, stored in file.external.items() if key in wanted}
+    unused = sorted({stored.file for stored in file.external.values()} - used)
+    if unused:
+        raise FormatError(
+            f"has nothing that the program needs ({len(wanted)} keys are outside the .pte)",
+            where=unused[0],
+            hint="give the .ptd files that were written with it, and no others",
+        )
