@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from contextlib import contextmanager, redirect_stderr
+from typing import Any, Final, TextIO, cast
 
 from delegatekit_api import DelegateKitError
 
@@ -64,7 +65,27 @@ def torch_logs_nothing() -> Iterator[None]:
     for item in silent:
         item.addFilter(nothing)
     try:
-        yield
+        with redirect_stderr(cast(TextIO, _WithoutGraphs(sys.stderr))):
+            yield
     finally:
         for item in silent:
             item.removeFilter(nothing)
+
+
+class _WithoutGraphs:
+    """A text file that leaves out the half-traced graph that torch.export prints before it raises."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._left_out = False
+
+    def write(self, text: str) -> int:
+        """Write a text, unless it is such a graph or the line end that `print` writes after it."""
+        is_graph = text.lstrip().startswith("def forward(self")
+        if not is_graph and not (self._left_out and text == "\n"):
+            self._file.write(text)
+        self._left_out = is_graph
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

@@ -132,7 +132,7 @@ def test_schemes_as_json(cli):
 
 
 def test_schemes_of_an_unknown_backend_are_refused(cli):
-    assert "no backend 'absent'" in cli("schemes", "absent", code=1).err
+    assert "no backend 'absent'" in cli("schemes", "absent", code=2).err
 
 
 def test_listing_schemes_imports_no_torch():
@@ -242,7 +242,7 @@ def test_a_wrong_call_gets_one_clear_message(arguments, code, message, cli, tmp_
 )
 def test_a_place_that_cannot_have_a_file_is_one_clear_error_before_the_work(output, message, cli, tmp_path):
     (tmp_path / "folder").mkdir()
-    captured = cli("quantize", "models:small", "-b", "nothing", "-o", output, "--calibration", "absent.pt", code=1)
+    captured = cli("quantize", "models:small", "-b", "nothing", "-o", output, "--calibration", "absent.pt", code=2)
     assert message in captured.err and "Traceback" not in captured.err
 
 
