@@ -46,7 +46,8 @@ def quantize(
     calibration: Annotated[
         Path | None,
         typer.Option(
-            help="A .pt file with a list of inputs, or a .pt or .npz file with the samples of each input as one tensor."
+            help="A .pt file with a list of inputs, or a .pt or .npz file with the samples of each input as one tensor "
+            "along its first axis."
         ),
     ] = None,
     random: Annotated[
