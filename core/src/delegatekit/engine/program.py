@@ -15,7 +15,7 @@ from ..misuse import UnknownBackendError, UnknownMethodError
 from ..plugins import LoadedBackend, discovery
 from ..pte import PteFile, read, schema
 from ..pte.manifest import Manifest, Owner, read_manifest
-from ..pte.reader import GIVE_DATA, naming
+from ..pte.reader import GIVE_DATA, external_key, naming
 from ..pte.validate import validate, validate_data
 from .delegate import BackendFinder, Runtimes
 from .memory import SharedBuffers, check_shared
@@ -212,9 +212,9 @@ def _refuse_unused_data(file: PteFile) -> None:
     wanted = {key for keys in manifest.data_files.values() for key in keys}
     for plan in file.program.execution_plan or ():
         wanted.update(
-            str(value.val.extra_tensor_info.fully_qualified_name)
+            external_key(value.val)
             for value in plan.values or ()
-            if schema.is_external(value.val)
+            if isinstance(value.val, schema.Tensor) and schema.is_external(value.val)
         )
     used = {stored.file for key, stored in file.external.items() if key in wanted}
     unused = sorted({stored.file for stored in file.external.values()} - used)

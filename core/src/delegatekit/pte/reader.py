@@ -63,7 +63,7 @@ class PteFile:
 
         Raises FormatError, with the key, if no data file has it or if it is something else there.
         """
-        key = str(tensor.extra_tensor_info.fully_qualified_name if tensor.extra_tensor_info is not None else None)
+        key = external_key(tensor)
         wanted = TensorLayout(tensor.scalar_type, tensor.sizes, tensor.dim_order)
         found = self.external.get(key)
         if found is None:
@@ -142,6 +142,11 @@ def read(source: Source, *, copy: bool = False) -> PteFile:
     view = open_view(source, copy=copy)
     with naming(source):
         return _read(view)
+
+
+def external_key(tensor: schema.Tensor) -> str:
+    """The key of a tensor that lives outside the .pte."""
+    return str(tensor.extra_tensor_info.fully_qualified_name if tensor.extra_tensor_info is not None else None)
 
 
 @contextmanager
