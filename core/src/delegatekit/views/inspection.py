@@ -16,6 +16,7 @@ from ..pte.dtypes import TORCH_DTYPES
 from ..pte.estimates import Estimates, read_estimates
 from ..pte.manifest import Manifest, Owner, read_manifest
 from ..pte.ptd_schema import TensorLayout
+from ..pte.reader import naming
 from ..pte.schema import is_external
 from ..pte.validate import validate
 from ..text import human_size
@@ -153,7 +154,8 @@ def inspect_data(source: Source) -> DataInspection:
 def inspect(source: Source) -> Inspection:
     """Describe a .pte. Raises FormatError if it is damaged; needs neither plugins, their runtimes, nor data files."""
     file = read(source)
-    validate(file)
+    with naming(source):
+        validate(file)
     manifest, estimates = read_manifest(file), read_estimates(file)
     methods = tuple(_method(file, plan, manifest, estimates) for plan in file.program.execution_plan or ())
     return Inspection(
