@@ -11,14 +11,19 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from delegatekit.plugins import get_backend
-from delegatekit_api import BackendOptions
-from delegatekit_api.documentation import OperatorEntry, OperatorTable
+try:
+    from delegatekit.plugins import get_backend
+    from delegatekit_api import BackendOptions, DelegateKitError
+    from delegatekit_api.documentation import OperatorEntry, OperatorTable
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"{error.name} is not installed for {sys.executable}: run `make setup`, then .venv/bin/python {sys.argv[0]}"
+    )
 
 DOCS: Final = Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
-from packages import plugins  # noqa: E402
+from packages import Package, plugins  # noqa: E402
 from reference import reference  # noqa: E402
 
 
@@ -50,9 +55,26 @@ def stale_pages() -> dict[Path, str | None]:
 
 
 def pages() -> dict[Path, str]:
-    """The text of every generated page, by its path."""
-    operators = {DOCS / f"operators-{name}.md": page(name) for plugin in plugins() for name in plugin.backends}
+    """The text of every generated page, by its path. Ends the script for a plugin that is not as it should be."""
+    operators = {
+        DOCS / f"operators-{name}.md": page_of(plugin, name) for plugin in plugins() for name in plugin.backends
+    }
     return operators | reference(DOCS / "api")
+
+
+def page_of(plugin: Package, name: str) -> str:
+    """The page of one backend of a plugin's folder. Ends the script with one sentence if the backend cannot be used."""
+    if not list(plugin.source.glob("*/__init__.py")):
+        sys.exit(f"{plugin}/src has no package")
+    wanted = plugin.module
+    if not wanted.startswith(plugin.distribution.replace("-", "_")):
+        sys.exit(
+            f"{plugin}/src has the package {wanted}, but its pyproject.toml names {plugin.distribution}: rename one"
+        )
+    try:
+        return page(name)
+    except DelegateKitError as error:
+        sys.exit(f"the backend {name!r} of {plugin} cannot be used: {error.what} (`make setup` installs new plugins)")
 
 
 def page(name: str) -> str:

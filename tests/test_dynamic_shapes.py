@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import delegatekit
 from delegatekit.pte import read, schema
-from delegatekit_api import UnsupportedError
+from delegatekit_api import ExecutionError, UnsupportedError
 
 
 class Function(nn.Module):
@@ -178,6 +178,54 @@ def test_a_size_above_the_bound_is_refused_by_both_engines() -> None:
     with pytest.raises(Exception, match=r"input .*\(10, 6\)"):
         method(torch.randn(10, 6))
     same(method(torch.ones(9, 6)), torch.full((9, 6), 2.0))
+
+
+def _sizes_method(dims: Any, *shapes: tuple[int, ...]) -> Any:
+    """The lowered sum of all elements of each input, whose sizes change as `dims` says."""
+    examples = tuple(torch.ones(shape) for shape in shapes)
+    module = Function(lambda *args: [x.sum() for x in args])
+    exported = torch.export.export(module, examples, dynamic_shapes={"args": dims})
+    return delegatekit.load(delegatekit.lower(exported, backends=[]).buffer)["forward"]
+
+
+#: What does not fit -> how sizes change, sizes of the example, of calls that are right, and of one that is not; why.
+WRONG_SIZES: dict[str, tuple[Any, list[Any], list[Any], list[Any], str]] = {
+    "a fixed axis beside one that changes": (
+        ({0: N},),
+        [(2, 3, 4)],
+        [[(3, 3, 4)], [(9, 3, 4)]],
+        [(3, 2, 4)],
+        r"\(3, 2, 4\): axis 1 must be 3$",
+    ),
+    "above the bound": (({0: N},), [(2, 3)], [[(9, 3)]], [(10, 3)], "axis 0 must be 0 to 9$"),
+    "below the bound": (({0: Dim("k", min=4, max=9)},), [(5, 3)], [[(4, 3)]], [(3, 3)], "axis 0 must be 4 to 9$"),
+    "axes of one size": (
+        ({0: N, 1: N},),
+        [(3, 3)],
+        [[(4, 4)], [(2, 2)]],
+        [(2, 4)],
+        r"axis 1 must be 2, which follows from axis 0 of args_0$",
+    ),
+    "inputs of one size": (
+        ({0: N}, {0: N}),
+        [(3, 2), (3,)],
+        [[(4, 2), (4,)]],
+        [(4, 2), (3,)],
+        r"args_1: has shape \(3,\): axis 0 must be 4, which follows from axis 0 of args_0$",
+    ),
+    "a multiple": (({0: 2 * M},), [(6,)], [[(2,)], [(14,)]], [(5,)], "axis 0 must be a multiple of 2$"),
+    "one more": (({0: M}, {0: M + 1}), [(3,), (4,)], [[(5,), (6,)]], [(5,), (5,)], "axis 0 must be 6, which follows"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_SIZES)
+def test_sizes_that_the_program_was_not_exported_for_are_refused(case: str) -> None:
+    dims, example, right, wrong, message = WRONG_SIZES[case]
+    method = _sizes_method(dims, *example)
+    for shapes in (*right, example):
+        same(method(*map(torch.ones, shapes)), [torch.ones(shape).sum() for shape in shapes])
+        with pytest.raises(ExecutionError, match=message):
+            method(*map(torch.ones, wrong))
 
 
 def test_a_size_without_a_bound_is_refused_with_the_way_out() -> None:

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from packages import ROOT, Package
 
-#: As long as the example's name, so that lines stay as they are formatted.
+RECIPES = ROOT / "docs" / "recipes.md"
+#: The name in the recipe, as long as the example's, so that lines stay as they are formatted.
 NAME = "duet"
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory, write_metadata: Any) -> Path:
-    """A copy of this repository in which the minimal example, renamed, is one more plugin."""
+    """A copy of this repository in which a backend was started as docs/recipes.md says."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -33,12 +34,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory, write_metadata: Any) ->
         if (ROOT / file).is_file():
             (copy / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / file, copy / file)
-    for path in (copy / "examples" / "minimal_backend").rglob("*"):
-        if path.is_file():
-            name = path.relative_to(copy / "examples" / "minimal_backend").as_posix()
-            target = copy / "plugins" / NAME / name.replace("demo", NAME)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(path.read_text().replace("demo", NAME).replace("Demo", NAME.title()))
+    subprocess.run(["git", "init", "--quiet"], cwd=copy, check=True)
+    (recipe,) = re.findall(r"^```sh\n(cp -r .*?)^make setup$", RECIPES.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    subprocess.run(["bash", "-e", "-c", recipe], cwd=copy, check=True, capture_output=True)
     # What `make setup` does for every package that the Makefile finds.
     write_metadata(copy, Package(copy / "plugins" / NAME))
     return copy
@@ -87,3 +85,24 @@ def test_its_tests_run(repository: Path) -> None:
     collected = run(repository, sys.executable, "-m", "pytest", "-q", "--collect-only")
     assert f"plugins/{NAME}/tests/" in collected
     assert " passed" in run(repository, sys.executable, "-m", "pytest", "-q", f"plugins/{NAME}/tests")
+
+
+@pytest.mark.parametrize("fault", ["not installed", "another package", "no package"])
+def test_a_page_that_cannot_be_written_is_explained_in_one_sentence(
+    fault: str, repository: Path, tmp_path: Path
+) -> None:
+    for name in ("docs", "core/src", "packages.py", "plugin_api/src", "toolkit/src"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).symlink_to(repository / name)
+    shutil.copytree(repository / "plugins" / NAME, tmp_path / "plugins" / NAME)
+    package = tmp_path / "plugins" / NAME / "src" / f"delegatekit_{NAME}"
+    if fault == "another package":
+        package.rename(package.with_name("delegatekit_demo"))
+    elif fault == "no package":
+        shutil.rmtree(package)
+    sources = [str(tmp_path / name) for name in ("core/src", "plugin_api/src", "toolkit/src")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sources)}
+    command = [sys.executable, "docs/generate.py", "--check"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    (line,) = result.stderr.splitlines()
+    assert result.returncode == 1 and f"plugins/{NAME}" in line

@@ -84,8 +84,12 @@ def test_a_backend_starts_as_the_page_says(tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
     )
+    subprocess.run(
+        ["git", "init", "--quiet"], cwd=tmp_path, check=True
+    )  # as a reader has it: what is copied is untracked
     subprocess.run(["bash", "-e", "-c", commands], cwd=tmp_path, check=True, capture_output=True)
     made = tmp_path / "plugins" / "duet"
     assert (made / "src" / "delegatekit_duet" / "plugin.py").is_file()
+    assert not (made / "src" / "delegatekit_demo").exists()
     texts = [path.read_text("utf-8") for path in made.rglob("*") if path.is_file()]
     assert not any(re.search("demo", text, re.IGNORECASE) for text in texts)

@@ -10,10 +10,11 @@ import pytest
 import torch
 from referee import StockProgram, same
 from torch import nn
+from torch.export import Dim
 
 import delegatekit
 from delegatekit.pte import read, schema
-from delegatekit_api import UnsupportedError
+from delegatekit_api import ExecutionError, UnsupportedError
 
 
 class Stateful(nn.Module):
@@ -147,6 +148,152 @@ def test_rows_of_a_cache_are_written_in_place() -> None:
     report = delegatekit.lower(exported, backends=[]).report().methods[0]
     assert report.fallback["aten::index_put_"] == 1
     assert report.fallback["aten::copy_"] == 1  # the counter
+
+
+class Cache(nn.Module):
+    """A buffer `rows`; `update(rows, values, index)` changes it."""
+
+    def __init__(self, update: Callable[..., Any], sizes: tuple[int, ...] = (2, 2, 16, 4)) -> None:
+        super().__init__()
+        self.update = update
+        self.register_buffer("rows", torch.randn(sizes, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, values: torch.Tensor, index: torch.Tensor) -> Any:
+        self.update(self.rows, values, index)
+        return self.rows * 1
+
+
+def put(place: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The update `rows[place(index)] = values`."""
+
+    def update(rows: torch.Tensor, values: torch.Tensor, index: torch.Tensor) -> None:
+        rows[place(index)] = values
+
+    return update
+
+
+def third(index: Any) -> Any:
+    return slice(None), slice(None), index
+
+
+def fill(rows: torch.Tensor, _: torch.Tensor, index: torch.Tensor) -> None:
+    rows[:, :, index] = 0.5
+
+
+THREE = torch.tensor([1, 5, 7])
+MASK = torch.arange(256).view(2, 2, 16, 4) % 3 == 0
+
+#: Form -> update, sizes of the values, index, and whether the runtime writes the rows in place.
+FORMS: dict[str, tuple[Callable[..., Any], tuple[int, ...], torch.Tensor, bool]] = {
+    "whole rows": (put(third), (2, 2, 3, 4), THREE, True),
+    "whole rows, int32": (put(third), (2, 2, 3, 4), THREE.int(), True),
+    "a row twice": (put(third), (2, 2, 3, 4), torch.tensor([1, 1, 7]), True),
+    "first dimension": (put(lambda i: i), (2, 2, 16, 4), torch.tensor([1, 0]), True),
+    "last dimension": (put(lambda i: (..., i)), (2, 2, 16, 2), torch.tensor([3, 1]), True),
+    "from the end": (put(third), (2, 2, 3, 4), torch.tensor([-1, 5, -7]), True),
+    "from the end, int32": (put(third), (2, 2, 3, 4), torch.tensor([-1, 5, -16]).int(), True),
+    "known from the end": (put(lambda i: third(torch.tensor([-2]))), (2, 2, 1, 4), THREE, True),
+    "one row": (put(lambda i: i), (2, 16, 4), torch.tensor([1]), True),
+    "values of one dimension": (put(third), (4,), THREE, True),
+    "values of two dimensions": (put(third), (3, 4), THREE, True),
+    "values of no dimensions": (put(third), (), THREE, True),
+    "values for each batch": (put(third), (2, 1, 3, 4), THREE, True),
+    "values with further dimensions": (put(third), (1, 1, 2, 2, 3, 4), THREE, True),
+    "a number": (fill, (1,), THREE, True),
+    "index of two dimensions": (put(third), (2, 2, 2, 2, 4), torch.tensor([[1, -5], [7, 2]]), True),
+    "index of two dimensions, broadcast": (put(third), (2, 4), torch.tensor([[1, 5], [7, 2]]), True),
+    "index_copy_": (lambda r, v, i: r.index_copy_(2, i, v), (2, 2, 3, 4), THREE, True),
+    "index_fill_": (lambda r, v, i: r.index_fill_(2, i, 1.5), (1,), torch.tensor([-1, 5]), True),
+    "index_add_": (lambda r, v, i: r.index_add_(2, i, v), (2, 2, 3, 4), torch.tensor([1, 1, 7]), False),
+    "accumulated": (lambda r, v, i: r.index_put_((i, i), v, accumulate=True), (2, 16, 4), torch.tensor([1, 1]), False),
+    "two indices": (put(lambda i: (i, slice(None), i)), (2, 2, 4), torch.tensor([1, 0]), False),
+    "two indices together": (put(lambda i: (i, i)), (2, 16, 4), torch.tensor([1, -1]), False),
+    "two indices, broadcast": (put(lambda i: (i[:, None], slice(None), i)), (4,), torch.tensor([1, 0]), False),
+    "mask": (put(lambda i: i), (), MASK, False),
+    "mask of one dimension": (put(lambda i: i), (16, 4), torch.tensor([True, False]), False),
+    "mask, a value for each": (put(lambda i: i), (86,), MASK, False),
+    "in a row": (lambda r, v, i: r[:, 1].__setitem__((slice(None), i), v), (2, 3, 4), THREE, False),
+    "transposed": (lambda r, v, i: r.transpose(1, 2).__setitem__((slice(None), i), v), (2, 3, 2, 4), THREE, False),
+    "scatter_": (lambda r, v, i: r.scatter_(2, i.view(1, 1, 3, 1).expand(2, 2, 3, 4), v), (2, 2, 3, 4), THREE, False),
+    "rows from the buffer": (lambda r, v, i: r.__setitem__(third(i), r[:, :, i + 1] + v), (4,), THREE, True),
+    "its own rows": (lambda r, v, i: r.copy_(r.index_copy(0, i, r)), (), torch.tensor([1, 0]), False),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_an_indexed_update_runs_in_both_runtimes(form: str) -> None:
+    update, sizes, index, in_place = FORMS[form]
+    module = Cache(update).eval()
+    lowered = delegatekit.lower(copy.deepcopy(module), (torch.randn(sizes), index), backends=[])
+    program = StockProgram(lowered.buffer)
+    stock, engine = program.method(), delegatekit.load(lowered.buffer)["forward"]
+    for _ in range(3):
+        inputs = (torch.randn(sizes), index)
+        want = module(*inputs).clone()
+        same(stock(inputs), want)
+        same(engine(*inputs), want)
+    assert ("aten::index_put_" in lowered.report().methods[0].fallback) == in_place
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_cache_of_batch_one_is_written_in_place(count: int) -> None:
+    """Its values lose the batch when they are exported."""
+    module = Cache(put(third), (1, 2, 16, 4)).eval()
+    values, index = torch.randn(1, 2, count, 4), torch.arange(count) + 2
+    lowered = delegatekit.lower(copy.deepcopy(module), (values, index), backends=["xnnpack"])
+    want = module(values, index)
+    program = StockProgram(lowered.buffer)
+    same(program.method()((values, index)), want)
+    same(delegatekit.load(lowered.buffer)["forward"](values, index), want)
+    fallback = lowered.report().methods[0].fallback
+    assert fallback["aten::index_put_"] == 1
+    assert "aten::copy_" not in fallback
+    assert "aten::expand_copy.out" not in fallback
+
+
+def test_a_row_out_of_bounds_is_an_error_in_both_runtimes() -> None:
+    module = Cache(put(third)).eval()
+    values = torch.randn(2, 2, 1, 4)
+    lowered = delegatekit.lower(copy.deepcopy(module), (values, torch.tensor([0])), backends=[])
+    program = StockProgram(lowered.buffer)
+    for row in (16, -17):
+        with pytest.raises(RuntimeError, match="0x12"):
+            program.method()((values, torch.tensor([row])))
+        with pytest.raises(ExecutionError, match="out of bounds"):
+            delegatekit.load(lowered.buffer)["forward"](values, torch.tensor([row]))
+
+
+def test_as_many_rows_as_the_caller_gives_are_written_in_place() -> None:
+    module = Cache(put(third), (1, 2, 16, 4)).eval()
+    count = Dim("count", max=8)
+    lowered = delegatekit.lower(
+        copy.deepcopy(module),
+        (torch.randn(1, 2, 3, 4), THREE),
+        backends=[],
+        dynamic_shapes=({2: count}, {0: count}),
+    )
+    program = StockProgram(lowered.buffer)
+    stock, engine = program.method(), delegatekit.load(lowered.buffer)["forward"]
+    for number in (3, 8, 1):
+        inputs = (torch.randn(1, 2, number, 4), torch.arange(number) * 2 - 3)
+        want = module(*inputs).clone()
+        same(stock(inputs), want)
+        same(engine(*inputs), want)
+    assert lowered.report().methods[0].fallback["aten::index_put_"] == 1
+
+
+def test_a_number_cannot_choose_rows_of_the_buffer_that_it_is_in() -> None:
+    def update(rows: torch.Tensor, values: torch.Tensor, index: torch.Tensor) -> None:
+        rows.copy_(rows.index_copy(0, rows, values))
+
+    module = Cache(update, (3,))
+    module.rows = torch.tensor([1, 2, 0])
+    lowered = delegatekit.lower(copy.deepcopy(module), (torch.arange(3), THREE), backends=[])
+    program = StockProgram(lowered.buffer)
+    stock = program.method()
+    for values in (torch.tensor([2, 0, 1]), torch.tensor([0, 2, 1])):
+        want = module(values, THREE).clone()
+        same(stock((values, THREE)), want)
 
 
 def test_a_tensor_that_is_no_buffer_cannot_be_written() -> None:

@@ -14,9 +14,10 @@ PACKAGE = "delegatekit"
 #: The rooms of the core, the lowest first: each imports only rooms that stand before it.
 ROOMS = (
     "version",
+    "misuse",
     "text",
-    "files",
     "foreign",
+    "files",
     "json_text",
     # what plugins answer, and the program that they are asked about
     "plugins",

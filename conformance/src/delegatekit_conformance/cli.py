@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ def run(
     outputs = {"json": json, "junit": junit, "markdown": markdown, "html": html, "csv": csv}
     if "," in backend:
         _usage(f"{backend!r} names several backends: each has a run of its own, and `conform report` joins the reports")
-    _check_outputs((*outputs.values(), resume))
+    _check_outputs(outputs | {"resume": resume}, inputs=[expectations])
     with _wrong_settings_are_wrong_usage():
         settings = Settings(
             backend,
@@ -174,7 +175,7 @@ def diff(
 
     from . import report
 
-    _check_outputs((json, markdown))
+    _check_outputs({"json": json, "markdown": markdown}, inputs=[old, new])
     before, after = (report.read_json(_existing(path)) for path in (old, new))
     found = report.diff(before, after, latency_threshold=threshold or report.LATENCY_THRESHOLD)
     found.print(Console())
@@ -201,7 +202,7 @@ def report_command(
     from . import report
 
     outputs = {"json": json, "junit": junit, "markdown": markdown, "html": html, "csv": csv}
-    _check_outputs(outputs.values())
+    _check_outputs(outputs, inputs=runs)
     shards: dict[str, list[Run]] = {}
     whole: list[Run] = []
     for path in runs:
@@ -240,13 +241,23 @@ def _write(outputs: Mapping[str, Path | None], runs: Sequence[Run]) -> None:
         typer.echo(f"wrote {path} ({path.stat().st_size:,} bytes)", err=True)
 
 
-def _check_outputs(paths: Iterable[Path | None]) -> None:
-    """Try all files that are to be written, before the work begins."""
-    from delegatekit.files import check_outputs
+def _check_outputs(outputs: Mapping[str, Path | None], *, inputs: Iterable[Path | None]) -> None:
+    """Try all files that are to be written, by option, before the work begins."""
+    from delegatekit.files import JSON, Kind, check_outputs, holds_another_kind
     from delegatekit_api import FormatError
 
+    kinds = {
+        "json": JSON,
+        "junit": Kind((".xml",), re.compile(rb"<\?xml")),
+        "markdown": Kind((".md", ".markdown"), re.compile(rb"#{1,3} Conformance")),
+        "html": Kind((".html", ".htm"), re.compile(rb"<!doctype html>", re.IGNORECASE)),
+        "csv": Kind((".csv",), re.compile(rb"operator,")),
+    }
+    for name, path in outputs.items():
+        if path is not None and name in kinds and holds_another_kind(path, kinds[name]):
+            _usage(f"--{name} {path} exists, and is not a {kinds[name].suffixes[0]} file: choose another name")
     try:
-        check_outputs(*paths)
+        check_outputs(*outputs.values(), inputs=inputs)
     except FormatError as error:
         _usage(str(error))
 

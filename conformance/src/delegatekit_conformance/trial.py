@@ -23,7 +23,7 @@ import delegatekit
 from delegatekit import LoweredProgram
 from delegatekit.partition import PartitionPlan
 from delegatekit.plugins import discovery
-from delegatekit_api import DelegateKitError, UnsupportedError
+from delegatekit_api import DelegateKitError, RuntimeUnavailableError, UnsupportedError
 from delegatekit_api.nodes import operator_name
 
 from . import stock
@@ -176,6 +176,8 @@ def attempt(
             return Outcome(Verdict.UNAVAILABLE, available.reason, **counts)
     try:
         method = delegatekit.load(data)["forward"]
+    except RuntimeUnavailableError as error:  # of this file: for another device than the runtime here knows
+        return Outcome(Verdict.UNAVAILABLE, words(error), **counts)
     except Exception as error:
         return Outcome(Verdict.LOAD_ERROR, words(error), **counts)
     judged = judge(method)

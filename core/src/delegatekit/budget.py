@@ -10,6 +10,7 @@ from delegatekit_api import LoweringError
 from delegatekit_api.devices import Estimate
 
 from .lowering import Delegate, LoweredMethod
+from .misuse import WrongArgumentError
 from .text import human_size, human_time
 
 #: "latency" (seconds) or the name of a memory (bytes) -> a number, or a text such as "512KB" or "20ms".
@@ -51,7 +52,9 @@ def parse_limit(name: str, value: float | str) -> float:
     except ValueError:
         pass
     allowed = ", ".join(("s", "ms", "us") if name == LATENCY else ("B", "KB", "MB", "GB"))
-    raise LoweringError(f"{name} = {value!r} is not a limit", where="budget", hint=f"a number with one of {allowed}")
+    raise WrongArgumentError(
+        f"{name} = {value!r} is not a limit", where="budget", hint=f"a number with one of {allowed}"
+    )
 
 
 def _shown(name: str, value: float) -> str:

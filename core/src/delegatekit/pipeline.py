@@ -21,6 +21,7 @@ from .foreign import UNEXPECTED, as_ours
 from .lowered_module import LoweredModule, check_whole
 from .lowered_program import LoweredProgram
 from .lowering import ChosenBackend, lower_partitions
+from .misuse import WrongArgumentError
 from .partition import Asked, PartitionedMethod, PartitionFunction, Selection, Selectors, settle
 from .plugins import discovery, notify
 from .version import __version__
@@ -153,7 +154,7 @@ def _choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> d
         raise LoweringError(f"backends = {names!r} is a string", hint=f"pass a list: backends=[{names!r}]")
     strangers = set(options) - set(names)
     if strangers:
-        raise LoweringError(
+        raise WrongArgumentError(
             f"options for {', '.join(sorted(strangers))}, which is not among the backends {list(names)}",
             hint="add it to backends or drop its options",
         )

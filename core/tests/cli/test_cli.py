@@ -92,10 +92,10 @@ def test_the_report_as_json_is_all_of_stdout(cli: Any) -> None:
     [
         (
             ["lower", "models:linear", "-b", "absent", "-o", "m.pte"],
-            1,
+            2,
             "`delegatekit backends` lists what is installed",
         ),
-        (["lower", "models:linear", "-b", "nothing", "-o", "absent/m.pte"], 1, "the folder does not exist"),
+        (["lower", "models:linear", "-b", "nothing", "-o", "absent/m.pte"], 2, "the folder does not exist"),
         (["lower", "models:unsupported", "-b", "nothing", "-o", "m.pte"], 1, "return torch.linalg.svd(x)[1]"),
         (["lower", "models:linear", "-b", "nothing", "-o", "m.pte", "--option", "depth=1"], 2, "known options: level"),
         (["lower", "models:linear", "-b", "nothing", "-o", "m.pte", "--option", "level=high"], 2, "is not int"),
@@ -107,8 +107,8 @@ def test_the_report_as_json_is_all_of_stdout(cli: Any) -> None:
         (["lower", "absent.pt2", "-b", "nothing", "-o", "m.pte"], 2, "does not exist"),
         (["lower", "models:linear", "-o", "m.pte"], 2, "--backend"),
         (["inspect", "models.py"], 1, "not a .pte"),
-        (["inspect", "absent.pte"], 1, "absent.pte"),
-        (["run", "absent.pte"], 1, "absent.pte"),
+        (["inspect", "absent.pte"], 2, "absent.pte: does not exist"),
+        (["run", "absent.pte"], 2, "absent.pte: does not exist"),
         (["frobnicate"], 2, "No such command"),
     ],
 )
@@ -129,8 +129,8 @@ def test_the_traceback_is_shown_with_debug_only(tmp_path: Path) -> None:
         subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
         for more in ((), ("--debug",))
     )
-    assert plain.returncode == debug.returncode == 1
-    assert plain.stderr.startswith("error:") and "Traceback" not in plain.stderr
+    assert plain.returncode == debug.returncode == 2
+    assert plain.stderr.startswith("error:") and plain.stderr in debug.stderr and "Traceback" not in plain.stderr
     assert "Traceback" in debug.stderr
 
 
@@ -212,7 +212,7 @@ def test_run_says_what_is_wrong_with_inputs(
 
 def test_an_unknown_method_is_told_with_those_that_exist(cli: Any) -> None:
     lower(cli, "linear")
-    assert "methods: forward" in cli("run", "model.pte", "--method", "backward", code=1).stderr
+    assert "methods: forward" in cli("run", "model.pte", "--method", "backward", code=2).stderr
 
 
 def test_commands_of_other_distributions_are_added(cli: Any, install_plugin: Any) -> None:

@@ -58,7 +58,7 @@ def test_completion_can_be_installed(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "error"),
     [
-        (["inspect", "absent.pte"], 1, {"kind": "FormatError", "where": "absent.pte"}),
+        (["inspect", "absent.pte"], 2, {"kind": "MissingFileError", "where": "absent.pte"}),
         (["lower", "models"], 2, {"kind": "UsageError", "hint": "delegatekit lower --help"}),
         (["lower", "models", "-b", "nothing"], 2, {"kind": "UsageError"}),
         (["explain", "models:linear", "-b", "nothing", "--option", "depth=1"], 2, {"kind": "OptionError"}),

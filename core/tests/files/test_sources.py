@@ -70,9 +70,11 @@ def test_a_fifo_that_takes_the_files_place_is_not_waited_for(tmp_path: Path, mon
         open_file(tmp_path / "x")
 
 
-@pytest.mark.parametrize("path", ["nowhere.pte", "a\0b"])
-def test_a_path_that_leads_nowhere_is_named(path: str) -> None:
-    with pytest.raises(FormatError, match="cannot be read"):
+@pytest.mark.parametrize(
+    ("path", "fault"), [("nowhere.pte", "nowhere.pte: does not exist"), ("a\0b", "cannot be read")]
+)
+def test_a_path_that_leads_nowhere_is_named(path: str, fault: str) -> None:
+    with pytest.raises(FormatError, match=fault):
         open_view(path)
 
 

@@ -149,7 +149,7 @@ def test_the_command_line_has_the_choice(
         codes[tuple(more)] = end.value.code, " ".join(capsys.readouterr().err.split())
     assert codes[()][0] == 1 and "alpha (Acme_Alpha) and beta (acme-beta)" in codes[()][1]
     assert codes["--backend", "beta"] == (0, "")
-    assert codes["-b", "Beta"][0] == 1 and "did you mean 'beta'?" in codes["-b", "Beta"][1]
+    assert codes["-b", "Beta"][0] == 2 and "did you mean 'beta'?" in codes["-b", "Beta"][1]
 
 
 def test_typing_errors_get_the_installed_name_and_never_an_invented_package(two: Any) -> None:
@@ -161,3 +161,27 @@ def test_typing_errors_get_the_installed_name_and_never_an_invented_package(two:
         with pytest.raises(PluginError) as caught:
             delegatekit.lower(torch.nn.ReLU(), (X,), backends=[strange])  # type: ignore[list-item]
         assert "pip install delegatekit" not in str(caught.value)
+
+
+def test_a_second_claim_to_the_owners_name_does_not_take_its_files_away(two: Any) -> None:
+    two("alpha", "raise ValueError('never imported')", distribution="someone-elses")
+    assert factor(delegatekit.load(program("acme-alpha"))) == 2
+
+
+def test_a_name_that_two_claim_is_explained_where_a_file_names_no_owner(install_plugin: Any) -> None:
+    for distribution in ("acme", "someone-elses"):
+        source = MULTIPLIER.format(name="alpha", distribution=distribution, factor=2)
+        install_plugin("alpha", source, distribution=distribution)
+    with pytest.raises(RuntimeUnavailableError) as caught:
+        factor(delegatekit.load(program("")))
+    assert "alpha is duplicate" in caught.value.what and "both claim this name: uninstall one" in caught.value.what
+    assert "acme 1.2" in caught.value.what and "someone-elses 1.2" in caught.value.what
+
+
+def test_only_the_owners_plugin_is_imported(two: Any) -> None:
+    import sys
+
+    two("other", "raise SystemExit('was imported')", distribution="other")
+    assert factor(delegatekit.load(program("acme-alpha"))) == 2
+    assert "Acme_Alpha_plugin" in sys.modules
+    assert not {"acme_beta_plugin", "other_plugin"} & set(sys.modules)

@@ -271,7 +271,7 @@ def test_what_rebuilding_does_to_a_good_file_leaves_it_good() -> None:
 
 def test_files_that_are_missing_empty_or_folders_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty.ptd").touch()
-    for name, words in (("empty.ptd", "is empty"), ("none.ptd", "No such file"), (".", "is a folder, not a file")):
+    for name, words in (("empty.ptd", "is empty"), ("none.ptd", "does not exist"), (".", "is a folder, not a file")):
         with pytest.raises(FormatError, match=words) as caught:
             read_ptd(tmp_path / name)
         assert str(tmp_path / name) in str(caught.value)

@@ -132,7 +132,7 @@ def test_schemes_as_json(cli):
 
 
 def test_schemes_of_an_unknown_backend_are_refused(cli):
-    assert "no backend 'absent'" in cli("schemes", "absent", code=1).err
+    assert "no backend 'absent'" in cli("schemes", "absent", code=2).err
 
 
 def test_listing_schemes_imports_no_torch():
@@ -186,6 +186,10 @@ def test_calibration_is_read_from_files(kind, cli, tmp_path):
     else:
         torch.save([samples[:2], (samples[2:4],), samples[4:6]] if kind == "list" else samples, path)
     report = json.loads(quantize(cli, "small", "--calibration", str(path), "--json").out)
+    if kind == "npz":  # NumPy's default is float64
+        numpy.savez(tmp_path / "double.npz", x=samples.double().numpy())
+        double = json.loads(quantize(cli, "small", "--calibration", str(tmp_path / "double.npz"), "--json").out)
+        assert double == report
     assert report["samples"] == 3  # inputs of two rows; the seventh row fills none
     program = torch.export.load(tmp_path / "q.pt2")
     first = next(node for node in program.graph.nodes if str(node.target).startswith("quantized_decomposed.quantize"))
@@ -197,13 +201,18 @@ def test_calibration_is_read_from_files(kind, cli, tmp_path):
     "arguments, code, message",
     [
         ([], 2, "--random COUNT"),
-        (["--random", "1", "--calibration", "c.pt"], 2, "--random COUNT"),
-        (["--calibration", "absent.pt"], 1, "absent.pt: cannot be read: No such file"),
+        (["--random", "1", "--calibration", "c.pt"], 2, "are both given"),
+        (["--calibration", "absent.pt"], 2, "absent.pt: does not exist"),
         (["--calibration", "models.py"], 1, "neither .pt nor .npz"),
         (["--calibration", "bad.npz"], 1, "bad.npz: cannot be read"),
         (["--calibration", "bad.pt"], 1, "bad.pt: cannot be read"),
         (["--calibration", "two.pt"], 1, "holds 2 tensors, the model takes 1 inputs"),
         (["--calibration", "few.pt"], 1, "fewer samples"),
+        (["--calibration", "none.pt"], 1, "none.pt: holds no samples"),
+        (["--calibration", "pairs.pt"], 1, "pairs.pt, sample 1: has 2 values, the model takes 1 inputs"),
+        (["--calibration", "axes.pt"], 1, "axes.pt, sample 0: value 0 is torch.float32 [2], the model takes torch.fl"),
+        (["--calibration", "whole.pt"], 1, "whole.pt, sample 0: value 0 is torch.int64 [2, 8]"),
+        (["--calibration", "wide.pt"], 1, "wide.pt, sample 0: is torch.float32 [2, 9], and the model's example"),
         (["--calibration", "nan.pt"], 1, "infinities or NaNs"),
         (["--random", "1", "--scheme", "absent"], 2, "schemes: full, twice, groups, own"),
         (["--random", "1", "--group-size", "4"], 1, "has no groups"),
@@ -216,6 +225,11 @@ def test_a_wrong_call_gets_one_clear_message(arguments, code, message, cli, tmp_
         (tmp_path / name).write_bytes(b"nothing of use")
     torch.save((torch.ones(4, 8), torch.ones(4, 8)), tmp_path / "two.pt")
     torch.save(torch.ones(1, 8), tmp_path / "few.pt")
+    torch.save([], tmp_path / "none.pt")
+    torch.save([torch.ones(2, 8), (torch.ones(2, 8), torch.ones(2, 8))], tmp_path / "pairs.pt")
+    torch.save(torch.ones(4), tmp_path / "axes.pt")
+    torch.save(torch.ones(4, 8, dtype=torch.int64), tmp_path / "whole.pt")
+    torch.save(torch.ones(4, 9), tmp_path / "wide.pt")
     torch.save(torch.full((4, 8), float("nan")), tmp_path / "nan.pt")
     captured = quantize(cli, "small", *arguments, code=code)
     assert message in captured.err
@@ -228,7 +242,7 @@ def test_a_wrong_call_gets_one_clear_message(arguments, code, message, cli, tmp_
 )
 def test_a_place_that_cannot_have_a_file_is_one_clear_error_before_the_work(output, message, cli, tmp_path):
     (tmp_path / "folder").mkdir()
-    captured = cli("quantize", "models:small", "-b", "nothing", "-o", output, "--calibration", "absent.pt", code=1)
+    captured = cli("quantize", "models:small", "-b", "nothing", "-o", output, "--calibration", "absent.pt", code=2)
     assert message in captured.err and "Traceback" not in captured.err
 
 

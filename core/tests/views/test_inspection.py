@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import handmade
 import pytest
@@ -39,7 +40,7 @@ def test_sizes_that_change_are_shown_as_bounds() -> None:
     shapes = {"x": {0: torch.export.Dim("n", max=8)}, "y": None}
     program = delegatekit.lower(Model(), inputs, backends=[], dynamic_shapes=shapes)
     (method,) = delegatekit.inspect(program.buffer).methods
-    assert [value.text for value in method.inputs] == ["float32[<=8, <=3]", "float32[3]"]
+    assert [value.text for value in method.inputs] == ["float32[<=8, 3]", "float32[3]"]
     assert [value.text for value in method.outputs] == ["float32[<=8, <=3]"]
 
 
@@ -73,6 +74,39 @@ def test_a_delegate_is_listed_with_its_owner() -> None:
 def test_a_missing_or_damaged_manifest_leaves_owners_unknown(manifest: bytes | None) -> None:
     found = delegatekit.inspect(to_bytes(delegate_image(manifest)))
     assert found.methods[0].delegates == (DelegateInfo("Test", 4, ("level",), "unknown", "unknown", "unknown"),)
+
+
+def _changing_image(axes: Any) -> PteImage:
+    """One input of at most 2 x 5, of which the manifest says `axes`."""
+    tensor = schema.Tensor(6, sizes=[2, 5], dim_order=b"\0\1", shape_dynamism=schema.TensorShapeDynamism.DYNAMIC_BOUND)
+    plan = handmade.plan([schema.EValue(tensor)], [0], [], [])
+    manifest = json.dumps({"axes": axes}).encode()
+    return PteImage((plan,), named_data=(NamedData("delegatekit.manifest", manifest),))
+
+
+AXIS = {"name": "n", "least": 0, "most": 2, "times": 1, "plus": 0}
+
+
+def test_the_manifest_says_which_sizes_of_an_input_change() -> None:
+    (method,) = delegatekit.inspect(to_bytes(_changing_image({"forward": [[AXIS, 5]]}))).methods
+    assert method.inputs[0].text == "float32[<=2, 5]"
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        *(3, [], {"forward": 3}, {"forward": []}, {"forward": [None]}, {"forward": [3]}, {"forward": [[5]]}),
+        *({"forward": [item]} for item in ([AXIS, 6], [AXIS, 5, 5], [{**AXIS, "most": 3}, 5], ["2", 5], [True, 5])),
+        *({"forward": [[{**AXIS, key: value}, 5]]} for key, value in (("times", 0), ("least", None), ("plus", 1.5))),
+        *({"forward": [item, item]} for item in (None, [AXIS, 5])),
+    ],
+    ids=repr,
+)
+def test_axes_that_do_not_fit_the_file_say_nothing(axes: Any) -> None:
+    image = to_bytes(_changing_image(axes))
+    (method,) = delegatekit.inspect(image).methods
+    assert method.inputs[0].text == "float32[<=2, <=5]"
+    delegatekit.load(image)["forward"](torch.ones(1, 4))
 
 
 def test_numbers_and_all_element_types_have_readable_names() -> None:

@@ -12,10 +12,11 @@ from torch import nn
 
 import delegatekit
 from delegatekit import pte
-from delegatekit_api import PluginError
+from delegatekit_api import OptionError, PluginError
 from delegatekit_ethosu import plugin
 from delegatekit_ethosu.blob import unpack
 from delegatekit_ethosu.compiler.vela import vela_version
+from delegatekit_ethosu.options import EthosUOptions
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,16 @@ def test_the_backend_is_described() -> None:
     assert (description.name, description.delegate_id) == ("ethosu", "EthosUBackend")
     assert [scheme.name for scheme in plugin.quantization_schemes()] == ["int8", "int8-per-tensor", "int16"]
     assert len(plugin.targets()) == 11
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"system_config": "Fast"}, {"memory_mode": "Large"}, {"config": "/nowhere.ini"}],
+    ids=lambda item: next(iter(item)),
+)
+def test_names_that_do_not_exist_are_refused_before_anything_is_lowered(wrong: dict[str, str]) -> None:
+    with pytest.raises(OptionError):
+        plugin.create_partitioner(EthosUOptions.from_mapping(wrong))
 
 
 def test_the_file_names_target_and_version_of_vela(model: Any) -> None:

@@ -370,7 +370,7 @@ def test_a_static_program_and_one_with_one_changing_size_have_the_same_nodes(agr
 def test_a_call_without_elements_is_refused():
     exported = torch.export.export(nn.Conv1d(3, 2, 1), (torch.randn(2, 3, 4),), dynamic_shapes=({0: Dim("b", max=4)},))
     method = delegatekit.load(delegatekit.lower(exported, backends=["xnnpack"]).buffer)["forward"]
-    with pytest.raises(ExecutionError, match="an input has no elements"):
+    with pytest.raises(ExecutionError, match=r"(?s)an input has no elements.*without XNNPACK"):
         method(torch.randn(0, 3, 4))
     assert method(torch.randn(4, 3, 4)).shape == (4, 2, 4)
 

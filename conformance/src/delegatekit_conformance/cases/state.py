@@ -156,6 +156,24 @@ def cache_counts_itself() -> Built:
     return Model(), [(torch.randn(1, 3),) for _ in range(5)]
 
 
+@state("cache-rows-by-index")
+def cache_rows_by_index() -> Built:
+    """Rows of a batch of one are assigned, some counted from the end; others are added to."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.keys = nn.Buffer(torch.zeros(1, 2, 6, 4))
+            self.seen = nn.Buffer(torch.zeros(6, 2))
+
+        def forward(self, k: torch.Tensor, places: torch.Tensor) -> Any:
+            self.keys[:, :, places] = k
+            self.seen.index_add_(0, places % 6, k[0, :, :, 0].t())
+            return self.keys * 2, self.seen + 0
+
+    return Model(), [(torch.randn(1, 2, 2, 4), torch.tensor(places)) for places in ([0, 2], [-1, 3], [4, -5])]
+
+
 @state("slice-assignment")
 def slice_assignment() -> Built:
     """A part of a buffer at a fixed place is overwritten."""

@@ -174,8 +174,10 @@ def _instance_norm(sketch: Sketch, name: str) -> Recipe:
     dtypes=FLOATS,
 )
 def _softmax(sketch: Sketch, name: str) -> Recipe:
-    shape = sketch.shape(0, 5)
-    dim = sketch.dim(len(shape))
+    # What attention does, or any shape and dimension.
+    scores = sketch.rarely(3)
+    shape = sketch.shape(2, 4, zeros=False) if scores else sketch.shape(0, 5)
+    dim = -1 if scores else sketch.dim(len(shape))
     values = _scores(sketch, shape)
     x = sketch.tensor(shape, values=values, layouts=values[0] != "literal")
     arguments: list[Any] = [False] if name in ("aten._softmax.default", "aten._log_softmax.default") else []

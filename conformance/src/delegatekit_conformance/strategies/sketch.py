@@ -76,17 +76,18 @@ class Sketch:
     # Shapes
 
     def shape(self, low: int = 0, high: int = 5, *, largest: int = _LARGEST, zeros: bool = True) -> tuple[int, ...]:
-        """A shape of rank `low` to `high`; with `zeros`, now and then one without elements.
+        """A shape of rank `low` to `high`, seldom of rank 0; with `zeros`, now and then one without elements.
 
         Often all sizes are equal: then nothing but the numbers shows that dimensions were mixed up. Now and then a row
         is longer than a vector register, and no multiple of it.
         """
-        rank = self.integer(low, high)
+        # There is little to be wrong with a single number.
+        rank = self.choice([rank for rank in range(low, high + 1) for _ in range(3 if rank else 1)])
         largest = min(largest, 4) if rank >= 4 else largest
         shape = [self.integer(1, largest) for _ in range(rank)]
         if rank > 1 and self.rarely(4):
             shape = shape[:1] * rank
-        if zeros and rank and self.rarely(12):
+        if zeros and rank and self.rarely(9):
             shape[self.integer(0, rank - 1)] = 0
         elif rank and rank <= 3 and largest >= _LARGEST and self.rarely(10):
             shape[-1] = self.choice(_LONG)
@@ -102,7 +103,9 @@ class Sketch:
         return tuple(1 if self.flag() and size != 0 else size for size in shape[start:])
 
     def dim(self, rank: int) -> int:
-        """A dimension, also counted from the end; 0 or -1 for a tensor of rank 0, as PyTorch allows."""
+        """A dimension, often the last, also counted from the end; 0 or -1 for a tensor of rank 0, as PyTorch allows."""
+        if rank > 1 and self.rarely(4):
+            return self.choice((-1, rank - 1))
         return self.integer(-max(rank, 1), max(rank, 1) - 1)
 
     def dims(self, rank: int, *, at_least: int = 1) -> tuple[int, ...]:

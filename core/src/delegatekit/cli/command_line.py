@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -96,7 +97,7 @@ def _run(arguments: Sequence[str], *, debug: bool) -> NoReturn:
         raise
     except BaseException as error:
         if debug:
-            raise
+            traceback.print_exc()
         raise SystemExit(tell(error, as_json=_wants_json(arguments))) from None
     raise SystemExit(code if isinstance(code, int) else 0)
 

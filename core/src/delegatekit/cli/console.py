@@ -16,6 +16,7 @@ from delegatekit_api import DelegateKitError, hookimpl
 from delegatekit_api.observers import StageEvent
 
 from ..json_text import to_json
+from ..misuse import Misuse
 
 #: Terminals with fewer columns are narrow.
 _NARROW: Final = 60
@@ -24,7 +25,7 @@ out = Console()
 err = Console(stderr=True)
 
 
-class UsageError(DelegateKitError):
+class UsageError(DelegateKitError, Misuse):
     """The command line is wrong; the command ends with exit code 2."""
 
 

@@ -23,6 +23,8 @@ DynamicOption = Annotated[
 ]
 
 _FORM: Final = re.compile(r"(\w+):(-?\d+)=([A-Za-z_]\w*):(\d+)\.\.(\d+)")
+#: Sizes have 32 bits in the file.
+_LARGEST: Final = 2**31 - 1
 _HINT: Final = "--dynamic x:0=batch:1..8 lets axis 0 of the input x have 1 to 8 elements"
 
 
@@ -57,7 +59,10 @@ def with_dynamic_shapes(model: Mapping[str, Any], texts: Sequence[str]) -> dict[
     arguments = _arguments(model["model"], inputs, kwargs)
     shapes: dict[str, Any] = dict.fromkeys(arguments)
     for change in changes:
-        shapes[change.argument] = (shapes.get(change.argument) or {}) | {_axis(change, arguments): _dimension(change)}
+        axis, known = _axis(change, arguments), shapes.get(change.argument) or {}
+        if axis in known:
+            usage(f"--dynamic {change.text!r}: axis {axis} of {change.argument} is given twice", "keep one of them")
+        shapes[change.argument] = known | {axis: _dimension(change)}
     stretched = _stretched(arguments, shapes)
     return dict(model) | {
         "inputs": tuple(stretched.get(id(value), value) for value in inputs),
@@ -77,6 +82,8 @@ def _parse(text: str) -> _Change:
     change = _Change(text, argument, int(axis), name, int(least), int(most))
     if change.least >= change.most:
         usage(f"--dynamic {text!r}: {least}..{most} is no range in which a size can change", _HINT)
+    if change.most > _LARGEST:
+        usage(f"--dynamic {text!r}: {most} is more than the {_LARGEST} elements that an axis can have")
     return change
 
 

@@ -13,8 +13,9 @@ from rich.markup import escape
 
 from delegatekit_api import DelegateKitError, OptionError
 
+from ..misuse import Misuse
 from ..plugins import fault
-from .console import UsageError, err, print_json
+from .console import err, print_json
 
 #: Exit codes.
 FAILED: Final = 1
@@ -41,7 +42,7 @@ class Failure:
         """What to tell about an error."""
         kind = type(error).__name__
         if isinstance(error, DelegateKitError):
-            code = WRONG_USAGE if isinstance(error, OptionError | UsageError) else FAILED
+            code = WRONG_USAGE if isinstance(error, OptionError | Misuse) else FAILED
             return cls(kind, error.what, error.where, error.hint, code)
         if isinstance(error, CommandLineError):
             context = getattr(error, "ctx", None)

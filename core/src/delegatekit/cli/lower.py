@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -23,11 +24,14 @@ from .arguments import (
 )
 from .console import is_narrow, print_json, progress, say, usage, warn
 from .dynamic import DynamicOption, with_dynamic_shapes
-from .model import read_model
+from .model import files_of, read_model
 from .places import default_place, question_place
 
 if TYPE_CHECKING:
     from ..views.report import Report
+
+#: Characters of a weight's name that are shown: backends make names of 64 from the content.
+_LONGEST: Final = 40
 
 
 def lower(
@@ -75,9 +79,9 @@ def lower(
     from .. import MemoryOptions
     from .. import lower as lower_model
 
-    place = default_place(model, ".pte") if output is None else question_place(output, ".pte", b"ET12", offset=4)
+    place = default_place(model, ".pte") if output is None else output
     limits, outside = _budget(budget), _External(external)
-    _check_outputs(place, debug_map, external)
+    _check_outputs(model, place, debug_map, external)
     with progress():
         program = lower_model(
             **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
@@ -116,13 +120,18 @@ def _budget(limits: Sequence[str]) -> dict[str, str]:
     return {name: limit for name, _, limit in pairs}
 
 
-def _check_outputs(output: Path, debug_map: Path | None, external: Sequence[str]) -> None:
+def _check_outputs(model: str, output: Path, debug_map: Path | None, external: Sequence[str]) -> None:
     """Try all files that may be written, before the work begins."""
-    from ..files import check_outputs
+    from ..files import JSON, PTE, check_outputs
     from ..pte.writer import data_paths
 
     names = dict.fromkeys(text.partition("=")[0] if "=" in text else "" for text in external)
-    check_outputs(output, debug_map, *data_paths(output, names))
+    wrong = next((name for name in names if name.startswith(".") or re.search(r"[/\\\0]", name)), None)
+    if wrong is not None:
+        usage(f"--external {wrong}=...: {wrong!r} is not the name of a file", "it is written beside the .pte")
+    check_outputs(output, debug_map, *data_paths(output, names), inputs=files_of(model))
+    question_place("--output", output, PTE)
+    question_place("--debug-map", debug_map, JSON)
 
 
 class _External:
@@ -147,8 +156,11 @@ class _External:
         if text is None:
             return
         close = get_close_matches(self._files[text][1], self._names, n=5, cutoff=0.3) or sorted(self._names)[:5]
+        close = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in close]
         rest = f" and {len(self._names) - len(close)} more" if len(close) < len(self._names) else ""
         names = (
-            f"the weights: {', '.join(close)}{rest}" if close else "the file stores no weights that could be outside"
+            f"the weights: {', '.join(close)}{rest}; a backend names those that it keeps by itself; '*' matches all"
+            if close
+            else "the file stores no weights that could be outside"
         )
         usage(f"--external {text!r} matches no weight", names)

@@ -46,6 +46,15 @@ def read_model(text: str, *, trust: bool = False) -> dict[str, Any]:
     )
 
 
+def files_of(text: str) -> list[Path]:
+    """The files that a MODEL argument may be read from; those of a module are where the current folder has it."""
+    source, colon, _ = text.rpartition(":")
+    if not colon or source.endswith(".py"):
+        return [Path(source or text)]
+    module = Path(*source.split("."))
+    return [module.with_name(f"{module.name}.py"), module / "__init__.py"]
+
+
 def load_exported(path: Path, *, trust: bool = False) -> Any:
     """The program of a .pt2 file, with the operators that it may need known."""
     from ..edge import precompiled  # noqa: F401  (programs may call its operator)

@@ -1,10 +1,14 @@
-"""Where `lower` and `quantize` write: a name of the model's by default, and a second look at a name of another kind."""
+"""Where commands write: a name of the model's by default, and a second look at a name of another kind."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .console import usage, warn
+
+if TYPE_CHECKING:
+    from ..files import Kind
 
 
 def default_place(model: str, ending: str) -> Path:
@@ -22,21 +26,20 @@ def default_place(model: str, ending: str) -> Path:
     return Path(name + ending)
 
 
-def question_place(output: Path, suffix: str, magic: bytes, *, offset: int = 0) -> Path:
-    """The path, if it has the suffix of what is written.
+def question_place(option: str, output: Path | None, kind: Kind) -> None:
+    """Warn of a path that has another suffix than what is written; None stands for an option not given.
 
-    Another suffix gets a warning; it is refused if there is a file that is not of this kind (`magic` at `offset`): it
-    would be replaced, and may be a source or the model itself.
+    A path of a file of another kind is refused: it would be replaced, and may be a source or the model itself.
     """
-    if output.suffix == suffix or not output.name or output.is_dir():  # a folder is refused where it is written
-        return output
+    from ..files import holds_another_kind
+
+    if output is None or output.suffix in kind.suffixes or not output.name or output.is_dir():
+        return  # a folder is refused where it is written
+    suffix = kind.suffixes[0]
+    if holds_another_kind(output, kind):
+        usage(
+            f"{option} {output} exists, and is not a {suffix} file",
+            f"give {option} {output.with_suffix(suffix)}, or remove {output} first",
+        )
     if not output.is_file():
-        warn(f"--output {output} is written as a {suffix} file, but is not named so ({output.with_suffix(suffix)})")
-        return output
-    with output.open("rb") as file:
-        if file.read(offset + len(magic))[offset:] != magic:
-            usage(
-                f"--output {output} exists, and is not a {suffix} file",
-                f"give --output {output.with_suffix(suffix)}, or remove {output} first",
-            )
-    return output
+        warn(f"{option} {output} is written as a {suffix} file, but is not named so ({output.with_suffix(suffix)})")

@@ -10,7 +10,7 @@ import typer
 from .arguments import JsonOption, ModelArgument, SettingOption, TrustOption, installed_backends, settings
 from .console import print_json, say, usage
 from .dynamic import DynamicOption, with_dynamic_shapes
-from .model import read_model
+from .model import files_of, read_model
 from .places import default_place, question_place
 
 
@@ -46,7 +46,8 @@ def quantize(
     calibration: Annotated[
         Path | None,
         typer.Option(
-            help="A .pt file with a list of inputs, or a .pt or .npz file with the samples of each input as one tensor."
+            help="A .pt file with a list of inputs, or a .pt or .npz file with the samples of each input as one tensor "
+            "along its first axis."
         ),
     ] = None,
     random: Annotated[
@@ -68,13 +69,16 @@ def quantize(
     as_json: JsonOption = False,
 ) -> None:
     """Quantize a model for a backend and write a .pt2 file; tells which layers stay in float, and why."""
-    from ..files import check_outputs
+    from ..files import PT2, check_outputs
     from ..quantization.commands import quantize_model
 
-    if (calibration is None) == (random is None):
+    if calibration is not None and random is not None:
+        usage("--calibration and --random are both given", "random inputs are to try things out: choose one")
+    if calibration is None and random is None:
         usage("give --calibration FILE, or --random COUNT to try things out")
-    place = default_place(model, "-quantized.pt2") if output is None else question_place(output, ".pt2", b"PK")
-    check_outputs(place)
+    place = default_place(model, "-quantized.pt2") if output is None else output
+    check_outputs(place, inputs=[*files_of(model), calibration])
+    question_place("--output", place, PT2)
     found = quantize_model(
         with_dynamic_shapes(read_model(model, trust=trust), dynamic),
         trust=trust,

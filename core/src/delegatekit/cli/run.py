@@ -13,6 +13,7 @@ from delegatekit_api import DelegateKitError
 
 from .arguments import FileArgument, JsonOption, TrustOption, installed_backends
 from .console import out, print_json, say, usage
+from .places import question_place
 from .watch import ended_after
 
 
@@ -30,20 +31,24 @@ def run(
             autocompletion=installed_backends,
         ),
     ] = [],  # noqa: B006
-    seed: Annotated[int, typer.Option(help="Seed of the random inputs, used where no files are given.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(min=-(2**63), max=2**64 - 1, help="Seed of the random inputs, used where no files are given."),
+    ] = 0,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times and time all but the first.")] = 1,
     save: Annotated[Path | None, typer.Option(help="Write the outputs to this .pt file.")] = None,
     time_limit: Annotated[
-        float | None, typer.Option(min=0.001, metavar="SECONDS", help="End a call that takes longer.")
+        float | None, typer.Option(min=0.001, max=1e6, metavar="SECONDS", help="End a call that takes longer.")
     ] = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a method of a .pte file on the Python engine and print its outputs and timing."""
     from .. import load
-    from ..files import check_outputs
+    from ..files import PT, check_outputs
 
-    check_outputs(save)
+    check_outputs(save, inputs=[file, *data, *inputs])
+    question_place("--save", save, PT)
     loaded = load(file, data=data, backends=backend, time_limit=time_limit)[method]
     values = _read_inputs(inputs, loaded, trust=trust) if inputs else _random_inputs(loaded, seed)
     times = []

@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_map_only
 
 from delegatekit_api import LoweringError
 
+from ..foreign import torch_logs_nothing
+
 #: A module with its example inputs, or what torch.export made of it.
 Model: TypeAlias = Union["torch.nn.Module", ExportedProgram]
 
@@ -71,7 +73,7 @@ def _export(
 ) -> ExportedProgram:
     inputs, kwargs = _distinct((inputs, kwargs))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch_logs_nothing():
             return torch.export.export(model, inputs, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:
         # PyTorch's advice about dynamic shapes follows its first line.

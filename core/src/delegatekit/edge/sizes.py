@@ -97,6 +97,33 @@ def expression(value: Any) -> Any:
     return value.node.expr if isinstance(value, SYMBOLIC) else value
 
 
+def affine(expr: sympy.Expr) -> tuple[sympy.Symbol, int, int] | None:
+    """Symbol, factor and offset, so that the expression is factor * symbol + offset; None if it is no such thing."""
+    symbols = expr.free_symbols
+    if len(symbols) != 1 or not expr.is_polynomial(*symbols):
+        return None
+    (symbol,) = symbols
+    poly = sympy.Poly(expr, symbol)
+    if poly.degree() != 1 or not all(number.is_Integer for number in poly.all_coeffs()):
+        return None
+    factor, offset = map(int, poly.all_coeffs())
+    return symbol, factor, offset
+
+
+def lower_bound(size: Size) -> int:
+    """The smallest value that a size can have. PyTorch's bound of 2 is none: it takes traced sizes for 2 or more."""
+    if isinstance(size, int):
+        return size
+    node = size.node
+    terms = affine(node.expr)
+    if terms is None:
+        return 0
+    symbol, factor, offset = terms
+    least = node.shape_env.bound_sympy(symbol).lower
+    known = int(least) if factor > 0 and least.is_Integer and least > 2 else 0
+    return max(factor * known + offset, 0)
+
+
 def upper_bound(size: Size) -> int | None:
     """The largest value that a size can have; None if it has no bound."""
     if isinstance(size, int):
@@ -243,11 +270,9 @@ class SizeNodes:
         if symbol in self._known or symbol in self._sources:
             return symbol, 1, 0
         for expr in self._sources:
-            if expr.free_symbols == {symbol} and expr.is_polynomial(symbol):
-                poly = sympy.Poly(expr, symbol)
-                if poly.degree() == 1 and all(number.is_Integer for number in poly.all_coeffs()):
-                    factor, offset = map(int, poly.all_coeffs())
-                    return expr, factor, offset
+            terms = affine(expr)
+            if terms is not None and terms[0] == symbol:
+                return expr, *terms[1:]
         return None
 
     def _composite(self, expr: Any) -> Any:

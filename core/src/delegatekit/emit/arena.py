@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from delegatekit_api import LoweringError, OptionError
 
@@ -55,6 +55,9 @@ class PlannedValue:
 #: A space's name or its memory_id, or several in the order in which they are tried.
 Space: TypeAlias = str | int | Sequence[str | int]
 
+#: A page, where pages are large.
+_LARGEST_ALIGNMENT: Final = 65536
+
 
 @dataclass(frozen=True)
 class MemoryOptions:
@@ -85,8 +88,10 @@ class MemoryOptions:
                 raise OptionError(f"there is no planner {self.planner!r}", hint=f"planners: {', '.join(PLANNERS)}")
         elif not callable(self.planner):
             raise OptionError(f"planner = {self.planner!r} is neither a name nor a function")
-        if not isinstance(self.alignment, int) or self.alignment < 16 or self.alignment & (self.alignment - 1):
-            raise OptionError(f"alignment = {self.alignment!r} is not a power of two of at least 16")
+        is_size = isinstance(self.alignment, int) and 16 <= self.alignment <= _LARGEST_ALIGNMENT
+        if not is_size or self.alignment & (self.alignment - 1):
+            limits = f"of at least 16 and at most {_LARGEST_ALIGNMENT}"
+            raise OptionError(f"alignment = {self.alignment!r} is not a power of two {limits}")
         if self.spaces is not None and not callable(self.spaces):
             raise OptionError("spaces is not a function from a value to a space")
         for space, capacity in self.capacities.items():

@@ -16,6 +16,7 @@ from ..pte.manifest import MANIFEST_KEY, Manifest, Owner
 from .arena import ArenaReport
 from .plan import plan_method
 from .shared import FileOptions, Shared
+from .sizes import input_axes
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def _own_data(
         data_files=shared.outside.keys_of_backends(),
         shared_state=frozenset(state),
         parameters={name: method.edge.parameters for name, method in methods.items() if method.edge.parameters},
+        axes={name: axes for name, method in methods.items() if any(axes := input_axes(method.edge.inputs))},
     )
     own = [NamedData(MANIFEST_KEY, manifest.to_json())]
     estimates = Estimates(

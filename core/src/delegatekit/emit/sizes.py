@@ -1,15 +1,18 @@
-"""Writes the numbers that are computed from sizes: only those that something outside delegates uses."""
+"""Sizes in the file: which of the inputs' change, and the numbers computed from them that something outside uses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import torch
 from torch.fx import Node
 
-from ..edge.sizes import is_size_node
+from delegatekit_api.nodes import describe_node
+
+from ..edge.sizes import affine, is_size_node, is_static, lower_bound, upper_shape
 from ..fallback.numbers import PRIMITIVE_OF
+from ..pte.axes import Axis, InputAxes
 from .writer import Writer
 
 aten = torch.ops.aten
@@ -39,3 +42,26 @@ def write_size(writer: Writer, node: Node) -> None:
         writer.code.kernel("aten::sym_size", "int", [*arguments, result])
     else:
         writer.code.primitive(PRIMITIVE_OF[node.target], *arguments, result)
+
+
+def input_axes(inputs: Sequence[Node]) -> InputAxes:
+    """The sizes of the inputs that have changing ones."""
+    return tuple(_axes(node) for node in inputs)
+
+
+def _axes(node: Node) -> tuple[int | Axis, ...] | None:
+    value = node.meta["val"]
+    if not isinstance(value, torch.Tensor) or is_static(value.shape):
+        return None
+    largest = upper_shape(value.shape, describe_node(node))
+    return tuple(
+        size if isinstance(size, int) else _axis(size, most) for size, most in zip(value.shape, largest, strict=True)
+    )
+
+
+def _axis(size: torch.SymInt, most: int) -> Axis:
+    terms = affine(size.node.expr)
+    if terms is None or terms[1] <= 0:
+        return Axis(str(size), lower_bound(size), most)
+    symbol, times, plus = terms
+    return Axis(str(symbol), lower_bound(size), most, times, plus)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.fx import Node
 
+from ..edge.arguments import read_argument
+from ..fallback import in_place_refusal, row_updates
 from ..lowering import Delegate, LoweredMethod
 from ..pte import schema
 from .operators import SAME_BYTES
 from .shared import Shared
 from .storage import FOREVER
 from .writer import Writer
-
-#: Operators whose in-place form the runtime has and that touch only a part of their operand.
-_IN_PLACE = frozenset({torch.ops.aten.index_put.default})
 
 
 class State:
@@ -76,22 +74,26 @@ class State:
 def _in_place_updates(method: LoweredMethod) -> dict[Node, Node]:
     """New value of a buffer -> the buffer, where the runtime's kernel may write it right there.
 
-    So it is with a cache of which some rows are replaced, if nothing needs the old rows after that.
+    So it is with a cache of which some rows are replaced, if the kernel can, the rows do not come from the cache's own
+    memory, and nothing needs the old ones after that.
     """
+    edge = method.edge
     found: dict[Node, Node] = {}
     position = {step: number for number, step in enumerate(method.steps) if isinstance(step, Node)}
-    for node, buffer in method.edge.buffers.items():
-        new = buffer.updated
-        if new.target not in _IN_PLACE or new.args[0] is not node or new not in position:
+    for new, node in row_updates(edge).items():
+        if new not in position or in_place_refusal(new, edge.constants) is not None:
             continue
         after = method.steps[position[new] + 1 :]
         seen = _seen_through_views(node)
+        taken = [item for item in new.all_input_nodes if item is not node]
+        if node in (read_argument(new, "values"), *read_argument(new, "indices")) or not seen.isdisjoint(taken):
+            continue
         used = any(
             not seen.isdisjoint(step.partition.inputs if isinstance(step, Delegate) else step.all_input_nodes)
             for step in after
         )
-        kept = not seen.isdisjoint(item for item in method.edge.outputs if isinstance(item, Node)) or any(
-            other.updated in seen for other in method.edge.buffers.values()
+        kept = not seen.isdisjoint(item for item in edge.outputs if isinstance(item, Node)) or any(
+            other.updated in seen for other in edge.buffers.values()
         )
         if not used and not kept:
             found[new] = node

@@ -27,6 +27,7 @@ from ..plugins import LoadedBackend, OwnerError, blaming, fault, warn
 from ..pte import PteFile, PteImage, schema, to_bytes
 from ..pte.dtypes import torch_dtype
 from ..pte.manifest import Owner
+from ..pte.reader import GIVE_DATA
 
 #: Finds the backend that runs delegates of an id which an owner made; raises PluginError if there is none.
 BackendFinder: TypeAlias = Callable[[str, Owner], LoadedBackend]
@@ -142,7 +143,7 @@ def payload(
             raise FormatError(
                 f"needs the named data {missing[0]!r}, which neither the .pte nor a data file has",
                 where=f"delegate {table.id}",
-                hint="give the .ptd files that were written with it: load(path, data=[...])",
+                hint=GIVE_DATA,
             )
         named = tuple(NamedData(key, file.named_data[key]) for key in keys)
         return to_bytes(delegate_program(table, blob, named, inputs, outputs))

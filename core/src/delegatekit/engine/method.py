@@ -16,9 +16,11 @@ from delegatekit_api import ExecutionError, TensorSpec
 
 from ..foreign import as_ours
 from ..pte import PteFile, schema
+from ..pte.axes import fitting_axes
 from ..pte.manifest import Manifest, read_manifest
 from .calling import Inputs
 from .delegate import DelegateInstance, Runtimes, payload, tensor_spec
+from .input_sizes import InputSizes
 from .instructions import Instructions
 from .memory import Memory, SharedBuffers, find_buffers
 from .structure import read_structure
@@ -194,6 +196,9 @@ class Method:
         indices = self._plan.inputs or []
         if len(inputs) != len(indices):
             raise ExecutionError(f"takes {len(indices)} inputs, got {len(inputs)}", where=f"method {self.name}")
+        wrong = self._input_sizes.refusal(inputs, self._inputs.describe)
+        if wrong is not None:
+            self._refuse_input(*wrong)
         for position, (index, given) in enumerate(zip(indices, inputs, strict=True)):
             bound = self._values[index]
             if not isinstance(bound, torch.Tensor):
@@ -228,6 +233,11 @@ class Method:
         absent = [isinstance(values[index].val, schema.Null) for index in self._plan.inputs or ()]
         text = container.encoded_inp_str if container is not None else None
         return Inputs(self.name, text, self._manifest.parameters.get(self.name, ()), absent)
+
+    @cached_property
+    def _input_sizes(self) -> InputSizes:
+        shapes = [None if spec is None else spec.shape for spec in self.inputs]
+        return InputSizes(fitting_axes(self._manifest.axes.get(self.name, ()), shapes))
 
     @cached_property
     def _output_structure(self) -> TreeSpec | None:

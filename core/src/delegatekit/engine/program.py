@@ -8,12 +8,14 @@ from threading import Lock
 from typing import TypeVar
 from weakref import WeakSet
 
-from delegatekit_api import ExecutionError, FormatError, PluginError
+from delegatekit_api import FormatError, PluginError
 
 from ..files import Source
+from ..misuse import UnknownBackendError, UnknownMethodError
 from ..plugins import LoadedBackend, discovery
 from ..pte import PteFile, read, schema
-from ..pte.manifest import Owner, read_manifest
+from ..pte.manifest import Manifest, Owner, read_manifest
+from ..pte.reader import GIVE_DATA, external_key, naming
 from ..pte.validate import validate, validate_data
 from .delegate import BackendFinder, Runtimes
 from .memory import SharedBuffers, check_shared
@@ -81,7 +83,7 @@ class Session(Mapping[str, Method]):
     def _make(self, name: str) -> Method:
         common = self._common
         if name not in common.plans:
-            raise ExecutionError(f"there is no method {name!r} (methods: {', '.join(common.plans)})")
+            raise UnknownMethodError(f"there is no method {name!r} (methods: {', '.join(common.plans)})")
         method = Method(common.file, common.plans[name], common.runtimes, self._shared, common.time_limit)
         common.methods.add(method)
         return method
@@ -154,10 +156,14 @@ def load(
     `Method.time_limit` changes it for one method. Without it, only loops are bounded, by 10 million instructions.
     """
     check_time_limit(time_limit)
-    file = read(source, copy=copy).with_data(data, copy=copy)
-    validate(file)
-    validate_data(file)
-    _require_named_data(file)
+    alone = read(source, copy=copy)
+    with naming(source):
+        validate(alone)
+    file = alone.with_data(data, copy=copy)
+    with naming(source):
+        validate_data(file)
+        _require_named_data(file)
+    _refuse_unused_data(file)
     _check_backends(file, backends)
     return LoadedProgram(file, _finder(backends, find_backend), time_limit)
 
@@ -172,7 +178,7 @@ def _check_backends(file: PteFile, backends: Sequence[str]) -> None:
         delegate_id = discovery.get_backend(name).description.delegate_id
         if delegate_id not in ids:
             there = f"those of the file are of {', '.join(sorted(ids))}" if ids else "the file has none"
-            raise PluginError(f"runs delegates of id {delegate_id}: {there}", where=f"backend {name}")
+            raise UnknownBackendError(f"runs delegates of id {delegate_id}: {there}", where=f"backend {name}")
 
 
 def _finder(backends: Sequence[str], find_backend: Callable[[str], LoadedBackend] | None) -> BackendFinder:
@@ -194,5 +200,27 @@ def _require_named_data(file: PteFile) -> None:
             raise FormatError(
                 f"is outside the .pte, in {which} ({len(missing)} of its keys are missing)",
                 where=f"named data {missing[0]}",
-                hint="give the .ptd files that were written with it: load(path, data=[...])",
+                hint=GIVE_DATA,
             )
+
+
+def _refuse_unused_data(file: PteFile) -> None:
+    """Check that the program needs something of each data file. Of files without a manifest nobody knows."""
+    manifest = read_manifest(file)
+    if manifest == Manifest():
+        return
+    wanted = {key for keys in manifest.data_files.values() for key in keys}
+    for plan in file.program.execution_plan or ():
+        wanted.update(
+            external_key(value.val)
+            for value in plan.values or ()
+            if isinstance(value.val, schema.Tensor) and schema.is_external(value.val)
+        )
+    used = {stored.file for key, stored in file.external.items() if key in wanted}
+    unused = sorted({stored.file for stored in file.external.values()} - used)
+    if unused:
+        raise FormatError(
+            f"has nothing that the program needs ({len(wanted)} keys are outside the .pte)",
+            where=unused[0],
+            hint="give the .ptd files that were written with it, and no others",
+        )

@@ -1,7 +1,8 @@
 """The stock runtime's own operators: what they can run, what they get wrong, and other spellings for that.
 
 The question to ask is `refusal(node)`: why the runtime cannot run a node, or None if it can. `decompose_nodes` writes
-other operators in place of nodes that it refuses, and `kernel_of` names the kernel of one that it runs.
+other operators in place of nodes that it refuses, and `kernel_of` names the kernel of one that it runs. Of updates of a
+buffer's rows, `in_place_refusal(node)` says why the runtime cannot write them in the buffer's own memory.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from .in_place import IN_PLACE
 from .kernels import OutVariant, kernel_of, out_variant, refusal, require_kernel
 from .names import runtime_operators
 from .rewrite import Decomposed, decompose_nodes
+from .rows import has_row_form, in_place_refusal, row_updates
 
 __all__ = [
     "IN_PLACE",
     "Decomposed",
     "OutVariant",
     "decompose_nodes",
+    "has_row_form",
+    "in_place_refusal",
     "kernel_of",
     "out_variant",
     "refusal",
     "require_kernel",
+    "row_updates",
     "runtime_operators",
 ]

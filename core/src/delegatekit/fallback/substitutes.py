@@ -19,6 +19,7 @@ from ..edge.draft import Draft
 from ..edge.rules import Family, RuleTable
 from ..edge.rules.writing import NARROW_FLOATS, convert, view
 from ..edge.sizes import is_static, same
+from .rows import as_rows
 from .volumes import convolution_3d
 
 aten = torch.ops.aten
@@ -320,6 +321,8 @@ def _sort(b: EdgeBuilder, call: Draft) -> Value:
     largest, places = (b.call(operator.getitem, result, number) for number in range(2))
     return convert(b, largest, b.dtype(x)), places
 
+
+_FAMILY.rule(aten.index_put.default)(as_rows)
 
 #: How to compute operators otherwise. A rule may answer NotImplemented: then PyTorch's decomposition is tried.
 SUBSTITUTES: Final = RuleTable([_FAMILY])

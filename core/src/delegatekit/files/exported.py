@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import zipfile
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from delegatekit_api import FormatError
 
+from ..foreign import torch_logs_nothing
 from .pickles import UntrustedError, load_pickled
 from .program_text import check_program_text
 from .sources import open_file
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _HINT: Final = "torch.export.save makes one"
 #: Bytes that any archive may unpack to.
 _COMPRESSED: Final = 64 << 20
-#: Loggers that would show a traceback before PyTorch raises the same.
-_LOGGERS: Final = ("torch.export", "torch.export.pt2_archive._package", "torch._export.serde.serialize")
 #: Parts of files of PyTorch 2.7 and before.
 _OLD_PICKLES: Final = ("serialized_state_dict.pt", "serialized_constants.pt", "serialized_example_inputs.pt")
 _OLD_PROGRAM: Final = "serialized_exported_program.json"
@@ -56,7 +54,7 @@ def load_exported(path: Path, *, trust: bool = False) -> ExportedProgram:
     try:
         if not trust:
             check_exported(path)
-        with _quiet():
+        with torch_logs_nothing():
             return torch.export.load(str(path))
     except FormatError:
         raise
@@ -145,20 +143,3 @@ def _check_payloads(reader: PT2ArchiveReader, folder: str, config: str, where: s
 def _check_pickle(data: bytes, where: str) -> None:
     if data:
         load_pickled(data, where)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep PyTorch from logging what it raises anyway."""
-
-    def nothing(record: logging.LogRecord) -> bool:
-        return False
-
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    for logger in loggers:
-        logger.addFilter(nothing)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(nothing)

@@ -22,6 +22,7 @@ from typing import BinaryIO, Final, TypeAlias, cast
 
 from delegatekit_api import FormatError
 
+from ..misuse import OutputError
 from .locks import lock, unlocked
 from .sources import kind_fault
 
@@ -41,14 +42,28 @@ class _Target:
     now: os.stat_result | None
 
 
-def check_outputs(*paths: str | Path | None) -> None:
+def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None] = ()) -> None:
     """Try whether files can be written to these paths, before the work begins; None stands for a path not given.
 
-    Raises FormatError for a path that `write_files` would refuse, and for two paths that are the same file.
+    Raises OutputError (a FormatError) for a path that `write_files` would refuse, for two paths that are the same file,
+    and for a path that is the same file as one of the `inputs`, whatever links lead to it: what is read would be lost.
     """
+    read = [found for path in inputs if path is not None and (found := _read(Path(path))) is not None]
     for target in _targets(Path(path) for path in paths if path is not None):
+        same = next((path for path, status in read if target.now and os.path.samestat(target.now, status)), None)
+        if same is not None:
+            name = "an input" if same == target.given else f"the input {same}"
+            raise OutputError(f"is {name} of this command", where=str(target.given), hint="choose another name")
         with _reporting(target.given), _part(target):
             pass
+
+
+def _read(path: Path) -> tuple[Path, os.stat_result] | None:
+    """A file that will be read, with what it is now; None if there is none, which the reader will tell."""
+    try:
+        return path, path.stat()
+    except (OSError, ValueError):
+        return None
 
 
 def write_files(writers: Mapping[Path, Writer]) -> None:
@@ -126,14 +141,14 @@ class _Shield(io.RawIOBase):
 
 
 def _targets(paths: Iterable[Path]) -> list[_Target]:
-    """The files that the paths lead to. Raises FormatError for one that must not be written, or is there twice."""
+    """The files that the paths lead to. Raises OutputError for one that must not be written, or is there twice."""
     found: list[_Target] = []
     for path in paths:
         with _reporting(path):
             target = _target(path)
         same = next((other for other in found if _is_same(other, target)), None)
         if same is not None:
-            raise FormatError(f"is the same file as {same.given}", where=str(path), hint="give each file its own name")
+            raise OutputError(f"is the same file as {same.given}", where=str(path), hint="give each file its own name")
         found.append(target)
     return found
 
@@ -148,19 +163,19 @@ def _target(path: Path) -> _Target:
     try:
         file = Path(os.path.realpath(path))
     except ValueError as error:  # a zero byte
-        raise FormatError(f"is not a path: {error}", where=repr(str(path))) from error
+        raise OutputError(f"is not a path: {error}", where=repr(str(path))) from error
     if not file.parent.is_dir():
-        raise FormatError("the folder does not exist", where=str(path), hint=f"create {file.parent} first")
+        raise OutputError("the folder does not exist", where=str(path), hint=f"create {file.parent} first")
     try:
         now = path.stat()
     except FileNotFoundError:
         return _Target(path, file, None)
     fault = kind_fault(now.st_mode)
     if fault is not None:
-        raise FormatError(fault, where=str(path), hint="choose another name")
+        raise OutputError(fault, where=str(path), hint="choose another name")
     # Root may write everything; a file without any write permission is protected from root, too.
     if not now.st_mode & 0o222 or not os.access(file, os.W_OK):
-        raise FormatError(
+        raise OutputError(
             "is write-protected", where=str(path), hint="allow writing (chmod u+w), or choose another name"
         )
     return _Target(path, file, now)

@@ -10,6 +10,8 @@ from typing import BinaryIO, Final, TypeAlias
 
 from delegatekit_api import FormatError
 
+from ..misuse import MissingFileError
+
 #: A file to read: its path (it is mapped, not read) or its bytes.
 Source: TypeAlias = str | Path | bytes | bytearray | memoryview
 
@@ -36,6 +38,8 @@ def check_file(path: str | Path) -> Path:
     """The path, if it is of a regular file (or leads to one). Raises FormatError; opens nothing."""
     try:
         fault = kind_fault(Path(path).stat().st_mode)
+    except FileNotFoundError:
+        raise MissingFileError("does not exist", where=_shown(path)) from None
     except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
         fault = _unreadable(error)
     if fault is not None:

@@ -22,6 +22,7 @@ from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled
 from ..edge.sizes import is_size_node
 from ..foreign import as_ours
+from ..misuse import WrongArgumentError
 from .ask import ask_backends
 
 #: A module path with wildcards ("encoder.layers.*.attn": with all that is inside), an operator ("aten.linear.default",
@@ -104,7 +105,7 @@ class Choice:
     def check(self, names: Collection[str]) -> None:
         """Raise LoweringError if it meant nothing, or if it is not clear what."""
         if self._as_operator and self._as_module and self._different and isinstance(self.selector, str):
-            raise LoweringError(
+            raise WrongArgumentError(
                 f"{self.text} is the name of operators and of a module",
                 hint=f"write 'operator:{self.selector}' or 'module:{self.selector}'",
             )
@@ -112,7 +113,7 @@ class Choice:
             return
         wanted = self.selector.partition(":")[2] or self.selector if isinstance(self.selector, str) else ""
         near = difflib.get_close_matches(wanted, sorted(names), 3) if wanted else []
-        raise LoweringError(
+        raise WrongArgumentError(
             f"{self.text} selects no operator",
             hint=f"did you mean {', '.join(near)}?"
             if near

@@ -13,13 +13,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch.fx import Node
+
 from delegatekit_api import BackendDescription, Partitioner
 
 from ..edge import EdgeMethod
-from ..fallback import decompose_nodes, refusal
+from ..fallback import decompose_nodes, has_row_form, in_place_refusal, refusal, row_updates
 from .ask import keep_operators
 from .grow import partition
-from .plan import Decomposition, PartitionedMethod
+from .plan import Decomposition, PartitionedMethod, PartitionPlan
 from .selection import Selection
 
 
@@ -65,6 +67,8 @@ def settle(edge: EdgeMethod, asked: Asked, stage: Callable[[str], AbstractContex
             selected = asked.selection.partitioners(edge, asked.partitioners, asked.descriptions)
             plan = partition(edge, selected, descriptions=asked.descriptions, ask_all=asked.every)
         stranded = {node: reason for node in plan.fallback if (reason := refusal(node)) is not None}
+        if number == 1:
+            stranded.update(_misfits(edge, plan))
         if not stranded:
             break
         with stage("edge"):
@@ -78,3 +82,13 @@ def settle(edge: EdgeMethod, asked: Asked, stage: Callable[[str], AbstractContex
         edge = decomposed.edge.verified()
     plans = {call: tuple(settled[id(region)].plan for region in regions) for call, regions in edge.regions.items()}
     return PartitionedMethod(edge, replace(plan, regions=plans), tuple(found))
+
+
+def _misfits(edge: EdgeMethod, plan: PartitionPlan) -> dict[Node, str]:
+    """The updates of buffers' rows that the runtime writes in place in another form only, and why."""
+    updates = row_updates(edge)
+    return {
+        node: reason
+        for node in plan.fallback
+        if node in updates and has_row_form(node) and (reason := in_place_refusal(node, edge.constants)) is not None
+    }

@@ -19,6 +19,7 @@ import pluggy
 from delegatekit_api import ApiVersion, BackendDescription, BackendSpec, PluginError
 from delegatekit_api.versions import PROJECT, incompatibility
 
+from ..misuse import UnknownBackendError
 from . import entry_points, first_import, observers
 from .answers import check_answer
 from .backend import BackendInfo, LoadedBackend
@@ -44,7 +45,7 @@ def look_up(name: str) -> BackendInfo:
     info = _listed(name, _candidates()[name])
     if info.status != "not imported":
         return info
-    loaded = _load(name)
+    loaded = _load(name, info.distribution)
     return loaded.info if isinstance(loaded, LoadedBackend) else loaded
 
 
@@ -71,7 +72,7 @@ def get_backend(name: str) -> LoadedBackend:
         raise unknown_backend(name)
     info = _listed(name, candidates)
     if info.status == "not imported":
-        loaded = _load(name)
+        loaded = _load(name, info.distribution)
         if isinstance(loaded, LoadedBackend):
             return loaded
         info = loaded
@@ -114,7 +115,7 @@ def unknown_backend(name: object) -> PluginError:
         hint = f"did you mean {spelled[close[0]]!r}?"
     else:
         hint = "`delegatekit backends` lists what is installed; the publisher of a backend says how to install it"
-    return PluginError(
+    return UnknownBackendError(
         f"no backend {shown(name)} is installed (installed: {', '.join(installed) or 'none'})", hint=hint
     )
 
@@ -127,55 +128,81 @@ def find_by_delegate_id(delegate_id: str, distribution: str | None = None, chose
     """The backend that runs delegates of this id.
 
     That is the first of the backends `chosen` by the user whose delegates have the id. Otherwise it is the one of the
-    `distribution` that made the file, or, where a file does not say who made it, the only one with this id.
+    `distribution` that made the file, or, where a file does not say who made it, the only one with this id. Where the
+    owner can run it, no other plugin is imported, and it does not matter whether another one claims its name.
 
     Raises OwnerError where it takes the user's choice or the owner is out of order, PluginError if there is none.
     """
-    found = backends()
-    able = [name for name, info in found.items() if info.usable and info.delegate_id == delegate_id]
-    preferred = [name for name in chosen if name in able]
+    preferred = [backend for backend in map(get_backend, chosen) if backend.description.delegate_id == delegate_id]
     if preferred:
-        return get_backend(preferred[0])
-    if distribution is not None:
-        able = _of_owner(able, delegate_id, distribution)
+        return preferred[0]
+    owned = [] if distribution is None else _of_owner(distribution)
+    able = [item for item in owned if isinstance(item, LoadedBackend) and item.description.delegate_id == delegate_id]
+    if not able:
+        found = [look_up(name) for name in backends(check=False)]
+        runs_it = [get_backend(info.name) for info in found if info.usable and info.delegate_id == delegate_id]
+        if distribution is not None:
+            _explain_owner(distribution, owned, delegate_id, runs_it)
+        able = runs_it
+        if not able:
+            raise PluginError(
+                f"no installed backend runs delegates of id {delegate_id!r} ({_summary(found)})",
+                hint="install the plugin that the file was made with: `delegatekit inspect FILE` names it",
+            )
     if len(able) > 1:
         raise OwnerError(
             f"{_text(able)} all run delegates of id {delegate_id!r}, and the file does not say which of them made it",
-            hint=f"choose one: {_how_to_choose(able[0])}",
+            hint=f"choose one: {_how_to_choose(able[0].name)}",
         )
-    if able:
-        return get_backend(able[0])
-    usable = ", ".join(f"{info.name} ({info.delegate_id})" for info in found.values() if info.usable) or "none"
-    raise PluginError(
-        f"no installed backend runs delegates of id {delegate_id!r} (usable: {usable})",
-        hint="install the plugin that the file was made with: `delegatekit inspect FILE` names it",
+    return able[0]
+
+
+def _of_owner(distribution: str) -> list[LoadedBackend | BackendInfo]:
+    """The backends of one distribution that the user has not turned off, also those whose name another one claims."""
+    name = normalized(distribution)
+    return [
+        _load(entry_point.name, owner(entry_point)[0])
+        for candidates in _candidates().values()
+        for entry_point in candidates
+        if normalized(owner(entry_point)[0]) == name and _is_allowed(entry_point.name)
+    ]
+
+
+def _explain_owner(
+    distribution: str,
+    owned: Sequence[LoadedBackend | BackendInfo],
+    delegate_id: str,
+    others: Sequence[LoadedBackend],
+) -> None:
+    """Raise OwnerError if the owner of a delegate is out of order, or is not there but others could run it."""
+    choice = f", or choose another: {_how_to_choose(others[0].name)}" if others else ""
+    listed = (
+        info for info in backends(check=False).values() if normalized(info.distribution) == normalized(distribution)
     )
-
-
-def _of_owner(able: Sequence[str], delegate_id: str, distribution: str) -> list[str]:
-    """Those of the backends that the owner of a delegate ships. Raises OwnerError if it ships none, but others are."""
-    owner_name, found = normalized(distribution), backends()
-    owned = [name for name in able if normalized(found[name].distribution) == owner_name]
-    if owned:
-        return owned
-    choice = f", or choose another: {_how_to_choose(able[0])}" if able else ""
-    for info in found.values():
-        if normalized(info.distribution) == owner_name and not info.usable:
-            raise OwnerError(
-                f"{distribution} made this, and its backend {info.name} is {info.status}: {info.reason}",
-                hint=f"`delegatekit backends --check` tries it again{choice}",
-            )
-    if able:
+    broken = [item for item in owned if isinstance(item, BackendInfo)]
+    for info in broken or (info for info in listed if not _is_allowed(info.name)):
         raise OwnerError(
-            f"{distribution} made this, and it is not installed; {_text(able)} could run delegates of id "
+            f"{distribution} made this, and its backend {info.name} is {info.status}: {info.reason}",
+            hint=f"`delegatekit backends --check` tries it again{choice}",
+        )
+    if others:
+        raise OwnerError(
+            f"{distribution} made this, and it is not installed; {_text(others)} could run delegates of id "
             f"{delegate_id!r}, too",
             hint=f"pip install {distribution}{choice}",
         )
-    return []
 
 
-def _text(names: Sequence[str]) -> str:
-    return " and ".join(f"{name} ({look_up(name).distribution})" for name in names)
+def _summary(found: Sequence[BackendInfo]) -> str:
+    """Which backends can be used, and why others cannot."""
+    usable = ", ".join(f"{info.name} ({info.delegate_id})" for info in found if info.usable) or "none"
+    return "; ".join(
+        [f"usable: {usable}", *(f"{info.name} is {info.status}: {info.reason}" for info in found if not info.usable)]
+    )
+
+
+def _text(found: Sequence[LoadedBackend]) -> str:
+    return " and ".join(f"{backend.name} ({backend.distribution})" for backend in found)
 
 
 def _how_to_choose(name: str) -> str:
@@ -204,19 +231,24 @@ def _candidates() -> Mapping[str, tuple[metadata.EntryPoint, ...]]:
 def _listed(name: str, candidates: Sequence[metadata.EntryPoint]) -> BackendInfo:
     """What metadata and the allow-list say, without importing anything."""
     info = BackendInfo(name, *owner(candidates[0]), status="not imported")
-    allowed = os.environ.get(ALLOW_LIST)
-    if allowed is not None and name not in {item.strip() for item in allowed.split(",")}:
-        return replace(info, status="not allowed", reason=f"{ALLOW_LIST}={allowed} does not name it")
+    if not _is_allowed(name):
+        reason = f"{ALLOW_LIST}={os.environ[ALLOW_LIST]} does not name it"
+        return replace(info, status="not allowed", reason=reason)
     if len(candidates) > 1:
         owners = " and ".join(" ".join(owner(candidate)) for candidate in candidates)
         return replace(info, status="duplicate", reason=f"{owners} both claim this name: uninstall one")
     return info
 
 
+def _is_allowed(name: str) -> bool:
+    allowed = os.environ.get(ALLOW_LIST)
+    return allowed is None or name in {item.strip() for item in allowed.split(",")}
+
+
 @cache
-def _load(name: str) -> LoadedBackend | BackendInfo:
-    """The backend, or the listing that says why it cannot be used."""
-    entry_point = entry_point_of(name)
+def _load(name: str, distribution: str) -> LoadedBackend | BackendInfo:
+    """The backend of a distribution, or the listing that says why it cannot be used."""
+    entry_point = next(found for found in _candidates()[name] if owner(found)[0] == distribution)
     died = first_import.refusal(entry_point)
     if died is not None:
         return BackendInfo(name, *owner(entry_point), status="broken", reason=f"importing it {died}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..json_text import read_object, to_json
+from .axes import InputAxes, axes_from_json, axes_to_json
 from .reader import PteFile
 
 #: Key of the manifest among the file's named data.
@@ -44,6 +45,8 @@ class Manifest:
     shared_state: frozenset[str] = frozenset()
     #: Names of each method's parameters: those given by position when it was exported, then those given by name.
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Which sizes of its inputs change, for each method that has such.
+    axes: Mapping[str, InputAxes] = field(default_factory=dict)
 
     def outputs_of(self, method: str) -> dict[int, int]:
         """How many outputs each delegate of a method has."""
@@ -71,6 +74,8 @@ class Manifest:
         }
         if self.parameters:
             content["parameters"] = {name: list(names) for name, names in self.parameters.items()}
+        if self.axes:
+            content["axes"] = {name: axes_to_json(inputs) for name, inputs in self.axes.items()}
         if self.shared_state:
             content["shared_state"] = sorted(self.shared_state)
         if self.data_files:
@@ -105,6 +110,7 @@ class Manifest:
                 for method, names in _of_type(dict, content.get("parameters")).items()
                 if isinstance(names, list)
             },
+            axes={name: axes_from_json(item) for name, item in _of_type(dict, content.get("axes")).items()},
         )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 from delegatekit_api import FormatError
 from delegatekit_toolkit.flatbuffer import parse
@@ -18,6 +20,8 @@ from .writer import HEADER, HEADER_MAGIC
 
 #: The runtime refuses shorter files.
 _SMALLEST = 64
+#: The hint where data is missing.
+GIVE_DATA = "give the .ptd files that were written with it: `run --data FILE`, load(path, data=[...])"
 _OTHER_FILE = "the data file belongs to another program"
 
 
@@ -59,7 +63,7 @@ class PteFile:
 
         Raises FormatError, with the key, if no data file has it or if it is something else there.
         """
-        key = str(tensor.extra_tensor_info.fully_qualified_name if tensor.extra_tensor_info is not None else None)
+        key = external_key(tensor)
         wanted = TensorLayout(tensor.scalar_type, tensor.sizes, tensor.dim_order)
         found = self.external.get(key)
         if found is None:
@@ -68,7 +72,7 @@ class PteFile:
                 f"its data ({wanted}) is outside the .pte, and "
                 + (f"not in {files}" if files else "no data file is given that has it"),
                 where=f"tensor {key}",
-                hint="give the .ptd files that were written with it: load(path, data=[...])",
+                hint=GIVE_DATA,
             )
         if found.layout is None:
             raise FormatError(f"is in {found.file}, but not as a tensor", where=f"tensor {key}", hint=_OTHER_FILE)
@@ -136,6 +140,28 @@ def read(source: Source, *, copy: bool = False) -> PteFile:
     Raises FormatError for anything that is not a whole .pte.
     """
     view = open_view(source, copy=copy)
+    with naming(source):
+        return _read(view)
+
+
+def external_key(tensor: schema.Tensor) -> str:
+    """The key of a tensor that lives outside the .pte."""
+    return str(tensor.extra_tensor_info.fully_qualified_name if tensor.extra_tensor_info is not None else None)
+
+
+@contextmanager
+def naming(source: Source) -> Iterator[None]:
+    """Put the path of a file, if it has one, before the place that a FormatError names."""
+    try:
+        yield
+    except FormatError as error:
+        if not isinstance(source, str | Path) or (error.where or "").startswith(str(source)):
+            raise
+        where = f"{source}, {error.where}" if error.where else str(source)
+        raise type(error)(error.what, where=where, hint=error.hint) from error
+
+
+def _read(view: memoryview) -> PteFile:
     if len(view) < _SMALLEST:
         raise FormatError(
             f"the file has {len(view)} bytes, too few for a .pte", hint="it was cut off, or is not a .pte"

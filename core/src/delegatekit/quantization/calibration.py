@@ -73,12 +73,13 @@ class Calibration:
                 isinstance(first, torch.Tensor) and first.dtype != value.dtype
             ):
                 raise QuantizationError(
-                    f"value {position} is {_describe(value)}, in the first input it is {_describe(first)}", where=where
+                    f"value {position} is {describe(value)}, in the first input it is {describe(first)}", where=where
                 )
         return values
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
+    """What a value is, in few words."""
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delegatekit_api import QuantizationError
+from delegatekit_api import LoweringError, QuantizationError
 from delegatekit_api.quantization import MOVING_OPERATORS, QuantizationRule, QuantizationScheme
 
 if TYPE_CHECKING:
@@ -135,15 +136,31 @@ def quantize_model(
         raise QuantizationError("the model takes keyword arguments", hint="wrap it in a module that takes none")
     example = _example(program, given)
     inputs = _random(example, random) if calibration is None else read_calibration(calibration, example, trust=trust)
-    from contextlib import nullcontext
-
-    quantized: Any = quantize(program, inputs, dynamic_shapes=dynamic_shapes, **settings)
+    with _naming(calibration, inputs, example):
+        quantized: Any = quantize(program, inputs, dynamic_shapes=dynamic_shapes, **settings)
     if isinstance(program, torch.export.ExportedProgram):
         dynamic_shapes = _shapes(program)
     exported = exported_programs(quantized, example, None, dynamic_shapes, nullcontext())["forward"]
     write_files({output: shielded(lambda file: torch.export.save(exported, file))})
     report: QuantizationReport = quantized.quantization
     return report
+
+
+@contextmanager
+def _naming(calibration: Path | None, inputs: Sequence[Any], example: Sequence[Any]) -> Iterator[None]:
+    """Say so if the model was refused together with a first sample that has other sizes than the example."""
+    import torch
+
+    from .calibration import describe
+
+    try:
+        yield
+    except LoweringError as error:
+        for value, wanted in zip(inputs[0], example, strict=True):
+            if isinstance(wanted, torch.Tensor) and value.shape != wanted.shape:
+                what = f"is {describe(value)}, and the model's example {describe(wanted)}; {error.what}"
+                raise QuantizationError(what, where=f"{calibration}, sample 0", hint="check the sizes") from error
+        raise
 
 
 def _example(program: Any, given: Any) -> tuple[Any, ...]:
@@ -191,12 +208,46 @@ def read_calibration(path: Path, example: Sequence[Any], *, trust: bool = False)
 
     Tensors and arrays hold the samples along their first dimension, and are cut to the example's size of it. A .pt file
     with other objects than tensors can run code while it is loaded: it is refused unless `trust` says that it may.
+    Floating-point samples of another type than the example's become of its type (NumPy's default is float64).
     Raises FormatError for what cannot be read, QuantizationError for what does not fit the example.
     """
+    where = str(path)
+    samples = _samples(_read_samples(path, trust=trust), example, where)
+    if not samples:
+        raise QuantizationError("holds no samples", where=where, hint="a hundred are usual")
+    return [_fitted(sample, example, f"{where}, sample {index}") for index, sample in enumerate(samples)]
+
+
+def _fitted(sample: tuple[Any, ...], example: Sequence[Any], where: str) -> tuple[Any, ...]:
+    """A sample with the types of the example. Raises QuantizationError if it does not fit."""
+    if len(sample) != len(example):
+        raise QuantizationError(f"has {len(sample)} values, the model takes {len(example)} inputs", where=where)
+    values = enumerate(zip(sample, example, strict=True))
+    return tuple(_value(value, wanted, position, where) for position, (value, wanted) in values)
+
+
+def _value(value: Any, wanted: Any, position: int, where: str) -> Any:
+    """One value of a sample. Sizes may change from call to call: whether they fit, the model tells."""
     import torch
 
-    where = str(path)
-    data = _read_samples(path, trust=trust)
+    from .calibration import describe
+
+    if not isinstance(wanted, torch.Tensor):
+        return value
+    if isinstance(value, torch.Tensor) and value.dim() == wanted.dim():
+        if value.dtype == wanted.dtype:
+            return value
+        if value.is_floating_point() and wanted.is_floating_point():
+            return value.to(wanted.dtype)
+    raise QuantizationError(
+        f"value {position} is {describe(value)}, the model takes {describe(wanted)} there", where=where
+    )
+
+
+def _samples(data: Any, example: Sequence[Any], where: str) -> list[tuple[Any, ...]]:
+    """The samples of a file's content, each a tuple of values."""
+    import torch
+
     if isinstance(data, list):
         return [tuple(item) if isinstance(item, tuple | list) else (item,) for item in data]
     tensors = tuple(data) if isinstance(data, tuple) else (data,)

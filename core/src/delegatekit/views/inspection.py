@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,12 @@ from delegatekit_api.devices import Estimate
 
 from ..files import Source
 from ..pte import PteFile, read, read_ptd, schema
+from ..pte.axes import Axis, InputAxes, fitting_axes
 from ..pte.dtypes import TORCH_DTYPES
 from ..pte.estimates import Estimates, read_estimates
 from ..pte.manifest import Manifest, Owner, read_manifest
 from ..pte.ptd_schema import TensorLayout
+from ..pte.reader import naming
 from ..pte.schema import is_external
 from ..pte.validate import validate
 from ..text import human_size
@@ -25,7 +27,8 @@ from .estimates import layer_lines, summary
 class ValueInfo:
     """An input or output: "float32[1, 3, 224, 224]", or the kind and value of what is not a tensor.
 
-    Of a tensor whose sizes may change from call to call the file has upper bounds: "float32[<=8, <=3, <=32]".
+    Sizes that may change from call to call are shown as upper bounds: "float32[<=8, 3, 32]". Of files of other writers,
+    and of outputs, it is known only whether any size changes: "float32[<=8, <=3, <=32]".
     """
 
     text: str
@@ -151,7 +154,8 @@ def inspect_data(source: Source) -> DataInspection:
 def inspect(source: Source) -> Inspection:
     """Describe a .pte. Raises FormatError if it is damaged; needs neither plugins, their runtimes, nor data files."""
     file = read(source)
-    validate(file)
+    with naming(source):
+        validate(file)
     manifest, estimates = read_manifest(file), read_estimates(file)
     methods = tuple(_method(file, plan, manifest, estimates) for plan in file.program.execution_plan or ())
     return Inspection(
@@ -179,13 +183,15 @@ def _external(file: PteFile, manifest: Manifest) -> tuple[KeyInfo, ...]:
     return tuple(found.values())
 
 
-def _layout(tensor: schema.Tensor | TensorLayout | None) -> str:
+def _layout(tensor: schema.Tensor | TensorLayout | None, axes: Sequence[int | Axis] | None = None) -> str:
+    """The tensor in words; `axes` says which of its sizes change, where that is known."""
     if tensor is None:
         return "data of a backend"
     # Data files have fixed sizes only.
     bound = isinstance(tensor, schema.Tensor) and tensor.shape_dynamism != schema.TensorShapeDynamism.STATIC
-    sizes = ", ".join(f"<={size}" if bound else str(size) for size in tensor.sizes or ())
-    return f"{_type_name(tensor)}[{sizes}]"
+    changing = [bound] * len(tensor.sizes or ()) if axes is None else [isinstance(size, Axis) for size in axes]
+    sizes = (f"<={size}" if changes else str(size) for size, changes in zip(tensor.sizes or (), changing, strict=True))
+    return f"{_type_name(tensor)}[{', '.join(sizes)}]"
 
 
 def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estimates: Estimates) -> MethodInfo:
@@ -203,7 +209,7 @@ def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estim
     }
     return MethodInfo(
         name=str(plan.name),
-        inputs=tuple(_value(values[index]) for index in plan.inputs or ()),
+        inputs=_inputs([values[index] for index in plan.inputs or ()], manifest.axes.get(str(plan.name), ())),
         outputs=tuple(_value(values[index]) for index in plan.outputs or ()),
         delegates=tuple(
             _delegate(file, delegate, manifest.owner(str(plan.name), index), estimates.of(str(plan.name), index))
@@ -216,9 +222,15 @@ def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estim
     )
 
 
-def _value(value: Any) -> ValueInfo:
+def _inputs(values: Sequence[Any], axes: InputAxes) -> tuple[ValueInfo, ...]:
+    shapes = [value.sizes or () if isinstance(value, schema.Tensor) else None for value in values]
+    known = fitting_axes(axes, shapes) or (None,) * len(values)
+    return tuple(_value(value, sizes) for value, sizes in zip(values, known, strict=True))
+
+
+def _value(value: Any, sizes: Sequence[int | Axis] | None = None) -> ValueInfo:
     if isinstance(value, schema.Tensor):
-        return ValueInfo(_layout(value), value.nbytes)
+        return ValueInfo(_layout(value, sizes), value.nbytes)
     content = next(iter(vars(value).values()), None)
     return ValueInfo(f"{type(value).__name__}({content!r})", 0)
 

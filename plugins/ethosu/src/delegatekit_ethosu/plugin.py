@@ -44,10 +44,13 @@ def describe_backend() -> BackendDescription:
 
 @hookimpl
 def create_partitioner(options: BackendOptions) -> Partitioner:
-    """The support table as a partitioner."""
+    """The support table as a partitioner, after a look whether what the options name exists."""
+    from .compiler.system import check_names
     from .support import EthosUPartitioner
 
-    return EthosUPartitioner(cast(EthosUOptions, options))
+    chosen = cast(EthosUOptions, options)
+    check_names(chosen)
+    return EthosUPartitioner(chosen)
 
 
 @hookimpl

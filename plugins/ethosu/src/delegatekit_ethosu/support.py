@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from delegatekit_api import Call, Operand, ProgramView, Verdict
+from delegatekit_api import Call, Operand, OptionError, ProgramView, Verdict
 from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, Quantization
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, row
 from delegatekit_toolkit.units import FUNCTION, REQUANTIZE, Unit, UnitRules, Units
@@ -127,10 +127,15 @@ def unit_rules(target: str) -> UnitRules:
 class EthosUPartitioner(TablePartitioner):
     """Takes whole units: an operator with the dequantizes before and the quantizes after it.
 
-    Raises OptionError for an unknown operator in `leave_out`.
+    Raises OptionError for an unknown operator in `leave_out`, and for `verify` where the host cannot verify.
     """
 
     def __init__(self, options: EthosUOptions) -> None:
+        if options.verify and TARGETS[options.target].family != "u55":
+            hint = "leave it out, and compare with eager what the reference model computes (keep_tosa=True)"
+            raise OptionError(
+                f"the host executes no commands of the {options.target}", where="option verify", hint=hint
+            )
         super().__init__(support_table(options.target), leave_out=options.leave_out, backend="ethosu")
         self._rules: Final = unit_rules(options.target)
         self._plans: Final[WeakKeyDictionary[Graph, Units]] = WeakKeyDictionary()

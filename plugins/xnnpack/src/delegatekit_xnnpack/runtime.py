@@ -90,7 +90,11 @@ class XnnpackRuntime:
         empty = [tuple(tensor.shape) for tensor in inputs if not tensor.numel()]
         if empty:
             # Some of XNNPACK's operators end the process then.
-            raise ExecutionError(f"an input has no elements, {empty[0]}", where="XNNPACK delegate")
+            raise ExecutionError(
+                f"an input has no elements, {empty[0]}",
+                where="XNNPACK delegate",
+                hint="leave such calls out, or lower for them without XNNPACK: the runtime takes empty tensors",
+            )
         try:
             handle.sizes.check([tensor.shape for tensor in inputs])
         except FormatError as error:

@@ -8,8 +8,9 @@ from typing import Final
 
 from delegatekit_api import OptionError
 
-from ..targets import Target
-from .configuration import MEMORY, SYSTEM, Configuration
+from ..options import EthosUOptions
+from ..targets import TARGETS, Target
+from .configuration import MEMORY, SYSTEM, Configuration, load_configuration
 
 #: The memories that a port may lead to, and the ports.
 _AREAS: Final = ("Sram", "Dram", "OnChipFlash", "OffChipFlash")
@@ -59,6 +60,15 @@ def system_text(target: Target, system_config: str, memory_mode: str, configurat
         f"[{section.name}]\n" + "".join(f"{_KEYS[key]}={value}\n" for key, value in section.values.items())
         for section in (system, memory)
     )
+
+
+def check_names(options: EthosUOptions) -> None:
+    """Raise OptionError, before anything is lowered, for names and a file that a user chose and that do not exist."""
+    if options.system_config or options.memory_mode or options.config:
+        target = TARGETS[options.target]
+        system_config, memory_mode = options.system_config, options.memory_mode
+        configuration = load_configuration(options.config)
+        system_text(target, system_config or target.system_config, memory_mode or target.memory_mode, configuration)
 
 
 def _check_family(target: Target, system_config: str, configuration: Configuration) -> None:
