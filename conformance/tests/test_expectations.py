@@ -121,7 +121,7 @@ def test_the_file_of_the_vendor_is_found_and_another_takes_its_place(
     other.write_text("[[expected]]\n")
     with pytest.raises(DelegateKitError, match=r"mine.toml: entry 1 \(line 1\)"):
         load("acme", other)
-    with pytest.raises(DelegateKitError, match=r"missing\.toml: cannot be read"):
+    with pytest.raises(DelegateKitError, match=r"missing\.toml: does not exist"):
         load("acme", tmp_path / "missing.toml")
 
 

@@ -75,7 +75,7 @@ def test_what_is_not_installed_is_told_before_anything_runs(session: Callable[..
         session(options={"speed": 3})
     with pytest.raises(InputError, match="no case matches 'tools'; there are toys, pair, many, steady"):
         _ = session("tools").names
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="does not exist"):
         session(expectations=tmp_path / "missing.toml")
 
 
