@@ -13,7 +13,7 @@ from delegatekit_api import FormatError, TensorSpec
 from delegatekit_toolkit.testing import payload_of
 from delegatekit_vulkan.blob.writer import serialize
 from delegatekit_vulkan.ir.graph import Graph, Node, Tensor
-from delegatekit_vulkan.ir.types import DATA_TYPES, NARROWED
+from delegatekit_vulkan.ir.types import device_type
 from delegatekit_vulkan.runtime import VulkanRuntime
 
 from .stock import stock_buffer
@@ -23,8 +23,7 @@ pytestmark = pytest.mark.needs_device
 
 def declared(value: torch.Tensor) -> Tensor:
     """A tensor of a graph for one of PyTorch's."""
-    datatype = DATA_TYPES[value.dtype]
-    datatype = NARROWED.get(datatype, datatype)
+    datatype = device_type(value.dtype, half=False)
     return Tensor(tuple(value.shape), datatype, datatype)
 
 

@@ -8,10 +8,10 @@ from torch.export import Dim
 
 from delegatekit_api import OptionError
 from delegatekit_conformance.testkit import lower, refusals
-from delegatekit_vulkan.ir.stock import STOCK
-from delegatekit_vulkan.ir.types import Layout
+from delegatekit_vulkan.ir.stock import STOCK, Form
+from delegatekit_vulkan.ir.types import Layout, Storage
 from delegatekit_vulkan.options import VulkanOptions
-from delegatekit_vulkan.support import TABLE, VulkanPartitioner, texels_fit
+from delegatekit_vulkan.support import TABLE, VulkanPartitioner
 
 
 def reasons(model, *inputs, dynamic_shapes=None, **options):
@@ -121,11 +121,11 @@ def test_rows_name_operators_of_the_runtime():
 
 def test_textures_hold_what_their_texels_hold():
     limits = (16, 16, 8)
-    assert texels_fit((64,), Layout.WIDTH_PACKED, limits)
-    assert not texels_fit((65,), Layout.WIDTH_PACKED, limits)
-    assert texels_fit((2, 16, 16, 16), Layout.CHANNELS_PACKED, limits)
-    assert not texels_fit((3, 16, 16, 16), Layout.CHANNELS_PACKED, limits)
-    assert not texels_fit((1, 1, 1, 1, 1), Layout.CHANNELS_PACKED, limits)
+    assert Form(Storage.TEXTURE_3D, Layout.WIDTH_PACKED).fits((64,), limits)
+    assert not Form(Storage.TEXTURE_3D, Layout.WIDTH_PACKED).fits((65,), limits)
+    assert Form(Storage.TEXTURE_3D, Layout.CHANNELS_PACKED).fits((2, 16, 16, 16), limits)
+    assert not Form(Storage.TEXTURE_3D, Layout.CHANNELS_PACKED).fits((3, 16, 16, 16), limits)
+    assert not Form(Storage.TEXTURE_3D, Layout.CHANNELS_PACKED).fits((1, 1, 1, 1, 1), limits)
 
 
 @pytest.mark.parametrize(

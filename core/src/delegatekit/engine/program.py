@@ -206,6 +206,8 @@ def _require_named_data(file: PteFile) -> None:
 
 def _refuse_unused_data(file: PteFile) -> None:
     """Check that the program needs something of each data file. Of files without a manifest nobody knows."""
+    if not file.external:
+        return
     manifest = read_manifest(file)
     if manifest == Manifest():
         return

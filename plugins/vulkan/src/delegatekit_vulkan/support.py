@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from delegatekit_api import Call, Operand, Verdict
+from delegatekit_api import Call, Verdict
 from delegatekit_toolkit.sizes import Dynamic, is_bounded, largest, shape_of, smallest
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 
-from .ir.stock import SIZE_FUNCTIONS, STOCK, Form, StockOperator
-from .ir.types import BUFFER_RANK, DATA_TYPES, NARROWED, TEXTURE_RANK, DataType, Layout, Storage
+from .ir.stock import SIZE_FUNCTIONS, STOCK, StockOperator
+from .ir.types import BUFFER_RANK, TEXTURE_RANK, Storage, device_type
 from .operators import convolution, elementwise, functions, indexing, linear, normalization, reduction, shape, spatial
 from .operators.common import INT32_MAX, INT32_MIN
 from .operators.program import Lower
@@ -106,10 +106,15 @@ def rank_and_elements(call: Call) -> str | None:
 
 def resizable(call: Call) -> str | None:
     """Sizes do not change where the runtime on the device cannot compute the operator again with others."""
-    fixed = next((name for name, facts in _stock_named(call) if not facts.resizes), None)
+    fixed = _fixed(call)
     if fixed is None or not call.is_dynamic:
         return None
     return f"the runtime on the device computes {fixed} for the same sizes in every call"
+
+
+def _fixed(call: Call) -> str | None:
+    """The first of the runtime's operators for a call that cannot be computed again with other sizes."""
+    return next((name for name, facts in _stock_named(call) if not facts.resizes), None)
 
 
 def _stock_named(call: Call) -> Iterator[tuple[str, StockOperator]]:
@@ -170,48 +175,22 @@ class VulkanPartitioner(TablePartitioner):
 
     def _too_large(self, call: Call) -> str | None:
         for item in call.tensors:
-            size = math.prod(map(largest, shape_of(item))) * self._bytes(item)
+            size = math.prod(map(largest, shape_of(item))) * device_type(item.dtype, half=self._options.fp16).bytes
             if size > self._buffer:
                 return f"{item.name} has {size} bytes: {self._buffer} are the most on {self._options.target}"
         for facts in _stock(call):
             if any(form.storage is Storage.BUFFER for form in facts.forms):
                 continue
             for item in call.tensors:
-                if not item.is_constant and not any(self._fits(item, form) for form in facts.forms):
+                sizes = tuple(map(largest, shape_of(item)))
+                if not item.is_constant and not any(form.fits(sizes, self._texture) for form in facts.forms):
                     return f"{item.name} {item.shape} exceeds the textures of {self._options.target}: {self._texture}"
         return None
 
     def _too_fixed(self, call: Call) -> str | None:
         if not self._options.require_dynamic_shapes:
             return None
-        fixed = next((name for name, facts in _stock_named(call) if not facts.resizes), None)
+        fixed = _fixed(call)
         if fixed is None:
             return None
         return f"{fixed} is computed for the same sizes in every call (require_dynamic_shapes is set)"
-
-    def _bytes(self, item: Operand) -> int:
-        datatype = DATA_TYPES[item.dtype]
-        datatype = NARROWED.get(datatype, datatype)
-        if datatype is DataType.FLOAT32 and self._options.fp16:
-            datatype = DataType.FLOAT16
-        return datatype.bytes
-
-    def _fits(self, item: Operand, form: Form) -> bool:
-        return texels_fit(tuple(map(largest, shape_of(item))), form.layout, self._texture)
-
-
-def texels_fit(sizes: tuple[int, ...], layout: Layout, limits: tuple[int, int, int]) -> bool:
-    """Whether a texture of these limits holds a tensor.
-
-    >>> texels_fit((1, 64, 112, 112), Layout.CHANNELS_PACKED, (2048, 2048, 2048))
-    True
-    """
-    if len(sizes) > TEXTURE_RANK:
-        return False
-    batch, channels, height, width = (1,) * (TEXTURE_RANK - len(sizes)) + sizes
-    texels = {
-        Layout.WIDTH_PACKED: (-(-width // 4), height, channels * batch),
-        Layout.HEIGHT_PACKED: (width, -(-height // 4), channels * batch),
-        Layout.CHANNELS_PACKED: (width, height, -(-channels // 4) * batch),
-    }[layout]
-    return all(size <= most for size, most in zip(texels, limits, strict=True))

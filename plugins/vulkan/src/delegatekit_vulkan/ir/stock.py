@@ -6,10 +6,11 @@ operators can be computed again with other sizes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .types import Layout, Storage
+from .types import TEXTURE_RANK, Layout, Storage
 
 if TYPE_CHECKING:
     from .graph import Node
@@ -24,6 +25,24 @@ class Form:
 
     def __str__(self) -> str:
         return f"{self.storage.name} {self.layout.name}"
+
+    def fits(self, sizes: Sequence[int], texture: tuple[int, int, int]) -> bool:
+        """Whether a device whose textures have so many texels at most can keep a tensor of these sizes so.
+
+        >>> CHANNELS.fits((1, 64, 112, 112), (2048, 2048, 2048)), WIDTH.fits((1, 1, 3000, 8), (2048, 2048, 2048))
+        (True, False)
+        """
+        if self.storage is Storage.BUFFER:
+            return True
+        if len(sizes) > TEXTURE_RANK:
+            return False
+        batch, channels, height, width = (1,) * (TEXTURE_RANK - len(sizes)) + tuple(sizes)
+        texels = {
+            Layout.WIDTH_PACKED: (-(-width // 4), height, channels * batch),
+            Layout.HEIGHT_PACKED: (width, -(-height // 4), channels * batch),
+            Layout.CHANNELS_PACKED: (width, height, -(-channels // 4) * batch),
+        }[self.layout]
+        return all(0 < size <= most for size, most in zip(texels, texture, strict=True))
 
 
 WIDTH: Final = Form(Storage.TEXTURE_3D, Layout.WIDTH_PACKED)

@@ -83,6 +83,13 @@ class Layout(IntEnum):
     DEFAULT = 255
 
 
+def device_type(dtype: torch.dtype, *, half: bool) -> DataType:
+    """The type on the device for one of PyTorch's; with `half`, float32 is kept as float16."""
+    datatype = DATA_TYPES[dtype]
+    datatype = NARROWED.get(datatype, datatype)
+    return DataType.FLOAT16 if half and datatype is DataType.FLOAT32 else datatype
+
+
 #: Axes of a tensor that a texture can hold, and that a buffer can hold.
 TEXTURE_RANK: Final = 4
 BUFFER_RANK: Final = 8

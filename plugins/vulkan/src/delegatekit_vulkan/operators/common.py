@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.sizes import Dynamic, Size
+from delegatekit_toolkit.sizes import Size
 from delegatekit_toolkit.support import Constraint
 
 from ..ir.graph import Argument, Tensor
@@ -27,8 +27,8 @@ def function(b: ProgramBuilder, operator: str, x: Tensor, *numbers: Argument) ->
     """A function of each element, for tensors of any rank: those of more axes than its operator takes are viewed."""
     if x.rank <= TEXTURE_RANK:
         return b.call(operator, [x, *numbers], x.shape)
-    flat = view(b, x, (flattened(x.shape[:-1]), x.shape[-1]))
-    return view(b, b.call(operator, [flat, *numbers], flat.shape), x.shape)
+    flat = b.view(x, (flattened(x.shape[:-1]), x.shape[-1]))
+    return b.view(b.call(operator, [flat, *numbers], flat.shape), x.shape)
 
 
 def flattened(shape: Sequence[Size]) -> Size:
@@ -37,12 +37,6 @@ def flattened(shape: Sequence[Size]) -> Size:
     for size in shape:
         count = count * size
     return count
-
-
-def view(b: ProgramBuilder, x: Tensor, shape: Sequence[Size]) -> Tensor:
-    """The same elements in another shape, of which one size at most changes from call to call."""
-    sizes = tuple(-1 if isinstance(size, Dynamic) else size for size in shape)
-    return x if x.shape == tuple(shape) else b.call("aten.view_copy.default", [x, sizes], shape)
 
 
 def binary(b: ProgramBuilder, operator: str, left: Term, right: Term, *rest: Argument) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Final
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import dtypes
-from delegatekit_toolkit.sizes import dynamic_count, shape_of
+from delegatekit_toolkit.sizes import dynamic_count, largest, shape_of
 from delegatekit_toolkit.support import Constraint
 
 from ..targets import MOST_ROUNDS, rounds
@@ -60,14 +60,8 @@ def exact_count(most: int = 1 << 24) -> Constraint:
     """What is counted in float32 stays exact."""
 
     def check(call: Call) -> str | None:
-        count = math.prod(map(_largest, call["self"].shape))
+        count = math.prod(map(largest, shape_of(call["self"])))
         return f"counts up to {count}: float32 counts to {most} exactly" if count > most else None
 
     check.__doc__ = f"At most {most} elements."
     return check
-
-
-def _largest(size: object) -> int:
-    from delegatekit_toolkit.sizes import largest, size_of
-
-    return largest(size_of(size))

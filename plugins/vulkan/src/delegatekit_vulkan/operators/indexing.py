@@ -12,7 +12,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Tensor
 from ..ir.types import DataType
-from .common import FLOATS, INTEGERS, compared, converted, flattened, types, view
+from .common import FLOATS, INTEGERS, compared, converted, flattened, types
 from .program import Lower, ProgramBuilder
 
 
@@ -28,14 +28,14 @@ def _embedding(b: ProgramBuilder, call: Call) -> Tensor:
 
 def _looked_up(b: ProgramBuilder, x: Tensor, axis: int, indices: Tensor) -> Tensor:
     """Slices of a tensor along an axis, at indices of any shape: the runtime takes a list of them."""
-    flat = view(b, indices, (flattened(indices.shape),))
+    flat = b.view(indices, (flattened(indices.shape),))
     shape = (*x.shape[:axis], *flat.shape, *x.shape[axis + 1 :])
     is_bool = x.datatype is DataType.BOOL
     if is_bool:
         x = converted(b, x, DataType.INT32)
     found = b.call("aten.index.Tensor", [x, (*(None,) * axis, flat)], shape)
     found = compared(b, "ne", found, 0) if is_bool else found
-    return view(b, found, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+    return b.view(found, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
 
 def _indices(b: ProgramBuilder, operand: Operand, size: object) -> Tensor:

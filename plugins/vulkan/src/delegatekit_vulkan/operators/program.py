@@ -14,7 +14,7 @@ from delegatekit_toolkit.content import storage_key
 from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, shape_of
 
 from ..ir.graph import Argument, Graph, Node, SymInt, Tensor
-from ..ir.types import DATA_TYPES, NARROWED, DataType
+from ..ir.types import DataType, device_type
 
 if TYPE_CHECKING:
     from torch.fx import Node as FxNode
@@ -151,9 +151,7 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
 
     def datatype(self, dtype: torch.dtype) -> DataType:
         """The type on the device for one of the program."""
-        datatype = DATA_TYPES[dtype]
-        datatype = NARROWED.get(datatype, datatype)
-        return DataType.FLOAT16 if datatype is DataType.FLOAT32 and self.options.fp16 else datatype
+        return device_type(dtype, half=self.options.fp16)
 
     def result_type(self, call: Call) -> DataType:
         """The type of a call's first result on the device."""
@@ -190,8 +188,8 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         return result
 
     def _like(self, operand: Operand) -> Tensor:
-        staging = DATA_TYPES[operand.dtype]
-        return Tensor(shape_of(operand), self.datatype(operand.dtype), NARROWED.get(staging, staging))
+        staging = device_type(operand.dtype, half=False)
+        return Tensor(shape_of(operand), self.datatype(operand.dtype), staging)
 
     def _staging(self, datatype: DataType) -> DataType:
         return DataType.FLOAT32 if datatype is DataType.FLOAT16 and self.options.fp16 else datatype

@@ -15,7 +15,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Argument, Tensor
 from ..ir.types import TEXTURE_RANK, DataType
-from .common import FLOATS, INTEGERS, compared, converted, four_axes, types, view, whole_numbers_fit
+from .common import FLOATS, INTEGERS, compared, converted, four_axes, types, whole_numbers_fit
 from .program import Lower, ProgramBuilder
 
 
@@ -51,8 +51,8 @@ def concatenated(b: ProgramBuilder, parts: list[Tensor], axis: int) -> Tensor:
     shape[axis] = sum((part.shape[axis] for part in parts[1:]), parts[0].shape[axis])
     if len(shape) <= TEXTURE_RANK:
         return b.call("aten.cat.default", [tuple(parts), axis], shape, parts[0].datatype)
-    flat = [view(b, part, _around(part, axis)) for part in parts]
-    return view(b, concatenated(b, flat, 1), shape)
+    flat = [b.view(part, _around(part, axis)) for part in parts]
+    return b.view(concatenated(b, flat, 1), shape)
 
 
 def _around(x: Tensor, axis: int) -> tuple[int, int, int]:

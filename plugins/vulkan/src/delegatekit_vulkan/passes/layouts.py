@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from ..ir.graph import Graph, Node, Tensor
 from ..ir.stock import ANY, BUFFER, STOCK, Form, forms_of
-from ..ir.types import TEXTURE_RANK, Layout, Storage
+from ..ir.types import Storage
 from ..targets import TARGETS
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class _Chooser:
 
     def allowed(self, tensor: Tensor, forms: tuple[Form, ...]) -> tuple[Form, ...]:
         """Those of the forms that the device can keep the tensor in; a buffer if there is none."""
-        return tuple(form for form in forms if self._fits(tensor, form)) or (BUFFER,)
+        return tuple(form for form in forms if form.fits(tensor.sizes, self._texture)) or (BUFFER,)
 
     def tag(self, tensor: Tensor, form: Form) -> None:
         tensor.storage, tensor.layout = form.storage, form.layout
@@ -98,19 +97,6 @@ class _Chooser:
             nodes.append(Node(_CLONE, [operand, None], made, node.debug_handles))
         node.replace(operand, made)
         return nodes
-
-    def _fits(self, tensor: Tensor, form: Form) -> bool:
-        if form.storage is Storage.BUFFER:
-            return True
-        if tensor.rank > TEXTURE_RANK:
-            return False
-        batch, channels, height, width = (1,) * (4 - tensor.rank) + tensor.sizes
-        sizes = {
-            Layout.WIDTH_PACKED: (-(-width // 4), height, channels * batch),
-            Layout.HEIGHT_PACKED: (width, -(-height // 4), channels * batch),
-            Layout.CHANNELS_PACKED: (width, height, -(-channels // 4) * batch),
-        }[form.layout]
-        return math.prod(sizes) > 0 and all(size <= most for size, most in zip(sizes, self._texture, strict=True))
 
 
 def _form(tensor: Tensor) -> Form:

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from ..shaders import bytecode
 from .binding import PhysicalDevice, chosen_device, failed, instance, vulkan
+from .tape import PUSH_BYTES
 
 #: Where Vulkan's own cache of compiled pipelines is kept between processes; "off" keeps none (as for the core's cache).
 _CACHE: Final = "DELEGATEKIT_CACHE"
-#: Bytes of push constants that every device has.
-PUSH_BYTES: Final = 128
 #: Nanoseconds that a call may take on the device: drivers on CPUs are slow, and a hang must not last for ever.
 _PATIENCE: Final = 600 * 10**9
 
