@@ -1,4 +1,7 @@
-"""Quantization whose scales are found in each call, as plain data (static parameters: `Call.quantization`)."""
+"""Quantized tensors: what constant integers stand for, and quantization whose scales are found in each call.
+
+Parameters that are known beforehand are read by `Call.quantization` of the plugin API.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,56 @@ from delegatekit_api import Call, Operand
 if TYPE_CHECKING:
     import torch
     from torch.fx import Node
+
+# -- constants ---------------------------------------------------------------------------------------------------------
+
+
+def real_numbers(
+    integers: torch.Tensor,
+    scale: float | torch.Tensor,
+    zero_point: int | torch.Tensor = 0,
+    *,
+    axis: int | None = None,
+    group: int | None = None,
+) -> torch.Tensor:
+    """What integers stand for, scale * (integers - zero_point), as float32; the parameters as those of `Quantization`.
+
+    >>> import torch
+    >>> real_numbers(torch.tensor([[2, 4], [6, 8]], dtype=torch.int8), torch.tensor([0.5, 0.25]), axis=0).tolist()
+    [[1.0, 2.0], [1.5, 2.0]]
+    """
+    import torch
+
+    def beside(parameter: float | torch.Tensor) -> float | torch.Tensor:
+        if not isinstance(parameter, torch.Tensor):
+            return parameter
+        sizes = [1] * integers.dim()
+        if axis is not None:
+            sizes[axis] = -1
+        return parameter.float().unsqueeze(2) if group is not None else parameter.float().reshape(sizes)
+
+    parts = integers if group is None else integers.reshape(integers.shape[0], -1, group)
+    real: torch.Tensor = (parts.float() - beside(zero_point)) * beside(scale)
+    return real.reshape(integers.shape)
+
+
+def pack_nibbles(integers: torch.Tensor, multiple: int = 2) -> torch.Tensor:
+    """Integers -8 to 7 of shape (rows, columns), two in a byte: the first in the low half, 8 added to each.
+
+    Rows are filled up with zeros to a multiple of so many columns.
+
+    >>> import torch
+    >>> pack_nibbles(torch.tensor([[-8, 7, 0]], dtype=torch.int8)).tolist()
+    [[240, 136]]
+    """
+    import torch
+
+    nibbles = (integers.to(torch.int16) + 8).to(torch.uint8)
+    nibbles = torch.nn.functional.pad(nibbles, (0, -nibbles.shape[1] % multiple), value=8)
+    return nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)
+
+
+# -- scales that are found in each call --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def describe_backend() -> BackendDescription:
         delegate_id="VulkanBackend",
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
-        summary="GPUs of phones and desktops through Vulkan (float32, float16)",
+        summary="GPUs of phones and desktops through Vulkan (float32, float16, int8, int4 weights)",
         api_version=ApiVersion(2, 0),
         options=VulkanOptions,
         supports_dynamic_shapes=True,
@@ -75,8 +75,10 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
 
 @hookimpl
 def quantization_schemes() -> Sequence[QuantizationScheme]:
-    """None yet."""
-    return ()
+    """int8, and linear layers with weights of 8 or 4 bits."""
+    from .schemes import SCHEMES
+
+    return SCHEMES
 
 
 @hookimpl

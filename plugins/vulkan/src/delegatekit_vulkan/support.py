@@ -6,18 +6,32 @@ This is the one place where operators are checked; the lowerings rely on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from delegatekit_api import Call, Verdict
+from delegatekit_toolkit.passes import run_passes
 from delegatekit_toolkit.sizes import Dynamic, is_bounded, largest, shape_of, smallest
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 
 from .ir.stock import SIZE_FUNCTIONS, STOCK, StockOperator
 from .ir.types import BUFFER_RANK, TEXTURE_RANK, Storage, device_type
-from .operators import convolution, elementwise, functions, indexing, linear, normalization, reduction, shape, spatial
+from .operators import (
+    convolution,
+    elementwise,
+    functions,
+    indexing,
+    linear,
+    normalization,
+    quantization,
+    reduction,
+    shape,
+    spatial,
+)
 from .operators.common import INT32_MAX, INT32_MIN
-from .operators.program import Lower
+from .operators.program import Lower, build_layer
+from .passes import arithmetic
+from .passes.integers import float_reason
 from .targets import TARGETS
 
 if TYPE_CHECKING:
@@ -145,6 +159,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *reduction.ROWS,
         *convolution.ROWS,
         *spatial.ROWS,
+        *quantization.ROWS,
     ],
     common=(device_types, bounded_sizes, rank_and_elements, known_numbers, resizable, narrow_constants),
 )
@@ -172,6 +187,11 @@ class VulkanPartitioner(TablePartitioner):
         if verdict.supported and (reason := self._too_large(call) or self._too_fixed(call)):
             return Verdict.no(reason)
         return verdict
+
+    def float_reason(self, layer: Sequence[Call]) -> str | None:
+        """What the layer is lowered to computes on integers, if the runtime has an operator for it."""
+        graph = build_layer(layer, TABLE, self._options)
+        return float_reason(run_passes(graph, arithmetic(self._options, any_scale=True)))
 
     def _too_large(self, call: Call) -> str | None:
         for item in call.tensors:

@@ -12,6 +12,7 @@ import torch
 
 from delegatekit_api import DelegatePayload, FormatError, PreprocessResult, TensorSpec
 from delegatekit_toolkit import flatbuffer, testing
+from delegatekit_toolkit.quantized import pack_nibbles
 from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_xnnpack.blob import schema
 from delegatekit_xnnpack.blob.program import CallSizes
@@ -19,7 +20,6 @@ from delegatekit_xnnpack.blob.reader import parse, validate
 from delegatekit_xnnpack.blob.writer import SerializedGraph, serialize
 from delegatekit_xnnpack.ir import operators as ops
 from delegatekit_xnnpack.ir.builder import GraphBuilder
-from delegatekit_xnnpack.ir.formats import packed
 from delegatekit_xnnpack.ir.graph import Graph, Node, Value
 from delegatekit_xnnpack.ir.types import (
     DataType,
@@ -60,7 +60,7 @@ def _integers() -> Graph:
     scales = PerChannelQuantization(torch.full((8,), 0.1), 0)
     weight = Value((8, 32), DataType.QCINT8, data=integers, quantization=scales)
     groups = PerGroupQuantization(torch.full((8, 1), 0.1), 32)
-    narrow = Value((8, 32), DataType.QBINT4, data=packed(integers), quantization=groups)
+    narrow = Value((8, 32), DataType.QBINT4, data=pack_nibbles(integers), quantization=groups)
     result = Value((2, 8), static.datatype, quantization=static.quantization)
     nodes = [
         Node(ops.Convert(static), (x,), rounded),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegatekit_api import LoweringError
 from delegatekit_toolkit.dataflow import Dataflow
 from delegatekit_toolkit.sizes import Size, largest
 
-from .types import DataType, Layout, Storage
+from .types import DataType, Layout, Storage, device_type
 
 if TYPE_CHECKING:
     import torch
+
+    from delegatekit_api.quantization import Quantization
 
 
 @dataclass(eq=False, repr=False)
@@ -29,6 +31,8 @@ class Tensor:
     layout: Layout = Layout.DEFAULT
     #: Tensors with the same number share memory, one after the other; a negative number shares with nobody.
     memory: int = -1
+    #: How the data stand for the elements, where a constant is kept as integers; None where they are the elements.
+    integers: Quantization | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         return f"{self.datatype.name.lower()} {self.sizes}"
@@ -42,6 +46,19 @@ class Tensor:
     def rank(self) -> int:
         """Number of axes."""
         return len(self.shape)
+
+
+#: Largest number of float16.
+HALF_MAX: Final = 65504.0
+
+
+def constant(data: torch.Tensor, *, half: bool = False) -> Tensor:
+    """A constant of these elements: 64 bits are narrowed, and with `half` float32 to float16."""
+    datatype = device_type(data.dtype, half=half)
+    elements = data.detach()
+    if datatype is DataType.FLOAT16 and elements.dtype is not datatype.torch:
+        elements = elements.clamp(-HALF_MAX, HALF_MAX)
+    return Tensor(tuple(data.shape), datatype, datatype, elements.to(datatype.torch))
 
 
 @dataclass(eq=False)

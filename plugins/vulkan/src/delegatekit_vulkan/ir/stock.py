@@ -50,13 +50,24 @@ HEIGHT: Final = Form(Storage.TEXTURE_3D, Layout.HEIGHT_PACKED)
 CHANNELS: Final = Form(Storage.TEXTURE_3D, Layout.CHANNELS_PACKED)
 BUFFER: Final = Form(Storage.BUFFER, Layout.WIDTH_PACKED)
 
+#: Integers of 8 bits, four in a word: of channels and pixels, of rows and columns, of one row.
+INT8_BLOCKS: Final = Form(Storage.BUFFER, Layout.INT8_4W4C)
+INT8_WINDOWS: Final = Form(Storage.BUFFER, Layout.INT8_CONV2D)
+INT8_CHANNELS: Final = Form(Storage.BUFFER, Layout.INT8_4C1W)
+INT8_ROWS: Final = Form(Storage.BUFFER, Layout.INT8_4H4W)
+INT8_ROW: Final = Form(Storage.BUFFER, Layout.INT8_4W)
+
 #: What an operator may take, the preferred one first.
 ANY: Final = (WIDTH, CHANNELS, HEIGHT, BUFFER)
 CONTIGUOUS: Final = (WIDTH, BUFFER)
 TEXTURES: Final = (WIDTH, CHANNELS, HEIGHT)
 ONLY_CHANNELS: Final = (CHANNELS,)
 ONLY_HEIGHT: Final = (HEIGHT,)
+ONLY_WIDTH: Final = (WIDTH,)
 ONLY_BUFFER: Final = (BUFFER,)
+CHANNELS_OR_BUFFER: Final = (CHANNELS, BUFFER)
+INT8_IMAGES: Final = (INT8_BLOCKS, INT8_CHANNELS, INT8_WINDOWS)
+INT8: Final = (INT8_BLOCKS, INT8_ROWS, INT8_ROW, INT8_CHANNELS, INT8_WINDOWS)
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,8 @@ class StockOperator:
     many_axes: bool = False
     #: Forms of the results, where they are not those of the operands.
     results: tuple[tuple[Form, ...], ...] = ()
+    #: Whether each tensor of a call may have another one of the forms.
+    mixed: bool = False
     #: Positions of arguments with forms of their own.
     apart: tuple[tuple[int, tuple[Form, ...]], ...] = ()
 
@@ -82,6 +95,46 @@ def _rows(names: str, **facts: object) -> dict[str, StockOperator]:
     entry = StockOperator(**facts)  # type: ignore[arg-type]
     return {name if name.count(".") > 1 else f"aten.{name}": entry for name in names.split()}
 
+
+# -- operators that passes look for ------------------------------------------------------------------------------------
+
+CONVOLUTION: Final = "aten.convolution.default"
+#: The same with two arguments more: the least and the greatest result.
+CLAMPED_CONVOLUTION: Final = "et_vk.conv_with_clamp.default"
+LINEAR: Final = "aten.linear.default"
+ADD: Final = "aten.add.Tensor"
+VIEW: Final = "aten.view_copy.default"
+PREPACK: Final = "et_vk.prepack.default"
+
+# -- operators of quantized programs -----------------------------------------------------------------------------------
+
+#: Activations with one scale that is known beforehand.
+QUANTIZE: Final = "quantized_decomposed.quantize_per_tensor.default"
+DEQUANTIZE: Final = "quantized_decomposed.dequantize_per_tensor.default"
+#: Scales of blocks, found in each call.
+CHOOSE: Final = "torchao.choose_qparams_affine.default"
+QUANTIZE_BLOCKS: Final = "torchao.quantize_affine.default"
+DEQUANTIZE_BLOCKS: Final = "torchao.dequantize_affine.default"
+#: Linear layers on float activations: weights of 8 bits, of 4 bits in groups; and on rows quantized in each call.
+LINEAR_INT8: Final = "aten._weight_int8pack_mm.default"
+LINEAR_INT4: Final = "et_vk.linear_q4gsw.default"
+LINEAR_ROWS_INT4: Final = "et_vk.linear_dq8ca_q4gsw.default"
+#: On integers, with integers as result.
+INT8_LINEAR: Final = "et_vk.q8ta_linear.default"
+#: Of one row.
+INT8_LINEAR_ROW: Final = "et_vk.q8ta_linear_gemv.default"
+INT8_CONVOLUTION: Final = "et_vk.q8ta_conv2d.default"
+INT8_POINTWISE: Final = "et_vk.q8ta_conv2d_pw.default"
+INT8_DEPTHWISE: Final = "et_vk.q8ta_conv2d_dw.default"
+INT8_TRANSPOSED: Final = "et_vk.q8ta_conv2d_transposed.default"
+INT8_ADD: Final = "et_vk.q8ta_add.default"
+#: What computes on integers.
+ON_INTEGERS: Final = frozenset(
+    (
+        *(INT8_LINEAR, INT8_LINEAR_ROW, INT8_ADD),
+        *(INT8_CONVOLUTION, INT8_POINTWISE, INT8_DEPTHWISE, INT8_TRANSPOSED),
+    )
+)
 
 #: Operator -> facts.
 STOCK: Final[dict[str, StockOperator]] = {
@@ -132,6 +185,26 @@ STOCK: Final[dict[str, StockOperator]] = {
     **_rows("upsample_nearest2d.vec upsample_bilinear2d.vec", forms=ONLY_CHANNELS, resizes=False),
     **_rows("grid_sampler_2d.default", forms=ONLY_CHANNELS, apart=((1, ONLY_BUFFER),)),
     **_rows("et_vk.prepack.default", many_axes=True),
+    **_rows(QUANTIZE, forms=CHANNELS_OR_BUFFER, results=(INT8,), many_axes=True, resizes=False),
+    **_rows(DEQUANTIZE, forms=CHANNELS_OR_BUFFER, apart=((0, INT8),), many_axes=True, resizes=False),
+    **_rows(CHOOSE, forms=CONTIGUOUS, results=(ONLY_WIDTH, ONLY_WIDTH)),
+    **_rows(f"{QUANTIZE_BLOCKS} {DEQUANTIZE_BLOCKS}", forms=ONLY_BUFFER),
+    **_rows(LINEAR_INT8, forms=CONTIGUOUS, packs=(1, 2)),
+    **_rows(LINEAR_INT4, forms=CONTIGUOUS, packs=(1, 2, 4), resizes=False),
+    **_rows(
+        LINEAR_ROWS_INT4, forms=CONTIGUOUS, packs=(3, 4, 5, 7), apart=((1, ONLY_WIDTH), (2, ONLY_WIDTH)), resizes=False
+    ),
+    **_rows(INT8_LINEAR, forms=(INT8_ROWS,), packs=(3, 4, 5, 8), resizes=False),
+    **_rows(INT8_LINEAR_ROW, forms=(INT8_ROW,), packs=(3, 4, 5, 8), resizes=False),
+    **_rows(
+        f"{INT8_CONVOLUTION} {INT8_DEPTHWISE} {INT8_TRANSPOSED}",
+        forms=(INT8_WINDOWS,),
+        results=(INT8_IMAGES,),
+        packs=(3, 4, 5, 8),
+        resizes=False,
+    ),
+    **_rows(INT8_POINTWISE, forms=(INT8_BLOCKS,), results=(INT8_IMAGES,), packs=(3, 4, 5, 8), resizes=False),
+    **_rows(INT8_ADD, forms=INT8_IMAGES, mixed=True, resizes=False),
 }
 
 #: Packed axis, counted from the last -> form.
@@ -142,12 +215,17 @@ _REDUCTIONS: Final = frozenset(
 )
 
 
-_CONVOLUTIONS: Final = ("aten.convolution.default", "et_vk.conv_with_clamp.default")
+_CONVOLUTIONS: Final = (CONVOLUTION, CLAMPED_CONVOLUTION)
 
 
 def forms_of(node: Node) -> tuple[Form, ...]:
-    """The forms of a call's tensors: reductions take them by their axes, convolutions over one axis by the kernel."""
+    """The forms of a call's tensors: reductions take them by their axes, convolutions over one axis by the kernel.
+
+    Sums of integers take images by channels, everything else by rows.
+    """
     forms = STOCK[node.operator].forms
+    if node.operator == INT8_ADD:
+        return forms if getattr(node.arguments[0], "rank", 4) == 4 else (INT8_ROWS, INT8_ROW)
     if node.operator in _CONVOLUTIONS:
         return ONLY_HEIGHT if _takes_rows(node) else forms
     if node.operator not in _REDUCTIONS or len(node.arguments) < 2:

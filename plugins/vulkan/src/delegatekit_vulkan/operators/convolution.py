@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import torch
 
-from delegatekit_api import Call
+from delegatekit_api import Call, Operand
+from delegatekit_api.quantization import Quantization
 from delegatekit_toolkit.constraints import constant, dtypes
+from delegatekit_toolkit.quantized import real_numbers
 from delegatekit_toolkit.sizes import Size, dynamic_count, shape_of
 from delegatekit_toolkit.support import Row, row
 
@@ -31,7 +33,9 @@ _TEXEL: Final = 4
 class _Convolution:
     """The constants and settings of a convolution; lists have a number for each axis."""
 
+    #: Its numbers; or integers, which `quantization` makes numbers of.
     weight: torch.Tensor
+    quantization: Quantization | None
     bias: torch.Tensor | None
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -39,6 +43,11 @@ class _Convolution:
     transposed: bool
     output_padding: tuple[int, ...]
     groups: int
+
+    @property
+    def of_numbers(self) -> _Convolution:
+        """The same with its weight as numbers."""
+        return replace(self, weight=_numbers(self.weight, self.quantization), quantization=None)
 
     @property
     def inputs(self) -> int:
@@ -79,10 +88,11 @@ class _Convolution:
 
 
 def _of(call: Call) -> _Convolution:
-    weight, bias = call["weight"].constant, call["bias"]
+    weight, bias = call["weight"], call["bias"]
     return _Convolution(
-        weight,
-        None if bias is None else bias.constant,
+        _data(weight),
+        weight.quantization,
+        None if bias is None else _numbers(_data(bias), bias.quantization),
         stride=tuple(call["stride"]),
         padding=tuple(call["padding"]),
         dilation=tuple(call["dilation"]),
@@ -90,6 +100,18 @@ def _of(call: Call) -> _Convolution:
         output_padding=tuple(call["output_padding"]),
         groups=call["groups"],
     )
+
+
+def _data(operand: Operand) -> torch.Tensor:
+    """A known operand: its elements, or the integers that they are made of."""
+    integers = operand.integers
+    found = operand.constant if integers is None else integers.constant
+    assert found is not None
+    return found
+
+
+def _numbers(data: torch.Tensor, own: Quantization | None) -> torch.Tensor:
+    return data if own is None else real_numbers(data, own.scale, own.zero_point, axis=own.axis, group=own.group)
 
 
 # -- lowering ----------------------------------------------------------------------------------------------------------
@@ -133,6 +155,7 @@ def _by_group(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: Se
     if convolution.is_depthwise:
         return _by_kernel(b, x, convolution, shape)
     inputs, outputs = convolution.inputs, convolution.outputs
+    convolution = convolution.of_numbers
     parts = []
     for group in range(convolution.groups):
         rows = inputs if convolution.transposed else outputs
@@ -147,6 +170,7 @@ def _by_group(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: Se
 def _by_kernel(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: Sequence[Size]) -> Tensor:
     """The first kernel of each channel, the second of each, ...: their results take turns among the channels."""
     channels, kernels = convolution.groups, convolution.outputs
+    convolution = convolution.of_numbers
     weight = convolution.weight.reshape(channels, kernels, *convolution.weight.shape[1:])
     bias = None if convolution.bias is None else convolution.bias.reshape(channels, kernels)
     one = (1, channels, *shape[2:])
@@ -167,9 +191,11 @@ def _slice(b: ProgramBuilder, x: Tensor, axis: int, start: int, size: int) -> Te
 
 
 def _call(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: Sequence[Size]) -> Tensor:
+    own = convolution.quantization
+    weight = convolution.weight
     arguments = [
         x,
-        b.constant(convolution.weight),
+        b.constant(weight) if own is None else b.integers(weight, own, x.datatype),
         None if convolution.bias is None else b.constant(convolution.bias),
         convolution.stride,
         convolution.padding,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
-from delegatekit_api import Call
+from delegatekit_api import Call, Operand
+from delegatekit_toolkit.quantized import real_numbers
 from delegatekit_toolkit.sizes import Size, largest, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Tensor
+from ..ir.types import DataType
 from .conditions import FLOATS, few_changing, short_loops
 from .program import Lower, ProgramBuilder
 
@@ -78,9 +81,21 @@ def _addmm(b: ProgramBuilder, call: Call) -> Tensor:
     left, right, bias = b.tensor(call["mat1"]), b.value(call["mat2"]), b.value(call["self"])
     alpha, beta = call["alpha"], call["beta"]
     if right.data is not None and alpha == beta == 1 and bias.shape == (right.shape[1],):
-        transposed = call["mat2"].constant
-        return linear(b, left, b.constant(transposed.t().contiguous()), bias)
+        return linear(b, left, _transposed(b, call["mat2"], right.datatype), bias)
     return _sum(b, b.call("aten.mm.default", [left, right], b.shape(call)), alpha, bias, beta)
+
+
+def _transposed(b: ProgramBuilder, matrix: Operand, datatype: DataType) -> Tensor:
+    """A known matrix with its axes exchanged, as integers if it is made of some that allow it."""
+    integers, own = matrix.integers, matrix.quantization
+    data = matrix.constant if integers is None else integers.constant
+    assert data is not None
+    if own is None:
+        return b.constant(data.t().contiguous())
+    if own.group is None:
+        turned = replace(own, axis=None if own.axis is None else 1 - own.axis)
+        return b.integers(data.t().contiguous(), turned, datatype)
+    return b.constant(real_numbers(data, own.scale, own.zero_point, group=own.group).t().contiguous())
 
 
 def _baddbmm(b: ProgramBuilder, call: Call) -> Tensor:

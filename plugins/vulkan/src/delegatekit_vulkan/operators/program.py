@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_api.nodes import argument
+from delegatekit_api.quantization import QUANTIZE
 from delegatekit_toolkit.building import Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
 from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, shape_of
+from delegatekit_toolkit.support import Row
 
-from ..ir.graph import Argument, Graph, Node, SymInt, Tensor
+from ..ir.graph import Argument, Graph, Node, SymInt, Tensor, constant
 from ..ir.types import DataType, device_type
 
 if TYPE_CHECKING:
     from torch.fx import Node as FxNode
 
+    from delegatekit_api.quantization import Quantization
+
     from ..options import VulkanOptions
 
 #: What a tensor of the program became: one tensor, or several where an operator has several results.
 Made: TypeAlias = "Tensor | tuple[Tensor, ...]"
-
-#: Largest number of float16.
-_HALF_MAX: Final = 65504.0
 
 
 class ProgramBuilder(PartitionBuilder[Tensor]):
@@ -101,16 +102,20 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
 
         def make() -> Tensor:
             self._sources.append(data)
-            datatype = self.datatype(data.dtype)
-            elements = data.detach()
-            if datatype is DataType.FLOAT16 and data.dtype is not torch.float16:
-                elements = elements.clamp(-_HALF_MAX, _HALF_MAX)
-            elements = elements.to(datatype.torch)
-            return Tensor(tuple(data.shape), datatype, datatype, elements)
+            return constant(data, half=self.options.fp16)
 
         if data.dim() == 0:
             return self._constants.once((data.dtype, data.item().__repr__()), make)
         return self._constants.once(storage_key(data), make)
+
+    def integers(self, data: torch.Tensor, quantization: Quantization, datatype: DataType) -> Tensor:
+        """A constant of numbers that is kept as integers, as long as whoever reads it can."""
+
+        def make() -> Tensor:
+            self._sources.append(data)
+            return Tensor(tuple(data.shape), datatype, datatype, data.detach(), integers=quantization)
+
+        return self._constants.once((storage_key(data), quantization, datatype), make)
 
     def call(
         self,
@@ -197,3 +202,20 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
 
 #: Lowers one call of the program: adds what computes it and returns its tensor, or several.
 Lower: TypeAlias = Callable[[ProgramBuilder, Call], Made]
+
+
+def build_layer(layer: Sequence[Call], table: Mapping[str, Row[Lower]], options: VulkanOptions) -> Graph:
+    """Lower some calls of a program, in graph order, that begin with dequantizes and end with quantizes.
+
+    Raises LoweringError for an operator that the table does not have.
+    """
+    builder = ProgramBuilder(layer[0].program, options)
+    inside = {call.node for call in layer}
+    for operand in dict.fromkeys(item for call in layer for item in call.operands if item.node not in inside):
+        if not operand.is_constant:
+            builder.define(operand, builder.make_input(operand))
+    builder.lower(layer, table)
+    for call in layer:
+        if call.operator in QUANTIZE:
+            builder.make_output(builder.value(call.result), call.result)
+    return builder.graph

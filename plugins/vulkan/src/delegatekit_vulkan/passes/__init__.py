@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from delegatekit_toolkit.passes import run_passes
 
 from ..ir.graph import Graph
 from .clamps import fold_clamps
+from .integers import fold_integers
 from .layouts import choose_layouts
 from .memory import share_memory
 from .pads import fold_pads
@@ -19,5 +21,14 @@ if TYPE_CHECKING:
 
 def optimize(graph: Graph, options: VulkanOptions) -> Graph:
     """All passes, in order."""
-    passes = (fold_pads, fold_clamps, partial(choose_layouts, options=options), share_memory)
+    passes: tuple[Callable[[Graph], None], ...] = (
+        *arithmetic(options),
+        partial(choose_layouts, options=options),
+        share_memory,
+    )
     return run_passes(graph, passes, Graph.verify)
+
+
+def arithmetic(options: VulkanOptions, *, any_scale: bool = False) -> tuple[Callable[[Graph], None], ...]:
+    """The passes that change what is computed; `any_scale` is for `fold_integers`."""
+    return (fold_pads, fold_clamps, partial(fold_integers, half=options.fp16, any_scale=any_scale))

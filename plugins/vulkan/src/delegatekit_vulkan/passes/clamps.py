@@ -6,15 +6,13 @@ import math
 from typing import Final, TypeAlias
 
 from ..ir.graph import Argument, Graph, Node
+from ..ir.stock import CLAMPED_CONVOLUTION, CONVOLUTION
 
-CONVOLUTION: Final = "aten.convolution.default"
-#: The same with two arguments more: the least and the greatest result.
-CLAMPED: Final = "et_vk.conv_with_clamp.default"
 _RELU: Final = "aten.relu.default"
 _CLAMPS: Final = ("aten.hardtanh.default", "aten.clamp.default")
 
-_Bounds: TypeAlias = "tuple[float, float]"
-_NONE: Final = (-math.inf, math.inf)
+Bounds: TypeAlias = "tuple[float, float]"
+NO_BOUNDS: Final = (-math.inf, math.inf)
 
 
 def fold_clamps(graph: Graph) -> None:
@@ -22,15 +20,15 @@ def fold_clamps(graph: Graph) -> None:
     producers, users = graph.producers(), graph.users()
     folded = set()
     for node in graph.nodes:
-        bounds = _bounds(node)
+        bounds = bounds_of(node)
         convolution = producers.get(node.reads[0]) if bounds is not None and len(node.reads) == 1 else None
-        if bounds is None or convolution is None or convolution.operator not in (CONVOLUTION, CLAMPED):
+        if bounds is None or convolution is None or convolution.operator not in (CONVOLUTION, CLAMPED_CONVOLUTION):
             continue
         if convolution.result in graph.outputs or users[convolution.results[0]] != [node]:
             continue
-        if convolution.operator == CLAMPED:
+        if convolution.operator == CLAMPED_CONVOLUTION:
             bounds = _both((_number(convolution.arguments[9]), _number(convolution.arguments[10])), bounds)
-        convolution.operator = CLAMPED
+        convolution.operator = CLAMPED_CONVOLUTION
         convolution.arguments = [*convolution.arguments[:9], *bounds]
         convolution.result = node.result
         convolution.debug_handles = tuple(dict.fromkeys((*convolution.debug_handles, *node.debug_handles)))
@@ -39,7 +37,7 @@ def fold_clamps(graph: Graph) -> None:
     graph.nodes = [node for node in graph.nodes if node not in folded]
 
 
-def _bounds(node: Node) -> _Bounds | None:
+def bounds_of(node: Node) -> Bounds | None:
     """The least and the greatest result of a clamp; None for other operators, and numbers that are computed."""
     if node.operator == _RELU:
         return 0.0, math.inf
@@ -48,7 +46,7 @@ def _bounds(node: Node) -> _Bounds | None:
     low, high = node.arguments[1:3]
     if not all(item is None or isinstance(item, int | float) for item in (low, high)):
         return None
-    found = (_NONE[0] if low is None else _number(low), _NONE[1] if high is None else _number(high))
+    found = (NO_BOUNDS[0] if low is None else _number(low), NO_BOUNDS[1] if high is None else _number(high))
     return None if any(map(math.isnan, found)) else found
 
 
@@ -57,7 +55,7 @@ def _number(argument: Argument) -> float:
     return float(argument)
 
 
-def _both(first: _Bounds, second: _Bounds) -> _Bounds:
+def _both(first: Bounds, second: Bounds) -> Bounds:
     """One clamp after another."""
     low, high = second
     # Where the upper bound is below the lower one, all results are the upper bound.

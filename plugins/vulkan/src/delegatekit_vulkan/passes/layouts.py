@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..ir.graph import Graph, Node, Tensor
-from ..ir.stock import ANY, BUFFER, STOCK, Form, forms_of
+from ..ir.stock import ANY, BUFFER, STOCK, Form, StockOperator, forms_of
 from ..ir.types import Storage
 from ..targets import TARGETS
 
@@ -54,14 +54,15 @@ class _Chooser:
         form = self._choice(node, together, results, forms)
         copies = []
         for operand in operands:
-            wanted = self.allowed(operand, apart[operand])[0] if operand in apart else form
+            taken = self.allowed(operand, apart[operand]) if operand in apart else forms if facts.mixed else (form,)
             if operand.storage is Storage.DEFAULT:
-                self.tag(operand, wanted)
-            elif _form(operand) != wanted and node.operator != _CLONE:
-                copies += self._copied(node, operand, wanted)
+                self.tag(operand, taken[0])
+            elif _form(operand) not in taken and node.operator != _CLONE:
+                copies += self._copied(node, operand, taken[0])
         for index, result in enumerate(results):
             special = facts.results[index] if index < len(facts.results) else None
-            self.tag(result, form if special is None else self.allowed(result, special)[0])
+            own = (forms if facts.mixed else (form,)) if special is None else self.allowed(result, special)
+            self.tag(result, self._wanted([result], own) or own[0])
         return [*copies, node]
 
     def allowed(self, tensor: Tensor, forms: tuple[Form, ...]) -> tuple[Form, ...]:
@@ -77,15 +78,18 @@ class _Chooser:
         for operand in operands:
             if operand.storage is not Storage.DEFAULT and _form(operand) in forms:
                 return _form(operand)
-        # Nothing is decided yet: what the next operators want.
+        return self._wanted(results, forms) or forms[0]
+
+    def _wanted(self, results: list[Tensor], forms: tuple[Form, ...]) -> Form | None:
+        """That of the forms which the next operators want, where nothing is decided yet."""
         for result in results:
             for user in self._users.get(result, ()):
                 facts = STOCK.get(user.operator)
-                taken = () if facts is None else forms_of(user)
+                taken = () if facts is None else _taken(user, facts, result)
                 wanted = tuple(form for form in taken if form in forms)
                 if wanted and taken != ANY:
                     return wanted[0]
-        return forms[0]
+        return None
 
     def _copied(self, node: Node, operand: Tensor, form: Form) -> list[Node]:
         key = (operand, form)
@@ -97,6 +101,12 @@ class _Chooser:
             nodes.append(Node(_CLONE, [operand, None], made, node.debug_handles))
         node.replace(operand, made)
         return nodes
+
+
+def _taken(node: Node, facts: StockOperator, operand: Tensor) -> tuple[Form, ...]:
+    """The forms in which a node takes an operand."""
+    apart = (own for position, own in facts.apart if node.arguments[position] is operand)
+    return next(apart, None) or forms_of(node)
 
 
 def _form(tensor: Tensor) -> Form:

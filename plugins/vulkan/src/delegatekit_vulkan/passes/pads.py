@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir.graph import Graph, Node, SymInt, Tensor
-from .clamps import CLAMPED, CONVOLUTION
+from ..ir.stock import CLAMPED_CONVOLUTION, CONVOLUTION
 
 _PAD = "aten.constant_pad_nd.default"
 #: Positions of arguments.
@@ -20,7 +20,7 @@ def fold_pads(graph: Graph) -> None:
         if _adds_nothing(node) and node.result not in graph.outputs:
             _replace_everywhere(graph, node)
             continue
-        if node.operator in (CONVOLUTION, CLAMPED):
+        if node.operator in (CONVOLUTION, CLAMPED_CONVOLUTION):
             _fold(node, producers)
         nodes.append(node)
     graph.nodes = list(reversed(list(_read(reversed(nodes), set(graph.outputs)))))

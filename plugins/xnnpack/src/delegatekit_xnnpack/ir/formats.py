@@ -7,6 +7,7 @@ from typing import Final
 import torch
 
 from delegatekit_api.quantization import Quantization
+from delegatekit_toolkit.quantized import real_numbers
 
 from .graph import Value
 from .types import DataType, Format, PerChannelQuantization, PerGroupQuantization, PerTensorQuantization, static
@@ -59,11 +60,11 @@ def numbers(value: Value) -> torch.Tensor:
         case None:
             return data
         case PerTensorQuantization(scale, zero_point):
-            return _real(data, scale, zero_point)
+            return real_numbers(data, scale, zero_point)
         case PerChannelQuantization(scales, axis):
-            return _real(data.reshape(static(value.shape)), scales, 0, axis=axis)
+            return real_numbers(data.reshape(static(value.shape)), scales, axis=axis)
         case PerGroupQuantization(scales, group):
-            return _real(data.reshape(static(value.shape)), scales, 0, group=group)
+            return real_numbers(data.reshape(static(value.shape)), scales, group=group)
     raise AssertionError(f"a constant quantized as {value.quantization}")
 
 
@@ -80,40 +81,3 @@ def narrowed(weight: torch.Tensor) -> torch.Tensor:
         if not bool(((largest == 0) | ((largest >= finfo.tiny) & (largest <= finfo.max))).all()):
             return weight
     return weight.to(torch.float16)
-
-
-def dequantized(data: torch.Tensor, quantization: Quantization) -> torch.Tensor:
-    """What integers stand for, as float32 of their shape."""
-    scale, zero_point = quantization.scale, quantization.zero_point
-    return _real(data, scale, zero_point, axis=quantization.axis, group=quantization.group)
-
-
-def _real(
-    data: torch.Tensor,
-    scale: float | torch.Tensor,
-    zero_point: int | torch.Tensor,
-    *,
-    axis: int | None = None,
-    group: int | None = None,
-) -> torch.Tensor:
-    """scale * (data - zero_point), the parameters as those of `Quantization`."""
-
-    def beside(parameter: float | torch.Tensor) -> float | torch.Tensor:
-        if not isinstance(parameter, torch.Tensor):
-            return parameter
-        sizes = [1] * data.dim()
-        if axis is not None:
-            sizes[axis] = -1
-        return parameter.float().unsqueeze(2) if group is not None else parameter.float().reshape(sizes)
-
-    integers = data if group is None else data.reshape(data.shape[0], -1, group)
-    real: torch.Tensor = (integers.float() - beside(zero_point)) * beside(scale)
-    return real.reshape(data.shape)
-
-
-def packed(data: torch.Tensor) -> torch.Tensor:
-    """Integers -8 to 7 of shape (rows, columns), two in a byte: the first in the low half, 8 added to each."""
-    nibbles = (data.to(torch.int16) + 8).to(torch.uint8)
-    if nibbles.shape[1] % 2:
-        nibbles = torch.nn.functional.pad(nibbles, (0, 1), value=8)
-    return nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)

@@ -12,11 +12,12 @@ from delegatekit_api.quantization import DYNAMIC, QUANTIZE
 from delegatekit_toolkit.building import PartitionBuilder
 from delegatekit_toolkit.content import storage_key
 from delegatekit_toolkit.layout import identity, inverse, to_channels_first
+from delegatekit_toolkit.quantized import real_numbers
 from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row
 
 from ..ir.builder import GraphBuilder
-from ..ir.formats import FLOATS, TORCH_FLOATS, activation_format, dequantized, narrowed, weight_format
+from ..ir.formats import FLOATS, TORCH_FLOATS, activation_format, narrowed, weight_format
 from ..ir.joined import Joined
 from ..ir.layout import Tensor
 from ..ir.types import DataType, Format
@@ -164,7 +165,8 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         format = weight_format(quantization)
         if format is not None:
             return data, format
-        return dequantized(data, quantization), Format()
+        own = quantization
+        return real_numbers(data, own.scale, own.zero_point, axis=own.axis, group=own.group), Format()
 
 
 #: Lowers one call of the program: adds what computes it and returns its tensor. Relies on the support table's checks.

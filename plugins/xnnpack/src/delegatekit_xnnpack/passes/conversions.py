@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.quantized import pack_nibbles
 
 from ..ir import operators as ops
-from ..ir.formats import numbers, packed
+from ..ir.formats import numbers
 from ..ir.graph import Graph, Node, Value
 from ..ir.types import HALF_TYPES, DataType, Format, PerChannelQuantization, PerTensorQuantization, static
 from .unread import drop_unread
@@ -345,5 +346,5 @@ def _beside_rows(node: Node, weight: Value) -> Value:
         # XNNPACK reads rows of an odd number of halves of bytes wrongly.
         return Value(weight.shape, DataType.QCINT8, weight.data, weight.quantization)
     if weight.datatype in (DataType.QCINT4, DataType.QBINT4) and weight.data.dtype is not torch.uint8:
-        return Value(weight.shape, weight.datatype, packed(weight.data), weight.quantization)
+        return Value(weight.shape, weight.datatype, pack_nibbles(weight.data), weight.quantization)
     return weight

@@ -1,0 +1,58 @@
+"""How Vulkan's programs are quantized: its schemes as tables. Whether a layer is, the support table says."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delegatekit_api.quantization import (
+    PER_CHANNEL,
+    PER_TOKEN,
+    QuantizationRule,
+    QuantizationScheme,
+    TensorQuantization,
+    per_group,
+)
+
+_ACTIVATION: Final = TensorQuantization("int8", observer="histogram")
+_WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL)
+#: Four bits take the whole range of the type, as torchao's configs do.
+_GROUPS: Final = TensorQuantization("int4", symmetric=True, granularity=per_group(32))
+_ROWS: Final = TensorQuantization("int8", granularity=PER_TOKEN, dynamic=True)
+
+_CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
+
+SCHEMES: Final = (
+    QuantizationScheme(
+        "int8",
+        "convolutions, linear layers and sums on int8, a scale for each output channel of the weights",
+        rules=(
+            QuantizationRule(
+                ("linear", "addmm", "conv2d", "conv_transpose2d"),
+                input=_ACTIVATION,
+                weight=_WEIGHT,
+                output=_ACTIVATION,
+                fused=_CLAMPS,
+            ),
+            QuantizationRule(("aten.add.Tensor",), input=_ACTIVATION, output=_ACTIVATION, fused=_CLAMPS, follows=True),
+        ),
+        qat=True,
+    ),
+    QuantizationScheme(
+        "int8-weight-only",
+        "linear layers with int8 weights, a scale for each output channel; activations stay float",
+        kind="weight-only",
+        rules=(QuantizationRule(("linear",), weight=_WEIGHT),),
+    ),
+    QuantizationScheme(
+        "int4-weight-only",
+        "linear layers with int4 weights in groups of 32; activations stay float",
+        kind="weight-only",
+        rules=(QuantizationRule(("linear",), weight=_GROUPS),),
+    ),
+    QuantizationScheme(
+        "int8-dynamic-int4",
+        "linear layers with int4 weights in groups of 32; activations are quantized at run time, row by row (8da4w)",
+        kind="dynamic",
+        rules=(QuantizationRule(("linear",), input=_ROWS, weight=_GROUPS),),
+    ),
+)
