@@ -47,7 +47,8 @@ layout(std430, binding = 1) readonly buffer RightVectors { vec4 right_vectors[];
 #else
 #define BIAS_BINDING 3
 #define TO_BINDING 4
-// For each four rows and eight columns: a row after the other, their columns from the lowest bits of the first word.
+// For each four rows and eight columns: a row after the other. Bytes are in the order of columns; halves of bytes, with 8
+// added, are columns 0 to 3 in the lower halves and 4 to 7 in the upper ones.
 layout(std430, binding = 1) readonly buffer Right { uvec4 right[]; };
 // For each group of rows, of each column.
 layout(std430, binding = 2) readonly buffer Scales { vec4 scales[]; };
@@ -113,7 +114,8 @@ vec4 bytes_of(uint word) {
 }
 
 vec4 nibbles_of(uint word) {
-    return vec4(ivec4(word << 28u, word << 24u, word << 20u, word << 16u) >> 28);
+    uint low = word & 0x0F0F0F0Fu;
+    return vec4(uvec4(low, low >> 8u, low >> 16u, low >> 24u) & 255u) - 8.0;
 }
 #endif
 
@@ -199,10 +201,10 @@ void main() {
             STEP(ADD_W, bytes_of(words.z), bytes_of(words.w))
 #else
             uvec4 words = right[place];
-            STEP(ADD_X, nibbles_of(words.x), nibbles_of(words.x >> 16u))
-            STEP(ADD_Y, nibbles_of(words.y), nibbles_of(words.y >> 16u))
-            STEP(ADD_Z, nibbles_of(words.z), nibbles_of(words.z >> 16u))
-            STEP(ADD_W, nibbles_of(words.w), nibbles_of(words.w >> 16u))
+            STEP(ADD_X, nibbles_of(words.x), nibbles_of(words.x >> 4u))
+            STEP(ADD_Y, nibbles_of(words.y), nibbles_of(words.y >> 4u))
+            STEP(ADD_Z, nibbles_of(words.z), nibbles_of(words.z >> 4u))
+            STEP(ADD_W, nibbles_of(words.w), nibbles_of(words.w >> 4u))
 #endif
         }
     }

@@ -87,7 +87,7 @@ def _packed(values: Array, bits: int) -> Array:
     made[:inner, :columns] = values.T
     made = np.ascontiguousarray(made.reshape(fours, 4, blocks, BLOCK).transpose(0, 2, 1, 3)).view(np.uint8)
     if bits == 4:
-        made = (made[..., ::2] & 15) | (made[..., 1::2] << 4)
+        made = (made[..., :4] + 8) | (made[..., 4:] + 8) << 4
     return np.ascontiguousarray(made).view(np.uint32)
 
 
