@@ -38,7 +38,7 @@ def run(operator: str, make, *inputs: torch.Tensor, like: tuple[torch.Tensor, ..
     result = results if len(results) > 1 else results[0]
     graph = Graph(tensors, list(results), [Node(operator, make(*tensors), result)])
     written = serialize(graph)
-    data = {item.key: item.data for item in written.named_data}
+    data = {item.key: memoryview(item.data.numpy()).cast("B") for item in written.named_data}
     payload = payload_of(written.blob, [spec(v) for v in inputs], [spec(v) for v in like], named_data=data)
     runtime = VulkanRuntime()
     handle = runtime.init(payload)

@@ -1,5 +1,7 @@
 #version 450
-//! Products of matrices, up to 8 rows and 8 columns in each invocation; alpha * product + beta * bias.
+//! Products of matrices, up to 8 rows and 8 columns in each invocation; alpha * product + beta * bias. The right matrix has
+//! numbers, or integers of 8 or 4 bits with scales for groups of rows.
+//! variants: float int8 int4
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
@@ -22,6 +24,10 @@ layout(push_constant) uniform Push {
     uint bias_column;
     float alpha;
     float beta;
+#ifndef FLOAT
+    // Fours of rows with the same scales.
+    uint group;
+#endif
 };
 // Rows that an invocation computes.
 layout(constant_id = 1) const uint ROWS = 8u;
@@ -33,11 +39,23 @@ layout(constant_id = 5) const bool BIAS = false;
 
 layout(std430, binding = 0) readonly buffer Left { float left[]; };
 layout(std430, binding = 0) readonly buffer LeftVectors { vec4 left_vectors[]; };
+#ifdef FLOAT
+#define BIAS_BINDING 2
+#define TO_BINDING 3
 layout(std430, binding = 1) readonly buffer Right { float right[]; };
 layout(std430, binding = 1) readonly buffer RightVectors { vec4 right_vectors[]; };
-layout(std430, binding = 2) readonly buffer Bias { float bias[]; };
-layout(std430, binding = 3) writeonly buffer To { float target[]; };
-layout(std430, binding = 3) writeonly buffer ToVectors { vec4 target_vectors[]; };
+#else
+#define BIAS_BINDING 3
+#define TO_BINDING 4
+// For each four rows and eight columns: a row after the other. Bytes are in the order of columns; halves of bytes, with 8
+// added, are columns 0 to 3 in the lower halves and 4 to 7 in the upper ones.
+layout(std430, binding = 1) readonly buffer Right { uvec4 right[]; };
+// For each group of rows, of each column.
+layout(std430, binding = 2) readonly buffer Scales { vec4 scales[]; };
+#endif
+layout(std430, binding = BIAS_BINDING) readonly buffer Bias { float bias[]; };
+layout(std430, binding = TO_BINDING) writeonly buffer To { float target[]; };
+layout(std430, binding = TO_BINDING) writeonly buffer ToVectors { vec4 target_vectors[]; };
 
 // Software drivers compute fastest with many named accumulators and few loads; rows beyond ROWS vanish.
 #define EACH_ROW(DO) \
@@ -53,15 +71,17 @@ layout(std430, binding = 3) writeonly buffer ToVectors { vec4 target_vectors[]; 
 #define ADD_Y(R, number) low##R += left##R.y * first; high##R += left##R.y * second;
 #define ADD_Z(R, number) low##R += left##R.z * first; high##R += left##R.z * second;
 #define ADD_W(R, number) low##R += left##R.w * first; high##R += left##R.w * second;
+#define STORE(R, number) if (row + number < rows) { \
+        store(batch, row + number, column, low##R); \
+        store(batch, row + number, column + 4u, high##R); \
+    }
+
+#ifdef FLOAT
 #define STEP(ADD) \
     first = right_part(place, column); \
     second = right_part(place, column + 4u); \
     EACH_ROW(ADD) \
     place += right_row;
-#define STORE(R, number) if (row + number < rows) { \
-        store(batch, row + number, column, low##R); \
-        store(batch, row + number, column + 4u, high##R); \
-    }
 
 vec4 right_part(uint place, uint column) {
     if (RIGHT_VECTORS) {
@@ -75,6 +95,29 @@ vec4 right_part(uint place, uint column) {
         right[place + min(column + 3u, last)]
     );
 }
+#else
+#define LOAD_FOUR(R, number) left##R = LEFT_VECTORS ? left_vectors[from##R / 4u + k] : left_part(from##R, k * 4u);
+#define STEP(ADD, LOW, HIGH) \
+    first = low_scale * LOW; \
+    second = high_scale * HIGH; \
+    EACH_ROW(ADD)
+
+// Four elements of a row, 0 after its end.
+vec4 left_part(uint from, uint k) {
+    uvec4 at = k + uvec4(0u, 1u, 2u, 3u);
+    uvec4 found = from + min(at, inner - 1u);
+    return mix(vec4(0.0), vec4(left[found.x], left[found.y], left[found.z], left[found.w]), lessThan(at, uvec4(inner)));
+}
+
+vec4 bytes_of(uint word) {
+    return vec4(ivec4(word << 24u, word << 16u, word << 8u, word) >> 24);
+}
+
+vec4 nibbles_of(uint word) {
+    uint low = word & 0x0F0F0F0Fu;
+    return vec4(uvec4(low, low >> 8u, low >> 16u, low >> 24u) & 255u) - 8.0;
+}
+#endif
 
 void store(uint batch, uint row, uint column, vec4 sums) {
     if (column >= these_columns) {
@@ -120,11 +163,12 @@ void main() {
     uint column = index % across * 8u;
     uint row = index / across % down * ROWS;
     uint batch = index / across / down;
-    uint place = batch * right_step;
     DECLARE(A, 0u) DECLARE(B, 1u) DECLARE(C, 2u) DECLARE(D, 3u)
     DECLARE(E, 4u) DECLARE(F, 5u) DECLARE(G, 6u) DECLARE(H, 7u)
     vec4 first;
     vec4 second;
+#ifdef FLOAT
+    uint place = batch * right_step;
     uint vectors = LEFT_VECTORS ? inner / 4u : 0u;
     for (uint k = 0u; k < vectors; k++) {
         EACH_ROW(LOAD_VECTOR)
@@ -137,5 +181,33 @@ void main() {
         EACH_ROW(LOAD)
         STEP(ADD_X)
     }
+#else
+    uint blocks = right_row / 8u;
+    uint fours = (inner + 3u) / 4u;
+    for (uint start = 0u; start < fours; start += group) {
+        uint at = (start / group * right_row + column) / 4u;
+        vec4 low_scale = scales[at];
+        vec4 high_scale = scales[at + 1u];
+        uint end = min(start + group, fours);
+        for (uint k = start; k < end; k++) {
+            EACH_ROW(LOAD_FOUR)
+            uint place = k * blocks + column / 8u;
+#ifdef INT8
+            uvec4 words = right[place * 2u];
+            STEP(ADD_X, bytes_of(words.x), bytes_of(words.y))
+            STEP(ADD_Y, bytes_of(words.z), bytes_of(words.w))
+            words = right[place * 2u + 1u];
+            STEP(ADD_Z, bytes_of(words.x), bytes_of(words.y))
+            STEP(ADD_W, bytes_of(words.z), bytes_of(words.w))
+#else
+            uvec4 words = right[place];
+            STEP(ADD_X, nibbles_of(words.x), nibbles_of(words.x >> 4u))
+            STEP(ADD_Y, nibbles_of(words.y), nibbles_of(words.y >> 4u))
+            STEP(ADD_Z, nibbles_of(words.z), nibbles_of(words.z >> 4u))
+            STEP(ADD_W, nibbles_of(words.w), nibbles_of(words.w >> 4u))
+#endif
+        }
+    }
+#endif
     EACH_ROW(STORE)
 }

@@ -5,7 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from ..calls import Kernel
-from . import attention, convolution, elementwise, indexing, normalization, pooling, products, reduction, shape, spatial
+from . import (
+    attention,
+    convolution,
+    elementwise,
+    indexing,
+    normalization,
+    pooling,
+    products,
+    quantization,
+    quantized_convolution,
+    quantized_products,
+    reduction,
+    shape,
+    spatial,
+)
 
 #: Operator -> the function that writes down what a call of it does.
 KERNELS: Final[dict[str, Kernel]] = {
@@ -16,6 +30,9 @@ KERNELS: Final[dict[str, Kernel]] = {
     **normalization.KERNELS,
     **pooling.KERNELS,
     **products.KERNELS,
+    **quantization.KERNELS,
+    **quantized_convolution.KERNELS,
+    **quantized_products.KERNELS,
     **reduction.KERNELS,
     **shape.KERNELS,
     **spatial.KERNELS,

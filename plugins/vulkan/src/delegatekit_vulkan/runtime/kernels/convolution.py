@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from ...ir.graph import Tensor
 from ...targets import MOST_ROUNDS, rounds
 from ..calls import Kernel, Reader
-from ..tape import Tape, Value
+from ..tape import Packing, Tape, Value
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 #: (height, width)
@@ -57,25 +58,45 @@ class Window:
         return not self.transposed and not any(self.padding) and all(setting == 1 for setting in settings)
 
 
+@dataclass(frozen=True)
+class Filters:
+    """The constants of a convolution, and the bounds of its result."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    #: Gives PyTorch's order of the weight, (outputs, inputs of a group, *kernel) or, transposed, (inputs, outputs of a
+    #: group, *kernel), where the file has another one; `form` names it.
+    order: Packing | None = None
+    form: Hashable = ""
+
+
 def convolution(tape: Tape, call: Reader) -> None:
     """aten.convolution, and et_vk.conv_with_clamp with the bounds as arguments 9 and 10."""
     x = call.tensor(0, 3, 4)
     axes = x.rank - 2
     window = _window(call, axes)
-    size = (1, x.shape[2]) if axes == 1 else (x.shape[2], x.shape[3])
     channels = _channels(call, x, window)
-    height, width = window.result(size)
-    if min(height, width, *size) < 1:
-        raise call.error(f"has an input of the size {x.shape}, and a result of the size {(height, width)}")
-    _check_positions(call, window, size, (height, width))
+    height, width = checked_result(call, x, window)
     shape = (x.shape[0], channels, *((width,) if axes == 1 else (height, width)))
     target = tape.result(call.result, shape)
     if not (x.is_float and target.is_float):
         raise call.error("computes with integers")
-    if rounds(*window.kernel, x.shape[1] // window.groups) > MOST_ROUNDS:
-        raise call.error(f"has windows of {window.kernel} and {x.shape[1] // window.groups} channels")
-    run = _Convolution(tape, call, window, x, target, size, (height, width))
-    if window.plain and size[0] * size[1] % 4 == 0:
+    convolve(tape, window, x, target, _filters(call))
+
+
+def _filters(call: Reader) -> Filters:
+    low = call.number(9, -math.inf) if call.count > 9 else -math.inf
+    high = call.number(10, math.inf) if call.count > 10 else math.inf
+    if math.isnan(low) or math.isnan(high):
+        raise call.error("is clamped to NaN")
+    return Filters(call.declared(1), None if call.is_none(2) else call.declared(2), (low, high))
+
+
+def convolve(tape: Tape, window: Window, x: Value, target: Value, filters: Filters) -> None:
+    """Dispatch a convolution of float32 values whose sizes were checked."""
+    run = _Convolution(tape, window, x, target, filters)
+    if window.plain and math.prod(run.size) % 4 == 0:
         run.pointwise()
     elif run.is_depthwise:
         run.depthwise()
@@ -86,19 +107,13 @@ def convolution(tape: Tape, call: Reader) -> None:
 class _Convolution:
     """A convolution that was checked."""
 
-    def __init__(
-        self, tape: Tape, call: Reader, window: Window, x: Value, target: Value, size: Pair, result: Pair
-    ) -> None:
-        self.tape, self.call, self.window, self.x, self.target = tape, call, window, x, target
-        self.size, self.result = size, result
+    def __init__(self, tape: Tape, window: Window, x: Value, target: Value, filters: Filters) -> None:
+        self.tape, self.window, self.x, self.target, self.filters = tape, window, x, target, filters
+        self.size = _area(x)
+        self.result = _area(target)
         self.images, self.inputs, self.outputs = x.shape[0], x.shape[1], target.shape[1]
-        low = call.number(9, -math.inf) if call.count > 9 else -math.inf
-        high = call.number(10, math.inf) if call.count > 10 else math.inf
-        if math.isnan(low) or math.isnan(high):
-            raise call.error("is clamped to NaN")
-        self.bounds = (low, high)
-        self.has_bias = not call.is_none(2)
-        self.flags = (target.is_half, self.bounds != (-math.inf, math.inf), self.has_bias)
+        self.bounds = filters.bounds
+        self.flags = (target.is_half, self.bounds != (-math.inf, math.inf), filters.bias is not None)
 
     @property
     def is_depthwise(self) -> bool:
@@ -145,8 +160,8 @@ class _Convolution:
             rows = weight.reshape(self.outputs, tall, wide).astype(np.float32)
             return np.pad(rows, ((0, 0), (0, 0), (0, 4 * quads - wide)))
 
-        weight = self._constant(1, (self.outputs, tall, 4 * quads), "rows", pack)
-        bias = self.call.tensor(2) if self.has_bias else weight
+        weight = self._weight((self.outputs, tall, 4 * quads), "rows", pack)
+        bias = weight if self.filters.bias is None else self.tape.value(self.filters.bias)
         sizes = (*self.size, *self.result, *window.padding)
         multiplier = self.outputs // self.inputs
         push = (items, down, across, self.outputs, multiplier, tall, *sizes, *self.bounds)
@@ -177,10 +192,10 @@ class _Convolution:
             return packed
 
         shape = (groups, blocks, *kernel, inputs, BLOCK)
-        return self._constant(1, shape, ("blocks", groups, transposed), pack)
+        return self._weight(shape, ("blocks", groups, transposed), pack)
 
     def _blocked_bias(self) -> Value | None:
-        if not self.has_bias:
+        if self.filters.bias is None:
             return None
         groups = self.window.groups
         outputs = self.outputs // groups
@@ -190,10 +205,16 @@ class _Convolution:
             parts = bias.reshape(groups, outputs).astype(np.float32)
             return np.pad(parts, ((0, 0), (0, blocks * BLOCK - outputs)))
 
-        return self._constant(2, (groups, blocks * BLOCK), ("blocks", groups), pack)
+        shape = (groups, blocks * BLOCK)
+        return self.tape.constant(self.filters.bias, shape, (("blocks", groups), shape), pack)
 
-    def _constant(self, position: int, shape: tuple[int, ...], form: object, pack: Callable[[Array], Array]) -> Value:
-        return self.tape.constant(self.call.declared(position), shape, (form, shape), pack)
+    def _weight(self, shape: tuple[int, ...], form: Hashable, pack: Packing) -> Value:
+        order = self.filters.order
+
+        def packed(weight: Array) -> Array:
+            return pack(weight if order is None else order(weight))
+
+        return self.tape.constant(self.filters.weight, shape, (form, self.filters.form, shape), packed)
 
     def _dispatch(
         self,
@@ -214,26 +235,51 @@ def _window(call: Reader, axes: int) -> Window:
     if weight.data is None or weight.rank != axes + 2:
         raise call.error(f"has a weight of {weight.rank} axes, or a computed one: a constant of {axes + 2} is taken")
     transposed = call.truth(6)
-
-    def pair(numbers: tuple[int, ...], one: int) -> Pair:
-        if max(map(abs, numbers)) >= _MOST:
-            raise call.error(f"has the settings {numbers}")
-        return (one, numbers[0]) if axes == 1 else (numbers[0], numbers[1])
-
-    found = Window(
-        kernel=pair(weight.sizes[2:], 1),
-        stride=pair(call.integers(3, axes), 1),
-        padding=pair(call.integers(4, axes), 0),
-        dilation=pair(call.integers(5, axes), 1),
-        output_padding=pair(call.integers(7, axes), 0) if transposed else (0, 0),
-        transposed=transposed,
-        groups=call.integer(8),
+    return checked_window(
+        call,
+        Window(
+            kernel=_pair(weight.sizes[2:], 1),
+            stride=_pair(call.integers(3, axes), 1),
+            padding=_pair(call.integers(4, axes), 0),
+            dilation=_pair(call.integers(5, axes), 1),
+            output_padding=_pair(call.integers(7, axes), 0) if transposed else (0, 0),
+            transposed=transposed,
+            groups=call.integer(8),
+        ),
     )
+
+
+def _pair(numbers: Sequence[int], one: int) -> Pair:
+    return (one, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+
+
+def checked_window(call: Reader, found: Window) -> Window:
+    """The settings, if there are such convolutions."""
+    settings = (*found.kernel, *found.stride, *found.padding, *found.dilation, *found.output_padding)
+    if max(map(abs, settings)) >= _MOST:
+        raise call.error(f"has the settings {found}")
     if min(*found.stride, *found.dilation, *found.kernel, found.groups) < 1:
         raise call.error(f"has a stride, dilation, kernel or number of groups below 1: {found}")
     if min(*found.padding, *found.output_padding) < 0:
         raise call.error(f"has a negative padding: {found}")
     return found
+
+
+def checked_result(call: Reader, x: Value, window: Window) -> Pair:
+    """Height and width of the result, if a shader can compute it."""
+    size = _area(x)
+    height, width = window.result(size)
+    if min(height, width, *size) < 1:
+        raise call.error(f"has an input of the size {x.shape}, and a result of the size {(height, width)}")
+    _check_positions(call, window, size, (height, width))
+    if rounds(*window.kernel, x.shape[1] // window.groups) > MOST_ROUNDS:
+        raise call.error(f"has windows of {window.kernel} and {x.shape[1] // window.groups} channels")
+    return height, width
+
+
+def _area(value: Value) -> Pair:
+    """Height and width of images, or of rows."""
+    return (1, value.shape[2]) if value.rank == 3 else (value.shape[2], value.shape[3])
 
 
 def _channels(call: Reader, x: Value, window: Window) -> int:

@@ -12,7 +12,7 @@ from ..strided import broadcast, contiguous, padded, tape_error, walk
 from ..tape import Tape, Value
 
 #: Numbers of the operations in shaders/binary.comp.
-_ADD, _SUB, _MUL, _DIV, _FLOOR_DIV, _TRUNC_DIV, _POW, _MIN, _MAX = range(9)
+ADD, _SUB, _MUL, _DIV, _FLOOR_DIV, _TRUNC_DIV, _POW, _MIN, _MAX = range(9)
 _AND, _OR, _XOR, _BOTH, _EITHER = range(20, 25)
 #: Numbers of the operations in shaders/unary.comp.
 _ABS, _COS, _EXP, _GELU, _GELU_TANH, _HARDSHRINK, _HARDSWISH, _CLAMP, _NEG, _RELU = range(10)
@@ -256,7 +256,7 @@ KERNELS: Final[dict[str, Kernel]] = {
     "aten._to_copy.default": _converted,
     "dim_order_ops._to_dim_order_copy.default": _converted,
     "aten.copy.default": _copied,
-    "aten.add.Tensor": _binary(_ADD, alpha=True),
+    "aten.add.Tensor": _binary(ADD, alpha=True),
     "aten.sub.Tensor": _binary(_SUB, alpha=True),
     "aten.mul.Tensor": _binary(_MUL),
     "aten.div.Tensor": _binary(_DIV),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ...targets import MOST_ROUNDS
+from ...targets import MOST_ROUNDS, rounds
 from ..calls import Kernel, Reader
 from ..strided import copy, permuted, strides, tape_error, viewed
 from ..tape import Tape, Value
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 #: Columns that an invocation computes.
-_BLOCK: Final = 8
+BLOCK: Final = 8
 #: Bytes of a part of a packed weight: less than every device can bind.
 _MOST_PACKED: Final = 64 << 20
 #: From so many uses of each element on, a matrix is copied so that its rows are whole vectors.
@@ -38,6 +39,23 @@ class Matrices:
 
 
 @dataclass(frozen=True)
+class PackedMatrix:
+    """A constant matrix of integers as shaders/matmul.comp unpacks it, with scales for groups of its rows."""
+
+    value: Value
+    #: Columns, a multiple of 8.
+    row: int
+    #: Of an integer: 8 or 4.
+    bits: int
+    #: (groups, columns)
+    scales: Value
+    #: Rows of a group, by fours.
+    fours: int
+    step: int = 0
+    are_vectors: bool = True
+
+
+@dataclass(frozen=True)
 class Bias:
     """What is added to a product: elements from one matrix, row and column to the next."""
 
@@ -51,7 +69,7 @@ class Bias:
 def multiply(
     tape: Tape,
     left: Matrices,
-    right: Matrices,
+    right: Matrices | PackedMatrix,
     target: Value,
     inner: int,
     *,
@@ -66,19 +84,29 @@ def multiply(
     batches = math.prod(batch)
     if not target.count:
         return
-    if inner > (4 if left.are_vectors else 1) * MOST_ROUNDS:
+    if _rounds(left, right, inner) > MOST_ROUNDS:
         raise tape_error(tape, f"sums products of {inner} elements: {4 * MOST_ROUNDS} are the most")
     block = next(size for size in (1, 2, 4, 8) if size >= min(rows, 8))
     added = bias or Bias(left.value, 0, 0, 0, 0.0)
-    push = (
+    push: tuple[int | float, ...] = (
         *(batches, rows, columns, first_column, these, inner),
         *(left.step, right.step, left.row, right.row),
         *(added.step, added.row, added.column, float(alpha), float(added.factor)),
     )
     vectors = columns % 4 == 0 and first_column % 4 == 0
     constants = (target.is_half, block, left.are_vectors, right.are_vectors, vectors, bias is not None)
-    items = batches * -(-rows // block) * -(-these // _BLOCK)
-    tape.dispatch("matmul", (left.value, right.value, added.value, target), push, constants, items=items)
+    items = batches * -(-rows // block) * -(-these // BLOCK)
+    shader, factors = "matmul_float", (right.value,)
+    if isinstance(right, PackedMatrix):
+        shader, factors, push = f"matmul_int{right.bits}", (right.value, right.scales), (*push, right.fours)
+    tape.dispatch(shader, (left.value, *factors, added.value, target), push, constants, items=items)
+
+
+def _rounds(left: Matrices, right: Matrices | PackedMatrix, inner: int) -> int:
+    """Rounds of loops of an invocation."""
+    if isinstance(right, PackedMatrix):
+        return rounds(-(-inner // (4 * right.fours)), right.fours)
+    return -(-inner // 4) if left.are_vectors else inner
 
 
 def matrices(tape: Tape, value: Value, uses: int) -> Matrices:
@@ -132,11 +160,8 @@ def _multiply_constant(
     weight = call.declared(position)
     if not weight.datatype.is_float:
         raise call.error(f"multiplies by {weight.datatype.name}")
-    columns = target.shape[-1]
-    most = max(_MOST_PACKED // 4 // max(inner, 1) // _BLOCK, 1) * _BLOCK
-    for first in range(0, columns, most):
-        count = min(most, columns - first)
-        width = -(-count // _BLOCK) * _BLOCK
+    for first, count in column_parts(target.shape[-1], 4 * inner):
+        width = -(-count // BLOCK) * BLOCK
 
         def pack(
             elements: np.ndarray[Any, Any], first: int = first, count: int = count, width: int = width
@@ -160,6 +185,13 @@ def _multiply_constant(
             first_column=first,
             these_columns=count,
         )
+
+
+def column_parts(columns: int, size: int) -> Iterator[tuple[int, int]]:
+    """The first column and the number of columns of each part of a packed matrix, for columns of so many bytes."""
+    most = max(_MOST_PACKED // max(size, 1) // BLOCK, 1) * BLOCK
+    for first in range(0, columns, most):
+        yield first, min(most, columns - first)
 
 
 # -- general products --------------------------------------------------------------------------------------------------

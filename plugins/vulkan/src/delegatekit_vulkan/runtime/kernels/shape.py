@@ -177,8 +177,11 @@ def _unfold(tape: Tape, call: Reader) -> None:
 
 
 def _pixel_shuffle(tape: Tape, call: Reader) -> None:
-    value = call.tensor(0)
-    factor = call.integer(1)
+    shuffle_pixels(tape, call, call.tensor(0), call.integer(1))
+
+
+def shuffle_pixels(tape: Tape, call: Reader, value: Value, factor: int) -> None:
+    """Let the result have a pixel's channels as the pixels of a square of this side."""
     if value.rank < 3 or factor < 1 or value.shape[-3] % (factor * factor):
         raise call.error(f"shuffles {value.shape} by {factor}")
     *batch, channels, height, width = value.shape
