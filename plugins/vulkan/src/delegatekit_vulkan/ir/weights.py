@@ -110,7 +110,7 @@ class GroupedWeight:
     """A matrix (rows, columns) of 4 bits, two in a byte, with a scale for each group of neighbors in a row."""
 
     packed: torch.Tensor
-    #: Of shape (groups, rows), and the sums of each group's integers likewise.
+    #: Of shape (groups, rows), and the sums of each group's integers likewise, filled up to a multiple of 8.
     scales: torch.Tensor
     sums: torch.Tensor
     group: int
@@ -131,4 +131,4 @@ def grouped_weight(weight: Tensor) -> GroupedWeight | None:
         return None
     scales = own.scale.detach().float().reshape(rows, -1).t().contiguous()
     sums = data.reshape(rows, -1, group).sum(2).t().contiguous()
-    return GroupedWeight(pack_nibbles(data, _NIBBLE_STEP), aligned(scales), aligned(sums.to(torch.int32), 8), group)
+    return GroupedWeight(pack_nibbles(data, _NIBBLE_STEP), scales, aligned(sums.to(torch.int32), 8), group)

@@ -70,7 +70,7 @@ class _Layers:
         ]
 
     def _of_four_bits(self, node: Node, weight: GroupedWeight) -> list[Node]:
-        packed, scales = constant(weight.packed), constant(weight.scales, half=self._half)
+        packed, scales = constant(weight.packed), constant(aligned(weight.scales), half=self._half)
         bias = node.arguments[2]
         if isinstance(bias, Tensor):
             to_numbers(bias)

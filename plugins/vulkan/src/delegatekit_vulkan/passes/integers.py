@@ -125,7 +125,7 @@ class _Folder:
         A clamp that the range of the integers makes anyway is none.
         """
         low, high = (_saturated(bound, scale, zero_point) for bound in bounds)
-        if high < _GREATEST and not self._any_scale:
+        if low > high or (high < _GREATEST and not self._any_scale):
             return None
         if bounds[0] == 0:
             return "relu"
