@@ -19,7 +19,9 @@ def stock_buffer(model: torch.nn.Module, inputs: tuple[Any, ...], dynamic_shapes
 
     try:
         with torch.no_grad(), contextlib.redirect_stdout(None):
-            exported = torch.export.export(model.eval(), inputs, dynamic_shapes=dynamic_shapes, strict=False)
+            # What PyTorch's quantization converted is a graph, which stays in the mode that it was exported in.
+            model = model if isinstance(model, torch.fx.GraphModule) else model.eval()
+            exported = torch.export.export(model, inputs, dynamic_shapes=dynamic_shapes, strict=False)
             edge = to_edge_transform_and_lower(exported, partitioner=[VulkanPartitioner(options)])
             buffer: bytes = edge.to_executorch().buffer
     finally:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from ...ir.graph import Tensor
 from ...ir.types import DataType
 from ..calls import Kernel, Reader
 from ..strided import broadcast, viewed
@@ -91,7 +92,7 @@ def _blocks(call: Reader, value: Value, position: int, elements: tuple[int, ...]
     scales, count = floats(call, position), math.prod(shape)
     zero_points = call.optional(position + 1)
     for found in (scales, zero_points):
-        if found is not None and not fits(found.count, count):
+        if found is not None and found.count != count and not (found.rank == 1 and fits(found.count, count)):
             raise call.error(f"has {found.count} scales or zero points for {count} blocks")
     if zero_points is not None and zero_points.is_float:
         raise call.error("has floating-point numbers as zero points")
@@ -231,6 +232,8 @@ def _relu(tape: Tape, call: Reader) -> None:
 def _pixel_shuffle(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
     step = read_step(call, 3, value.datatype, inverted=True)
+    if not isinstance(call.result, Tensor) or call.result.datatype is not value.datatype:
+        raise call.error(f"shuffles {value.datatype.name} to another type")
     made = tape.scratch(value.shape, value.datatype)
     requantize(tape, value, made, read_step(call, 1, value.datatype), step, integers(call, value.datatype))
     shuffle_pixels(tape, call, made, call.integer(5))

@@ -256,6 +256,8 @@ def _embedding(tape: Tape, call: Reader) -> None:
     if group < 1 or columns % group:
         raise call.error(f"has groups of {group} among {columns}")
     scales_of(call, 1, rows, columns // group)
+    if call.declared(1).sizes[1] != columns // group:
+        raise call.error(f"has the scales {call.declared(1).sizes} for groups of {group} among {columns}")
     if indices.is_float or (not rows and indices.count):
         raise call.error(f"looks up {'numbers' if indices.is_float else 'rows'} in {table.sizes}")
     target = float_result(tape, call, (*indices.shape, columns))
