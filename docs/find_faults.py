@@ -1,7 +1,7 @@
 """Writes docs/faults.md: which case of the conformance suite finds which of the seeded faults.
 
-python docs/find_faults.py            # all of them: some ten minutes
-python docs/find_faults.py NAME ...   # only these; prints, writes nothing
+python docs/find_faults.py            # all of them: about an hour
+python docs/find_faults.py NAME ...   # only these: the lines of the others stay
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ the cases that concern the fault against it, with default settings, up to the fi
 
 #: The backend that the faults of native code are seeded into.
 NATIVE = "xnnpack"
+_NOT_FOUND = "**not found**"
 
 
 def main(names: list[str]) -> int:
-    """Run the suite against each fault; returns the exit code: 1 if one was not found."""
+    """Run the suite against each fault, and write the page; returns the exit code: 1 if one is not found."""
     rows: list[tuple[Fault, str, Finding | None]] = []
     chosen = [(FAULTS[name], NATIVE if FAULTS[name].native else "reference") for name in names or FAULTS]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -41,15 +42,21 @@ def main(names: list[str]) -> int:
             rows.append((fault, base, finding))
             said = f"{finding.case}: {finding.outcome.detail:.100}" if finding else "NOT FOUND"
             print(f"{fault.name} ({base}): {said}", flush=True)
-    missed = [fault.name for fault, _, finding in rows if finding is None]
-    if not names:
-        text = HEAD + "".join(_row(*row) for row in rows)
-        PAGE.write_text(text + f"\n{len(rows) - len(missed)} of {len(rows)} found.\n", "utf-8")
+    lines = _known_lines() | {fault.name: _row(fault, base, finding) for fault, base, finding in rows}
+    lines = {name: lines[name] for name in FAULTS if name in lines}
+    missed = [name for name, line in lines.items() if _NOT_FOUND in line]
+    PAGE.write_text(HEAD + "".join(lines.values()) + f"\n{len(lines) - len(missed)} of {len(lines)} found.\n", "utf-8")
     return bool(missed)
 
 
+def _known_lines() -> dict[str, str]:
+    """The lines of the page as it is, by fault."""
+    lines = PAGE.read_text("utf-8").removeprefix(HEAD).splitlines(keepends=True)
+    return {line.split("|")[1].strip(): line for line in lines if line.startswith("|")}
+
+
 def _row(fault: Fault, base: str, finding: Finding | None) -> str:
-    found = f"`{finding.case}` | {finding.outcome.verdict.value}" if finding else "**not found** | "
+    found = f"`{finding.case}` | {finding.outcome.verdict.value}" if finding else f"{_NOT_FOUND} | "
     return f"| {fault.name} | {fault.what} ({base}) | {found} |\n"
 
 
