@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from delegatekit.plugins import discovery
-from delegatekit_api import DelegateKitError
+from delegatekit_api import BackendOptions, DelegateKitError
 from delegatekit_conformance.expectations import load, parse
 from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
 
@@ -47,6 +48,23 @@ def test_an_entry_excuses_the_faults_that_it_fits() -> None:
     assert marked.verdict.is_fault and not marked.is_fault
     both = known.mark(result("operators/aten.pow.Scalar/float16", wrong(), CRASH))
     assert both.expected == "half precision (https://example.org/1); the driver dies"
+
+
+@dataclass(frozen=True)
+class Options(BackendOptions):
+    fp16: bool = False
+
+
+def test_an_entry_may_be_for_some_options_only() -> None:
+    known = parse('[[expected]]\ncase = "operators/*"\nreason = "rounded"\noptions = { fp16 = true }\n')
+    assert known.under(Options(fp16=True)).mark(result("operators/x", wrong())).expected == "rounded"
+    assert known.under(Options()).mark(result("operators/x", wrong())).expected is None
+
+
+def test_an_entry_for_an_option_that_there_is_not_is_refused() -> None:
+    known = parse('[[expected]]\ncase = "operators/*"\nreason = "rounded"\noptions = { f16 = true }\n')
+    with pytest.raises(DelegateKitError, match=r"entry 1 \(line 1\): the backend has no option 'f16'"):
+        known.under(Options())
 
 
 def test_a_fault_that_no_entry_fits_is_new() -> None:

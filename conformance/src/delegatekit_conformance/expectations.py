@@ -10,6 +10,7 @@ that is named on the command line is used instead:
     reason = "pow goes through exp and log in half precision"
     issue = "https://example.org/issues/12"  # optional
     sometimes = true  # optional: only some examples show it, so a run without it is not an unexpected pass
+    options = { fp16 = true }  # optional: only runs in which the backend's options have these values
 
 A case is excused if an entry fits each of its faults. A case that an entry names and that has no fault is an unexpected
 pass, unless the entry says `sometimes`: it is reported, and with `strict = true` at the top of the file it fails, too.
@@ -20,7 +21,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import Any
 
 from delegatekit.files import open_file
 from delegatekit.plugins.entry_points import BACKEND_GROUP, entry_points
-from delegatekit_api import FormatError
+from delegatekit_api import BackendOptions, FormatError
 
 from .errors import InputError
 from .outcome import CaseResult, Outcome, Verdict
@@ -40,7 +41,7 @@ else:
 
 #: The file's name in the plugin's package.
 FILE = "conformance.toml"
-_KEYS = ("case", "verdict", "detail", "reason", "issue", "sometimes")
+_KEYS = ("case", "verdict", "detail", "reason", "issue", "sometimes", "options")
 #: Where nothing was tried, a fault could not show.
 _UNTRIED = (Verdict.UNAVAILABLE, Verdict.NOT_APPLICABLE, Verdict.NOT_EXPORTABLE)
 
@@ -58,6 +59,17 @@ class Expectation:
     issue: str = ""
     #: Whether a case without the fault is not an unexpected pass.
     sometimes: bool = False
+    #: Values of the backend's options that a run must have.
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: The entry in its file, for messages.
+    where: str = ""
+
+    def holds(self, options: BackendOptions) -> bool:
+        """Whether the entry is about runs with these options. Raises InputError if it names one that there is not."""
+        unknown = next((name for name in self.options if not hasattr(options, name)), None)
+        if unknown is not None:
+            raise InputError(f"the backend has no option {unknown!r}", where=self.where)
+        return all(getattr(options, name) == value for name, value in self.options.items())
 
     def names(self, case: str) -> bool:
         """Whether the entry is about this case."""
@@ -82,6 +94,10 @@ class Expectations:
     entries: tuple[Expectation, ...] = ()
     #: Whether a case that an entry names must have a fault.
     strict: bool = False
+
+    def under(self, options: BackendOptions) -> Expectations:
+        """The entries that are about runs with these options. Raises InputError for an option that there is not."""
+        return replace(self, entries=tuple(entry for entry in self.entries if entry.holds(options)))
 
     def mark(self, result: CaseResult) -> CaseResult:
         """The result with `expected`, if entries excuse all its faults, or name it although it has none."""
@@ -160,7 +176,11 @@ def _entry(values: Mapping[str, Any], where: str) -> Expectation:
         detail = re.compile(values["detail"]) if "detail" in values else None
     except re.error as error:
         raise InputError(f"detail is not a regular expression: {error}", where=where) from error
-    return Expectation(cases, values["reason"].strip(), verdicts, detail, values.get("issue", ""), sometimes)
+    options = values.get("options", {})
+    if not isinstance(options, dict):
+        raise InputError(f"options is {options!r}, not a table of options and values", where=where)
+    reason, issue = values["reason"].strip(), values.get("issue", "")
+    return Expectation(cases, reason, verdicts, detail, issue, sometimes, options, where)
 
 
 def _texts(value: Any, key: str, where: str) -> tuple[str, ...]:

@@ -81,10 +81,9 @@ class Session:
             unknown = discovery.unknown_backend(settings.backend)
             raise InputError(unknown.what, hint=unknown.hint)
         self._backend = discovery.get_backend(settings.backend)
-        if settings.options:
-            self._backend.make_options(settings.options)
+        options = self._backend.make_options(settings.options)
         #: The known faults: of the file that the settings name, or else of the vendor's.
-        self.expectations: Expectations = load(settings.backend, settings.expectations)
+        self.expectations: Expectations = load(settings.backend, settings.expectations).under(options)
         self._listener = listener or Listener()
         self._source = source
         self._pool: Pool | None = None
