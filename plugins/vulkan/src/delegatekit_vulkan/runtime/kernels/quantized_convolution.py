@@ -29,7 +29,8 @@ from .affine import (
     scales_of,
     whole_numbers,
 )
-from .convolution import Filters, Pair, Window, checked_result, checked_window, convolve
+from .convolution import Filters, convolve
+from .windows import Pair, Window, checked_result, checked_window
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 #: The weight in PyTorch's order, and the channels of the result.
@@ -97,10 +98,12 @@ def _rows(call: Reader, x: Value, window: Window) -> tuple[Filters, int]:
     check_sizes(call, 3, channels, size)
 
     def order(elements: Array) -> Array:
-        found = elements[:, :size].reshape(groups, outputs, *window.kernel, inputs)
+        found: Array = elements[:, :size].reshape(groups, outputs, *window.kernel, inputs)
         if window.transposed:
-            return found.transpose(0, 4, 1, 2, 3).reshape(groups * inputs, outputs, *window.kernel)
-        return found.transpose(0, 1, 4, 2, 3).reshape(channels, inputs, *window.kernel)
+            found = found.transpose(0, 4, 1, 2, 3).reshape(groups * inputs, outputs, *window.kernel)
+        else:
+            found = found.transpose(0, 1, 4, 2, 3).reshape(channels, inputs, *window.kernel)
+        return found
 
     return Filters(weight, order=order, form=("rows", window.kernel, inputs)), channels
 
@@ -113,7 +116,8 @@ def _channels_last(call: Reader, x: Value, window: Window) -> tuple[Filters, int
     check_sizes(call, 3, *window.kernel, channels)
 
     def order(elements: Array) -> Array:
-        return elements[..., :channels].transpose(2, 0, 1)[:, None]
+        found: Array = elements[..., :channels].transpose(2, 0, 1)[:, None]
+        return found
 
     return Filters(weight, order=order, form=("channels last", window.kernel)), channels
 
