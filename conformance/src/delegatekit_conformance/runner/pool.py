@@ -130,7 +130,8 @@ class Pool:
         Closing the iterator, or an interrupt, ends the workers; the pool is of no use then.
         """
         order = sorted(names, key=lambda name: -self.cases[name].cost)
-        threads = ThreadPoolExecutor(self._jobs, thread_name_prefix="case")
+        # One case more than there are workers: the next one waits where a worker takes it at once.
+        threads = ThreadPoolExecutor(self._jobs + 1, thread_name_prefix="case")
         try:
             for future in as_completed([threads.submit(self.run_case, name) for name in order]):
                 yield future.result()

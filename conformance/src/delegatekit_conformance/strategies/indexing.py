@@ -183,7 +183,8 @@ def _embedding_bag(sketch: Sketch, name: str) -> Recipe:
     offsets = [0, *sorted(sketch.integer(0, length) for _ in range(bags - 1)), *([length] if last else [])]
     dtype = sketch.choice(("int64", "int32"))
     weight = sketch.weight((count, features), values=summands(sketch, (bags, features), weighted=True))
-    index = sketch.tensor((length,), dtype, values=("integers", 0, count - 1))
+    # PyTorch 2.13 reads the memory of indices as if they lay together, and sums the wrong rows where they do not.
+    index = sketch.tensor((length,), dtype, values=("integers", 0, count - 1), layouts=False)
     starts = sketch.tensor((len(offsets),), dtype, values=("literal", tuple(offsets)), layouts=False)
     factors = None
     if mode == 0 and sketch.flag():
