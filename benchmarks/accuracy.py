@@ -445,8 +445,8 @@ Written by `python benchmarks/accuracy.py --write` (`make accuracy`). Do not edi
 
 Each model is quantized with every scheme of the backends that have schemes, lowered, and run on the judged inputs in
 DelegateKit's engine and in the stock ExecuTorch runtime; "same bits" says that both gave equal tensors on all of them
-(-: the stock runtime of the Python wheel lacks the delegate). "file" is the measure of the lowered file, "eager" that of
-the quantized module in PyTorch, both against the float model in PyTorch. SQNR is the ratio of signal to quantization
+(-: the stock runtime of the Python wheel lacks the delegate). "file" is the measure of the lowered file, "eager" that
+of the quantized module in PyTorch, both against the float model in PyTorch. SQNR is the ratio of signal to quantization
 noise in dB: of the file against the float model, and against the quantized module that was lowered. Latency is CPU time
 in the stock runtime, with one thread, or else in DelegateKit's engine, divided by that of the float file, the median of
 {rounds} interleaved rounds. With `correct_bias`, biases are corrected
