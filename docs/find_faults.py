@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "conformance" / "tests"))
@@ -35,18 +35,23 @@ _NOT_FOUND = "**not found**"
 
 def main(names: list[str]) -> int:
     """Run the suite against each fault, and write the page; returns the exit code: 1 if one is not found."""
-    rows: list[tuple[Fault, str, Finding | None]] = []
     chosen = [(FAULTS[name], NATIVE if FAULTS[name].native else "reference") for name in names or FAULTS]
+    lines = _known_lines()
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for (fault, base), finding in zip(chosen, threads.map(lambda pair: find(*pair), chosen), strict=True):
-            rows.append((fault, base, finding))
+        running = {threads.submit(find, *pair): pair for pair in chosen}
+        for done in as_completed(running):
+            (fault, base), finding = running[done], done.result()
             said = f"{finding.case}: {finding.outcome.detail:.100}" if finding else "NOT FOUND"
             print(f"{fault.name} ({base}): {said}", flush=True)
-    lines = _known_lines() | {fault.name: _row(fault, base, finding) for fault, base, finding in rows}
-    lines = {name: lines[name] for name in FAULTS if name in lines}
-    missed = [name for name, line in lines.items() if _NOT_FOUND in line]
-    PAGE.write_text(HEAD + "".join(lines.values()) + f"\n{len(lines) - len(missed)} of {len(lines)} found.\n", "utf-8")
-    return bool(missed)
+            lines[fault.name] = _row(fault, base, finding)
+            _write(lines)  # what was found stays, whatever comes after
+    return int(any(_NOT_FOUND in line for line in lines.values()))
+
+
+def _write(lines: dict[str, str]) -> None:
+    known = [lines[name] for name in FAULTS if name in lines]
+    found = sum(_NOT_FOUND not in line for line in known)
+    PAGE.write_text(HEAD + "".join(known) + f"\n{found} of {len(known)} found.\n", "utf-8")
 
 
 def _known_lines() -> dict[str, str]:

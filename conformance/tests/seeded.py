@@ -62,7 +62,7 @@ def conform(faults: Iterable[str], select: Iterable[str], *, base: str = "refere
         env=os.environ | environment,
         input=pickle.dumps(settings),
         capture_output=True,
-        timeout=900,
+        timeout=3600,
         check=False,
     )
     if done.returncode:
