@@ -17,7 +17,7 @@ export HF_HUB_OFFLINE := 1
 packages:
 	@echo $(PACKAGES)
 
-.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults lint format bench runtime accuracy wheels clean
+.PHONY: help packages setup demo generate test test-all swiftshader fuzz conform stock-suite faults vulkan-stock lint format bench runtime accuracy wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -47,8 +47,21 @@ TESTS := $(addsuffix /tests,$(PACKAGE))
 test: $(STAMP) ## all tests but the slow ones; PACKAGE=plugins/NAME: those of one package
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal $(TESTS)
 
-test-all: $(STAMP) ## the slow ones, too: all models, long property tests
+test-all: $(STAMP) ## the slow ones, too: all models, long property tests; and Vulkan on a second driver
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+	$(if $(or $(if $(PACKAGE),,all),$(filter plugins/vulkan,$(PACKAGE))),$(MAKE) swiftshader)
+
+#: SwiftShader, the second Vulkan driver, and what it is known to do differently.
+SWIFTSHADER := out/swiftshader/vk_swiftshader_icd.json
+DIFFERENCES := plugins/vulkan/tests/swiftshader.toml
+
+$(SWIFTSHADER): plugins/vulkan/tests/swiftshader.py
+	$(PYTHON) $< $(@D)
+
+swiftshader: $(STAMP) $(SWIFTSHADER) ## the Vulkan tests and conformance on SwiftShader, which npm fetches
+	VK_DRIVER_FILES=$(abspath $(SWIFTSHADER)) $(BIN)/python -m pytest -m "needs_device and not slow" -n 2 plugins/vulkan/tests
+	VK_DRIVER_FILES=$(abspath $(SWIFTSHADER)) $(BIN)/delegatekit conform vulkan --quick --expectations $(DIFFERENCES) \
+		$(addprefix --select ,contract dynamic state graphs robustness 'operators/*float32')
 
 #: Minutes that `make fuzz` takes, half of them for each format.
 MINUTES ?= 10
@@ -79,6 +92,9 @@ stock-suite: $(STAMP) ## ExecuTorch's own operator suite through our pipeline, i
 
 faults: $(STAMP) ## find all seeded faults, and write docs/faults.md
 	$(BIN)/python docs/find_faults.py
+
+vulkan-stock: $(STAMP) ## compare our Vulkan blobs with stock's, and write docs/vulkan-stock.md
+	$(BIN)/python docs/compare_vulkan.py
 
 bench: $(STAMP) ## lowering and the engine against stock ExecuTorch, side by side
 	$(BIN)/python benchmarks/lowering.py

@@ -1,0 +1,90 @@
+"""Writes docs/vulkan-stock.md: the Vulkan backend's blobs beside stock ExecuTorch's, call by call.
+
+python docs/compare_vulkan.py            # all models: some three minutes
+python docs/compare_vulkan.py NAME ...   # only these; prints, writes nothing
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from plugins.vulkan.tests.comparison import MODELS, Comparison, compare, reason
+
+PAGE = Path(__file__).with_name("vulkan-stock.md")
+HEAD = """# The Vulkan backend's blobs beside stock ExecuTorch's
+
+Written by `make vulkan-stock`. Do not edit.
+
+Small models are lowered by the Vulkan backend and by stock ExecuTorch 1.5 (`VulkanPartitioner`), from the same exported
+program, and both blobs are read by the backend's reader. Attention is in its parts (`attn_implementation="eager"`).
+
+A pair of calls is the same if operator, shapes, element types, numbers and contents of constants are equal. Copies are
+calls that only copy a tensor into another layout (`aten.clone.default`); they are counted, and not compared call by call.
+Bytes of memory are those of elements, without the padding of textures; tensors that share a block are counted once.
+
+| model | delegates | calls outside | calls | same | copies | constants | their KiB | blocks | their KiB |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+REST = """
+In each cell: stock, then ours.
+
+## What differs
+
+| difference | models | times | why |
+|---|---|---|---|
+"""
+
+
+def main(names: list[str]) -> int:
+    """Compare; returns the exit code: 1 if a difference has no reason."""
+    found = []
+    for name in names or MODELS:
+        found.append(compare(name))
+        print(f"{name}: {found[-1].same} calls are the same, {len(found[-1].differences)} differences", flush=True)
+    text = page(found)
+    if names:
+        print(text)
+    else:
+        PAGE.write_text(text, "utf-8")
+    unexplained = sorted({line for item in found for line in item.differences if reason(line) is None})
+    print(*(f"no reason: {line}" for line in unexplained), sep="\n", end="\n" if unexplained else "")
+    return bool(unexplained)
+
+
+def page(comparisons: Iterable[Comparison]) -> str:
+    """The page as Markdown."""
+    rows, models, times = [], dict[str, list[str]](), Counter[str]()
+    for item in comparisons:
+        rows.append(_row(item))
+        times += item.differences
+        for line in item.differences:
+            models.setdefault(line, []).append(item.model)
+    explained = sorted(models, key=lambda line: (reason(line) or "", line))
+    lines = [f"| `{line}` | {', '.join(models[line])} | {times[line]} | {reason(line)} |" for line in explained]
+    return HEAD + "\n".join(rows) + "\n" + REST + "\n".join(lines) + "\n"
+
+
+def _row(item: Comparison) -> str:
+    stock, ours = item.stock, item.ours
+    pairs = [
+        (stock.delegates, ours.delegates),
+        (stock.outside, ours.outside),
+        (stock.calls, ours.calls),
+        item.same,
+        (stock.copies, ours.copies),
+        (stock.constants, ours.constants),
+        (stock.constant_bytes // 1024, ours.constant_bytes // 1024),
+        (stock.objects, ours.objects),
+        (stock.object_bytes // 1024, ours.object_bytes // 1024),
+    ]
+    cells = [f"{cell[0]:,}, {cell[1]:,}" if isinstance(cell, tuple) else str(cell) for cell in pairs]
+    return f"| {item.model} | " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
