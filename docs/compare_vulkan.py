@@ -7,13 +7,14 @@ python docs/compare_vulkan.py NAME ...   # only these; prints, writes nothing
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from plugins.vulkan.tests.comparison import MODELS, Comparison, compare, reason
+from plugins.vulkan.tests.comparison import Comparison, compare
+from plugins.vulkan.tests.stock_models import MODELS
+from plugins.vulkan.tests.stock_reasons import reason
 
 PAGE = Path(__file__).with_name("vulkan-stock.md")
 HEAD = """# The Vulkan backend's blobs beside stock ExecuTorch's
@@ -21,22 +22,24 @@ HEAD = """# The Vulkan backend's blobs beside stock ExecuTorch's
 Written by `make vulkan-stock`. Do not edit.
 
 Small models are lowered by the Vulkan backend and by stock ExecuTorch 1.5 (`VulkanPartitioner`), from the same exported
-program, and both blobs are read by the backend's reader. Attention is in its parts (`attn_implementation="eager"`).
+program, and both blobs are read by the backend's reader. ViT and BERT have attention in its parts
+(`attn_implementation="eager"`).
 
-A pair of calls is the same if operator, shapes, element types, numbers and contents of constants are equal. Copies are
-calls that only copy a tensor into another layout (`aten.clone.default`); they are counted, and not compared call by call.
-Bytes of memory are those of elements, without the padding of textures; tensors that share a block are counted once.
+A pair of calls is the same if operator, shapes, element types, numbers and contents of constants are equal. Copies
+are calls that only copy a tensor into another layout (`aten.clone.default`); they are counted, not compared. Bytes of
+memory are those of elements, without the padding of textures; tensors that share a block are counted once. Stock also
+shares the blocks of inputs and outputs, and between tensors of different types and layouts.
 
 | model | delegates | calls outside | calls | same | copies | constants | their KiB | blocks | their KiB |
 |---|---|---|---|---|---|---|---|---|---|
 """
 REST = """
-In each cell: stock, then ours.
+Where a cell has two numbers, the first is stock's.
 
-## What differs
+## What differs, and why
 
-| difference | models | times | why |
-|---|---|---|---|
+"sizes" are those of a call's tensors, "argument" and "constant" are counted from 0, "form" is where a result is kept.
+The numbers say how often.
 """
 
 
@@ -51,25 +54,32 @@ def main(names: list[str]) -> int:
         print(text)
     else:
         PAGE.write_text(text, "utf-8")
-    unexplained = sorted({line for item in found for line in item.differences if reason(line) is None})
-    print(*(f"no reason: {line}" for line in unexplained), sep="\n", end="\n" if unexplained else "")
+    unexplained = [
+        f"{item.model}: {line}" for item in found for line in item.differences if not reason(item.model, line)
+    ]
+    for line in unexplained:
+        print(f"no reason: {line}")
     return bool(unexplained)
 
 
 def page(comparisons: Iterable[Comparison]) -> str:
     """The page as Markdown."""
-    rows, models, times = [], dict[str, list[str]](), Counter[str]()
+    rows: list[str] = []
+    reasons: dict[str, dict[str, list[str]]] = {}
     for item in comparisons:
-        rows.append(_row(item))
-        times += item.differences
-        for line in item.differences:
-            models.setdefault(line, []).append(item.model)
-    explained = sorted(models, key=lambda line: (reason(line) or "", line))
-    lines = [f"| `{line}` | {', '.join(models[line])} | {times[line]} | {reason(line)} |" for line in explained]
-    return HEAD + "\n".join(rows) + "\n" + REST + "\n".join(lines) + "\n"
+        rows.append(row(item))
+        for line, times in item.differences.items():
+            why = reason(item.model, line) or "No reason is known"
+            reasons.setdefault(why, {}).setdefault(line, []).append(f"{item.model} {times}")
+    text = HEAD + "\n".join(rows) + "\n" + REST
+    for why, lines in reasons.items():
+        text += f"\n{why}:\n\n"
+        text += "".join(f"* `{line}`: {', '.join(models)}\n" for line, models in sorted(lines.items()))
+    return text
 
 
-def _row(item: Comparison) -> str:
+def row(item: Comparison) -> str:
+    """The row of a model."""
     stock, ours = item.stock, item.ours
     pairs = [
         (stock.delegates, ours.delegates),

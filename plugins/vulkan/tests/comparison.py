@@ -1,4 +1,4 @@
-"""Our blobs beside stock ExecuTorch's of the same programs, call by call: what differs, and why.
+"""Our blobs beside stock ExecuTorch's of the same programs, call by call: what differs.
 
 Calls are compared after copies into other layouts (`aten.clone.default`) are taken out, which are counted by
 themselves. What agrees: operator, shapes, types and numbers of a call, and the contents of its constants.
@@ -6,20 +6,19 @@ themselves. What agrees: operator, shapes, types and numbers of a call, and the 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
-from torch import nn
 
 import delegatekit
 from delegatekit import pte
 from delegatekit_api import TensorSpec
-from delegatekit_conformance.models import ModelCase, build_model
 from delegatekit_toolkit.testing import payload_of
 from delegatekit_vulkan.blob import schema
 from delegatekit_vulkan.blob.reader import parse, read_graph
@@ -27,52 +26,12 @@ from delegatekit_vulkan.ir.graph import Argument, Graph, Node, Tensor
 from delegatekit_vulkan.ir.types import DataType
 
 from .stock import stock_buffer
+from .stock_models import MODELS
 
 _COPY: Final = "aten.clone.default"
-
-
-# -- models ------------------------------------------------------------------------------------------------------------
-
-
-class TinyConvolutions(nn.Module):
-    """Convolutions of all kinds with batch norms and clamps, a pool and a head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU6())
-        self.depth = nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.Hardswish(), nn.Conv2d(8, 12, 1), nn.ReLU())
-        self.pool, self.head = nn.MaxPool2d(2), nn.Linear(12, 5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Probabilities of 5 classes."""
-        return torch.softmax(self.head(self.pool(self.depth(self.stem(x))).mean((-2, -1))), -1)
-
-
-def _tiny(name: str) -> ModelCase:
-    torch.manual_seed(0)
-    return ModelCase(name, TinyConvolutions().eval(), (torch.randn(1, 3, 16, 16),))
-
-
-def _eager_attention(name: str) -> ModelCase:
-    """Attention in its parts: stock would break a fused one in pieces that its delegate does not take."""
-    case = build_model(name, small=True)
-    case.module.model.set_attn_implementation("eager")  # type: ignore[union-attr, operator]
-    return case
-
-
-def _small(name: str) -> ModelCase:
-    return build_model(name, small=True)
-
-
-#: Name -> how the model is built, and whether it is lowered to float16.
-MODELS: Final[dict[str, tuple[Callable[[str], ModelCase], bool]]] = {
-    "mobilenet-v2": (_small, False),
-    "resnet-50": (_small, False),
-    "vit-base": (_eager_attention, False),
-    "bert-base": (_eager_attention, False),
-    "llama-100m": (_eager_attention, False),
-    "tiny convolutions, fp16": (_tiny, True),
-}
+_PREPACK: Final = "et_vk.prepack.default"
+#: Numbers of a call that follow from its sizes.
+_SHAPED: Final = re.compile(r"argument 1 of aten\.(view|permute|expand|squeeze|unsqueeze)_copy")
 
 
 # -- what is compared --------------------------------------------------------------------------------------------------
@@ -117,13 +76,14 @@ def compare(model: str) -> Comparison:
     options = {"vulkan": {"fp16": half}}
     mine = _graphs(delegatekit.lower(case.export(), backends=["vulkan"], options=options).buffer)
     stock, ours = ([node for graph in graphs for node in graph.nodes] for graphs in (theirs.graphs, mine.graphs))
-    pairs, alone = _aligned(_without_copies(stock), _without_copies(ours))
+    pairs, resized, alone = _aligned(_without_copies(stock), _without_copies(ours))
     differences = Counter(alone)
-    same = 0
-    for left, right in pairs:
-        found = list(_differences(left, right))
-        same += not any(not line.startswith("form ") for line in found)
-        differences.update(found)
+    for left, right in resized:
+        differences[f"sizes of {left.operator}{_axes(left, right)}"] += 1
+    found = [list(_differences(*pair)) for pair in pairs]
+    differences.update(line for lines in found for line in lines)
+    differences.update(line for pair in resized for line in _differences(*pair) if not _SHAPED.search(line))
+    same = sum(all(line.startswith("form ") for line in lines) for lines in found)
     return Comparison(model, _totals(theirs), _totals(mine), same, differences)
 
 
@@ -189,10 +149,7 @@ def _totals(file: _File) -> Totals:
 
 
 def _bytes(tensor: Tensor) -> int:
-    count = tensor.datatype.bytes
-    for size in tensor.sizes:
-        count *= size
-    return count
+    return math.prod(tensor.sizes) * tensor.datatype.bytes
 
 
 def _content(constant: Tensor) -> tuple[Any, ...]:
@@ -202,34 +159,66 @@ def _content(constant: Tensor) -> tuple[Any, ...]:
 
 # -- alignment ---------------------------------------------------------------------------------------------------------
 
+_Pairs: TypeAlias = "list[tuple[Node, Node]]"
+_Key: TypeAlias = Callable[[Node], str]
 
-def _aligned(stock: list[Node], ours: list[Node]) -> tuple[list[tuple[Node, Node]], list[str]]:
-    """Pairs of calls of the same operator on tensors of the same sizes, and a line for each call that has no partner.
 
-    Calls without a partner at their place may have one at another: the order of independent calls is free.
+def _aligned(stock: list[Node], ours: list[Node]) -> tuple[_Pairs, _Pairs, list[str]]:
+    """Calls on tensors of the same sizes, calls of the same operators on others, and a line for each call left alone.
+
+    The order of independent calls is free: a call without a partner at its place may have one elsewhere.
     """
-    names = [list(map(_signature, nodes)) for nodes in (stock, ours)]
-    pairs, left, right = [], [], []
-    for tag, a, b, c, d in SequenceMatcher(None, *names, autojunk=False).get_opcodes():
-        if tag == "equal":
-            pairs += zip(stock[a:b], ours[c:d], strict=True)
-        else:
-            left += stock[a:b]
-            right += ours[c:d]
-    for node in list(left):
-        partner = next((item for item in right if _signature(item) == _signature(node)), None)
-        if partner is not None:
-            left.remove(node)
-            right.remove(partner)
-            pairs.append((node, partner))
-    return pairs, [f"only stock: {_signature(node)}" for node in left] + [f"only ours: {_signature(n)}" for n in right]
+    equal, left, right = _in_order(stock, ours, _signature)
+    moved, left, right = _anywhere(left, right, _signature)
+    packed, left, right = _anywhere(left, right, _constants_of)
+    resized, left, right = _in_order(left, right, _kind_of_call)
+    lines = [*(f"only stock: {node.operator}" for node in left), *(f"only ours: {node.operator}" for node in right)]
+    return equal + moved, packed + resized, lines
+
+
+def _in_order(stock: list[Node], ours: list[Node], key: _Key) -> tuple[_Pairs, list[Node], list[Node]]:
+    """Pairs of equal keys in the same order, and the calls without a partner."""
+    matcher = SequenceMatcher(None, list(map(key, stock)), list(map(key, ours)), autojunk=False)
+    pairs = [(a + i, b + i) for a, b, size in matcher.get_matching_blocks() for i in range(size)]
+    return _parted(stock, ours, pairs)
+
+
+def _anywhere(stock: list[Node], ours: list[Node], key: _Key) -> tuple[_Pairs, list[Node], list[Node]]:
+    """Pairs of equal keys wherever they are, and the calls without a partner. Empty keys have none."""
+    places: dict[str, list[int]] = {}
+    for index, node in reversed(list(enumerate(ours))):
+        places.setdefault(key(node), []).append(index)
+    found = [
+        (index, places[key(node)].pop()) for index, node in enumerate(stock) if key(node) and places.get(key(node))
+    ]
+    return _parted(stock, ours, found)
+
+
+def _parted(stock: list[Node], ours: list[Node], pairs: list[tuple[int, int]]) -> tuple[_Pairs, list[Node], list[Node]]:
+    left, right = ({pair[side] for pair in pairs} for side in (0, 1))
+    return (
+        [(stock[a], ours[b]) for a, b in pairs],
+        [node for index, node in enumerate(stock) if index not in left],
+        [node for index, node in enumerate(ours) if index not in right],
+    )
+
+
+def _kind_of_call(node: Node) -> str:
+    """Operator, and type and number of elements of the results."""
+    kinds = [(item.datatype.name, math.prod(item.sizes)) for item in node.results if isinstance(item, Tensor)]
+    return f"{node.operator} {kinds} {_constants_of(node) if node.operator == _PREPACK else ''}"
+
+
+def _constants_of(node: Node) -> str:
+    """Operator and contents of the constants; empty for a call without any."""
+    contents = [_content(item) for item in node.reads if isinstance(item, Tensor) and item.data is not None]
+    return f"{node.operator} {hash(tuple(contents))}" if contents else ""
 
 
 def _signature(node: Node) -> str:
     """Operator and tensors: "aten.add.Tensor(float32 (2, 3), float32 (3,)) -> float32 (2, 3)"."""
-    tensors = ", ".join(_kind(value) for value in node.reads)
-    results = ", ".join(_kind(value) for value in node.results)
-    return f"{node.operator}({tensors}) -> {results}"
+    content = f" {_constants_of(node)}" if node.operator == _PREPACK else ""
+    return f"{node.operator}({', '.join(map(_kind, node.reads))}) -> {', '.join(map(_kind, node.results))}{content}"
 
 
 def _kind(value: object) -> str:
@@ -258,11 +247,20 @@ def _differences(stock: Node, ours: Node) -> Iterator[str]:
 
 
 def _constants(where: str, stock: torch.Tensor, ours: torch.Tensor) -> Iterator[str]:
+    if stock.shape != ours.shape:
+        yield f"constant in {where}: stock {tuple(stock.shape)}, ours {tuple(ours.shape)}"
+        return
     if torch.equal(stock, ours):
         return
     error = (stock.double() - ours.double()).abs().max() / stock.double().abs().max()
     size = "by rounding" if error <= 4 * torch.finfo(ours.dtype).eps else f"by {float(error):.1e} of the largest"
     yield f"constant in {where}: {size}"
+
+
+def _axes(stock: Node, ours: Node) -> str:
+    """Numbers of axes of the first operand, if they differ, and say more than that shapes were another: ": stock 2"."""
+    left, right = (next((item.rank for item in node.reads if isinstance(item, Tensor)), 0) for node in (stock, ours))
+    return "" if left == right or _SHAPED.search(f"argument 1 of {stock.operator}") else f": stock {left}, ours {right}"
 
 
 def _text(argument: Argument) -> str:
@@ -276,14 +274,3 @@ def _text(argument: Argument) -> str:
 
 def _form(tensor: Tensor) -> str:
     return f"{tensor.storage.name} {tensor.layout.name}"
-
-
-# -- reasons -----------------------------------------------------------------------------------------------------------
-
-#: Regular expressions of differences (whole lines), and why they are there.
-REASONS: Final[dict[str, str]] = {}
-
-
-def reason(difference: str) -> str | None:
-    """Why a difference is there; None if nobody has said it."""
-    return next((text for pattern, text in REASONS.items() if re.fullmatch(pattern, difference)), None)
