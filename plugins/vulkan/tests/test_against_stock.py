@@ -28,6 +28,7 @@ def test_every_difference_from_stock_is_explained(name: str) -> None:
 
 
 def entry(text: str, difference: str) -> list[str]:
-    """The models of a difference on the page, each with the number of times."""
-    (line,) = [line for line in text.splitlines() if line.startswith(f"* `{difference}`: ")] or ["`: "]
-    return line.rpartition("`: ")[2].split(", ")
+    """The models of a difference on the page, each with the number of times; there may be a reason for each model."""
+    start = f"* `{difference}`: "
+    lines = [line.removeprefix(start) for line in text.splitlines() if line.startswith(start)]
+    return [model for line in lines for model in line.split(", ")]
