@@ -17,7 +17,7 @@ export HF_HUB_OFFLINE := 1
 packages:
 	@echo $(PACKAGES)
 
-.PHONY: help packages setup demo generate test test-all swiftshader fuzz conform stock-suite faults vulkan-stock lint format bench runtime accuracy wheels clean
+.PHONY: help packages setup demo generate test test-all swiftshader fuzz conform stock-suite faults stock-blobs lint format bench runtime accuracy wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -93,7 +93,7 @@ stock-suite: $(STAMP) ## ExecuTorch's own operator suite through our pipeline, i
 faults: $(STAMP) ## find all seeded faults, and write docs/faults.md
 	$(BIN)/python docs/find_faults.py
 
-vulkan-stock: $(STAMP) ## compare our Vulkan blobs with stock's, and write docs/vulkan-stock.md
+stock-blobs: $(STAMP) ## compare our Vulkan blobs with stock's, and write docs/vulkan-stock.md
 	$(BIN)/python docs/compare_vulkan.py
 
 bench: $(STAMP) ## lowering and the engine against stock ExecuTorch, side by side

@@ -19,7 +19,7 @@ from plugins.vulkan.tests.stock_reasons import reason
 PAGE = Path(__file__).with_name("vulkan-stock.md")
 HEAD = """# The Vulkan backend's blobs beside stock ExecuTorch's
 
-Written by `make vulkan-stock`. Do not edit.
+Written by `make stock-blobs`. Do not edit.
 
 Small models are lowered by the Vulkan backend and by stock ExecuTorch 1.5 (`VulkanPartitioner`), from the same exported
 program, and both blobs are read by the backend's reader. ViT and BERT have attention in its parts

@@ -24,7 +24,7 @@ def test_every_difference_from_stock_is_explained(name: str) -> None:
     assert found.ours.delegates <= found.stock.delegates and found.ours.outside <= found.stock.outside
     text = PAGE.read_text("utf-8")
     missing = [line for line, times in found.differences.items() if f"{name} {times}" not in entry(text, line)]
-    assert missing == [], "run make vulkan-stock"
+    assert missing == [], "run make stock-blobs"
 
 
 def entry(text: str, difference: str) -> list[str]:
