@@ -17,10 +17,10 @@ export HF_HUB_OFFLINE := 1
 packages:
 	@echo $(PACKAGES)
 
-.PHONY: help packages setup demo generate test test-all swiftshader fuzz conform stock-suite faults stock-blobs lint format bench runtime accuracy wheels clean
+.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults stock-blobs lint format bench runtime accuracy wheels clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 setup: $(STAMP) ## make the virtual environment
 
@@ -47,21 +47,13 @@ TESTS := $(addsuffix /tests,$(PACKAGE))
 test: $(STAMP) ## all tests but the slow ones; PACKAGE=plugins/NAME: those of one package
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal $(TESTS)
 
-test-all: $(STAMP) ## the slow ones, too: all models, long property tests; and Vulkan on a second driver
+test-all: $(STAMP) ## the slow ones, too: all models, long property tests; and what plugins add
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
-	$(if $(or $(if $(PACKAGE),,all),$(filter plugins/vulkan,$(PACKAGE))),$(MAKE) swiftshader)
+	$(if $(strip $(TEST_ALL)),$(MAKE) $(TEST_ALL))
 
-#: SwiftShader, the second Vulkan driver, and what it is known to do differently.
-SWIFTSHADER := out/swiftshader/vk_swiftshader_icd.json
-DIFFERENCES := plugins/vulkan/tests/swiftshader.toml
-
-$(SWIFTSHADER): plugins/vulkan/tests/swiftshader.py
-	$(PYTHON) $< $(@D)
-
-swiftshader: $(STAMP) $(SWIFTSHADER) ## the Vulkan tests and conformance on SwiftShader, which npm fetches
-	VK_DRIVER_FILES=$(abspath $(SWIFTSHADER)) $(BIN)/python -m pytest -m "needs_device and not slow" -n 2 plugins/vulkan/tests
-	VK_DRIVER_FILES=$(abspath $(SWIFTSHADER)) $(BIN)/delegatekit conform vulkan --quick --expectations $(DIFFERENCES) \
-		$(addprefix --select ,contract dynamic state graphs robustness 'operators/*float32')
+#: What plugins add: targets of their own, and names of those that `make test-all` makes, too.
+TEST_ALL :=
+include $(wildcard plugins/*/targets.mk)
 
 #: Minutes that `make fuzz` takes, half of them for each format.
 MINUTES ?= 10
