@@ -17,10 +17,10 @@ export HF_HUB_OFFLINE := 1
 packages:
 	@echo $(PACKAGES)
 
-.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults lint format bench runtime accuracy wheels clean
+.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults stock-blobs lint format bench runtime accuracy wheels clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 setup: $(STAMP) ## make the virtual environment
 
@@ -47,8 +47,13 @@ TESTS := $(addsuffix /tests,$(PACKAGE))
 test: $(STAMP) ## all tests but the slow ones; PACKAGE=plugins/NAME: those of one package
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal $(TESTS)
 
-test-all: $(STAMP) ## the slow ones, too: all models, long property tests
+test-all: $(STAMP) ## the slow ones, too: all models, long property tests; and what plugins add
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+	$(if $(strip $(TEST_ALL)),$(MAKE) $(TEST_ALL))
+
+#: What plugins add: targets of their own, and names of those that `make test-all` makes, too.
+TEST_ALL :=
+include $(wildcard plugins/*/targets.mk)
 
 #: Minutes that `make fuzz` takes, half of them for each format.
 MINUTES ?= 10
@@ -79,6 +84,9 @@ stock-suite: $(STAMP) ## ExecuTorch's own operator suite through our pipeline, i
 
 faults: $(STAMP) ## find all seeded faults, and write docs/faults.md
 	$(BIN)/python docs/find_faults.py
+
+stock-blobs: $(STAMP) ## compare our Vulkan blobs with stock's, and write docs/vulkan-stock.md
+	$(BIN)/python docs/compare_vulkan.py
 
 bench: $(STAMP) ## lowering and the engine against stock ExecuTorch, side by side
 	$(BIN)/python benchmarks/lowering.py

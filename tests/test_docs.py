@@ -84,7 +84,8 @@ def test_make_targets_and_commands_in_the_docs_exist(page: Path) -> None:
 
     # A recipe's diff may add a command.
     text = re.sub(r"^```diff.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    makefiles = [ROOT / "Makefile", *ROOT.glob("plugins/*/targets.mk")]
+    targets = {name for path in makefiles for name in re.findall(r"^([a-z-]+):", path.read_text(), re.MULTILINE)}
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)) <= targets
     commands = {str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback}
     commands.update(entry.name for entry in metadata.entry_points(group="delegatekit.commands"))

@@ -6,11 +6,36 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 # Before the process's only Vulkan instance is made: the validation layer watches every test.
 os.environ.setdefault("DELEGATEKIT_VULKAN_VALIDATE", "1")
 
+from delegatekit_vulkan import compile as compiler
+from delegatekit_vulkan.ir.graph import Graph, Node
 from delegatekit_vulkan.runtime import VulkanRuntime, validation
+
+
+@pytest.fixture(autouse=True)
+def complete_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every graph that a test compiles has all arguments of its operators: the stock runtime finds results by place."""
+    serialize = compiler.serialize
+
+    def checked(graph: Graph) -> object:
+        wrong = {node.operator for node in graph.nodes if len(node.arguments) != argument_count(node)}
+        assert not wrong, f"calls of {sorted(wrong)} have fewer or more arguments than the operators' schemas"
+        return serialize(graph)
+
+    monkeypatch.setattr(compiler, "serialize", checked)
+
+
+def argument_count(node: Node) -> int:
+    """The number of arguments that a call has to have; for operators that are not ATen's, the number that it has."""
+    namespace, _, name = node.operator.partition(".")
+    if namespace != "aten":
+        return len(node.arguments)
+    overload = getattr(getattr(torch.ops.aten, name.partition(".")[0]), name.partition(".")[2])
+    return len(overload._schema.arguments)
 
 
 @pytest.fixture(autouse=True)

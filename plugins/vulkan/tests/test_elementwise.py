@@ -65,6 +65,8 @@ def test_functions_agree_in_half_precision(name):
 
 
 WIDE = torch.exp(torch.linspace(-20, 87, 1000))
+#: Numbers near 0 whose halves are normal: a driver may take others for 0.
+NEAR = (1 / WIDE[200:]).clamp(min=2.0**-125)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ WIDE = torch.exp(torch.linspace(-20, 87, 1000))
         (torch.log, WIDE),
         (torch.log, torch.linspace(0.9, 1.1, 1000)),
         (torch.log1p, 1 / WIDE),
-        (torch.expm1, 1 / WIDE[200:]),
+        (torch.expm1, NEAR),
         (torch.tanh, 1 / WIDE),
         (lambda x: x**-0.375, WIDE),
         (lambda x: 10.0**x, torch.linspace(-37, 38, 1000)),

@@ -27,12 +27,14 @@ _MEAN: Final = "aten.mean.dim"
 _SUM: Final = "aten.sum.dim_IntList"
 _MAX: Final = "aten.amax.default"
 _MIN: Final = "aten.amin.default"
+#: Arguments after `keepdim`, with their defaults: the runtime looks for the result at the place after all of them.
+_MORE: Final[dict[str, tuple[Argument, ...]]] = {_MEAN: (None,), _SUM: (None,)}
 
 
 def reduced(b: ProgramBuilder, operator: str, x: Tensor, axes: Sequence[int]) -> Tensor:
     """A reduction along axes, which stay with size 1."""
     for group in _groups(b, x, [axis for axis in axes if x.shape[axis] != 1]):
-        x = _reduced_once(b, operator, x, group, group, ())
+        x = _reduced_once(b, operator, x, group, group)
     return x
 
 
@@ -59,10 +61,9 @@ def _reduced_once(
     x: Tensor,
     axes: tuple[int, ...],
     dims: Argument,
-    more: tuple[Argument, ...],
     datatype: DataType | None = None,
 ) -> Tensor:
-    """One call. `dims` is how the operator wants one or two axes; `more` are arguments after keepdim."""
+    """One call. `dims` is how the operator wants one or two axes."""
     last = x.rank - 1
     direct = axes == (last,) or (_fits_texture(b, x) and min(axes) >= x.rank - 3)
     order = None
@@ -72,7 +73,7 @@ def _reduced_once(
         x = b.call("aten.permute_copy.default", [x, order], [x.shape[at] for at in order])
         axes, dims = (last,), last if isinstance(dims, int) else (last,)
     shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-    made = b.call(operator, [x, dims, True, *more], shape, datatype)
+    made = b.call(operator, [x, dims, True, *_MORE.get(operator, ())], shape, datatype)
     if order is None:
         return made
     back = inverse(order)
@@ -103,12 +104,12 @@ def _position(operator: str) -> Lower:
         x, dim = b.tensor(call["self"]), call["dim"]
         if dim is None:
             x = b.view(x, (math.prod(x.shape),))
-            return b.view(_reduced_once(b, operator, x, (0,), 0, (), DataType.INT32), b.shape(call))
+            return b.view(_reduced_once(b, operator, x, (0,), 0, DataType.INT32), b.shape(call))
         if not x.rank:
             x = b.view(x, (1,))
-            return b.view(_reduced_once(b, operator, x, (0,), 0, (), DataType.INT32), ())
+            return b.view(_reduced_once(b, operator, x, (0,), 0, DataType.INT32), ())
         axis = axis_of(dim, x.rank)
-        return _finished(b, call, _reduced_once(b, operator, x, (axis,), axis, (), DataType.INT32), (axis,))
+        return _finished(b, call, _reduced_once(b, operator, x, (axis,), axis, DataType.INT32), (axis,))
 
     return lower
 

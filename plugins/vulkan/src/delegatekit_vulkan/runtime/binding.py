@@ -12,7 +12,7 @@ from delegatekit_api import ExecutionError, RuntimeUnavailableError
 from . import validation
 
 WHERE: Final = "VulkanBackend"
-#: Chooses the device: its position in `delegatekit backends --check`, or a part of its name.
+#: Chooses the device: its position in the order of preference, or a part of its name. Anything else names the devices.
 CHOICE: Final = "DELEGATEKIT_VULKAN_DEVICE"
 _LOADER: Final = "apt-get install libvulkan1 (Debian), or the driver of the graphics card"
 _DRIVER: Final = "install the driver of the graphics card; apt-get install mesa-vulkan-drivers has one for CPUs"

@@ -28,7 +28,7 @@ uint computed(float x) {
     case 3u: return store(gelu(x));
     case 4u: return store(gelu_by_tanh(x));
     case 5u: return store(x >= -a && x <= a ? 0.0 : x);
-    case 6u: return store(x * clamp_to(x + 3.0, 0.0, 6.0) / 6.0);
+    case 6u: return store(x * (clamp_to(x + 3.0, 0.0, 6.0) / 6.0));
     case 7u: return store(clamp_to(x, a, b));
     case 8u: return store(-x);
     case 9u: return store(x < 0.0 ? 0.0 : x);
