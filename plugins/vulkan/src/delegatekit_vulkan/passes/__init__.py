@@ -13,6 +13,7 @@ from .clamps import fold_clamps
 from .integers import fold_integers
 from .layouts import choose_layouts
 from .memory import share_memory
+from .norms import fold_norms
 from .pads import fold_pads
 
 if TYPE_CHECKING:
@@ -31,4 +32,9 @@ def optimize(graph: Graph, options: VulkanOptions) -> Graph:
 
 def arithmetic(options: VulkanOptions, *, any_scale: bool = False) -> tuple[Callable[[Graph], None], ...]:
     """The passes that change what is computed; `any_scale` is for `fold_integers`."""
-    return (fold_pads, fold_clamps, partial(fold_integers, half=options.fp16, any_scale=any_scale))
+    return (
+        fold_pads,
+        fold_clamps,
+        partial(fold_norms, half=options.fp16),
+        partial(fold_integers, half=options.fp16, any_scale=any_scale),
+    )

@@ -1,0 +1,108 @@
+"""Makes one call of RMS norms that a program writes in parts: x * rsqrt(mean(x * x) + eps), perhaps times a weight."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from ..ir.graph import Graph, Node, SymInt, Tensor, constant
+from ..ir.stock import ADD, PREPACK
+
+_NORM: Final = "et_vk.rms_norm.default"
+_MUL: Final = "aten.mul.Tensor"
+_SQUARE: Final = "aten.pow.Tensor_Scalar"
+_MEAN: Final = "aten.mean.dim"
+_RSQRT: Final = "aten.rsqrt.default"
+#: Axes of what the runtime's norm is used with.
+_RANKS: Final = (2, 3, 4)
+
+
+def fold_norms(graph: Graph, *, half: bool) -> None:
+    """Replace the parts; with `half`, float32 is kept as float16. Constants that nothing reads any more may stay."""
+    folder = _Folder(graph, half=half)
+    for node in graph.nodes:
+        if node.operator == _RSQRT:
+            folder.fold(node)
+    graph.nodes = [node for node in graph.nodes if node not in folder.folded]
+
+
+class _Folder:
+    def __init__(self, graph: Graph, *, half: bool) -> None:
+        self._graph = graph
+        self._half = half
+        self._producers = graph.producers()
+        self._users = graph.users()
+        #: Nodes that became part of another one.
+        self.folded: set[Node] = set()
+
+    def fold(self, rsqrt: Node) -> None:
+        """Make the parts around a reciprocal square root one call, if they are a norm."""
+        add = self._maker(rsqrt.arguments[0], ADD)
+        mean = None if add is None else self._maker(add.arguments[0], _MEAN)
+        square = (
+            None if mean is None else self._maker(mean.arguments[0], _MUL) or self._maker(mean.arguments[0], _SQUARE)
+        )
+        scaled = self._only_reader(rsqrt)
+        if add is None or mean is None or square is None or scaled is None or scaled.operator != _MUL:
+            return
+        x, epsilon = square.arguments[0], self._number(add.arguments[1])
+        if not isinstance(x, Tensor) or epsilon is None or add.arguments[2] != 1 or not _squares(square, x):
+            return
+        if x.rank not in _RANKS or not isinstance(x.shape[-1], int) or not _over_rows(mean, x):
+            return
+        if not _are(scaled, x, rsqrt.results[0]):
+            return
+        parts = [square, mean, add, rsqrt]
+        weight, last = self._weight(scaled, x)
+        if last is not scaled:
+            parts.append(scaled)
+        handles = (handle for node in (*parts, last) for handle in node.debug_handles)
+        last.operator, last.arguments = _NORM, [x, weight, epsilon]
+        last.debug_handles = tuple(dict.fromkeys(handles))
+        self.folded.update(parts)
+
+    def _weight(self, scaled: Node, x: Tensor) -> tuple[Tensor, Node]:
+        """The weight of a norm and the node that gives its result: a product with a constant row is part of it."""
+        product = self._only_reader(scaled)
+        if product is not None and product.operator == _MUL:
+            for value in product.reads:
+                held = self._producers.get(value)
+                source = held.arguments[0] if held is not None and held.operator == PREPACK else None
+                if isinstance(source, Tensor) and source.shape == x.shape[-1:] and source.datatype is x.datatype:
+                    return source, product
+        ones = torch.ones(x.sizes[-1], dtype=x.staging.torch)
+        return constant(ones, half=self._half), scaled
+
+    def _maker(self, value: object, operator: str) -> Node | None:
+        """The node of this operator that makes a value which nothing else reads."""
+        node = self._producers.get(value) if isinstance(value, Tensor | SymInt) else None
+        return node if node is not None and node.operator == operator and self._only_reader(node) is not None else None
+
+    def _only_reader(self, node: Node) -> Node | None:
+        (result,) = node.results
+        readers = self._users.get(result, [])
+        return readers[0] if len(readers) == 1 and result not in self._graph.outputs else None
+
+    def _number(self, value: object) -> float | None:
+        """What a constant without axes, brought to the device, says."""
+        held = self._producers.get(value) if isinstance(value, Tensor) else None
+        source = held.arguments[0] if held is not None and held.operator == PREPACK else None
+        if not isinstance(source, Tensor) or source.data is None or source.data.numel() != 1:
+            return None
+        return float(source.data)
+
+
+def _squares(node: Node, x: Tensor) -> bool:
+    return node.arguments[1] == 2 if node.operator == _SQUARE else node.arguments[1] is x
+
+
+def _over_rows(mean: Node, x: Tensor) -> bool:
+    return mean.arguments[1] in ((-1,), (x.rank - 1,)) and mean.arguments[2] is True
+
+
+def _are(node: Node, *operands: object) -> bool:
+    """Whether these are a node's two operands, in any order."""
+    left, right = node.arguments[:2]
+    first, second = operands
+    return (left is first and right is second) or (left is second and right is first)
