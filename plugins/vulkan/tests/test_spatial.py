@@ -11,9 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from delegatekit_conformance import testkit
-from delegatekit_vulkan.blob.reader import parse
 from delegatekit_vulkan.options import VulkanOptions
 from delegatekit_vulkan.support import VulkanPartitioner
+
+from .blobs import operators
 
 #: Sums of at most some hundred products.
 FLOAT32 = 1e-5
@@ -221,9 +222,3 @@ def test_resizing_of_sizes_that_change_is_refused() -> None:
     shapes = ({2: torch.export.Dim("height", min=2, max=20)},)
     (reason,) = reasons(nn.Upsample(scale_factor=2), torch.randn(1, 2, 8, 6), dynamic_shapes=shapes)
     assert "same sizes in every call" in reason
-
-
-def operators(lowered: testkit.Lowered) -> list[str]:
-    """The operators of the only delegate, in order."""
-    tables, _ = parse(lowered.delegate.blob)
-    return [str(call.name) for call in tables.chain or ()]

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from delegatekit_conformance.testkit import Lowered, compare, lower
+from delegatekit_conformance.testkit import compare, lower
 from delegatekit_toolkit.testing import float32_tolerance
-from delegatekit_vulkan.blob.reader import parse
+
+from ..blobs import operators
 
 
 class Norm(nn.Module):
@@ -19,11 +20,6 @@ class Norm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
         return y if self.weight is None else self.weight * y
-
-
-def operators(lowered: Lowered) -> list[str]:
-    graph, _ = parse(lowered.delegate.blob)
-    return [call.name for call in graph.chain or ()]
 
 
 @pytest.mark.needs_device
