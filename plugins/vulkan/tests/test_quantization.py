@@ -136,6 +136,13 @@ def test_a_linear_layer_of_several_matrices_is_left_in_float_with_the_reason() -
         quantized(nn.Linear(16, 8), torch.randn(2, 3, 16))
 
 
+def test_weights_may_have_more_channels_than_textures_have_layers() -> None:
+    """Convolutions pack their weights themselves: 80 * 120 layers of a texture would be too many."""
+    model = quantized(nn.Conv2d(80, 120, 1), torch.randn(1, 80, 2, 2))
+    found = operators(lower(model, torch.randn(1, 80, 2, 2), backend="vulkan"))
+    assert "et_vk.q8ta_conv2d_pw.default" in found
+
+
 def test_a_clamp_that_the_integers_do_not_make_stays() -> None:
     """The scale says up to 8, the clamp up to 6: what is above 6 must not come out."""
     weight = torch.randint(-127, 127, (8, 4, 1, 1), dtype=torch.int8)

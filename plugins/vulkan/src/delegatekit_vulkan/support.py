@@ -203,7 +203,7 @@ class VulkanPartitioner(TablePartitioner):
                 continue
             for item in call.tensors:
                 sizes = tuple(map(largest, shape_of(item)))
-                if not item.is_constant and not any(form.fits(sizes, self._texture) for form in facts.forms):
+                if not item.is_known and not any(form.fits(sizes, self._texture) for form in facts.forms):
                     return f"{item.name} {item.shape} exceeds the textures of {self._options.target}: {self._texture}"
         return None
 
