@@ -143,6 +143,30 @@ def test_weights_may_have_more_channels_than_textures_have_layers() -> None:
     assert "et_vk.q8ta_conv2d_pw.default" in found
 
 
+@pytest.mark.needs_device
+def test_zeros_before_a_convolution_are_its_own_padding() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ZeroPad2d(1), nn.Conv2d(8, 8, 3, groups=8))
+    x = torch.randn(1, 3, 6, 6)
+    found = quantized(model, x)
+    lowered = lower(found, x, backend="vulkan")
+    names = [name for name in operators(lowered) if "quantize_per_tensor" not in name]
+    assert names == ["et_vk.q8ta_conv2d_pw.default", "et_vk.q8ta_conv2d_dw.default"]
+    (result,) = lowered.run()
+    assert (result - found(x)).abs().max() <= 1.001 * step(found)
+
+
+@pytest.mark.needs_device
+def test_zeros_on_one_side_only_stay_a_padding_of_their_own() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(8, 8, 3, 2, groups=8))
+    x = torch.randn(1, 3, 6, 6)
+    found = quantized(model, x)
+    lowered = lower(found, x, backend="vulkan")
+    assert operators(lowered).count("aten.constant_pad_nd.default") == 1
+    assert sum("q8ta" in name for name in operators(lowered)) == 2
+    (result,) = lowered.run()
+    assert (result - found(x)).abs().max() <= 1.001 * step(found)
+
+
 def test_a_clamp_that_the_integers_do_not_make_stays() -> None:
     """The scale says up to 8, the clamp up to 6: what is above 6 must not come out."""
     weight = torch.randint(-127, 127, (8, 4, 1, 1), dtype=torch.int8)

@@ -34,6 +34,8 @@ SCHEMES: Final = (
                 fused=_CLAMPS,
             ),
             QuantizationRule(("aten.add.Tensor",), input=_ACTIVATION, output=_ACTIVATION, fused=_CLAMPS, follows=True),
+            # Zeros before a convolution become its own padding.
+            QuantizationRule(("pad", "constant_pad_nd"), shares=True),
         ),
         qat=True,
     ),

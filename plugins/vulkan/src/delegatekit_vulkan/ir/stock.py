@@ -104,6 +104,7 @@ CLAMPED_CONVOLUTION: Final = "et_vk.conv_with_clamp.default"
 LINEAR: Final = "aten.linear.default"
 ADD: Final = "aten.add.Tensor"
 VIEW: Final = "aten.view_copy.default"
+PAD: Final = "aten.constant_pad_nd.default"
 PREPACK: Final = "et_vk.prepack.default"
 
 # -- operators of quantized programs -----------------------------------------------------------------------------------

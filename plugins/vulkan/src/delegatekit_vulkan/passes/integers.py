@@ -26,6 +26,7 @@ from ..ir.stock import (
     INT8_LINEAR_ROW,
     LINEAR,
     ON_INTEGERS,
+    PAD,
     PREPACK,
     QUANTIZE,
     QUANTIZE_BLOCKS,
@@ -59,7 +60,7 @@ def fold_integers(graph: Graph, *, half: bool, any_scale: bool = False) -> None:
 
 def float_reason(graph: Graph) -> str | None:
     """Why a quantized layer, after this pass, computes on numbers; None if it is on integers."""
-    known = (*ON_INTEGERS, QUANTIZE, DEQUANTIZE)
+    known = (*ON_INTEGERS, QUANTIZE, DEQUANTIZE, PAD)
     names = dict.fromkeys(node.operator for node in graph.nodes if node.operator not in known)
     return f"the runtime has no integer form of it: it computes on numbers, by {', '.join(names)}" if names else None
 
@@ -203,7 +204,7 @@ def _drop_unread(graph: Graph) -> None:
     read: set[Tensor | SymInt] = set(graph.outputs)
     kept = []
     for node in reversed(graph.nodes):
-        removable = node.operator in (DEQUANTIZE, CHOOSE, QUANTIZE_BLOCKS, DEQUANTIZE_BLOCKS, PREPACK)
+        removable = node.operator in (QUANTIZE, DEQUANTIZE, CHOOSE, QUANTIZE_BLOCKS, DEQUANTIZE_BLOCKS, PREPACK, PAD)
         if removable and not read.intersection(node.results):
             continue
         read.update(node.reads)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir.graph import Graph, Node, SymInt, Tensor
-from ..ir.stock import CLAMPED_CONVOLUTION, CONVOLUTION
+from ..ir.stock import CLAMPED_CONVOLUTION, CONVOLUTION, DEQUANTIZE, PAD, QUANTIZE
 
-_PAD = "aten.constant_pad_nd.default"
 #: Positions of arguments.
 _PADDING, _TRANSPOSED = 4, 6
 
@@ -27,8 +26,8 @@ def fold_pads(graph: Graph) -> None:
 
 
 def _fold(node: Node, producers: dict[Tensor | SymInt, Node]) -> None:
-    pad = producers.get(node.reads[0])
-    if pad is None or pad.operator != _PAD or node.arguments[_TRANSPOSED]:
+    pad = _maker(node.reads[0], producers)
+    if pad is None or pad.operator != PAD or node.arguments[_TRANSPOSED]:
         return
     source, own = pad.arguments[0], node.arguments[_PADDING]
     extra = _symmetric(pad, len(own)) if isinstance(own, tuple) else None
@@ -39,10 +38,30 @@ def _fold(node: Node, producers: dict[Tensor | SymInt, Node]) -> None:
         _fold(node, producers)  # one padding may follow another
 
 
+def _maker(value: Tensor | SymInt, producers: dict[Tensor | SymInt, Node]) -> Node | None:
+    """The node that makes a value; a padding whose result becomes integers and numbers again as its operand did."""
+    node = producers.get(value)
+    if node is None or node.operator != DEQUANTIZE:
+        return node
+    quantize = _producer(node, QUANTIZE, producers)
+    pad = _producer(quantize, PAD, producers)
+    before = _producer(pad, DEQUANTIZE, producers)
+    if quantize is None or before is None:
+        return node
+    steps = [item.arguments[1:5] for item in (before, quantize, node)]
+    return pad if steps == [steps[0]] * 3 else node
+
+
+def _producer(node: Node | None, operator: str, producers: dict[Tensor | SymInt, Node]) -> Node | None:
+    """The node of this operator that makes the first operand of another one."""
+    made = producers.get(node.reads[0]) if node is not None else None
+    return made if made is not None and made.operator == operator else None
+
+
 def _read(nodes: Iterator[Node], read: set[Tensor | SymInt]) -> Iterator[Node]:
     """The nodes but for paddings that nothing reads, from the last to the first."""
     for node in nodes:
-        if node.operator != _PAD or node.results[0] in read:
+        if node.operator != PAD or node.results[0] in read:
             read.update(node.reads)
             yield node
 
@@ -59,7 +78,7 @@ def _symmetric(pad: Node, axes: int) -> tuple[int, ...] | None:
 
 
 def _adds_nothing(node: Node) -> bool:
-    return node.operator == _PAD and isinstance(node.arguments[1], tuple) and not any(node.arguments[1])
+    return node.operator == PAD and isinstance(node.arguments[1], tuple) and not any(node.arguments[1])
 
 
 def _replace_everywhere(graph: Graph, node: Node) -> None:
