@@ -206,6 +206,12 @@ QUESTIONS: Mapping[str, Recipe] = {
         {"x": tensor_of(1, 2, 6, 6)}, ("p", "aten.max_pool2d.default", _X, (3, 3), (2, 2)), exact=True
     ),
     "changing sizes": DYNAMIC,
+    # No delegate can have a result whose size is known only after it was computed: every backend refuses something.
+    "sizes that depend on numbers": recipe_of(
+        {"x": tensor_of(3), "m": tensor_of(3, dtype="bool")},
+        ("s", "aten.masked_select.default", _X, Ref("m")),
+        exact=True,
+    ),
 }
 
 
@@ -352,8 +358,8 @@ def questions(context: Context) -> dict[str, EdgeMethod]:
     return found
 
 
-#: Programs of which most backends refuse something.
-_REFUSED = ("double precision", "bool", "complex", "rank 6", "indices")
+#: Programs of which most backends refuse something, and of the last one every backend.
+_REFUSED = ("double precision", "bool", "complex", "rank 6", "indices", "sizes that depend on numbers")
 
 
 def reasons(context: Context) -> list[str]:

@@ -142,7 +142,7 @@ def _leaves_a_child_process(sound: Any) -> Any:
     return preprocess
 
 
-@fault("preprocess", "contract/estimates")
+@fault("preprocess", "contract/estimates", "contract/compiles-what-it-takes")
 def _estimates_are_negative(sound: Any) -> Any:
     """The estimated latency is negative."""
     from delegatekit_api.devices import Estimate
