@@ -1,0 +1,94 @@
+"""What the backend takes: the rows of all families of operators, the conditions of every operator, the partitioner.
+
+This is the one place where operators are checked; the lowerings rely on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from delegatekit_api import Call, Verdict
+from delegatekit_toolkit.constraints import elements, max_rank
+from delegatekit_toolkit.support import SupportTable, TablePartitioner
+
+from .ir.types import MOST_AXES
+from .operators import (
+    convolution,
+    elementwise,
+    functions,
+    indexing,
+    linear,
+    normalization,
+    reduction,
+    shape,
+    spatial,
+)
+from .operators.common import INT32_MAX, INT32_MIN
+from .operators.program import Lower
+from .targets import IOS15, TARGETS, Target
+
+if TYPE_CHECKING:
+    from .options import CoreMLOptions
+
+#: What is computed with; int64 is narrowed.
+_TAKEN: Final = ("float32", "float16", "int32", "int64", "bool")
+
+
+def device_types(call: Call) -> str | None:
+    """Tensors are float32, float16, int32, int64 (which the delegate narrows to 32 bits) or bool."""
+    for item in call.tensors:
+        if item.dtype_name == "float64":
+            return f"{item.name} is float64: Core ML computes in 32 bits, and the digits would be lost"
+        if item.dtype_name not in _TAKEN:
+            return f"{item.name} is {item.dtype_name}: float32, float16, int32, int64 and bool are taken"
+    return None
+
+
+def narrow_constants(call: Call) -> str | None:
+    """Constants of int64 fit 32 bits."""
+    for item in call.operands:
+        data = item.constant if item.dtype_name == "int64" else None
+        if data is None or not data.numel():
+            continue
+        low, high = int(data.min()), int(data.max())
+        if low < INT32_MIN or high > INT32_MAX:
+            return f"{item.name} has the number {low if low < INT32_MIN else high}: the device computes in 32 bits"
+    return None
+
+
+TABLE: Final[SupportTable[Lower]] = SupportTable(
+    [
+        *elementwise.ROWS,
+        *functions.ROWS,
+        *reduction.ROWS,
+        *shape.ROWS,
+        *indexing.ROWS,
+        *linear.ROWS,
+        *normalization.ROWS,
+        *convolution.ROWS,
+        *spatial.ROWS,
+    ],
+    common=(device_types, max_rank(MOST_AXES), elements(), narrow_constants),
+)
+
+
+def oldest_target(operator: str) -> Target:
+    """The target from which on an operator is taken."""
+    found: Any = TABLE[operator].facts.get("since", IOS15)
+    assert isinstance(found, Target)
+    return found
+
+
+class CoreMLPartitioner(TablePartitioner):
+    """The table, narrowed by the user's options. Raises OptionError for an unknown operator in `leave_out`."""
+
+    def __init__(self, options: CoreMLOptions) -> None:
+        super().__init__(TABLE, leave_out=options.leave_out, backend="coreml")
+        self._target = TARGETS[options.target]
+
+    def check(self, call: Call) -> Verdict:
+        """The table's verdict, and whether the deployment target has the operator."""
+        verdict = super().check(call)
+        if verdict.supported and (oldest := oldest_target(call.operator)) > self._target:
+            return Verdict.no(f"{call.operator} needs {oldest.name}: the target is {self._target.name}")
+        return verdict
