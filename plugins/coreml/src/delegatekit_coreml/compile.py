@@ -7,7 +7,6 @@ from delegatekit_api import CompileSpec, PartitionProgram, PreprocessResult
 from .blob.package import Package, write_package
 from .compiler import package_of
 from .ir.builder import building
-from .ir.tools import tools
 from .operators.program import ProgramBuilder, interface
 from .options import CoreMLOptions
 from .support import TABLE
@@ -21,7 +20,7 @@ def compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> Pr
         builder = ProgramBuilder(partition.view, options, function)
         builder.build(TABLE)
         program = function.finish(builder.outputs)
-        package = package_of(tools().coremltools, program, target)
+        package = package_of(program, target)
     names = tuple(value.name for value in builder.outputs)
     pieces = write_package(Package(package.model, package.weights, tuple(function.inputs), names))
     return PreprocessResult(

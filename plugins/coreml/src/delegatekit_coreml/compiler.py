@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,32 +13,26 @@ from delegatekit_api import LoweringError
 from .blob.package import Package
 from .targets import Target
 
+_EXPORTER = "coremltools.converters.mil.backend.mil.load"
 
-def package_of(library: Any, program: Any, target: Target) -> Package:
+
+def package_of(program: Any, target: Target) -> Package:
     """What coremltools makes of a program: it is written as it is, without passes over it.
 
     Raises LoweringError for what coremltools refuses.
     """
-    target_of = next(item for item in library.target if item.value == target.version)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = library.convert(
-                program,
-                source="milinternal",
-                convert_to="mlprogram",
-                minimum_deployment_target=target_of,
-                compute_precision=library.precision.FLOAT32,
-                pass_pipeline=library.PassPipeline.EMPTY,
-                skip_model_load=True,
-            )
-    except (AssertionError, TypeError, ValueError, NotImplementedError) as error:
-        raise LoweringError(f"coremltools refuses the program: {error}", where="Core ML") from error
-    specification = model.get_spec()
-    file = Path(model.weights_dir) / "weight.bin"
+    exporter = importlib.import_module(_EXPORTER)
+    with tempfile.TemporaryDirectory(prefix="delegatekit-coreml-") as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model = exporter.load(program, weights_dir=folder, specification_version=target.version)
+        except (AssertionError, TypeError, ValueError, NotImplementedError) as error:
+            raise LoweringError(f"coremltools refuses the program: {error}", where="Core ML") from error
+        file = Path(folder) / "weight.bin"
+        weights = file.read_bytes() if file.exists() else b""
     return Package(
-        memoryview(specification.SerializeToString(deterministic=True)),
-        memoryview(file.read_bytes() if file.exists() else b""),
-        tuple(item.name for item in specification.description.input),
-        tuple(item.name for item in specification.description.output),
+        memoryview(model.SerializeToString(deterministic=True)),
+        memoryview(weights),
+        tuple(item.name for item in model.description.input),
+        tuple(item.name for item in model.description.output),
     )
