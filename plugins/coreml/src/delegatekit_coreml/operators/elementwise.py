@@ -13,7 +13,6 @@ from ..ir.builder import Var, datatype_of
 from ..ir.types import DataType
 from .common import (
     ANY,
-    FLOATS,
     INTEGERS,
     NUMBERS,
     REAL,
@@ -28,7 +27,6 @@ from .common import (
     no_nan,
     sub,
     tensor,
-    types_of,
     unary,
     where,
     whole_numbers_fit,
@@ -197,7 +195,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("sub.Tensor sub.Scalar", _sum("sub"), NUMBERS, *_FITTING, special_values=narrowed),
     row("rsub.Tensor rsub.Scalar", _sum("sub", reverse=True), NUMBERS, *_FITTING, special_values=narrowed),
     row("mul.Tensor mul.Scalar", _binary("mul", "logical_and"), ANY, *_FITTING, special_values=narrowed),
-    row("div.Tensor div.Scalar", _divided, ANY, types_of("self", *FLOATS), *_FITTING),
+    row("div.Tensor div.Scalar", _divided, ANY, *_FITTING),
     row(
         "div.Tensor_mode div.Scalar_mode floor_divide.default",
         _divided_to_whole,

@@ -90,7 +90,12 @@ class ProgramBuilder(PartitionBuilder[Var]):
         self.outputs.append(value)
 
     def define(self, operand: Operand, value: Var) -> None:
-        """Say what an input or a result is. Raises LoweringError if type or shape are not the program's."""
+        """Say what an input or a result is; None is one that nothing uses.
+
+        Raises LoweringError if type or shape are not the program's.
+        """
+        if value is None:
+            return
         wanted, found = (self.datatype(operand.dtype), operand.shape), (datatype_of(value), tuple(value.shape))
         if wanted != found:
             raise LoweringError(f"was lowered to {found}, not {wanted}", where=operand.description)

@@ -13,8 +13,8 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
 from ..targets import IOS16
-from .common import REAL, reshaped, since, tensor
-from .program import Lower, ProgramBuilder
+from .common import FLOATS, REAL, reshaped, since, tensor, types_of
+from .program import Lower, Made, ProgramBuilder
 
 # -- pooling -----------------------------------------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ def _windows(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, .
 def _pads(call: Call) -> list[tuple[int, int]]:
     """Before and after each axis. What `ceil_mode` adds to the result reaches beyond the padding."""
     kernel, strides, padding = _windows(call)
-    before, after = call["self"].shape[-len(kernel) :], call.result.shape[-len(kernel) :]
+    before, after = call["self"].shape[-len(kernel) :], call.results[0].shape[-len(kernel) :]
     return [
         (pad, max((new - 1) * stride + window - old - pad, pad))
         for window, stride, pad, old, new in zip(kernel, strides, padding, before, after, strict=True)
@@ -40,7 +40,7 @@ def _pads(call: Call) -> list[tuple[int, int]]:
 def _pooled(b: ProgramBuilder, call: Call, kind: str, **more: Any) -> Var:
     kernel, strides, _ = _windows(call)
     pads = [pad for pair in _pads(call) for pad in pair]
-    return _pool(b, tensor(b, call), call.result.shape, kind, kernel, strides, pads, **more)
+    return _pool(b, tensor(b, call), call.results[0].shape, kind, kernel, strides, pads, **more)
 
 
 def _pool(
@@ -75,6 +75,16 @@ def _average(b: ProgramBuilder, call: Call) -> Var:
 
 def _maximum(b: ProgramBuilder, call: Call) -> Var:
     return _pooled(b, call, "max_pool")
+
+
+def _maximum_and_nothing(b: ProgramBuilder, call: Call) -> Made:
+    return _pooled(b, call, "max_pool"), None
+
+
+def unused_indices(call: Call) -> str | None:
+    """The indices are not used."""
+    used = any(user.operator == "getitem" and user.node.args[1] == 1 for user in call.users)
+    return "the indices are used: MIL's pooling has none" if used else None
 
 
 def whole_windows(call: Call) -> str | None:
@@ -188,6 +198,14 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("avg_pool2d.default", _average, rank("self", 3, 4), REAL, whole_windows),
     row("avg_pool1d.default", _average, rank("self", 2, 3), REAL, whole_windows),
     row("max_pool2d.default", _maximum, rank("self", 3, 4), REAL, no_gaps, keep=True),
+    row(
+        "max_pool2d_with_indices.default",
+        _maximum_and_nothing,
+        rank("self", 3, 4),
+        types_of("self", *FLOATS),
+        no_gaps,
+        unused_indices,
+    ),
     row("_adaptive_avg_pool2d.default", _adaptive_average, rank("self", 3, 4), REAL, equal_windows),
     row("upsample_nearest2d.vec", _nearest, REAL, exact_ratio, whole_ratio, keep=True),
     row("upsample_bilinear2d.vec", _bilinear, REAL, exact_ratio, exact_sizes, several_pixels, keep=True),
