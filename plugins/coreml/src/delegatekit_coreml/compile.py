@@ -23,9 +23,7 @@ def compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> Pr
         package = package_of(program, target)
     names = tuple(value.name for value in builder.outputs)
     pieces = write_package(Package(package.model, package.weights, tuple(function.inputs), names))
-    return PreprocessResult(
-        pieces, compile_specs=_compile_specs(options), debug_handle_map=builder.handles.mapping
-    )
+    return PreprocessResult(pieces, compile_specs=_compile_specs(options), debug_handle_map=builder.handles.mapping)
 
 
 def _compile_specs(options: CoreMLOptions) -> tuple[CompileSpec, ...]:

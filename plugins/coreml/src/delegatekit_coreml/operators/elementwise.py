@@ -88,7 +88,9 @@ def _whole_quotient(b: ProgramBuilder, left: Var, right: Term, mode: str) -> Var
     if datatype_of(left).is_float:
         return truncated(b, div(b, left, right))
     sizes = [abs(item) if isinstance(item, int | float) else unary(b, "abs", item) for item in (left, right)]
-    signs = [math.copysign(1, item) if isinstance(item, int | float) else unary(b, "sign", item) for item in (left, right)]
+    signs = [
+        math.copysign(1, item) if isinstance(item, int | float) else unary(b, "sign", item) for item in (left, right)
+    ]
     return mul(b, binary(b, "floor_div", *sizes), mul(b, *signs))
 
 
@@ -112,7 +114,12 @@ def exact_division(call: Call) -> str | None:
     if call["self"].dtype_name in INTEGERS:
         return "other = 0" if other == 0 else None
     found = other if isinstance(other, int | float) else None
-    if found is not None and math.isfinite(found) and math.frexp(found)[0] in (0.5, -0.5) and 2**-8 <= abs(found) <= 2**8:
+    if (
+        found is not None
+        and math.isfinite(found)
+        and math.frexp(found)[0] in (0.5, -0.5)
+        and 2**-8 <= abs(found) <= 2**8
+    ):
         return None
     return f"other = {'a tensor' if found is None else found}: a power of two is taken"
 

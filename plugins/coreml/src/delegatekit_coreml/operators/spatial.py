@@ -168,7 +168,9 @@ def several_pixels(call: Call) -> str | None:
 def _factors(call: Call) -> dict[str, Any]:
     """A whole factor as an integer: it is exact."""
     return {
-        f"scale_factor_{name}": np.int32(ratio) if all(item.is_integer() for item in _ratios(call)) else np.float32(ratio)
+        f"scale_factor_{name}": np.int32(ratio)
+        if all(item.is_integer() for item in _ratios(call))
+        else np.float32(ratio)
         for name, ratio in zip(("height", "width"), _ratios(call), strict=True)
     }
 
@@ -209,7 +211,9 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("_adaptive_avg_pool2d.default", _adaptive_average, rank("self", 3, 4), REAL, equal_windows),
     row("upsample_nearest2d.vec", _nearest, REAL, exact_ratio, whole_ratio, keep=True),
     row("upsample_bilinear2d.vec", _bilinear, REAL, exact_ratio, exact_sizes, several_pixels, keep=True),
-    row("pixel_shuffle.default", _pixels("pixel_shuffle", "upscale_factor", np.int32), rank("self", 4), REAL, keep=True),
+    row(
+        "pixel_shuffle.default", _pixels("pixel_shuffle", "upscale_factor", np.int32), rank("self", 4), REAL, keep=True
+    ),
     row(
         "pixel_unshuffle.default",
         _pixels("pixel_unshuffle", "downscale_factor", np.uint32),
@@ -219,4 +223,3 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         **since(IOS16),
     ),
 )
-

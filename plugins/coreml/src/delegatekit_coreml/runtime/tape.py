@@ -285,4 +285,6 @@ def _guarded(function: Callable[[], Any], where: str) -> Any:
     try:
         return function()
     except _FAULTS as error:
-        raise FormatError(f"cannot be executed: {str(error).splitlines()[0] if str(error) else error!r}", where=where) from None
+        raise FormatError(
+            f"cannot be executed: {str(error).splitlines()[0] if str(error) else error!r}", where=where
+        ) from None

@@ -122,7 +122,9 @@ def _avg_pool(
     result = average(_padded(x, pads), list(kernel_sizes), list(strides), ceil_mode=ceil_mode)
     if not exclude_padding_from_average or not any(pads):
         return result
-    shares = average(_padded(x.new_ones((1, 1, *x.shape[2:])), pads), list(kernel_sizes), list(strides), ceil_mode=ceil_mode)
+    shares = average(
+        _padded(x.new_ones((1, 1, *x.shape[2:])), pads), list(kernel_sizes), list(strides), ceil_mode=ceil_mode
+    )
     return result / shares
 
 

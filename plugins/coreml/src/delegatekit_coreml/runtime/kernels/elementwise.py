@@ -146,7 +146,21 @@ KERNELS: Final[dict[str, Kernel]] = {
     **{
         name: _unary(getattr(torch, name))
         for name in (
-            *("acos", "asin", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "exp2", "floor", "round", "sigmoid"),
+            *(
+                "acos",
+                "asin",
+                "atan",
+                "atanh",
+                "ceil",
+                "cos",
+                "cosh",
+                "erf",
+                "exp",
+                "exp2",
+                "floor",
+                "round",
+                "sigmoid",
+            ),
             *("sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "logical_not"),
         )
     },

@@ -42,9 +42,7 @@ def _gather_nd(x: Tensor, indices: Tensor, batch_dims: int = 0, validate_indices
     return x[found]
 
 
-def _one_hot(
-    indices: Tensor, one_hot_vector_size: int, on_value: Tensor, off_value: Tensor, axis: int = -1
-) -> Tensor:
+def _one_hot(indices: Tensor, one_hot_vector_size: int, on_value: Tensor, off_value: Tensor, axis: int = -1) -> Tensor:
     places = torch.arange(one_hot_vector_size, device=indices.device)
     axis = axis % (indices.dim() + 1)
     hot = indices.unsqueeze(axis) == places.reshape(-1, *[1] * (indices.dim() - axis))

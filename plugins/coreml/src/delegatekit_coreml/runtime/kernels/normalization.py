@@ -40,9 +40,7 @@ def _batch_norm(
     return F.batch_norm(x, mean, variance, gamma, beta, eps=epsilon)
 
 
-def _instance_norm(
-    x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, epsilon: float = 1e-5
-) -> Tensor:
+def _instance_norm(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, epsilon: float = 1e-5) -> Tensor:
     return F.instance_norm(x, weight=gamma, bias=beta, eps=epsilon)
 
 
