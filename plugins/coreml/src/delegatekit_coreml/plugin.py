@@ -89,9 +89,7 @@ def create_runtime() -> DelegateRuntime:
 
 @hookimpl
 def documentation() -> BackendDocumentation:
-    """The operators and their conditions."""
-    from delegatekit_toolkit.documentation import operator_table
+    """The operators, their conditions, and the target from which on they are taken."""
+    from .support import documented_table
 
-    from .support import TABLE
-
-    return BackendDocumentation(operator_table({"conditions": TABLE}))
+    return BackendDocumentation(documented_table())

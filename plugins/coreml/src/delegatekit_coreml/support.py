@@ -5,10 +5,13 @@ This is the one place where operators are checked; the lowerings rely on it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from delegatekit_api import Call, Verdict
+from delegatekit_api.documentation import OperatorTable
 from delegatekit_toolkit.constraints import elements, max_rank
+from delegatekit_toolkit.documentation import operator_table
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 
 from .ir.types import MOST_AXES
@@ -77,6 +80,15 @@ def oldest_target(operator: str) -> Target:
     found: Any = TABLE[operator].facts.get("since", IOS15)
     assert isinstance(found, Target)
     return found
+
+
+def documented_table() -> OperatorTable:
+    """The table with a column for the targets."""
+    table = operator_table({"conditions": TABLE})
+    entries = tuple(
+        replace(entry, conditions=(*entry.conditions, oldest_target(entry.operator).name)) for entry in table.entries
+    )
+    return OperatorTable(entries, (*table.columns, "from"), table.common)
 
 
 class CoreMLPartitioner(TablePartitioner):

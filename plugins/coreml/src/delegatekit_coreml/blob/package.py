@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -129,7 +128,7 @@ def _object(files: dict[str, memoryview], path: str) -> dict[str, Any]:
     return found
 
 
-def _names(metadata: dict[str, Any], key: str, *, least: int) -> Sequence[str] | Any:
+def _names(metadata: dict[str, Any], key: str, *, least: int) -> tuple[str, ...]:
     found = metadata.get(key)
     if not isinstance(found, list) or len(found) < least or not all(isinstance(name, str) for name in found):
         raise FormatError(f"{key} is no list of names", where=f"{_WHERE}, {_METADATA}")

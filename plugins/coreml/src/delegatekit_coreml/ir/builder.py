@@ -105,7 +105,8 @@ def number(value: float, datatype: DataType) -> np.generic:
     """A number as a constant of a type; finite ones that float16 has not become its largest."""
     if datatype is DataType.FLOAT16 and np.isfinite(value):
         value = min(max(value, -_HALF_MAX), _HALF_MAX)
-    return NUMPY[datatype](value)
+    made: np.generic = NUMPY[datatype](value)
+    return made
 
 
 def numbers(values: Sequence[int]) -> np.ndarray[Any, Any]:

@@ -12,7 +12,6 @@ from delegatekit_toolkit.support import Constraint
 
 from ..ir.builder import Var, datatype_of, numbers
 from ..ir.types import DataType
-from ..targets import TARGETS, Target
 from .program import Lower, ProgramBuilder
 
 #: A value, or a number that becomes a constant of the other operand's type.
@@ -208,17 +207,7 @@ def no_nan(call: Call) -> str | None:
     return None
 
 
-def since(target: Target) -> dict[str, Target]:
-    """The fact that an operator is there from a target on."""
-    return {"since": target}
-
-
 def narrowed(call: Call) -> str:
     """What int64 means on the device."""
     computes = any(item.dtype_name == "int64" for item in call.results)
     return "int64 is computed in 32 bits: larger results are not PyTorch's" if computes else ""
-
-
-def target_named(name: str) -> Target:
-    """The target of an option's value."""
-    return TARGETS[name]

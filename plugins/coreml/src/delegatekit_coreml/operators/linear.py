@@ -16,7 +16,6 @@ from .common import (
     REAL,
     add,
     binary,
-    expanded,
     mul,
     reshaped,
     tensor,
@@ -167,5 +166,3 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         keep=True,
     ),
 )
-
-__all__ = ["ROWS", "constant_linear", "expanded"]

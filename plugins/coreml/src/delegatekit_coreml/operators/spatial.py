@@ -13,7 +13,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
 from ..targets import IOS16
-from .common import FLOATS, REAL, reshaped, since, tensor, types_of
+from .common import FLOATS, REAL, reshaped, tensor, types_of
 from .program import Lower, Made, ProgramBuilder
 
 # -- pooling -----------------------------------------------------------------------------------------------------------
@@ -220,6 +220,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         rank("self", 4),
         REAL,
         keep=True,
-        **since(IOS16),
+        since=IOS16,
     ),
 )

@@ -1,4 +1,4 @@
-"""Quantized values, and constants that are unpacked when a program is loaded: integers with scales, tables, sparse ones.
+"""Quantized values, and constants that are unpacked at load: integers with scales, tables, sparse numbers.
 
 Formulas: MIL's reference (iOS 16 to 18).
 """
@@ -94,15 +94,19 @@ def _stream_table(indices: Tensor, lut: Tensor, shape: Ints) -> Tensor:
     """The form before iOS 18: a stream of bits, and the shape of what it stands for."""
     bits = {2: DataType.UINT1, 4: DataType.UINT2, 16: DataType.UINT4, 64: DataType.UINT6, 256: DataType.UINT8}
     kind = bits[lut.numel()]
-    stream = memoryview(indices.contiguous().numpy()).cast("B")
+    stream = _bytes(indices)
     if len(stream) != -(-math.prod(shape) * kind.bits // 8):
         raise ValueError(f"{len(stream)} bytes of indices for {shape}")
     return lut.reshape(-1)[unpacked(stream, kind, shape).long()]
 
 
+def _bytes(stream: Tensor) -> memoryview:
+    return memoryview(stream.contiguous().numpy().tobytes())
+
+
 def _sparse(nonzero_data: Tensor, mask: Tensor, shape: Ints | None = None) -> Tensor:
     if shape is not None:
-        stream = memoryview(mask.contiguous().numpy()).cast("B")
+        stream = _bytes(mask)
         if len(stream) != -(-math.prod(shape) // 8):
             raise ValueError(f"{len(stream)} bytes of mask for {shape}")
         mask = unpacked(stream, DataType.UINT1, shape)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from torch.nn import functional as F
+from torch.nn import functional
 
 from ..kernel import Ints, Kernel, Tensor, kernel
 
-_CONVOLUTIONS: Final = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-_TRANSPOSED: Final = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
-_MAXIMA: Final = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
-_AVERAGES: Final = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+_CONVOLUTIONS: Final = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+_TRANSPOSED: Final = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
+_MAXIMA: Final = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
+_AVERAGES: Final = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 
 
 def _pads(x: Tensor, kernel_sizes: Ints, strides: Ints, dilations: Ints, pad_type: str, pad: Ints | None) -> list[int]:
@@ -40,7 +40,7 @@ def _padded(x: Tensor, pads: list[int], value: float = 0.0) -> Tensor:
     if not any(pads):
         return x
     pairs = [pads[at : at + 2] for at in range(0, len(pads), 2)]
-    return F.pad(x, [item for pair in reversed(pairs) for item in pair], value=value)
+    return functional.pad(x, [item for pair in reversed(pairs) for item in pair], value=value)
 
 
 def _symmetric(pads: list[int]) -> list[int] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 
 from ...ir.types import BY_NAME, DataType
 from ..kernel import Kernel, Tensor, held_as, kernel
@@ -96,19 +96,19 @@ def _division(x: Tensor, y: Tensor) -> Tensor:
 def _gelu(x: Tensor, mode: str = "EXACT") -> Tensor:
     if mode == "SIGMOID_APPROXIMATION":
         return x * torch.sigmoid(1.702 * x)
-    return F.gelu(x, approximate={"EXACT": "none", "TANH_APPROXIMATION": "tanh"}[mode])
+    return functional.gelu(x, approximate={"EXACT": "none", "TANH_APPROXIMATION": "tanh"}[mode])
 
 
 def _leaky_relu(x: Tensor, alpha: float) -> Tensor:
-    return F.leaky_relu(x, alpha)
+    return functional.leaky_relu(x, alpha)
 
 
 def _prelu(x: Tensor, alpha: Tensor) -> Tensor:
-    return F.prelu(x, alpha)
+    return functional.prelu(x, alpha)
 
 
 def _elu(x: Tensor, alpha: float) -> Tensor:
-    return F.elu(x, alpha)
+    return functional.elu(x, alpha)
 
 
 def _sigmoid_hard(x: Tensor, alpha: float, beta: float) -> Tensor:
@@ -166,10 +166,10 @@ KERNELS: Final[dict[str, Kernel]] = {
     },
     "abs": _moved(torch.abs),
     "relu": _moved(torch.relu),
-    "relu6": _moved(F.relu6),
+    "relu6": _moved(functional.relu6),
     "identity": _moved(lambda x: x),
-    "silu": _unary(F.silu),
-    "softsign": _unary(F.softsign),
+    "silu": _unary(functional.silu),
+    "softsign": _unary(functional.softsign),
     "softplus": kernel(_softplus),
     "add": _binary(torch.add),
     "sub": _binary(torch.sub),

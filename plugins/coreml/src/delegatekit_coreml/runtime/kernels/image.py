@@ -6,14 +6,14 @@ import math
 from typing import Final
 
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 
 from ..kernel import Kernel, Tensor, kernel
 
 
 def _resized(x: Tensor, height: int, width: int, mode: str, corners: bool | None = None) -> Tensor:
     images = x.reshape(-1, 1, *x.shape[-2:])
-    made: Tensor = F.interpolate(images, size=(height, width), mode=mode, align_corners=corners)
+    made: Tensor = functional.interpolate(images, size=(height, width), mode=mode, align_corners=corners)
     return made.reshape(*x.shape[:-2], height, width)
 
 

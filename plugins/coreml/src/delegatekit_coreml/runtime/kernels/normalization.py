@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 
 from ..kernel import Ints, Kernel, Tensor, kernel
 
@@ -20,7 +20,7 @@ def _layer_norm(
     rank = x.dim()
     chosen = sorted(axis % rank for axis in (range(rank) if axes is None else axes))
     if chosen == list(range(rank - len(chosen), rank)):
-        return F.layer_norm(x, x.shape[rank - len(chosen) :], gamma, beta, epsilon)
+        return functional.layer_norm(x, x.shape[rank - len(chosen) :], gamma, beta, epsilon)
     variance, mean = torch.var_mean(x, chosen, correction=0, keepdim=True)
     result = (x - mean) * torch.rsqrt(variance + epsilon)
     sizes = [x.shape[axis] if axis in chosen else 1 for axis in range(rank)]
@@ -37,11 +37,11 @@ def _batch_norm(
     beta: Tensor | None = None,
     epsilon: float = 1e-5,
 ) -> Tensor:
-    return F.batch_norm(x, mean, variance, gamma, beta, eps=epsilon)
+    return functional.batch_norm(x, mean, variance, gamma, beta, eps=epsilon)
 
 
 def _instance_norm(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, epsilon: float = 1e-5) -> Tensor:
-    return F.instance_norm(x, weight=gamma, bias=beta, eps=epsilon)
+    return functional.instance_norm(x, weight=gamma, bias=beta, eps=epsilon)
 
 
 def _l2_norm(x: Tensor, epsilon: float = 1e-6) -> Tensor:

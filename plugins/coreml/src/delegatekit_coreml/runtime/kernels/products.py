@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 
 from ..kernel import Kernel, Tensor, Tensors, kernel
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return F.linear(x, weight, bias)
+    return functional.linear(x, weight, bias)
 
 
 def _matmul(x: Tensor, y: Tensor, transpose_x: bool = False, transpose_y: bool = False) -> Tensor:
@@ -24,7 +24,7 @@ def _einsum(values: Tensors, equation: str) -> Tensor:
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask)
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask)
 
 
 KERNELS: Final[dict[str, Kernel]] = {

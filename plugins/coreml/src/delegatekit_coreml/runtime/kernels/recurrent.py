@@ -12,7 +12,7 @@ from ..kernel import Kernel, Tensor, kernel
 def _direction(
     x: Tensor, h: Tensor, c: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One direction over x (S, B, I): all hidden states, the last one, the last cell. Gates: input, forget, output, cell."""
+    """One direction over x (S, B, I), gates in MIL's order: all hidden states, the last one, the last cell."""
     inputs = x @ weight_ih.mT
     if bias is not None:
         inputs = inputs + bias

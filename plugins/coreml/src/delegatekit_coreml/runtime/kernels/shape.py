@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 
 from ..kernel import Flags, Ints, Kernel, Tensor, Tensors, kernel
 
@@ -137,10 +138,10 @@ def _pad(x: Tensor, pad: Ints, mode: str = "constant", constant_val: float = 0.0
         pairs.pop(0)
     flat = [item for pair in reversed(pairs) for item in pair]
     if mode == "constant":
-        return F.pad(x, flat, value=constant_val)
+        return functional.pad(x, flat, value=constant_val)
     # PyTorch pads the last axes in these modes, and wants others before them.
     missing = max(len(pairs) + 1 - x.dim(), 0)
-    made = F.pad(x.reshape((1,) * missing + tuple(x.shape)), flat, mode=mode)
+    made = functional.pad(x.reshape((1,) * missing + tuple(x.shape)), flat, mode=mode)
     return made.reshape(made.shape[missing:])
 
 
@@ -160,24 +161,23 @@ def _shape(x: Tensor) -> Tensor:
     return torch.tensor(x.shape, dtype=torch.int32, device=x.device)
 
 
-KERNELS: Final[dict[str, Kernel]] = {
-    name: kernel(function, moves=True)
-    for name, function in {
-        "reshape": _reshape,
-        "transpose": _transpose,
-        "expand_dims": _expand_dims,
-        "squeeze": _squeeze,
-        "tile": _tile,
-        "reverse": _reverse,
-        "concat": _concat,
-        "stack": _stack,
-        "split": _split,
-        "slice_by_index": _slice_by_index,
-        "slice_by_size": _slice_by_size,
-        "slice_update": _slice_update,
-        "pad": _pad,
-        "fill": _fill,
-        "band_part": _band_part,
-        "shape": _shape,
-    }.items()
+_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "expand_dims": _expand_dims,
+    "squeeze": _squeeze,
+    "tile": _tile,
+    "reverse": _reverse,
+    "concat": _concat,
+    "stack": _stack,
+    "split": _split,
+    "slice_by_index": _slice_by_index,
+    "slice_by_size": _slice_by_size,
+    "slice_update": _slice_update,
+    "pad": _pad,
+    "fill": _fill,
+    "band_part": _band_part,
+    "shape": _shape,
 }
+
+KERNELS: Final[dict[str, Kernel]] = {name: kernel(function, moves=True) for name, function in _FUNCTIONS.items()}
