@@ -22,6 +22,7 @@ from .operators import (
     indexing,
     linear,
     normalization,
+    recurrent,
     reduction,
     shape,
     spatial,
@@ -70,6 +71,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *normalization.ROWS,
         *convolution.ROWS,
         *spatial.ROWS,
+        *recurrent.ROWS,
     ],
     common=(device_types, max_rank(MOST_AXES), elements(), narrow_constants),
 )

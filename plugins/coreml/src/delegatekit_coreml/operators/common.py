@@ -20,6 +20,8 @@ Term: TypeAlias = "Var | float"
 FLOATS: Final = ("float32", "float16")
 INTEGERS: Final = ("int32", "int64")
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+#: No divisor is smaller than this, the smallest normal number of float16.
+LEAST_DIVISOR: Final = 2.0**-14
 #: The smallest number of float16: what an epsilon becomes that would be 0.
 _HALF_TINY: Final = 2.0**-24
 
@@ -60,7 +62,7 @@ def unary(b: ProgramBuilder, kind: str, x: Var) -> Var:
 
 def clamp(b: ProgramBuilder, x: Var, low: float | None, high: float | None) -> Var:
     """x between two numbers; where the first is the larger one, everything is the second, as in PyTorch."""
-    if datatype_of(x).is_float and low is not None and high is not None and low <= high:
+    if datatype_of(x).is_float and low is not None and high is not None and low < high:
         if (low, high) == (0, 6):
             return unary(b, "relu6", x)
         datatype = datatype_of(x)
@@ -205,6 +207,30 @@ def no_nan(call: Call) -> str | None:
         if isinstance(found, float) and math.isnan(found):
             return f"{name} is NaN"
     return None
+
+
+def narrow_product(call: Call) -> str | None:
+    """int64 is multiplied by constants and by what is 0 or 1: other products soon leave the device's 32 bits."""
+    if call.result.dtype_name != "int64":
+        return None
+    factors = [call["self"], call.get("other", call["self"])]
+    if call.get("exponent", 2) in (0, 1) or sum(map(_may_be_large, factors)) < 2:
+        return None
+    return "a product of int64 tensors may leave the 32 bits that the device computes in"
+
+
+def narrow_sum(call: Call) -> str | None:
+    """Of integers, what is 0 or 1 is summed: other sums, which are int64 in PyTorch, may leave the device's 32 bits."""
+    if call.result.dtype_name != "int64" or not _may_be_large(call["self"]):
+        return None
+    return "a sum of integers may leave the 32 bits that the device computes in"
+
+
+def _may_be_large(factor: Operand | float) -> bool:
+    if not isinstance(factor, Operand) or factor.is_constant or factor.dtype_name == "bool":
+        return False
+    maker = factor.producer
+    return not (maker is not None and maker.operator == "aten._to_copy.default" and maker["self"].dtype_name == "bool")
 
 
 def narrowed(call: Call) -> str:

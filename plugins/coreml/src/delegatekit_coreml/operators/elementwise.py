@@ -13,6 +13,7 @@ from ..ir.builder import Var, datatype_of
 from ..ir.types import DataType
 from .common import (
     ANY,
+    FLOATS,
     INTEGERS,
     NUMBERS,
     REAL,
@@ -23,6 +24,7 @@ from .common import (
     floating,
     integer_numbers,
     mul,
+    narrow_product,
     narrowed,
     no_nan,
     sub,
@@ -189,8 +191,11 @@ def _to_type(b: ProgramBuilder, call: Call) -> Var:
 
 
 def wide_result(call: Call) -> str:
-    """What float to int64 means on the device."""
-    return "numbers beyond 32 bits are not PyTorch's" if narrowed(call) else ""
+    """What conversions between integers and floating-point numbers mean on the device."""
+    if narrowed(call):
+        return "numbers beyond 32 bits are not PyTorch's"
+    from_integers = call["self"].dtype_name in INTEGERS and call.result.dtype_name in FLOATS
+    return "with precision=float16 numbers beyond 65504 are infinite" if from_integers else ""
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
@@ -201,7 +206,9 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("add.Tensor add.Scalar", _sum("add"), ANY, *_FITTING, special_values=narrowed),
     row("sub.Tensor sub.Scalar", _sum("sub"), NUMBERS, *_FITTING, special_values=narrowed),
     row("rsub.Tensor rsub.Scalar", _sum("sub", reverse=True), NUMBERS, *_FITTING, special_values=narrowed),
-    row("mul.Tensor mul.Scalar", _binary("mul", "logical_and"), ANY, *_FITTING, special_values=narrowed),
+    row(
+        "mul.Tensor mul.Scalar", _binary("mul", "logical_and"), ANY, *_FITTING, narrow_product, special_values=narrowed
+    ),
     row("div.Tensor div.Scalar", _divided, ANY, *_FITTING),
     row(
         "div.Tensor_mode div.Scalar_mode floor_divide.default",

@@ -13,12 +13,9 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
 from ..ir.types import DataType
-from .common import REAL, add, binary, div, epsilon, has_axes, mul, reshaped, tensor, unary
+from .common import LEAST_DIVISOR, REAL, add, binary, div, epsilon, has_axes, mul, reshaped, tensor, unary
 from .program import Lower, ProgramBuilder
 from .reduction import reduced
-
-#: No divisor is smaller than this normal number of float16.
-_LEAST: Final = 2.0**-14
 
 
 def _layer_norm(b: ProgramBuilder, call: Call) -> Var:
@@ -46,7 +43,7 @@ def _rms_norm(b: ProgramBuilder, call: Call) -> Var:
     rank, count = len(x.shape), len(call["normalized_shape"])
     axes = tuple(range(rank - count, rank))
     if datatype_of(x) is DataType.FLOAT16:
-        largest = binary(b, "maximum", reduced(b, "reduce_max", unary(b, "abs", x), axes), _LEAST)
+        largest = binary(b, "maximum", reduced(b, "reduce_max", unary(b, "abs", x), axes), LEAST_DIVISOR)
         x = div(b, x, largest)
         shift = div(b, math.sqrt(small), largest)
         square = add(b, reduced(b, "reduce_mean", mul(b, x, x), axes), mul(b, shift, shift))

@@ -14,11 +14,14 @@ from ..ir.types import DataType
 from .common import (
     ANY,
     FLOATS,
+    LEAST_DIVISOR,
     NUMBERS,
     REAL,
+    binary,
+    div,
     has_axes,
     mul,
-    narrowed,
+    narrow_sum,
     reshaped,
     sub,
     tensor,
@@ -105,6 +108,20 @@ def _variance(b: ProgramBuilder, call: Call) -> Var:
     return mul(b, result, count / (count - correction)) if correction else result
 
 
+def _deviation(b: ProgramBuilder, call: Call) -> Var:
+    """The root of the variance. In float16 squares would soon leave the type: numbers are divided by the largest."""
+    x, axes = tensor(b, call), _axes(call)
+    if not axes:
+        return sub(b, x, x)
+    centred = sub(b, x, reduced(b, "reduce_mean", x, axes))
+    largest = binary(b, "maximum", reduced(b, "reduce_max", unary(b, "abs", centred), axes), LEAST_DIVISOR)
+    centred = div(b, centred, largest)
+    count, correction = _count(call), _correction(call)
+    square = mul(b, reduced(b, "reduce_mean", mul(b, centred, centred), axes), count / (count - correction))
+    result = mul(b, unary(b, "sqrt", square), largest)
+    return result if _keeps(call) else b.call("squeeze", x=result, axes=numbers(axes))
+
+
 def _softmax(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     return b.call("softmax", x=x, axis=numbers([axis_of(call["dim"], len(x.shape))])[0])
@@ -128,7 +145,7 @@ def _cumulative(b: ProgramBuilder, call: Call) -> Var:
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("mean.dim", _reduction("reduce_mean"), REAL),
-    row("sum.dim_IntList", _reduction("reduce_sum"), ANY, special_values=narrowed),
+    row("sum.dim_IntList", _reduction("reduce_sum"), ANY, narrow_sum),
     row("prod.default prod.dim_int", _product, REAL),
     row("amax.default max.default", _reduction("reduce_max"), NUMBERS),
     row("amin.default min.default", _reduction("reduce_min"), NUMBERS),
@@ -137,7 +154,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("any.default any.dim any.dims", _truth("reduce_max"), ANY),
     row("all.default all.dim all.dims", _truth("reduce_min"), ANY),
     row("var.correction", _variance, REAL, enough_elements),
+    row("std.correction", _deviation, REAL, enough_elements, keep=True),
     row("_softmax.default", _softmax, REAL, has_axes("self")),
     row("_log_softmax.default", _log_softmax, REAL, has_axes("self")),
-    row("cumsum.default", _cumulative, ANY, has_axes("self"), special_values=narrowed),
+    row("cumsum.default", _cumulative, ANY, has_axes("self"), narrow_sum),
 )

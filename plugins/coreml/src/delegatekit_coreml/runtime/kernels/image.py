@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -17,6 +17,11 @@ def _resized(x: Tensor, height: int, width: int, mode: str, corners: bool | None
     return made.reshape(*x.shape[:-2], height, width)
 
 
+def _scaled(size: int, factor: float) -> int:
+    """A size times a factor: the product is one of float32, as the factor is."""
+    return int(np.floor(np.float32(factor) * np.float32(size)))
+
+
 def _upsample_bilinear(
     x: Tensor,
     scale_factor_height: float = 1.0,
@@ -26,12 +31,12 @@ def _upsample_bilinear(
 ) -> Tensor:
     if half_pixel_centers is not None and half_pixel_centers == align_corners:
         raise ValueError("pixels that are sampled at their corners")
-    height, width = math.floor(x.shape[-2] * scale_factor_height), math.floor(x.shape[-1] * scale_factor_width)
+    height, width = _scaled(x.shape[-2], scale_factor_height), _scaled(x.shape[-1], scale_factor_width)
     return _resized(x, height, width, "bilinear", align_corners)
 
 
 def _upsample_nearest(x: Tensor, scale_factor_height: float = 1.0, scale_factor_width: float = 1.0) -> Tensor:
-    height, width = math.floor(x.shape[-2] * scale_factor_height), math.floor(x.shape[-1] * scale_factor_width)
+    height, width = _scaled(x.shape[-2], scale_factor_height), _scaled(x.shape[-1], scale_factor_width)
     return _resized(x, height, width, "nearest")
 
 
