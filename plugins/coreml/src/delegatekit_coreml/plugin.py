@@ -74,9 +74,11 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
 
 
 @hookimpl
-def quantization_schemes() -> Sequence[QuantizationScheme]:
-    """None yet."""
-    return ()
+def quantization_schemes(options: BackendOptions) -> Sequence[QuantizationScheme]:
+    """What the deployment target has."""
+    from .schemes import schemes
+
+    return schemes(cast(CoreMLOptions, options))
 
 
 @hookimpl

@@ -6,7 +6,7 @@ This is the one place where operators are checked; the lowerings rely on it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from delegatekit_api import Call, Verdict
 from delegatekit_api.documentation import OperatorTable
@@ -22,6 +22,7 @@ from .operators import (
     indexing,
     linear,
     normalization,
+    quantization,
     recurrent,
     reduction,
     shape,
@@ -40,6 +41,8 @@ _TAKEN: Final = ("float32", "float16", "int32", "int64", "bool")
 
 def device_types(call: Call) -> str | None:
     """Tensors are float32, float16, int32, int64 (which the delegate narrows to 32 bits) or bool."""
+    if _fact(call, "integers"):
+        return None
     for item in call.tensors:
         if item.dtype_name == "float64":
             return f"{item.name} is float64: Core ML computes in 32 bits, and the digits would be lost"
@@ -72,23 +75,37 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *convolution.ROWS,
         *spatial.ROWS,
         *recurrent.ROWS,
+        *quantization.ROWS,
     ],
     common=(device_types, max_rank(MOST_AXES), elements(), narrow_constants),
 )
 
 
-def oldest_target(operator: str) -> Target:
-    """The target from which on an operator is taken."""
+def _fact(call: Call, name: str) -> Any:
+    """A fact of the call's row; None where the row has none of that name."""
+    entry = TABLE.get(call.operator)
+    return None if entry is None else entry.facts.get(name)
+
+
+def oldest_target(call: Call) -> Target:
+    """The target from which on a call is taken."""
+    found: Any = _fact(call, "since") or IOS15
+    return found if isinstance(found, Target) else cast(Target, found(call))
+
+
+def _documented_target(operator: str) -> str:
+    """The same of an operator, in words."""
     found: Any = TABLE[operator].facts.get("since", IOS15)
-    assert isinstance(found, Target)
-    return found
+    return (
+        found.name if isinstance(found, Target) else "by form: constants ios16 (int4 and groups: ios18), values ios17"
+    )
 
 
 def documented_table() -> OperatorTable:
     """The table with a column for the targets."""
     table = operator_table({"conditions": TABLE})
     entries = tuple(
-        replace(entry, conditions=(*entry.conditions, oldest_target(entry.operator).name)) for entry in table.entries
+        replace(entry, conditions=(*entry.conditions, _documented_target(entry.operator))) for entry in table.entries
     )
     return OperatorTable(entries, (*table.columns, "from"), table.common)
 
@@ -103,6 +120,10 @@ class CoreMLPartitioner(TablePartitioner):
     def check(self, call: Call) -> Verdict:
         """The table's verdict, and whether the deployment target has the operator."""
         verdict = super().check(call)
-        if verdict.supported and (oldest := oldest_target(call.operator)) > self._target:
+        if not verdict.supported:
+            return verdict
+        if (oldest := oldest_target(call)) > self._target:
             return Verdict.no(f"{call.operator} needs {oldest.name}: the target is {self._target.name}")
+        if _fact(call, "integers"):
+            return Verdict.yes(passenger=True, group=quantization.unit_of(call))
         return verdict

@@ -60,6 +60,10 @@ class FunctionBuilder:
         """A constant."""
         return self.call("const", val=value)
 
+    def narrow(self, integers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Integers from -8 to 7 as numpy's array of MIL's int4."""
+        return integers.astype(self._library.types.nptype_from_builtin(self._library.types.int4))
+
     def finish(self, outputs: Sequence[Var]) -> Any:
         """The program, with these outputs."""
         self._function.set_outputs(list(outputs))

@@ -29,6 +29,8 @@ _DEVICE: Final = {
     torch.int32: DataType.INT32,
     torch.bool: DataType.BOOL,
 }
+#: Of integers between a quantize and a dequantize.
+_INTEGERS: Final = {torch.int8: DataType.INT8, torch.uint8: DataType.UINT8}
 
 
 def interface(program: ProgramView, options: CoreMLOptions) -> dict[str, TensorType]:
@@ -42,7 +44,10 @@ def interface(program: ProgramView, options: CoreMLOptions) -> dict[str, TensorT
 
 
 def outer_type(dtype: torch.dtype, target: Target) -> DataType:
-    """The type in which an input or output crosses the border of the model: truth values are numbers there."""
+    """The type in which an input or output crosses the border of the model: truth values are numbers there, and
+    quantized ones wider integers. ExecuTorch's runtime takes no int8."""
+    if dtype is torch.uint8:
+        return DataType.INT32
     datatype = _DEVICE[dtype]
     if datatype is DataType.BOOL or (datatype is DataType.FLOAT16 and target < IOS16):
         return DataType.FLOAT32
@@ -73,7 +78,7 @@ class ProgramBuilder(PartitionBuilder[Var]):
         value = self._function.inputs[operand.name]
         if not operand.rank:
             value = self.call("squeeze", x=value, axes=numbers([0]))
-        return self.cast(value, self.datatype(operand.dtype))
+        return self.cast(value, self.inner_type(operand))
 
     def make_constant(self, operand: Operand, data: torch.Tensor) -> Var:
         """A constant in the type that is computed with."""
@@ -96,7 +101,7 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """
         if value is None:
             return
-        wanted, found = (self.datatype(operand.dtype), operand.shape), (datatype_of(value), tuple(value.shape))
+        wanted, found = (self.inner_type(operand), operand.shape), (datatype_of(value), tuple(value.shape))
         if wanted != found:
             raise LoweringError(f"was lowered to {found}, not {wanted}", where=operand.description)
         super().define(operand, value)
@@ -126,6 +131,10 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """A number as an argument beside values of this type."""
         return number(value, datatype)
 
+    def narrow_integers(self, integers: Any) -> Any:
+        """An array of integers from -8 to 7 in MIL's int4."""
+        return self._function.narrow(integers)
+
     def cast(self, value: Var, datatype: DataType) -> Var:
         """A value in another type; itself if it has it."""
         found = datatype_of(value)
@@ -140,6 +149,10 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """The type that is computed in for one of the program."""
         found = _DEVICE[dtype]
         return DataType.FLOAT16 if self.half and found is DataType.FLOAT32 else found
+
+    def inner_type(self, operand: Operand) -> DataType:
+        """As `datatype`, also of the integers between a quantize and a dequantize."""
+        return _INTEGERS.get(operand.dtype) or self.datatype(operand.dtype)
 
     def result_type(self, call: Call) -> DataType:
         """The type that a call's first result is computed in."""
