@@ -139,6 +139,9 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (drawn(2, 4, 4, 6),),
     ),
+    "sequences": (nn.LSTM(5, 7, num_layers=2, bidirectional=True, batch_first=True).eval(), (drawn(3, 4, 5),)),
+    "sequences without biases": (nn.LSTM(5, 7, bias=False).eval(), (drawn(4, 3, 5),)),
+    "deviations": (lambda x: (x.std(1), x.std(0, correction=0), (300 * x).std()), (drawn(4, 6),)),
     "norms": (
         whole_modules(nn.GroupNorm(2, 4), nn.LayerNorm([4, 6]), nn.RMSNorm(6), nn.InstanceNorm2d(4), nn.BatchNorm2d(4)),
         (drawn(2, 4, 4, 6),),
