@@ -82,9 +82,9 @@ def test_operands_are_broadcast(left: tuple[int, ...], right: tuple[int, ...]) -
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_integers_are_exact(dtype: torch.dtype) -> None:
     def function(a: torch.Tensor, b: torch.Tensor) -> Any:
-        quotients = (a // b, torch.div(a, b, rounding_mode="trunc"), a % b, torch.fmod(a, b), a // 3)
+        quotients = (a // b, torch.div(a, b, rounding_mode="trunc"), torch.fmod(a, b), a // 3)
         # A product of int64 tensors is refused: it may leave 32 bits.
-        products = (a * b, a**2) if dtype is torch.int32 else (a * 3,)
+        products = (a * b, a**2, a % b) if dtype is torch.int32 else (a * 3,)
         return (*quotients, *products, a + b, a - b, a == b, a < b, -a, a.abs(), a.clamp(-2, 2), a.sign(), ~a)
 
     a, b = torch.tensor([7, -7, 5, -3, 0], dtype=dtype), torch.tensor([2, 2, -3, -3, 4], dtype=dtype)

@@ -217,7 +217,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         *_FITTING,
         exact_division,
     ),
-    row("remainder.Tensor remainder.Scalar", _remainder("floor"), NUMBERS, *_FITTING, exact_division, keep=True),
+    row("remainder.Tensor remainder.Scalar", _remainder("floor"), NUMBERS, *_FITTING, exact_division),
     row("fmod.Tensor fmod.Scalar", _remainder("trunc"), NUMBERS, *_FITTING, exact_division),
     row("maximum.default", _binary("maximum", "logical_or"), ANY),
     row("minimum.default", _binary("minimum", "logical_and"), ANY),
