@@ -47,7 +47,14 @@ def test_the_targets_are_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"target": "ios14"}, {"precision": "int8"}, {"compute_units": "none"}, {"leave_out": "nothing"}]
+    "wrong",
+    [
+        {"target": "ios14"},
+        {"precision": "int8"},
+        {"compute_units": "none"},
+        {"leave_out": "nothing"},
+        {"float32_operators": "nothing"},
+    ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(OptionError):

@@ -26,6 +26,11 @@ class CoreMLOptions(BackendOptions):
         "Inputs and outputs stay float32.",
         choices=("float16", "float32"),
     )
+    float32_operators: frozenset[str] = option(
+        frozenset(),
+        help="Operators that are computed in float32 where everything else is in float16: "
+        '"aten._softmax.default", "aten._softmax" or "_softmax".',
+    )
     compute_units: str = option(
         "all",
         help="Where the program may run.",

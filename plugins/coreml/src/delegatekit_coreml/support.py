@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from delegatekit_api import Call, Verdict
+from delegatekit_api import Call, OptionError, Verdict
 from delegatekit_api.documentation import OperatorTable
 from delegatekit_toolkit.constraints import elements, max_rank
 from delegatekit_toolkit.documentation import operator_table
-from delegatekit_toolkit.support import SupportTable, TablePartitioner
+from delegatekit_toolkit.support import SupportTable, TablePartitioner, leavable_names
 
 from .ir.types import MOST_AXES
 from .operators import (
@@ -110,11 +110,24 @@ def documented_table() -> OperatorTable:
     return OperatorTable(entries, (*table.columns, "from"), table.common)
 
 
+def _check_operators(names: frozenset[str]) -> None:
+    """Raise OptionError for a name that is none of the table's operators."""
+    known = frozenset().union(*map(leavable_names, TABLE))
+    for name in sorted(names):
+        if name not in known:
+            raise OptionError(
+                f"float32_operators names {name!r}, which is not an operator that the backend takes",
+                where="option of backend coreml",
+                hint="names look like aten._softmax.default, aten._softmax or _softmax",
+            )
+
+
 class CoreMLPartitioner(TablePartitioner):
-    """The table, narrowed by the user's options. Raises OptionError for an unknown operator in `leave_out`."""
+    """The table, narrowed by the user's options. Raises OptionError for an unknown operator in one of them."""
 
     def __init__(self, options: CoreMLOptions) -> None:
         super().__init__(TABLE, leave_out=options.leave_out, backend="coreml")
+        _check_operators(options.float32_operators)
         self._target = TARGETS[options.target]
 
     def check(self, call: Call) -> Verdict:

@@ -112,6 +112,24 @@ def test_half_precision_crosses_the_border_as_the_target_can(target: str) -> Non
     compare(lowered)
 
 
+def test_named_operators_are_computed_in_single_precision() -> None:
+    # The largest squares leave float16; the variance does not.
+    x = 100 * values(4, 3, 40).clamp(-3, 3)
+
+    def variance(**options: Any) -> torch.Tensor:
+        return lower(lambda x: x.var(1) * 0.5, x, backend="coreml", options=options).run()[0]
+
+    assert not variance().isfinite().all()
+    torch.testing.assert_close(variance(float32_operators="var"), x.var(1) * 0.5, rtol=2e-3, atol=0)
+
+
+def test_constants_of_named_operators_are_single_precision() -> None:
+    steps = torch.tensor([1e5, 0.25])
+    lowered = lower(lambda x: (x * steps) * 1e-4, torch.ones(2), backend="coreml", options={"float32_operators": "mul"})
+    # The first product leaves float16 before the second; float32 is kept within a call only.
+    assert lowered.run()[0][1] == pytest.approx(0.25e-4, rel=2e-3)
+
+
 def test_numbers_beyond_half_precision_become_its_largest() -> None:
     lowered = lower(lambda x: torch.where(x > 0, x, -1e30), torch.tensor([1.0, -1.0]), backend="coreml")
     assert lowered.run()[0].tolist() == [1.0, -65504.0]

@@ -10,6 +10,7 @@ import torch
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
+from delegatekit_toolkit.support import Row, leavable_names
 
 from ..ir.builder import FunctionBuilder, Var, datatype_of, number, numbers
 from ..ir.program import TensorType
@@ -70,15 +71,30 @@ class ProgramBuilder(PartitionBuilder[Var]):
         #: What constants were made of: as long as it lives, nothing else has its address.
         self._sources: list[torch.Tensor] = []
         self._fixed: set[str] = set(function.inputs)
+        #: Whether the call that is being lowered is computed in float32 by the user's wish.
+        self._is_wide = False
 
     # -- the walk over the program -----------------------------------------------------------------------------------
+
+    def begin(self, call: Call, entry: Row[Any]) -> None:
+        """A call is lowered next."""
+        super().begin(call, entry)
+        self._is_wide = bool(self.options.float32_operators & leavable_names(call.operator))
+
+    def value(self, operand: Operand) -> Var:
+        """What a tensor has become, in the type that the call is computed in."""
+        data = operand.constant
+        if data is not None:
+            return self.constant(data) if operand.dtype not in _INTEGERS else super().value(operand)
+        found = super().value(operand)
+        return self.cast(found, self.datatype(operand.dtype)) if datatype_of(found).is_float else found
 
     def make_input(self, operand: Operand) -> Var:
         """The model's next input, in the type that is computed with."""
         value = self._function.inputs[operand.name]
         if not operand.rank:
             value = self.call("squeeze", x=value, axes=numbers([0]))
-        return self.cast(value, self.inner_type(operand))
+        return self.cast(value, self._kept_type(operand.dtype))
 
     def make_constant(self, operand: Operand, data: torch.Tensor) -> Var:
         """A constant in the type that is computed with."""
@@ -86,6 +102,7 @@ class ProgramBuilder(PartitionBuilder[Var]):
 
     def make_output(self, value: Var, operand: Operand) -> None:
         """Return a value as the model's next output, under a name of its own."""
+        self._is_wide = False
         value = self.cast(value, outer_type(operand.dtype, self.target))
         if not operand.rank:
             value = self.call("expand_dims", x=value, axes=numbers([0]))
@@ -101,7 +118,9 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """
         if value is None:
             return
-        wanted, found = (self.inner_type(operand), operand.shape), (datatype_of(value), tuple(value.shape))
+        if self._is_wide and datatype_of(value) is DataType.FLOAT32:
+            value = self.cast(value, self._kept_type(operand.dtype))
+        wanted, found = (self._kept_type(operand.dtype), operand.shape), (datatype_of(value), tuple(value.shape))
         if wanted != found:
             raise LoweringError(f"was lowered to {found}, not {wanted}", where=operand.description)
         super().define(operand, value)
@@ -125,7 +144,7 @@ class ProgramBuilder(PartitionBuilder[Var]):
             self._fixed.add(made.name)
             return made
 
-        return self._constants.once(storage_key(data), make)
+        return self._constants.once((datatype, storage_key(data)), make)
 
     def number(self, value: float, datatype: DataType) -> Any:
         """A number as an argument beside values of this type."""
@@ -147,12 +166,12 @@ class ProgramBuilder(PartitionBuilder[Var]):
 
     def datatype(self, dtype: torch.dtype) -> DataType:
         """The type that is computed in for one of the program."""
-        found = _DEVICE[dtype]
-        return DataType.FLOAT16 if self.half and found is DataType.FLOAT32 else found
+        return _DEVICE[dtype] if self._is_wide else self._kept_type(dtype)
 
-    def inner_type(self, operand: Operand) -> DataType:
-        """As `datatype`, also of the integers between a quantize and a dequantize."""
-        return _INTEGERS.get(operand.dtype) or self.datatype(operand.dtype)
+    def _kept_type(self, dtype: torch.dtype) -> DataType:
+        """The type in which values are kept between calls: also of integers between a quantize and a dequantize."""
+        found = _INTEGERS.get(dtype) or _DEVICE[dtype]
+        return DataType.FLOAT16 if self.half and found is DataType.FLOAT32 else found
 
     def result_type(self, call: Call) -> DataType:
         """The type that a call's first result is computed in."""

@@ -40,7 +40,8 @@ def _dequantize(b: ProgramBuilder, call: Call) -> Var:
     assert quantization is not None
     more = _zero_point(quantization.zero_point, source.dtype_name)
     datatype = b.result_type(call)
-    return b.call("dequantize", input=b.value(source), scale=b.number(quantization.scale, datatype), **more)
+    scale = b.number(float(quantization.scale), datatype)
+    return b.call("dequantize", input=b.value(source), scale=scale, **more)
 
 
 def _constant(b: ProgramBuilder, call: Call, integers: torch.Tensor) -> Var:
@@ -114,7 +115,7 @@ def _quantize(b: ProgramBuilder, call: Call) -> Var:
     return b.call(
         "quantize",
         input=x,
-        scale=b.number(quantization.scale, datatype),
+        scale=b.number(float(quantization.scale), datatype),
         output_dtype=name,
         **_zero_point(quantization.zero_point, name),
     )
@@ -122,7 +123,9 @@ def _quantize(b: ProgramBuilder, call: Call) -> Var:
 
 def _zero_point(value: Any, name: str) -> dict[str, Any]:
     """Left out where it is 0."""
-    return {"zero_point": {"int8": np.int8, "uint8": np.uint8}[name](value)} if value else {}
+    if not value:
+        return {}
+    return {"zero_point": np.int8(value) if name == "int8" else np.uint8(value)}
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------
