@@ -15,7 +15,8 @@ from delegatekit_toolkit.signature import Signature, check_call, store_results
 from ..blob.reader import read_blob
 from ..ir.program import TensorType
 from ..ir.types import DataType
-from .tape import Tape, prepare
+from .preparation import prepare
+from .tape import Tape
 
 _WHERE: Final = "Core ML delegate"
 _INT32: Final = torch.iinfo(torch.int32)

@@ -161,7 +161,12 @@ def _shape(x: Tensor) -> Tensor:
     return torch.tensor(x.shape, dtype=torch.int32, device=x.device)
 
 
+def _read_state(input: Tensor) -> Tensor:
+    return input
+
+
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "read_state": _read_state,
     "reshape": _reshape,
     "transpose": _transpose,
     "expand_dims": _expand_dims,
