@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import torch
@@ -179,8 +178,3 @@ def _numbers(message: Fields) -> list[float]:
         if message.has(number):
             return [signed(value) for value in message.message(number).varints(1)]
     return []
-
-
-def feature_names(features: Mapping[str, TensorType]) -> str:
-    """Names for a message."""
-    return ", ".join(features)[:200] or "none"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -77,9 +77,10 @@ class ProgramBuilder(PartitionBuilder[Var]):
     # -- the walk over the program -----------------------------------------------------------------------------------
 
     def begin(self, call: Call, entry: Row[Any]) -> None:
-        """A call is lowered next."""
+        """A call is lowered next. What reads unpacked constants is computed in their type."""
         super().begin(call, entry)
-        self._is_wide = bool(self.options.float32_operators & leavable_names(call.operator))
+        is_named = bool(self.options.float32_operators & leavable_names(call.operator))
+        self._is_wide = is_named and all(operand.integers is None for operand in call.operands)
 
     def value(self, operand: Operand) -> Var:
         """What a tensor has become, in the type that the call is computed in."""
@@ -191,5 +192,3 @@ def device_array(data: torch.Tensor, datatype: DataType) -> Any:
 Made: TypeAlias = "Var | tuple[Var, ...]"
 #: Lowers one call of the program: writes what computes it and returns its value, or several.
 Lower: TypeAlias = Callable[[ProgramBuilder, Call], Made]
-#: Facts of rows, by name.
-Facts: TypeAlias = Mapping[str, Any]
