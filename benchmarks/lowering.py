@@ -3,7 +3,7 @@
     python benchmarks/lowering.py                       # all models
     python benchmarks/lowering.py --models vit-base
     python benchmarks/lowering.py --chains 100 1000 10000
-    python benchmarks/lowering.py --backend vulkan      # both sides for Vulkan instead of XNNPACK
+    python benchmarks/lowering.py --backend vulkan      # both sides for Vulkan (or coreml) instead of XNNPACK
 
 Each measurement runs in a process of its own, one thread, one after the other. CPU seconds cover everything between
 the exported program and the written file; imports and the export are not counted. Memory is the peak of the process
@@ -30,7 +30,10 @@ PATTERNS = ("all", "alternate")
 PARTITIONERS = {
     "xnnpack": ("executorch.backends.xnnpack.partition.xnnpack_partitioner", "XnnpackPartitioner"),
     "vulkan": ("executorch.backends.vulkan.partitioner.vulkan_partitioner", "VulkanPartitioner"),
+    "coreml": ("executorch.backends.apple.coreml.partition", "CoreMLPartitioner"),
 }
+#: What a backend of ours imports when it first lowers something.
+LIBRARIES = {"coreml": "coremltools.converters.mil"}
 #: Tells the processes that measure which backend is meant.
 BACKEND = "DELEGATEKIT_BENCHMARK_BACKEND"
 
@@ -147,6 +150,8 @@ def prepare(engine: str) -> None:
         import delegatekit.pipeline
 
         delegatekit.backends()
+        if os.environ[BACKEND] in LIBRARIES:
+            importlib.import_module(LIBRARIES[os.environ[BACKEND]])
 
 
 def build(subject: str) -> tuple[Any, tuple[Any, ...]]:

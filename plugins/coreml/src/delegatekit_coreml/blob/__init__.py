@@ -1,0 +1,1 @@
+"""The blob: an archive of a model package, written and read."""

@@ -1,0 +1,52 @@
+"""A blob as a program, and what of it can be checked without executing it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delegatekit_api import DelegatePayload, FormatError, TensorSpec
+from delegatekit_toolkit.dataflow import Dataflow
+
+from ..ir.program import Model, Name, TensorType
+from .model import read_model
+from .package import Package, read_package
+from .weights import WeightFile
+
+_WHERE: Final = "Core ML blob"
+
+
+def read_blob(payload: DelegatePayload) -> tuple[Package, Model]:
+    """The package and the program of a delegate. Constants show the file's own memory.
+
+    Raises FormatError for damage, for values without or with two sources, and for inputs and outputs that are not the
+    caller's.
+    """
+    package = read_package(payload.blob)
+    model = read_model(package.model, WeightFile(package.weights))
+    _check_features(package.inputs, model.inputs, payload.inputs, "input")
+    _check_features(package.outputs, model.outputs, payload.outputs, "output")
+    function = model.function
+    if set(function.inputs) != set(package.inputs) or set(function.outputs) != set(package.outputs):
+        raise FormatError("its names are not those of the program", where=_WHERE)
+    _check_flow(model)
+    return package, model
+
+
+def _check_features(
+    names: tuple[str, ...], features: dict[str, TensorType] | object, specs: tuple[TensorSpec, ...], what: str
+) -> None:
+    assert isinstance(features, dict)
+    if len(names) != len(specs):
+        raise FormatError(f"has {len(names)} {what}s, the program calls it with {len(specs)}", where=_WHERE)
+    for name in names:
+        if name not in features:
+            raise FormatError(f"the model has no {what} {name!r:.60}", where=_WHERE)
+
+
+def _check_flow(model: Model) -> None:
+    function = model.function
+    flow = Dataflow([*function.inputs, *function.states], (), _WHERE)
+    for operation in function.operations:
+        reads = [item.name for items in operation.arguments.values() for item in items if isinstance(item, Name)]
+        flow.step(reads, [name for name, _ in operation.results], operation.where)
+    flow.check_outputs(function.outputs)

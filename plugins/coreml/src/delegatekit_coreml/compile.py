@@ -1,0 +1,36 @@
+"""From a partition to what goes into the file, step by step."""
+
+from __future__ import annotations
+
+from delegatekit_api import CompileSpec, PartitionProgram, PreprocessResult
+
+from .blob.package import Package, write_package
+from .compiler import package_of
+from .ir.builder import building
+from .operators.program import ProgramBuilder, interface
+from .options import CoreMLOptions
+from .support import TABLE
+from .targets import TARGETS
+
+
+def compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> PreprocessResult:
+    """Lower a partition to MIL, have coremltools write it, pack it. Raises LoweringError."""
+    target = TARGETS[options.target]
+    with building(target, interface(partition.view, options)) as function:
+        builder = ProgramBuilder(partition.view, options, function)
+        builder.build(TABLE)
+        program = function.finish(builder.outputs)
+        package = package_of(program, target)
+    names = tuple(value.name for value in builder.outputs)
+    pieces = write_package(Package(package.model, package.weights, tuple(function.inputs), names))
+    return PreprocessResult(pieces, compile_specs=_compile_specs(options), debug_handle_map=builder.handles.mapping)
+
+
+def _compile_specs(options: CoreMLOptions) -> tuple[CompileSpec, ...]:
+    """What stock's lowering says beside the blob; the runtime reads the compute units."""
+    return (
+        CompileSpec("compute_units", options.compute_units.encode()),
+        CompileSpec("min_deployment_target", str(TARGETS[options.target].version).encode()),
+        CompileSpec("model_compute_precision", options.precision.encode()),
+        CompileSpec("model_type", b"model"),
+    )

@@ -1,0 +1,53 @@
+"""coremltools, imported when something is lowered: it takes seconds, and tells of every library that it was not tried
+with."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from delegatekit_api import LoweringError
+from delegatekit_toolkit.capture import quiet
+
+#: coremltools builds into a stack that belongs to the process: one program at a time.
+LOCK = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What is used of coremltools."""
+
+    #: The package.
+    coremltools: Any
+    #: Writes operations into the function that is open.
+    builder: Any
+    program: Any
+    types: Any
+
+
+@cache
+def tools() -> Tools:
+    """The library. Raises LoweringError if it is missing."""
+    loggers = [logging.getLogger(name) for name in ("coremltools", "torchao")]
+    levels = [logger.level for logger in loggers]
+    with LOCK, quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            coremltools = importlib.import_module("coremltools")
+            mil = importlib.import_module("coremltools.converters.mil.mil")
+            program = importlib.import_module("coremltools.converters.mil.mil.program")
+        except ImportError as error:
+            raise LoweringError(
+                f"coremltools cannot be imported: {error}", where="Core ML", hint="pip install coremltools"
+            ) from error
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+    return Tools(coremltools, mil.Builder, program, mil.types)

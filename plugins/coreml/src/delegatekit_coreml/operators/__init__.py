@@ -1,0 +1,1 @@
+"""Operators of the edge dialect as MIL, a file for each family."""

@@ -1,0 +1,239 @@
+"""What lowering functions of several families share: arithmetic on values, and constraints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from delegatekit_api import Call, Operand
+from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.support import Constraint
+
+from ..ir.builder import Var, datatype_of, numbers
+from ..ir.types import DataType
+from .program import Lower, ProgramBuilder
+
+#: A value, or a number that becomes a constant of the other operand's type.
+Term: TypeAlias = "Var | float"
+
+FLOATS: Final = ("float32", "float16")
+INTEGERS: Final = ("int32", "int64")
+INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+#: No divisor is smaller than this, the smallest normal number of float16.
+LEAST_DIVISOR: Final = 2.0**-14
+#: The smallest number of float16: what an epsilon becomes that would be 0.
+_HALF_TINY: Final = 2.0**-24
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+def binary(b: ProgramBuilder, kind: str, left: Term, right: Term) -> Var:
+    """An operation on x and y, which broadcast."""
+    datatype = next(datatype_of(item) for item in (left, right) if not isinstance(item, int | float))
+    x, y = (b.number(item, datatype) if isinstance(item, int | float) else item for item in (left, right))
+    return b.call(kind, x=x, y=y)
+
+
+def add(b: ProgramBuilder, left: Term, right: Term) -> Var:
+    """left + right"""
+    return binary(b, "add", left, right)
+
+
+def sub(b: ProgramBuilder, left: Term, right: Term) -> Var:
+    """left - right"""
+    return binary(b, "sub", left, right)
+
+
+def mul(b: ProgramBuilder, left: Term, right: Term) -> Var:
+    """left * right"""
+    return binary(b, "mul", left, right)
+
+
+def div(b: ProgramBuilder, left: Term, right: Term) -> Var:
+    """left / right"""
+    return binary(b, "real_div", left, right)
+
+
+def unary(b: ProgramBuilder, kind: str, x: Var) -> Var:
+    """A function of each element."""
+    return b.call(kind, x=x)
+
+
+def clamp(b: ProgramBuilder, x: Var, low: float | None, high: float | None) -> Var:
+    """x between two numbers; where the first is the larger one, everything is the second, as in PyTorch."""
+    if datatype_of(x).is_float and low is not None and high is not None and low < high:
+        if (low, high) == (0, 6):
+            return unary(b, "relu6", x)
+        datatype = datatype_of(x)
+        return b.call("clip", x=x, alpha=b.number(low, datatype), beta=b.number(high, datatype))
+    if low is not None:
+        x = unary(b, "relu", x) if low == 0 and datatype_of(x).is_float else binary(b, "maximum", x, low)
+    return x if high is None else binary(b, "minimum", x, high)
+
+
+def where(b: ProgramBuilder, condition: Var, left: Term, right: Term, shape: Sequence[int] | None = None) -> Var:
+    """One of two. `shape` is the result's, if the condition may be larger than both."""
+    datatype = next(datatype_of(item) for item in (left, right) if not isinstance(item, int | float))
+    first, second = (b.number(item, datatype) if isinstance(item, int | float) else item for item in (left, right))
+    if shape is not None and broadcast(_shape(first), _shape(second)) != tuple(shape):
+        # MIL's builder looks at the two only for the size of the result.
+        first = expanded(b, first if hasattr(first, "op") else b.call("const", val=first), shape)
+    return b.call("select", cond=condition, a=first, b=second)
+
+
+def _shape(item: Var) -> tuple[int, ...]:
+    return tuple(getattr(item, "shape", ()))
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The common shape of some that PyTorch broadcasts."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
+
+
+def reshaped(b: ProgramBuilder, x: Var, shape: Sequence[int]) -> Var:
+    """The same elements in another shape."""
+    if tuple(x.shape) == tuple(shape):
+        return x
+    if not shape:
+        return b.call("squeeze", x=x, axes=numbers(range(len(x.shape))))
+    if not x.shape:
+        return b.call("expand_dims", x=x, axes=numbers(range(len(shape))))
+    return b.call("reshape", x=x, shape=numbers(shape))
+
+
+def expanded(b: ProgramBuilder, x: Var, shape: Sequence[int]) -> Var:
+    """Broadcast to a shape."""
+    x = reshaped(b, x, (1,) * (len(shape) - len(x.shape)) + tuple(x.shape))
+    reps = [new // old for new, old in zip(shape, x.shape, strict=True)]
+    return x if set(reps) <= {1} else b.call("tile", x=x, reps=numbers(reps))
+
+
+def sliced(b: ProgramBuilder, x: Var, axis: int, start: int, end: int, step: int = 1) -> Var:
+    """The part of a value from `start` up to before `end` along an axis."""
+    rank = len(x.shape)
+    if (start, end, step) == (0, x.shape[axis], 1):
+        return x
+    begins, ends, steps = [0] * rank, list(x.shape), [1] * rank
+    begins[axis], ends[axis], steps[axis] = start, end, step
+    return b.call("slice_by_index", x=x, begin=numbers(begins), end=numbers(ends), stride=numbers(steps))
+
+
+def concatenated(b: ProgramBuilder, parts: Sequence[Var], axis: int) -> Var:
+    """Values one after the other along an axis."""
+    return parts[0] if len(parts) == 1 else b.call("concat", values=list(parts), axis=numbers([axis])[0])
+
+
+def epsilon(b: ProgramBuilder, value: float, datatype: DataType) -> object:
+    """A small number that keeps a divisor from being 0: it stays above 0 in float16, too."""
+    if datatype is DataType.FLOAT16 and value > 0:
+        value = max(value, _HALF_TINY)
+    return b.number(value, datatype)
+
+
+def tensor(b: ProgramBuilder, call: Call, name: str = "self") -> Var:
+    """The value of an operand."""
+    return b.value(call[name])
+
+
+def floating(b: ProgramBuilder, call: Call, name: str = "self") -> Var:
+    """An operand in the result's floating-point type: PyTorch takes integers, too."""
+    return b.cast(b.value(call[name]), b.result_type(call))
+
+
+def lowered_by(make: Callable[[ProgramBuilder, Var], Var]) -> Lower:
+    """A function of the operand `self`, in the result's type."""
+
+    def lower(b: ProgramBuilder, call: Call) -> Var:
+        return make(b, floating(b, call))
+
+    return lower
+
+
+# -- constraints -------------------------------------------------------------------------------------------------------
+
+REAL: Final = dtypes(*FLOATS)
+NUMBERS: Final = dtypes(*FLOATS, *INTEGERS)
+ANY: Final = dtypes(*FLOATS, *INTEGERS, "bool")
+
+
+def types_of(name: str, *allowed: str) -> Constraint:
+    """The named operand has one of these types."""
+
+    def check(call: Call) -> str | None:
+        found = call[name]
+        if not isinstance(found, Operand) or found.dtype_name in allowed:
+            return None
+        return f"{name} is {found.dtype_name}: {' or '.join(allowed)} is taken"
+
+    check.__doc__ = f"{name} is {' or '.join(allowed)}."
+    return check
+
+
+def has_axes(name: str) -> Constraint:
+    """The named tensor has axes."""
+
+    def check(call: Call) -> str | None:
+        return None if call[name].rank else f"{name} has no axes"
+
+    check.__doc__ = f"{name} has axes."
+    return check
+
+
+def whole_numbers_fit(call: Call) -> str | None:
+    """A number beside integers fits 32 bits."""
+    for name in ("other", "alpha", "min", "max", "exponent", "value", "fill_value"):
+        found = call.get(name)
+        if isinstance(found, int) and not INT32_MIN <= found <= INT32_MAX:
+            return f"{name} = {found}: the device computes in 32 bits"
+    return None
+
+
+def integer_numbers(call: Call) -> str | None:
+    """A number beside integers is an integer."""
+    for name in ("other", "alpha", "min", "max", "exponent"):
+        found = call.get(name)
+        if isinstance(found, float) and call.result.dtype_name in INTEGERS and not found.is_integer():
+            return f"{name} = {found} beside integers"
+    return None
+
+
+def no_nan(call: Call) -> str | None:
+    """Numbers are not NaN."""
+    for name in ("other", "alpha", "min", "max", "exponent", "value"):
+        found = call.get(name)
+        if isinstance(found, float) and math.isnan(found):
+            return f"{name} is NaN"
+    return None
+
+
+def narrow_product(call: Call) -> str | None:
+    """int64 is multiplied by constants and by what is 0 or 1: other products soon leave the device's 32 bits."""
+    if call.result.dtype_name != "int64":
+        return None
+    factors = [call["self"], call.get("other", call["self"])]
+    if call.get("exponent", 2) in (0, 1) or sum(map(_may_be_large, factors)) < 2:
+        return None
+    return "a product of int64 tensors may leave the 32 bits that the device computes in"
+
+
+def narrow_sum(call: Call) -> str | None:
+    """Of integers, what is 0 or 1 is summed: other sums, which are int64 in PyTorch, may leave the device's 32 bits."""
+    if call.result.dtype_name != "int64" or not _may_be_large(call["self"]):
+        return None
+    return "a sum of integers may leave the 32 bits that the device computes in"
+
+
+def _may_be_large(factor: Operand | float) -> bool:
+    if not isinstance(factor, Operand) or factor.is_constant or factor.dtype_name == "bool":
+        return False
+    maker = factor.producer
+    return not (maker is not None and maker.operator == "aten._to_copy.default" and maker["self"].dtype_name == "bool")
+
+
+def narrowed(call: Call) -> str:
+    """What int64 means on the device."""
+    computes = any(item.dtype_name == "int64" for item in call.results)
+    return "int64 is computed in 32 bits: larger results are not PyTorch's" if computes else ""

@@ -1,0 +1,110 @@
+"""Operators that look elements up: embedding, index_select, gather, indexing by a tensor."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from delegatekit_api import Call, Operand
+from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.builder import Var, datatype_of, numbers
+from ..ir.types import MOST_AXES, DataType
+from .common import FLOATS, INTEGERS, add, binary, broadcast, expanded, has_axes, sliced, tensor, types_of, where
+from .program import Lower, ProgramBuilder
+
+
+def _looked_up(b: ProgramBuilder, x: Var, axis: int, indices: Var, kind: str = "gather") -> Var:
+    """Slices of a value along an axis. MIL looks up no truth values."""
+    datatype = datatype_of(x)
+    if datatype is DataType.BOOL:
+        x = b.cast(x, DataType.INT32)
+    return b.cast(b.call(kind, x=x, indices=indices, axis=numbers([axis])[0]), datatype)
+
+
+def _from_front(b: ProgramBuilder, operand: Operand, size: int) -> Var:
+    """Indices counted from the front: MIL from iOS 17 on knows no others."""
+    known = operand.constant
+    if known is not None:
+        return b.constant(torch.where(known < 0, known + size, known))
+    indices = b.value(operand)
+    is_front = binary(b, "greater_equal", indices, 0)
+    return where(b, is_front, indices, add(b, indices, size))
+
+
+def _embedding(b: ProgramBuilder, call: Call) -> Var:
+    return _looked_up(b, tensor(b, call, "weight"), 0, tensor(b, call, "indices"))
+
+
+def _index_select(b: ProgramBuilder, call: Call) -> Var:
+    x = tensor(b, call)
+    axis = axis_of(call["dim"], len(x.shape))
+    return _looked_up(b, x, axis, expanded(b, tensor(b, call, "index"), (call.result.shape[axis],)))
+
+
+def _indices(call: Call) -> dict[int, Operand]:
+    """The axes that are indexed, and by what."""
+    return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
+
+
+def integer_indices(call: Call) -> str | None:
+    """The indices are integers; they have together at most 5 axes."""
+    found = _indices(call)
+    for item in found.values():
+        if item.dtype_name not in INTEGERS:
+            return f"an index is {item.dtype_name}: integers are taken"
+    if len(found) > 1 and max(item.rank for item in found.values()) >= MOST_AXES:
+        return f"several indices of {MOST_AXES} axes"
+    return None if found else "nothing is indexed"
+
+
+def _index(b: ProgramBuilder, call: Call) -> Var:
+    x, found = tensor(b, call), _indices(call)
+    if len(found) == 1:
+        ((axis, index),) = found.items()
+        return _looked_up(b, x, axis, _from_front(b, index, x.shape[axis]))
+    return _looked_up_at_once(b, x, found)
+
+
+def _looked_up_at_once(b: ProgramBuilder, x: Var, found: dict[int, Operand]) -> Var:
+    """Along several axes: they are moved to the front, and the result's axes where PyTorch has them."""
+    rank, first = len(x.shape), min(found)
+    order = [*found, *(axis for axis in range(rank) if axis not in found)]
+    shape = broadcast(*(index.shape for index in found.values()))
+    parts = [expanded(b, _from_front(b, index, x.shape[axis]), shape) for axis, index in found.items()]
+    places = b.call("stack", values=parts, axis=numbers([len(shape)])[0])
+    datatype = datatype_of(x)
+    if datatype is DataType.BOOL:
+        x = b.cast(x, DataType.INT32)
+    if order != sorted(order):
+        x = b.call("transpose", x=x, perm=numbers(order))
+    result = b.cast(b.call("gather_nd", x=x, indices=places), datatype)
+    in_a_row = list(found) == list(range(first, first + len(found)))
+    if not first or not in_a_row:
+        return result
+    axes = len(shape)
+    back = [*range(axes, axes + first), *range(axes), *range(axes + first, len(result.shape))]
+    return b.call("transpose", x=result, perm=numbers(back))
+
+
+def _gather(b: ProgramBuilder, call: Call) -> Var:
+    """MIL's operands have equal sizes but along the axis; PyTorch's index may be smaller."""
+    x, index = tensor(b, call), tensor(b, call, "index")
+    axis = axis_of(call["dim"], len(x.shape))
+    for other, size in enumerate(index.shape):
+        if other != axis:
+            x = sliced(b, x, other, 0, size)
+    return _looked_up(b, x, axis, index, "gather_along_axis")
+
+
+_TYPES: Final = dtypes(*FLOATS, *INTEGERS, "bool")
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("embedding.default", _embedding, types_of("weight", *FLOATS)),
+    row("index_select.default", _index_select, _TYPES, has_axes("self"), passenger=True),
+    row("index.Tensor", _index, _TYPES, integer_indices, passenger=True),
+    row("gather.default", _gather, _TYPES, has_axes("self"), has_axes("index"), passenger=True),
+)

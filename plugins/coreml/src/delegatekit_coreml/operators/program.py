@@ -1,0 +1,194 @@
+"""What a lowering function is given: the MIL function under construction and the tensors of the program's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import torch
+
+from delegatekit_api import Call, LoweringError, Operand, ProgramView
+from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
+from delegatekit_toolkit.content import storage_key
+from delegatekit_toolkit.support import Row, leavable_names
+
+from ..ir.builder import FunctionBuilder, Var, datatype_of, number, numbers
+from ..ir.program import TensorType
+from ..ir.types import DataType
+from ..targets import IOS16, TARGETS, Target
+
+if TYPE_CHECKING:
+    from ..options import CoreMLOptions
+
+#: Largest number of float16.
+_HALF_MAX: Final = 65504.0
+
+_DEVICE: Final = {
+    torch.float32: DataType.FLOAT32,
+    torch.float16: DataType.FLOAT16,
+    torch.int64: DataType.INT32,
+    torch.int32: DataType.INT32,
+    torch.bool: DataType.BOOL,
+}
+#: Of integers between a quantize and a dequantize.
+_INTEGERS: Final = {torch.int8: DataType.INT8, torch.uint8: DataType.UINT8}
+
+
+def interface(program: ProgramView, options: CoreMLOptions) -> dict[str, TensorType]:
+    """The inputs of the model: what the delegate converts the caller's tensors to, in the caller's order."""
+    target = TARGETS[options.target]
+    return {
+        node.name: TensorType(outer_type(operand.dtype, target), operand.shape or (1,))
+        for node in program.inputs
+        for operand in (program.operand(node),)
+    }
+
+
+def outer_type(dtype: torch.dtype, target: Target) -> DataType:
+    """The type in which an input or output crosses the border of the model: truth values are numbers there, and
+    quantized ones wider integers. ExecuTorch's runtime takes no int8."""
+    if dtype is torch.uint8:
+        return DataType.INT32
+    datatype = _DEVICE[dtype]
+    if datatype is DataType.BOOL or (datatype is DataType.FLOAT16 and target < IOS16):
+        return DataType.FLOAT32
+    return datatype
+
+
+class ProgramBuilder(PartitionBuilder[Var]):
+    """Writes MIL for calls of the edge dialect."""
+
+    def __init__(self, program: ProgramView, options: CoreMLOptions, function: FunctionBuilder) -> None:
+        super().__init__(program)
+        self.options: Final = options
+        self.target: Final = TARGETS[options.target]
+        self.half: Final = options.precision == "float16"
+        #: What is returned, in order.
+        self.outputs: Final[list[Var]] = []
+        self.handles: Final = DebugHandles()
+        self._function = function
+        self._constants: Merging[Var] = Merging()
+        #: What constants were made of: as long as it lives, nothing else has its address.
+        self._sources: list[torch.Tensor] = []
+        self._fixed: set[str] = set(function.inputs)
+        #: Whether the call that is being lowered is computed in float32 by the user's wish.
+        self._is_wide = False
+
+    # -- the walk over the program -----------------------------------------------------------------------------------
+
+    def begin(self, call: Call, entry: Row[Any]) -> None:
+        """A call is lowered next. What reads unpacked constants is computed in their type."""
+        super().begin(call, entry)
+        is_named = bool(self.options.float32_operators & leavable_names(call.operator))
+        self._is_wide = is_named and all(operand.integers is None for operand in call.operands)
+
+    def value(self, operand: Operand) -> Var:
+        """What a tensor has become, in the type that the call is computed in."""
+        data = operand.constant
+        if data is not None:
+            return self.constant(data) if operand.dtype not in _INTEGERS else super().value(operand)
+        found = super().value(operand)
+        return self.cast(found, self.datatype(operand.dtype)) if datatype_of(found).is_float else found
+
+    def make_input(self, operand: Operand) -> Var:
+        """The model's next input, in the type that is computed with."""
+        value = self._function.inputs[operand.name]
+        if not operand.rank:
+            value = self.call("squeeze", x=value, axes=numbers([0]))
+        return self.cast(value, self._kept_type(operand.dtype))
+
+    def make_constant(self, operand: Operand, data: torch.Tensor) -> Var:
+        """A constant in the type that is computed with."""
+        return self.constant(data)
+
+    def make_output(self, value: Var, operand: Operand) -> None:
+        """Return a value as the model's next output, under a name of its own."""
+        self._is_wide = False
+        value = self.cast(value, outer_type(operand.dtype, self.target))
+        if not operand.rank:
+            value = self.call("expand_dims", x=value, axes=numbers([0]))
+        if value.name in self._fixed:
+            value = self.call("identity", x=value)
+        self._fixed.add(value.name)
+        self.outputs.append(value)
+
+    def define(self, operand: Operand, value: Var) -> None:
+        """Say what an input or a result is; None is one that nothing uses.
+
+        Raises LoweringError if type or shape are not the program's.
+        """
+        if value is None:
+            return
+        if self._is_wide and datatype_of(value) is DataType.FLOAT32:
+            value = self.cast(value, self._kept_type(operand.dtype))
+        wanted, found = (self._kept_type(operand.dtype), operand.shape), (datatype_of(value), tuple(value.shape))
+        if wanted != found:
+            raise LoweringError(f"was lowered to {found}, not {wanted}", where=operand.description)
+        super().define(operand, value)
+
+    # -- what lowering functions use ----------------------------------------------------------------------------------
+
+    def call(self, kind: str, **arguments: Any) -> Any:
+        """A MIL operation; its result, or a tuple of results. Raises LoweringError for what MIL does not have."""
+        made = self._function.call(kind, **arguments)
+        for value in made if isinstance(made, tuple | list) else (made,):
+            self.handles.add(value.name, self.debug_handle)
+        return made
+
+    def constant(self, data: torch.Tensor) -> Var:
+        """A constant, made once for equal memory, in the type that is computed with."""
+        datatype = self.datatype(data.dtype)
+
+        def make() -> Var:
+            self._sources.append(data)
+            made = self._function.constant(device_array(data, datatype))
+            self._fixed.add(made.name)
+            return made
+
+        return self._constants.once((datatype, storage_key(data)), make)
+
+    def number(self, value: float, datatype: DataType) -> Any:
+        """A number as an argument beside values of this type."""
+        return number(value, datatype)
+
+    def narrow_integers(self, integers: Any) -> Any:
+        """An array of integers from -8 to 7 in MIL's int4."""
+        return self._function.narrow(integers)
+
+    def cast(self, value: Var, datatype: DataType) -> Var:
+        """A value in another type; itself if it has it."""
+        found = datatype_of(value)
+        if found is datatype:
+            return value
+        if datatype is DataType.BOOL:
+            # MIL does not say what a cast makes of fractions.
+            return self.call("not_equal", x=value, y=number(0, found))
+        return self.call("cast", x=value, dtype=datatype.mil)
+
+    def datatype(self, dtype: torch.dtype) -> DataType:
+        """The type that is computed in for one of the program."""
+        return _DEVICE[dtype] if self._is_wide else self._kept_type(dtype)
+
+    def _kept_type(self, dtype: torch.dtype) -> DataType:
+        """The type in which values are kept between calls: also of integers between a quantize and a dequantize."""
+        found = _INTEGERS.get(dtype) or _DEVICE[dtype]
+        return DataType.FLOAT16 if self.half and found is DataType.FLOAT32 else found
+
+    def result_type(self, call: Call) -> DataType:
+        """The type that a call's first result is computed in."""
+        return self.datatype(call.results[0].dtype)
+
+
+def device_array(data: torch.Tensor, datatype: DataType) -> Any:
+    """A constant of the program as numpy's array of a type; finite numbers that float16 has not become its largest."""
+    elements = data.detach()
+    if datatype is DataType.FLOAT16 and elements.dtype is not torch.float16:
+        elements = torch.where(elements.isfinite(), elements.clamp(-_HALF_MAX, _HALF_MAX), elements)
+    array = elements.to(datatype.torch).contiguous().numpy()
+    return array if array.ndim else array[()]
+
+
+#: What calls of the program became: a value, or several where an operator has several results.
+Made: TypeAlias = "Var | tuple[Var, ...]"
+#: Lowers one call of the program: writes what computes it and returns its value, or several.
+Lower: TypeAlias = Callable[[ProgramBuilder, Call], Made]

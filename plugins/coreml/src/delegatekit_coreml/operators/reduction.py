@@ -1,0 +1,161 @@
+"""Reductions along axes, softmax, running sums, and the positions of the largest and the least."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.builder import Var, numbers
+from ..ir.types import DataType
+from .common import (
+    ANY,
+    FLOATS,
+    LEAST_DIVISOR,
+    NUMBERS,
+    REAL,
+    binary,
+    div,
+    has_axes,
+    mul,
+    narrow_sum,
+    reshaped,
+    sub,
+    tensor,
+    types_of,
+    unary,
+)
+from .program import Lower, ProgramBuilder
+
+
+def _axes(call: Call) -> tuple[int, ...]:
+    return axes_of(call.get("dim"), call["self"].rank)
+
+
+def reduced(b: ProgramBuilder, kind: str, x: Var, axes: tuple[int, ...], *, keep: bool = True) -> Var:
+    """A reduction along axes, which stay with size 1 if `keep` says so."""
+    return b.call(kind, x=x, axes=numbers(axes), keep_dims=keep) if axes else x
+
+
+def _keeps(call: Call) -> bool:
+    return bool(call.get("keepdim", False))
+
+
+def _reduction(kind: str) -> Lower:
+    def lower(b: ProgramBuilder, call: Call) -> Var:
+        x = b.cast(tensor(b, call), b.result_type(call))
+        if not x.shape:
+            return b.call("identity", x=x)
+        return reduced(b, kind, x, _axes(call), keep=_keeps(call))
+
+    return lower
+
+
+def _product(b: ProgramBuilder, call: Call) -> Var:
+    return _reduction("reduce_prod")(b, call)
+
+
+def _truth(kind: str) -> Lower:
+    """Whether any or all elements are not 0: the largest or least of ones and zeros."""
+
+    def lower(b: ProgramBuilder, call: Call) -> Var:
+        x = b.cast(b.cast(tensor(b, call), DataType.BOOL), DataType.INT32)
+        if x.shape:
+            x = reduced(b, kind, x, _axes(call), keep=_keeps(call))
+        return b.cast(x, DataType.BOOL)
+
+    return lower
+
+
+def _position(kind: str) -> Lower:
+    def lower(b: ProgramBuilder, call: Call) -> Var:
+        x, dim = tensor(b, call), call["dim"]
+        if dim is None or not x.shape:
+            x = reshaped(b, x, (math.prod(x.shape),))
+            found = b.call(kind, x=x, axis=numbers([0])[0], keep_dims=False)
+            return reshaped(b, found, call.result.shape)
+        axis = axis_of(dim, len(x.shape))
+        return b.call(kind, x=x, axis=numbers([axis])[0], keep_dims=call["keepdim"])
+
+    return lower
+
+
+def _correction(call: Call) -> float:
+    correction = call["correction"]
+    return 1.0 if correction is None else float(correction)
+
+
+def _count(call: Call) -> int:
+    return math.prod(call["self"].shape[axis] for axis in _axes(call))
+
+
+def enough_elements(call: Call) -> str | None:
+    """There are more elements than the correction."""
+    correction = _correction(call)
+    return None if _count(call) > correction >= 0 else f"correction {correction:g} of {_count(call)} elements"
+
+
+def _variance(b: ProgramBuilder, call: Call) -> Var:
+    x, axes = tensor(b, call), _axes(call)
+    if not axes:
+        return sub(b, x, x)
+    centred = sub(b, x, reduced(b, "reduce_mean", x, axes))
+    result = reduced(b, "reduce_mean", mul(b, centred, centred), axes, keep=_keeps(call))
+    count, correction = _count(call), _correction(call)
+    return mul(b, result, count / (count - correction)) if correction else result
+
+
+def _deviation(b: ProgramBuilder, call: Call) -> Var:
+    """The root of the variance. In float16 squares would soon leave the type: numbers are divided by the largest."""
+    x, axes = tensor(b, call), _axes(call)
+    if not axes:
+        return sub(b, x, x)
+    centred = sub(b, x, reduced(b, "reduce_mean", x, axes))
+    largest = binary(b, "maximum", reduced(b, "reduce_max", unary(b, "abs", centred), axes), LEAST_DIVISOR)
+    centred = div(b, centred, largest)
+    count, correction = _count(call), _correction(call)
+    square = mul(b, reduced(b, "reduce_mean", mul(b, centred, centred), axes), count / (count - correction))
+    result = mul(b, unary(b, "sqrt", square), largest)
+    return result if _keeps(call) else b.call("squeeze", x=result, axes=numbers(axes))
+
+
+def _softmax(b: ProgramBuilder, call: Call) -> Var:
+    x = tensor(b, call)
+    return b.call("softmax", x=x, axis=numbers([axis_of(call["dim"], len(x.shape))])[0])
+
+
+def _log_softmax(b: ProgramBuilder, call: Call) -> Var:
+    """x less its largest, less the logarithm of the sum of powers of that."""
+    x = tensor(b, call)
+    axes = (axis_of(call["dim"], len(x.shape)),)
+    below = sub(b, x, reduced(b, "reduce_max", x, axes))
+    total = reduced(b, "reduce_sum", unary(b, "exp", below), axes)
+    logarithm = b.call("log", x=total, epsilon=b.number(0, b.result_type(call)))
+    return sub(b, below, logarithm)
+
+
+def _cumulative(b: ProgramBuilder, call: Call) -> Var:
+    x = b.cast(tensor(b, call), b.result_type(call))
+    axis = axis_of(call["dim"], len(x.shape))
+    return b.call("cumsum", x=x, axis=numbers([axis])[0], exclusive=False, reverse=False)
+
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("mean.dim", _reduction("reduce_mean"), REAL),
+    row("sum.dim_IntList", _reduction("reduce_sum"), ANY, narrow_sum),
+    row("prod.default prod.dim_int", _product, REAL),
+    row("amax.default max.default", _reduction("reduce_max"), NUMBERS),
+    row("amin.default min.default", _reduction("reduce_min"), NUMBERS),
+    row("argmax.default", _position("reduce_argmax"), types_of("self", *FLOATS)),
+    row("argmin.default", _position("reduce_argmin"), types_of("self", *FLOATS)),
+    row("any.default any.dim any.dims", _truth("reduce_max"), ANY),
+    row("all.default all.dim all.dims", _truth("reduce_min"), ANY),
+    row("var.correction", _variance, REAL, enough_elements),
+    row("std.correction", _deviation, REAL, enough_elements, keep=True),
+    row("_softmax.default", _softmax, REAL, has_axes("self")),
+    row("_log_softmax.default", _log_softmax, REAL, has_axes("self")),
+    row("cumsum.default", _cumulative, ANY, has_axes("self"), narrow_sum),
+)

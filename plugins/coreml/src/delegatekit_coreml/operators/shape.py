@@ -1,0 +1,218 @@
+"""Operators that move elements: views, permutations, slices, joins, repetitions, padding.
+
+Most of them are passengers: a delegate of moves alone would only copy tensors to the device and back.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import same_dtypes
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.builder import Var, datatype_of, numbers
+from ..ir.types import DataType
+from .common import (
+    ANY,
+    FLOATS,
+    NUMBERS,
+    REAL,
+    concatenated,
+    expanded,
+    has_axes,
+    no_nan,
+    reshaped,
+    sliced,
+    tensor,
+    whole_numbers_fit,
+)
+from .program import Lower, ProgramBuilder
+
+
+def _view(b: ProgramBuilder, call: Call) -> Var:
+    return _distinct(b, call, reshaped(b, tensor(b, call), call.result.shape))
+
+
+def _distinct(b: ProgramBuilder, call: Call, value: Var) -> Var:
+    """A result is a value of its own."""
+    return b.call("identity", x=value) if value is tensor(b, call) else value
+
+
+def _squeeze(b: ProgramBuilder, call: Call) -> Var:
+    x = tensor(b, call)
+    axes = sorted({axis_of(dim, len(x.shape)) for dim in call["dim"]})
+    return b.call("squeeze", x=x, axes=numbers(axes)) if axes and x.shape else b.call("identity", x=x)
+
+
+def _unsqueeze(b: ProgramBuilder, call: Call) -> Var:
+    return b.call("expand_dims", x=tensor(b, call), axes=numbers([call["dim"] % call.result.rank]))
+
+
+def _permute(b: ProgramBuilder, call: Call) -> Var:
+    x = tensor(b, call)
+    order = [axis_of(dim, len(x.shape)) for dim in call["dims"]]
+    return b.call("transpose", x=x, perm=numbers(order)) if order else b.call("identity", x=x)
+
+
+def _expand(b: ProgramBuilder, call: Call) -> Var:
+    return _distinct(b, call, expanded(b, tensor(b, call), call.result.shape))
+
+
+def _repeat(b: ProgramBuilder, call: Call) -> Var:
+    x, repeats = tensor(b, call), list(call["repeats"])
+    x = reshaped(b, x, (1,) * (len(repeats) - len(x.shape)) + tuple(x.shape))
+    return b.call("tile", x=x, reps=numbers(repeats)) if repeats else b.call("identity", x=x)
+
+
+def _slice(b: ProgramBuilder, call: Call) -> Var:
+    x = tensor(b, call)
+    axis = axis_of(call["dim"], len(x.shape))
+    start, end, step = slice(call["start"], call["end"], call["step"]).indices(x.shape[axis])
+    return _distinct(b, call, sliced(b, x, axis, start, end, step))
+
+
+def _select(b: ProgramBuilder, call: Call) -> Var:
+    x = tensor(b, call)
+    axis = axis_of(call["dim"], len(x.shape))
+    index = axis_of(call["index"], x.shape[axis])
+    return b.call("squeeze", x=sliced(b, x, axis, index, index + 1), axes=numbers([axis]))
+
+
+def _flip(b: ProgramBuilder, call: Call) -> Var:
+    x = tensor(b, call)
+    axes = sorted({axis_of(dim, len(x.shape)) for dim in call["dims"]})
+    return b.call("reverse", x=x, axes=numbers(axes)) if axes and x.shape else b.call("identity", x=x)
+
+
+def _concatenate(b: ProgramBuilder, call: Call) -> Var:
+    parts = [b.value(item) for item in call["tensors"] if item.shape != (0,)]
+    if len(parts) == 1:
+        return b.call("identity", x=parts[0])
+    return concatenated(b, parts, axis_of(call["dim"], len(parts[0].shape)))
+
+
+def _full(b: ProgramBuilder, call: Call) -> Var:
+    value = b.number(call["fill_value"], b.result_type(call))
+    return b.call("fill", shape=numbers(call["size"]), value=value)
+
+
+# -- writing into a copy -----------------------------------------------------------------------------------------------
+
+
+def known_places(call: Call) -> str | None:
+    """Without gaps."""
+    return f"step = {call['step']}: 1 is taken" if call.get("step", 1) != 1 else None
+
+
+def _slice_scatter(b: ProgramBuilder, call: Call) -> Var:
+    axis = axis_of(call["dim"], call["self"].rank)
+    start, end, _ = slice(call["start"], call["end"]).indices(call["self"].shape[axis])
+    return _overwritten(b, call, axis, start, max(start, end), tensor(b, call, "src"))
+
+
+def _select_scatter(b: ProgramBuilder, call: Call) -> Var:
+    axis = axis_of(call["dim"], call["self"].rank)
+    source = b.call("expand_dims", x=tensor(b, call, "src"), axes=numbers([axis]))
+    start = axis_of(call["index"], call["self"].shape[axis])
+    return _overwritten(b, call, axis, start, start + 1, source)
+
+
+def _overwritten(b: ProgramBuilder, call: Call, axis: int, start: int, end: int, source: Var) -> Var:
+    x = tensor(b, call)
+    pieces = [(0, start), None, (end, x.shape[axis])]
+    parts = [
+        source if piece is None else sliced(b, x, axis, *piece)
+        for piece in pieces
+        if (end > start if piece is None else piece[1] > piece[0])
+    ]
+    return concatenated(b, parts, axis) if len(parts) > 1 else b.call("identity", x=parts[0])
+
+
+# -- padding -----------------------------------------------------------------------------------------------------------
+
+
+def _cropped(b: ProgramBuilder, x: Var, pads: list[tuple[int, int]]) -> Var:
+    """Without what a negative padding takes away."""
+    for axis, (before, after) in enumerate(pads):
+        size = x.shape[axis]
+        x = sliced(b, x, axis, max(-before, 0), size - max(-after, 0))
+    return x
+
+
+def _pads(call: Call) -> list[tuple[int, int]]:
+    """Before and after each axis, the first axis first."""
+    flat = list(call.get("pad", call.get("padding", ())))
+    pairs = [(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
+    return [(0, 0)] * (call["self"].rank - len(pairs)) + pairs[::-1]
+
+
+def _pad(b: ProgramBuilder, call: Call) -> Var:
+    x, value = tensor(b, call), call["value"]
+    result = datatype_of(x)
+    if not result.is_float:
+        # MIL pads floating-point numbers only; float32 has these integers.
+        x = b.cast(x, DataType.FLOAT32)
+    pads = _pads(call)
+    x = _cropped(b, x, pads)
+    added = [max(pad, 0) for pair in pads for pad in pair]
+    if any(added):
+        number = b.number(float(value), datatype_of(x))
+        x = b.call("pad", x=x, pad=numbers(added), mode="constant", constant_val=number)
+    return _distinct(b, call, b.cast(x, result))
+
+
+def exact_integers(call: Call) -> str | None:
+    """Floating-point numbers or truth values: MIL pads no integers."""
+    name = call["self"].dtype_name
+    return None if name in (*FLOATS, "bool") else f"self is {name}: MIL pads floating-point numbers"
+
+
+def left_elements(call: Call) -> str | None:
+    """Negative padding leaves elements."""
+    for size, (before, after) in zip(call["self"].shape, _pads(call), strict=True):
+        if size + min(before, 0) + min(after, 0) < 1:
+            return "negative padding takes everything away"
+    return None
+
+
+def _edge_pad(mode: str) -> Lower:
+    def lower(b: ProgramBuilder, call: Call) -> Var:
+        pads = [pad for pair in _pads(call) for pad in pair]
+        return b.call("pad", x=tensor(b, call), pad=numbers(pads), mode=mode)
+
+    return lower
+
+
+def two_padded_axes(call: Call) -> str | None:
+    """At most two axes are padded, with no negative numbers."""
+    flat = call["padding"]
+    if min(flat) < 0 or len(flat) > 4:
+        return f"padding = {list(flat)}: at most two axes are taken, and no negative numbers"
+    return None
+
+
+# -- the rows ----------------------------------------------------------------------------------------------------------
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("view_copy.default", _view, ANY, passenger=True),
+    row("squeeze_copy.dims", _squeeze, ANY, passenger=True),
+    row("unsqueeze_copy.default", _unsqueeze, ANY, passenger=True),
+    row("permute_copy.default", _permute, ANY, passenger=True),
+    row("expand_copy.default", _expand, ANY, passenger=True),
+    row("repeat.default", _repeat, ANY, passenger=True),
+    row("flip.default", _flip, ANY, passenger=True),
+    row("select_copy.int", _select, ANY, has_axes("self"), passenger=True),
+    row("slice_copy.Tensor", _slice, ANY, has_axes("self"), passenger=True),
+    row("cat.default", _concatenate, ANY, same_dtypes(), passenger=True),
+    row("full.default", _full, NUMBERS, whole_numbers_fit, no_nan, passenger=True),
+    row("slice_scatter.default", _slice_scatter, ANY, same_dtypes(), known_places, passenger=True),
+    row("select_scatter.default", _select_scatter, ANY, same_dtypes(), passenger=True),
+    row("constant_pad_nd.default", _pad, exact_integers, left_elements, no_nan, has_axes("self"), passenger=True),
+    *(
+        row(f"{mode}ion_pad{axes}d.default", _edge_pad(name), REAL, two_padded_axes)
+        for mode, name in (("reflect", "reflect"), ("replicat", "replicate"))
+        for axes in (1, 2)
+    ),
+)

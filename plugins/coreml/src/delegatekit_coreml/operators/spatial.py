@@ -1,0 +1,225 @@
+"""Operators on images other than convolutions: pooling, resizing, pixel shuffle."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import per_axis
+from delegatekit_toolkit.constraints import rank
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.builder import Var, numbers
+from ..targets import IOS16
+from .common import FLOATS, REAL, reshaped, tensor, types_of
+from .program import Lower, Made, ProgramBuilder
+
+# -- pooling -----------------------------------------------------------------------------------------------------------
+
+
+def _windows(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Kernel, stride and padding, each for every spatial axis."""
+    axes = int(call.operator.rsplit("pool", 1)[1][0])
+    kernel = per_axis(call["kernel_size"], axes)
+    strides = per_axis(call["stride"], axes, default=0)
+    return kernel, strides if any(strides) else kernel, per_axis(call["padding"], axes)
+
+
+def _pads(call: Call) -> list[tuple[int, int]]:
+    """Before and after each axis. What `ceil_mode` adds to the result reaches beyond the padding."""
+    kernel, strides, padding = _windows(call)
+    before, after = call["self"].shape[-len(kernel) :], call.results[0].shape[-len(kernel) :]
+    return [
+        (pad, max((new - 1) * stride + window - old - pad, pad))
+        for window, stride, pad, old, new in zip(kernel, strides, padding, before, after, strict=True)
+    ]
+
+
+def _pooled(b: ProgramBuilder, call: Call, kind: str, **more: Any) -> Var:
+    kernel, strides, _ = _windows(call)
+    pads = [pad for pair in _pads(call) for pad in pair]
+    return _pool(b, tensor(b, call), call.results[0].shape, kind, kernel, strides, pads, **more)
+
+
+def _pool(
+    b: ProgramBuilder,
+    x: Var,
+    shape: tuple[int, ...],
+    kind: str,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    pads: list[int],
+    **more: Any,
+) -> Var:
+    """A pooling, also of one image without a batch."""
+    if len(x.shape) == len(kernel) + 1:
+        x = reshaped(b, x, (1, *x.shape))
+    made = b.call(
+        kind,
+        x=x,
+        kernel_sizes=numbers(kernel),
+        strides=numbers(strides),
+        pad_type="custom",
+        pad=numbers(pads),
+        ceil_mode=False,
+        **more,
+    )
+    return reshaped(b, made, shape)
+
+
+def _average(b: ProgramBuilder, call: Call) -> Var:
+    return _pooled(b, call, "avg_pool", exclude_padding_from_average=not call["count_include_pad"])
+
+
+def _maximum(b: ProgramBuilder, call: Call) -> Var:
+    return _pooled(b, call, "max_pool")
+
+
+def _maximum_and_nothing(b: ProgramBuilder, call: Call) -> Made:
+    return _pooled(b, call, "max_pool"), None
+
+
+def unused_indices(call: Call) -> str | None:
+    """The indices are not used."""
+    used = any(user.operator == "getitem" and user.node.args[1] == 1 for user in call.users)
+    return "the indices are used: MIL's pooling has none" if used else None
+
+
+def whole_windows(call: Call) -> str | None:
+    """No divisor_override; with count_include_pad, no window reaches beyond the padding."""
+    if call["divisor_override"] if call.has("divisor_override") else None:
+        return f"divisor_override = {call['divisor_override']}"
+    _, _, padding = _windows(call)
+    if call["count_include_pad"] and any(after > pad for (_, after), pad in zip(_pads(call), padding, strict=True)):
+        return "a window of ceil_mode reaches beyond the padding: its average has another divisor"
+    return None
+
+
+def no_gaps(call: Call) -> str | None:
+    """dilation is 1."""
+    dilation = per_axis(call["dilation"], 1)
+    return None if set(dilation) <= {1} else f"dilation = {list(dilation)}: MIL's windows have no gaps"
+
+
+def _pieces(call: Call) -> tuple[int, ...] | None:
+    """The windows of an adaptive pooling; None where they differ from place to place."""
+    before, after = call["self"].shape[-2:], call.result.shape[-2:]
+    if any(old % new for old, new in zip(before, after, strict=True)):
+        return None
+    return tuple(old // new for old, new in zip(before, after, strict=True))
+
+
+def equal_windows(call: Call) -> str | None:
+    """The result's sizes divide the input's."""
+    if _pieces(call) is None:
+        return f"{call['self'].shape[-2:]} to {call.result.shape[-2:]} needs windows of different sizes"
+    return None
+
+
+def _adaptive_average(b: ProgramBuilder, call: Call) -> Var:
+    window = _pieces(call)
+    assert window is not None
+    more = {"exclude_padding_from_average": False}
+    return _pool(b, tensor(b, call), call.result.shape, "avg_pool", window, window, [0, 0, 0, 0], **more)
+
+
+# -- resizing ----------------------------------------------------------------------------------------------------------
+
+
+def _ratios(call: Call) -> list[float]:
+    before, after = call["input"].shape[2:], call.result.shape[2:]
+    return [new / old for old, new in zip(before, after, strict=True)]
+
+
+def exact_ratio(call: Call) -> str | None:
+    """Scale factors are exactly the ratio of the sizes, by which MIL computes."""
+    factors = call["scale_factors"]
+    if not factors or call["output_size"] is not None or (call.has("align_corners") and call["align_corners"]):
+        return None
+    if list(factors) == _ratios(call):
+        return None
+    return f"scale_factors {list(factors)} are not the ratio of the sizes"
+
+
+def whole_ratio(call: Call) -> str | None:
+    """The result's sizes are multiples of the input's."""
+    if all(ratio.is_integer() for ratio in _ratios(call)):
+        return None
+    return f"{call['input'].shape[2:]} to {call.result.shape[2:]}: multiples are taken"
+
+
+def exact_sizes(call: Call) -> str | None:
+    """MIL computes the result's size from a factor of float32 as PyTorch has it."""
+    before, after = call["input"].shape[2:], call.result.shape[2:]
+    for old, new, ratio in zip(before, after, _ratios(call), strict=True):
+        if int(np.floor(np.float32(ratio) * old)) != new or int(ratio * old) != new:
+            return f"{old} times {ratio} is not {new} in float32"
+    return None
+
+
+def several_pixels(call: Call) -> str | None:
+    """With align_corners, the result has more than one row and column: MIL would divide by 0."""
+    after = call.result.shape[2:]
+    return f"a result of {after} with align_corners" if call["align_corners"] and 1 in after else None
+
+
+def _factors(call: Call) -> dict[str, Any]:
+    """A whole factor as an integer: it is exact."""
+    return {
+        f"scale_factor_{name}": np.int32(ratio)
+        if all(item.is_integer() for item in _ratios(call))
+        else np.float32(ratio)
+        for name, ratio in zip(("height", "width"), _ratios(call), strict=True)
+    }
+
+
+def _nearest(b: ProgramBuilder, call: Call) -> Var:
+    return b.call("upsample_nearest_neighbor", x=tensor(b, call, "input"), **_factors(call))
+
+
+def _bilinear(b: ProgramBuilder, call: Call) -> Var:
+    corners = bool(call["align_corners"])
+    return b.call("upsample_bilinear", x=tensor(b, call, "input"), align_corners=corners, **_factors(call))
+
+
+# -- moving pixels -----------------------------------------------------------------------------------------------------
+
+
+def _pixels(kind: str, name: str, number: type[np.integer[Any]]) -> Lower:
+    argument = "upscale_factor" if kind == "pixel_shuffle" else "downscale_factor"
+
+    def lower(b: ProgramBuilder, call: Call) -> Var:
+        return b.call(kind, x=tensor(b, call), **{argument: number(call[name])})
+
+    return lower
+
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("avg_pool2d.default", _average, rank("self", 3, 4), REAL, whole_windows),
+    row("avg_pool1d.default", _average, rank("self", 2, 3), REAL, whole_windows),
+    row("max_pool2d.default", _maximum, rank("self", 3, 4), REAL, no_gaps, keep=True),
+    row(
+        "max_pool2d_with_indices.default",
+        _maximum_and_nothing,
+        rank("self", 3, 4),
+        types_of("self", *FLOATS),
+        no_gaps,
+        unused_indices,
+    ),
+    row("_adaptive_avg_pool2d.default", _adaptive_average, rank("self", 3, 4), REAL, equal_windows),
+    row("upsample_nearest2d.vec", _nearest, REAL, exact_ratio, whole_ratio, keep=True),
+    row("upsample_bilinear2d.vec", _bilinear, REAL, exact_ratio, exact_sizes, several_pixels, keep=True),
+    row(
+        "pixel_shuffle.default", _pixels("pixel_shuffle", "upscale_factor", np.int32), rank("self", 4), REAL, keep=True
+    ),
+    row(
+        "pixel_unshuffle.default",
+        _pixels("pixel_unshuffle", "downscale_factor", np.uint32),
+        rank("self", 4),
+        REAL,
+        keep=True,
+        since=IOS16,
+    ),
+)

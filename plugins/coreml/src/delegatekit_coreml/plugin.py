@@ -1,0 +1,97 @@
+"""The Core ML backend: its hooks, and nothing else. Entry point of the group `delegatekit.backends`."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, cast
+
+from delegatekit_api import (
+    ApiVersion,
+    BackendDescription,
+    BackendOptions,
+    DelegateRuntime,
+    Partitioner,
+    PartitionProgram,
+    PreprocessResult,
+    hookimpl,
+)
+from delegatekit_api.documentation import BackendDocumentation
+
+from .options import CoreMLOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from delegatekit_api.devices import TargetInfo
+    from delegatekit_api.quantization import QuantizationScheme
+
+_DISTRIBUTION = "delegatekit-coreml"
+
+
+@hookimpl
+def describe_backend() -> BackendDescription:
+    """Who the backend is."""
+    return BackendDescription(
+        name="coreml",
+        delegate_id="CoreMLBackend",
+        distribution=_DISTRIBUTION,
+        version=version(_DISTRIBUTION),
+        summary="iPhones, iPads, Macs and other devices of Apple through Core ML (float16, float32)",
+        api_version=ApiVersion(2, 0),
+        options=CoreMLOptions,
+        compute_precision="float16",
+    )
+
+
+@hookimpl
+def compute_precision(options: BackendOptions) -> str:
+    """What float32 is computed in."""
+    return cast(CoreMLOptions, options).precision
+
+
+@hookimpl
+def targets() -> Sequence[TargetInfo]:
+    """Deployment targets."""
+    from .targets import list_targets
+
+    return list_targets()
+
+
+@hookimpl
+def create_partitioner(options: BackendOptions) -> Partitioner:
+    """The support table as a partitioner."""
+    from .support import CoreMLPartitioner
+
+    return CoreMLPartitioner(cast(CoreMLOptions, options))
+
+
+@hookimpl
+def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
+    """Compile a partition."""
+    from .compile import compile_partition
+
+    return compile_partition(partition, cast(CoreMLOptions, options))
+
+
+@hookimpl
+def quantization_schemes(options: BackendOptions) -> Sequence[QuantizationScheme]:
+    """What the deployment target has."""
+    from .schemes import schemes
+
+    return schemes(cast(CoreMLOptions, options))
+
+
+@hookimpl
+def create_runtime() -> DelegateRuntime:
+    """The interpreter of this package."""
+    from .runtime import CoreMLRuntime
+
+    return CoreMLRuntime()
+
+
+@hookimpl
+def documentation() -> BackendDocumentation:
+    """The operators, their conditions, and the target from which on they are taken."""
+    from .support import documented_table
+
+    return BackendDocumentation(documented_table())

@@ -1,0 +1,5 @@
+"""Executes blobs in this process."""
+
+from .runtime import CoreMLRuntime
+
+__all__ = ["CoreMLRuntime"]

@@ -1,0 +1,86 @@
+"""What executes one kind of MIL operation: a function, and how its parameters are taken from the program.
+
+A function's signature says it all: parameters that are `Tensor` may be computed, all others are known when the program
+is loaded. Floating-point tensors are float32 whatever the program declares; results that it declares as float16 are
+rounded to it after each operation, unless the operation only moves elements.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from delegatekit_api import FormatError
+
+from ..ir.program import Literal
+from ..ir.types import DataType
+
+Tensor: TypeAlias = torch.Tensor
+#: Tensors of which each may be computed.
+Tensors: TypeAlias = tuple[torch.Tensor, ...]
+#: Sizes, axes and the like: a vector of integers that the program knows.
+Ints: TypeAlias = tuple[int, ...]
+#: A vector of truth values that the program knows.
+Flags: TypeAlias = tuple[bool, ...]
+
+#: Parameters that may be computed.
+_COMPUTED = ("Tensor", "Tensors")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: what it is, and whether it may be left out."""
+
+    kind: str
+    optional: bool
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether it may be the result of another operation."""
+        return self.kind in _COMPUTED
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """How an operation is executed."""
+
+    function: Callable[..., Any]
+    parameters: Mapping[str, Parameter]
+    #: Whether it only moves or chooses elements, so that there is nothing to round.
+    moves: bool = False
+    #: Whether it is executed once, when the program is loaded: what it takes are constants.
+    once: bool = False
+
+
+def kernel(function: Callable[..., Any], *, moves: bool = False, once: bool = False) -> Kernel:
+    """A kernel, from the signature of its function."""
+    found = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind = str(parameter.annotation).removesuffix(" | None")
+        found[name] = Parameter(kind, parameter.default is not inspect.Parameter.empty)
+    return Kernel(function, found, moves, once)
+
+
+def held_as(datatype: DataType) -> torch.dtype:
+    """The type in which values of a type are computed."""
+    return torch.float32 if datatype.is_float else datatype.torch
+
+
+def known(value: Literal, kind: str, where: str) -> Any:
+    """A literal as the argument that a kernel takes. Raises FormatError for one of another type."""
+    if kind == "str":
+        if isinstance(value, str):
+            return value
+    elif isinstance(value, torch.Tensor):
+        numbers = value.reshape(-1).tolist()
+        if kind in ("int", "float", "bool") and len(numbers) == 1 and value.dim() <= 1:
+            return {"int": int, "float": float, "bool": bool}[kind](numbers[0])
+        if kind == "Ints" and value.dim() <= 1 and not value.is_floating_point():
+            return tuple(map(int, numbers))
+        if kind == "Flags" and value.dim() <= 1:
+            return tuple(map(bool, numbers))
+    raise FormatError(f"a parameter is not of the kind {kind}", where=where)

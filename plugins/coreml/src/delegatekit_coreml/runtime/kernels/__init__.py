@@ -1,0 +1,22 @@
+"""The operations of MIL that are executed here, a file for each family."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..kernel import Kernel
+from . import constants, convolution, elementwise, image, indexing, normalization, products, recurrent, reduction, shape
+
+#: Kind of operation -> what executes it.
+KERNELS: Final[dict[str, Kernel]] = {
+    **elementwise.KERNELS,
+    **reduction.KERNELS,
+    **shape.KERNELS,
+    **indexing.KERNELS,
+    **products.KERNELS,
+    **normalization.KERNELS,
+    **convolution.KERNELS,
+    **image.KERNELS,
+    **recurrent.KERNELS,
+    **constants.KERNELS,
+}

@@ -1,0 +1,57 @@
+"""Operations that look elements up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from ..kernel import Kernel, Tensor, kernel
+
+
+def _counted(indices: Tensor, size: int) -> Tensor:
+    """Indices from the front."""
+    wide = indices.long()
+    return torch.where(wide < 0, wide + size, wide)
+
+
+def _gather(x: Tensor, indices: Tensor, axis: int = 0, batch_dims: int = 0, validate_indices: bool = False) -> Tensor:
+    axis = axis % x.dim()
+    if not 0 <= batch_dims <= min(axis, indices.dim()):
+        raise ValueError(f"batch_dims = {batch_dims}")
+    if batch_dims:
+        rows = [
+            _gather(part, index, axis - 1, batch_dims - 1)
+            for part, index in zip(x.unbind(), indices.unbind(), strict=True)
+        ]
+        return torch.stack(rows)
+    found = _counted(indices, x.shape[axis])
+    taken = torch.index_select(x, axis, found.reshape(-1))
+    return taken.reshape(*x.shape[:axis], *found.shape, *x.shape[axis + 1 :])
+
+
+def _gather_along_axis(x: Tensor, indices: Tensor, axis: int = 0, validate_indices: bool = False) -> Tensor:
+    return torch.gather(x, axis, _counted(indices, x.shape[axis]))
+
+
+def _gather_nd(x: Tensor, indices: Tensor, batch_dims: int = 0, validate_indices: bool = False) -> Tensor:
+    if batch_dims:
+        raise ValueError("batch_dims of gather_nd are not known here")
+    axes = indices.shape[-1]
+    found = tuple(_counted(indices[..., axis], x.shape[axis]) for axis in range(axes))
+    return x[found]
+
+
+def _one_hot(indices: Tensor, one_hot_vector_size: int, on_value: Tensor, off_value: Tensor, axis: int = -1) -> Tensor:
+    places = torch.arange(one_hot_vector_size, device=indices.device)
+    axis = axis % (indices.dim() + 1)
+    hot = indices.unsqueeze(axis) == places.reshape(-1, *[1] * (indices.dim() - axis))
+    return torch.where(hot, on_value, off_value)
+
+
+KERNELS: Final[dict[str, Kernel]] = {
+    "gather": kernel(_gather, moves=True),
+    "gather_along_axis": kernel(_gather_along_axis, moves=True),
+    "gather_nd": kernel(_gather_nd, moves=True),
+    "one_hot": kernel(_one_hot, moves=True),
+}

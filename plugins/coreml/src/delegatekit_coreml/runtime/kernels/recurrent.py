@@ -1,0 +1,65 @@
+"""Recurrent networks: whole sequences in one operation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from ..kernel import Kernel, Tensor, kernel
+
+
+def _direction(
+    x: Tensor, h: Tensor, c: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One direction over x (S, B, I), gates in MIL's order: all hidden states, the last one, the last cell."""
+    inputs = x @ weight_ih.mT
+    if bias is not None:
+        inputs = inputs + bias
+    states = []
+    for step in inputs.unbind(0):
+        first, forget, output, cell = (step + h @ weight_hh.mT).chunk(4, -1)
+        c = torch.sigmoid(forget) * c + torch.sigmoid(first) * torch.tanh(cell)
+        h = torch.sigmoid(output) * torch.tanh(c)
+        states.append(h)
+    return torch.stack(states), h, c
+
+
+def _lstm(
+    x: Tensor,
+    initial_h: Tensor,
+    initial_c: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None = None,
+    weight_ih_back: Tensor | None = None,
+    weight_hh_back: Tensor | None = None,
+    bias_back: Tensor | None = None,
+    direction: str = "forward",
+    output_sequence: bool = False,
+    recurrent_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    activation: str = "tanh",
+) -> tuple[Tensor, Tensor, Tensor]:
+    if (recurrent_activation, cell_activation, activation) != ("sigmoid", "tanh", "tanh"):
+        raise ValueError("other activations than sigmoid and tanh")
+    if direction == "bidirectional":
+        if weight_ih_back is None or weight_hh_back is None:
+            raise ValueError("no weights for the way back")
+        half = weight_hh.shape[-1]
+        states, h, c = _direction(x, initial_h[:, :half], initial_c[:, :half], weight_ih, weight_hh, bias)
+        back, last_h, last_c = _direction(
+            x.flip(0), initial_h[:, half:], initial_c[:, half:], weight_ih_back, weight_hh_back, bias_back
+        )
+        states = torch.cat([states, back.flip(0)], -1)
+        h, c = torch.cat([h, last_h], -1), torch.cat([c, last_c], -1)
+    elif direction in ("forward", "reverse"):
+        source = x.flip(0) if direction == "reverse" else x
+        states, h, c = _direction(source, initial_h, initial_c, weight_ih, weight_hh, bias)
+        states = states.flip(0) if direction == "reverse" else states
+    else:
+        raise ValueError(f"direction = {direction!r:.20}")
+    return states if output_sequence else h[None], h, c
+
+
+KERNELS: Final[dict[str, Kernel]] = {"lstm": kernel(_lstm)}

@@ -1,0 +1,97 @@
+"""Reductions, softmax, running sums and sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from ..kernel import Ints, Kernel, Tensor, kernel
+
+
+def _reduction(function: Callable[[Any, list[int], bool], Any]) -> Kernel:
+    def run(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
+        chosen = list(range(x.dim())) if axes is None else [axis % x.dim() for axis in axes]
+        result: Tensor = function(x, chosen, keep_dims).to(x.dtype)
+        return result
+
+    return kernel(run)
+
+
+def _product(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    for axis in sorted(axes, reverse=True):
+        x = x.prod(axis, keepdim=keep)
+    return x
+
+
+def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    if x.is_floating_point():
+        return x.mean(axes, keepdim=keep)
+    return torch.div(x.sum(axes, keepdim=keep), _count(x, axes), rounding_mode="floor")
+
+
+def _count(x: Tensor, axes: list[int]) -> int:
+    count = 1
+    for axis in axes:
+        count *= x.shape[axis]
+    return count
+
+
+def _position(function: Callable[..., Any]) -> Kernel:
+    def run(x: Tensor, axis: int = -1, keep_dims: bool = False, output_dtype: str = "int32") -> Tensor:
+        result: Tensor = function(x, axis, keepdim=keep_dims).to(torch.int32)
+        return result
+
+    return kernel(run)
+
+
+def _softmax(x: Tensor, axis: int = -1) -> Tensor:
+    return torch.softmax(x, axis)
+
+
+def _cumulative(x: Tensor, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    if reverse:
+        x = x.flip(axis)
+    result = torch.cumsum(x, axis, dtype=x.dtype)
+    if exclusive:
+        result = result - x
+    return result.flip(axis) if reverse else result
+
+
+def _largest(
+    x: Tensor,
+    k: int = 1,
+    axis: int = -1,
+    ascending: bool = False,
+    sort: bool = True,
+    return_indices: bool = True,
+    output_indices_dtype: str = "int32",
+) -> tuple[Tensor, ...]:
+    count = x.shape[axis] if k == -1 else k
+    values, indices = torch.topk(x, count, axis, largest=not ascending, sorted=True)
+    return (values, indices.to(torch.int32)) if return_indices else (values,)
+
+
+def _order(x: Tensor, axis: int = -1, ascending: bool = False) -> Tensor:
+    return torch.argsort(x, dim=axis, descending=not ascending, stable=True).to(torch.int32)
+
+
+KERNELS: Final[dict[str, Kernel]] = {
+    "reduce_mean": _reduction(_mean),
+    "reduce_sum": _reduction(lambda x, axes, keep: x.sum(axes, keepdim=keep)),
+    "reduce_max": _reduction(lambda x, axes, keep: x.amax(axes, keepdim=keep)),
+    "reduce_min": _reduction(lambda x, axes, keep: x.amin(axes, keepdim=keep)),
+    "reduce_prod": _reduction(_product),
+    "reduce_sum_square": _reduction(lambda x, axes, keep: x.square().sum(axes, keepdim=keep)),
+    "reduce_l1_norm": _reduction(lambda x, axes, keep: x.abs().sum(axes, keepdim=keep)),
+    "reduce_l2_norm": _reduction(lambda x, axes, keep: x.square().sum(axes, keepdim=keep).sqrt()),
+    "reduce_log_sum": _reduction(lambda x, axes, keep: x.sum(axes, keepdim=keep).log()),
+    "reduce_log_sum_exp": _reduction(lambda x, axes, keep: x.logsumexp(axes, keepdim=keep)),
+    "reduce_argmax": _position(torch.argmax),
+    "reduce_argmin": _position(torch.argmin),
+    "softmax": kernel(_softmax),
+    "cumsum": kernel(_cumulative),
+    "topk": kernel(_largest, moves=True),
+    "argsort": kernel(_order),
+}

@@ -1,0 +1,236 @@
+"""Makes a tape of a program: parameters are read, constants unpacked, types and shapes checked, once and at load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from delegatekit_api import FormatError
+
+from ..ir.program import Function, Literal, Name, Operation, TensorType
+from ..ir.types import DataType
+from .kernel import Kernel, held_as, known
+from .kernels import KERNELS
+from .tape import FAULTS, Call, Tape, rounded
+
+#: Bytes that constants may have once they are unpacked, for each byte of the blob, and in any case.
+_UNPACKED: Final = 64
+_ALWAYS: Final = 64 << 20
+
+
+def prepare(function: Function, blob_bytes: int) -> Tape:
+    """The tape of a function.
+
+    Raises FormatError for operations and parameters that are not known, and for results whose type or shape is not what
+    the program declares.
+    """
+    return _Preparation(function, blob_bytes).tape
+
+
+class _Preparation:
+    """Goes over the operations once, in their order."""
+
+    def __init__(self, function: Function, blob_bytes: int) -> None:
+        self.tape = Tape()
+        self._places: dict[str, int] = {}
+        #: Values as tensors without elements, which know their shapes only.
+        self._shapes: list[Any] = []
+        #: Constants as the program has them, by name.
+        self._literals: dict[str, Literal] = {}
+        self._left = max(_UNPACKED * blob_bytes, _ALWAYS)
+        self._last = _last_readers(function)
+        for name, kind in function.states.items():
+            place = self._define(name, kind, None, "Core ML program")
+            self.tape.states[place] = torch.zeros(self._shapes[place].shape, dtype=held_as(kind.datatype))
+        for name, kind in function.inputs.items():
+            self.tape.inputs[name] = self._define(name, kind, None, "Core ML program")
+        for index, operation in enumerate(function.operations):
+            self._operation(operation, index)
+        for name in function.outputs:
+            self.tape.outputs[name] = self._place(name, "Core ML program")
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def _define(self, name: str, kind: TensorType | None, value: torch.Tensor | None, where: str) -> int:
+        """A place for a value. Raises FormatError for one whose size is not known."""
+        if kind is None or None in kind.shape:
+            raise FormatError(f"{name!r:.60} has no known size", where=where)
+        place = self._places[name] = len(self._shapes)
+        sizes = tuple(size for size in kind.shape if size is not None)
+        self._shapes.append(torch.empty(sizes, dtype=held_as(kind.datatype), device="meta"))
+        self.tape.constants.append(value)
+        self.tape.types[name] = kind
+        return place
+
+    def _place(self, name: str, where: str) -> int:
+        if name not in self._places:
+            raise FormatError(f"{name!r:.60} is no tensor", where=where)
+        return self._places[name]
+
+    def _constant(self, literal: Literal, where: str, name: str = "") -> int:
+        """A place for a constant."""
+        if not isinstance(literal, torch.Tensor):
+            raise FormatError("a parameter is no tensor", where=where)
+        held = literal.to(torch.float32) if literal.is_floating_point() else literal
+        place = len(self._shapes)
+        if name:
+            self._places[name] = place
+        self._shapes.append(held.to("meta"))
+        self.tape.constants.append(held)
+        return place
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+
+    def _operation(self, operation: Operation, index: int) -> None:
+        if operation.kind == "const":
+            self._literal_operation(operation)
+            return
+        if operation.kind == "write_state":
+            self._write_state(operation)
+            return
+        kernel = KERNELS.get(operation.kind)
+        if kernel is None:
+            raise FormatError("is an operation that is not known here", where=operation.where)
+        known_values, reads = self._arguments(operation, kernel)
+        types = tuple(kind for _, kind in operation.results if kind is not None)
+        if len(types) != len(operation.results):
+            raise FormatError("has results that are no tensors", where=operation.where)
+        if kernel.once:
+            self._unpack(operation, kernel, known_values, reads, types)
+            return
+        places = tuple(self._define(name, kind, None, operation.where) for name, kind in operation.results)
+        last = tuple(self._places[name] for name in self._last.get(index, ()) if name in self._places)
+        call = Call(kernel, known_values, reads, places, types, self._computed(last), operation.where)
+        self._check_shapes(call)
+        self.tape.calls.append(call)
+
+    def _computed(self, places: Sequence[int]) -> tuple[int, ...]:
+        return tuple(place for place in places if self.tape.constants[place] is None and place not in self.tape.states)
+
+    def _write_state(self, operation: Operation) -> None:
+        """What a state is from now on: a call whose result is the state's place."""
+        found = {name: items[0] for name, items in operation.arguments.items() if len(items) == 1}
+        state, data = found.get("input"), found.get("data")
+        if not isinstance(state, Name) or data is None or len(found) != 2:
+            raise FormatError("names no state, or nothing to write", where=operation.where)
+        place, source = self._place(state.name, operation.where), self._read(data, operation.where)
+        if place not in self.tape.states:
+            raise FormatError(f"writes {state.name!r:.60}, which is no state", where=operation.where)
+        kind = self.tape.types[state.name]
+        call = Call(KERNELS["read_state"], {}, {"input": source}, (place,), (kind,), (), operation.where)
+        self._check_shapes(call)
+        self.tape.calls.append(call)
+
+    def _literal_operation(self, operation: Operation) -> None:
+        """A constant under a name."""
+        found = operation.arguments.get("val", ())
+        if len(found) != 1 or len(operation.results) != 1 or isinstance(found[0], Name):
+            raise FormatError("is no constant", where=operation.where)
+        (name, kind), literal = operation.results[0], found[0]
+        self._literals[name] = literal
+        if isinstance(literal, torch.Tensor):
+            if kind is None or tuple(literal.shape) != kind.shape or literal.dtype != kind.datatype.torch:
+                raise FormatError(f"has another type than {kind}", where=operation.where)
+            self._constant(literal, operation.where, name)
+            self.tape.types[name] = kind
+
+    def _arguments(
+        self, operation: Operation, kernel: Kernel
+    ) -> tuple[dict[str, Any], dict[str, int | tuple[int, ...]]]:
+        """What the program knows, and the places of what is computed."""
+        known_values: dict[str, Any] = {}
+        reads: dict[str, int | tuple[int, ...]] = {}
+        for name, argument in operation.arguments.items():
+            parameter = kernel.parameters.get(name)
+            if parameter is None:
+                raise FormatError(f"has the parameter {name!r:.40}, which is not known here", where=operation.where)
+            if parameter.kind == "Tensors":
+                reads[name] = tuple(self._read(item, operation.where) for item in argument)
+            elif len(argument) != 1:
+                raise FormatError(f"{name} has {len(argument)} values", where=operation.where)
+            elif parameter.kind == "Tensor":
+                reads[name] = self._read(argument[0], operation.where)
+            else:
+                literal = self._literals.get(argument[0].name) if isinstance(argument[0], Name) else argument[0]
+                if literal is None:
+                    raise FormatError(f"{name} is computed, which is not known here", where=operation.where)
+                known_values[name] = known(literal, parameter.kind, f"{operation.where}, {name}")
+        missing = [
+            name for name, item in kernel.parameters.items() if not item.optional and name not in operation.arguments
+        ]
+        if missing:
+            raise FormatError(f"has no parameter {missing[0]}", where=operation.where)
+        return known_values, reads
+
+    def _read(self, item: Name | Literal, where: str) -> int:
+        return self._place(item.name, where) if isinstance(item, Name) else self._constant(item, where)
+
+    def _unpack(
+        self,
+        operation: Operation,
+        kernel: Kernel,
+        known_values: Mapping[str, Any],
+        reads: Mapping[str, int | tuple[int, ...]],
+        types: tuple[TensorType, ...],
+    ) -> None:
+        """A constant that is unpacked now."""
+        (name, kind) = operation.results[0] if len(operation.results) == 1 else ("", None)
+        if kind is None or any(not isinstance(place, int) for place in reads.values()):
+            raise FormatError("has not one result", where=operation.where)
+        size = 4
+        for item in kind.shape:
+            size *= item or 0
+        self._left -= size
+        values = {key: self.tape.constants[place] for key, place in reads.items() if isinstance(place, int)}
+        if self._left < 0 or any(value is None for value in values.values()):
+            raise FormatError("unpacks what is no constant, or too much", where=operation.where)
+        made = _guarded(lambda: kernel.function(**values, **known_values), operation.where)
+        made = made if kernel.moves or kind.datatype is not DataType.FLOAT16 else rounded(made)
+        self._check_result(made, kind, operation.where)
+        self._places[name] = len(self._shapes)
+        self._shapes.append(made.to("meta"))
+        self.tape.constants.append(made)
+        self.tape.types[name] = kind
+
+    def _check_shapes(self, call: Call) -> None:
+        """Execute the call on tensors without elements, and compare with what the program declares."""
+        arguments = {
+            name: self._shapes[places] if isinstance(places, int) else tuple(self._shapes[place] for place in places)
+            for name, places in call.reads.items()
+        }
+        made = _guarded(lambda: call.kernel.function(**arguments, **call.known), call.where)
+        results = made if isinstance(made, tuple | list) else (made,)
+        if len(results) < len(call.types):
+            raise FormatError(f"has {len(results)} results, the program says {len(call.types)}", where=call.where)
+        for value, kind in zip(results, call.types, strict=False):
+            self._check_result(value, kind, call.where)
+
+    @staticmethod
+    def _check_result(value: torch.Tensor, kind: TensorType, where: str) -> None:
+        if tuple(value.shape) != kind.shape or value.dtype != held_as(kind.datatype):
+            found = f"{value.dtype} {tuple(value.shape)}"
+            raise FormatError(f"has the result {found}, the program says {kind}", where=where)
+
+
+def _last_readers(function: Function) -> dict[int, list[str]]:
+    """For each operation, the values that nothing reads after it."""
+    found: dict[str, int] = {}
+    for index, operation in enumerate(function.operations):
+        for items in operation.arguments.values():
+            found.update({item.name: index for item in items if isinstance(item, Name)})
+    by_operation: dict[int, list[str]] = {}
+    for name, index in found.items():
+        if name not in function.outputs:
+            by_operation.setdefault(index, []).append(name)
+    return by_operation
+
+
+def _guarded(function: Callable[[], Any], where: str) -> Any:
+    try:
+        return function()
+    except FAULTS as error:
+        raise FormatError(
+            f"cannot be executed: {str(error).splitlines()[0] if str(error) else error!r}", where=where
+        ) from None

@@ -1,0 +1,93 @@
+"""A program as a list of calls of kernels; `preparation` makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from delegatekit_api import ExecutionError
+
+from ..ir.program import TensorType
+from ..ir.types import DataType
+from .kernel import Kernel
+
+#: What a damaged program makes PyTorch raise.
+FAULTS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a kernel."""
+
+    kernel: Kernel
+    #: Parameters that the program knows.
+    known: Mapping[str, Any]
+    #: Parameters that are computed: the places of their values, several for a list.
+    reads: Mapping[str, int | tuple[int, ...]]
+    results: tuple[int, ...]
+    types: tuple[TensorType, ...]
+    #: Values that nothing reads after this call.
+    last: tuple[int, ...]
+    where: str
+
+    def run(self, values: list[Any]) -> None:
+        """Compute the results from values at their places."""
+        arguments = {
+            name: values[places] if isinstance(places, int) else tuple(values[place] for place in places)
+            for name, places in self.reads.items()
+        }
+        made = self.kernel.function(**arguments, **self.known)
+        results = made if isinstance(made, tuple | list) else (made,)
+        for place, kind, value in zip(self.results, self.types, results, strict=False):
+            values[place] = value if self.kernel.moves or kind.datatype is not DataType.FLOAT16 else rounded(value)
+        for place in self.last:
+            values[place] = None
+
+
+def rounded(value: torch.Tensor) -> torch.Tensor:
+    """To float16, and held as float32 again."""
+    return value.to(torch.float16).to(torch.float32)
+
+
+@dataclass
+class Tape:
+    """A prepared program."""
+
+    #: Constants at their places; None elsewhere.
+    constants: list[Any] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    inputs: dict[str, int] = field(default_factory=dict)
+    outputs: dict[str, int] = field(default_factory=dict)
+    types: dict[str, TensorType] = field(default_factory=dict)
+    #: Values that stay from call to call, at their places; they begin with zeros, as on the device.
+    states: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The outputs by name, in the types that are computed with. Raises ExecutionError."""
+        values = list(self.constants)
+        for place, state in self.states.items():
+            values[place] = state
+        for name, value in inputs.items():
+            values[self.inputs[name]] = value
+        for call in self.calls:
+            try:
+                call.run(values)
+            except FAULTS as error:
+                raise ExecutionError(f"failed: {error}", where=call.where) from error
+        for place in self.states:
+            self.states[place] = values[place]
+        return {name: values[place] for name, place in self.outputs.items()}

@@ -1,0 +1,68 @@
+"""How programs for Core ML are quantized: its schemes as tables. Whether a layer is, the support table says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from delegatekit_api.quantization import (
+    MOVING_OPERATORS,
+    PER_CHANNEL,
+    QuantizationRule,
+    QuantizationScheme,
+    TensorQuantization,
+    per_group,
+)
+
+from .targets import IOS16, IOS17, IOS18, TARGETS
+
+if TYPE_CHECKING:
+    from .options import CoreMLOptions
+
+#: float16 has few digits of smaller scales.
+_EPS: Final = 2.0**-16
+#: Not int8, which cannot cross the border of a delegate.
+_ACTIVATION: Final = TensorQuantization("uint8", observer="histogram", eps=_EPS)
+_WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=_EPS)
+_CLAMPS: Final = ("relu", "relu6", "hardtanh")
+_LAYERS: Final = ("linear", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d")
+
+_STATIC: Final = QuantizationScheme(
+    "int8",
+    "uint8 activations and int8 weights, a scale for each output channel",
+    rules=(
+        QuantizationRule(_LAYERS, input=_ACTIVATION, weight=_WEIGHT, output=_ACTIVATION, fused=_CLAMPS),
+        QuantizationRule(
+            ("aten.add.Tensor", "aten.mul.Tensor"),
+            input=_ACTIVATION,
+            output=_ACTIVATION,
+            fused=_CLAMPS,
+            follows=True,
+        ),
+        QuantizationRule((*_CLAMPS, "max_pool2d", "cat", *MOVING_OPERATORS), shares=True),
+    ),
+    qat=True,
+)
+
+_WHOLE: Final = TensorQuantization("int8", symmetric=True, granularity=PER_CHANNEL, eps=_EPS)
+_WEIGHTS: Final = QuantizationScheme(
+    "int8-weight-only",
+    "int8 weights, a scale for each output channel",
+    kind="weight-only",
+    rules=(QuantizationRule(("linear", "conv1d", "conv2d"), weight=_WHOLE),),
+)
+
+_FOUR_BITS: Final = TensorQuantization("int4", symmetric=True, granularity=per_group(32), eps=_EPS)
+_GROUPS: Final = QuantizationScheme(
+    "int4-weight-only",
+    "linear layers with int4 weights in groups of 32",
+    kind="weight-only",
+    rules=(QuantizationRule(("linear",), weight=_FOUR_BITS),),
+)
+
+_SINCE: Final = ((IOS17, _STATIC), (IOS16, _WEIGHTS), (IOS18, _GROUPS))
+
+
+def schemes(options: CoreMLOptions) -> tuple[QuantizationScheme, ...]:
+    """The schemes that the deployment target has."""
+    target = TARGETS[options.target]
+    return tuple(scheme for oldest, scheme in _SINCE if oldest <= target)

@@ -1,0 +1,142 @@
+"""What the backend takes: the rows of all families of operators, the conditions of every operator, the partitioner.
+
+This is the one place where operators are checked; the lowerings rely on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from delegatekit_api import Call, OptionError, Verdict
+from delegatekit_api.documentation import OperatorTable
+from delegatekit_toolkit.constraints import elements, max_rank
+from delegatekit_toolkit.documentation import operator_table
+from delegatekit_toolkit.support import SupportTable, TablePartitioner, leavable_names
+
+from .ir.types import MOST_AXES
+from .operators import (
+    convolution,
+    elementwise,
+    functions,
+    indexing,
+    linear,
+    normalization,
+    quantization,
+    recurrent,
+    reduction,
+    shape,
+    spatial,
+)
+from .operators.common import INT32_MAX, INT32_MIN
+from .operators.program import Lower
+from .targets import IOS15, TARGETS, Target
+
+if TYPE_CHECKING:
+    from .options import CoreMLOptions
+
+#: What is computed with; int64 is narrowed.
+_TAKEN: Final = ("float32", "float16", "int32", "int64", "bool")
+
+
+def device_types(call: Call) -> str | None:
+    """Tensors are float32, float16, int32, int64 (which the delegate narrows to 32 bits) or bool."""
+    if _fact(call, "integers"):
+        return None
+    for item in call.tensors:
+        if item.dtype_name == "float64":
+            return f"{item.name} is float64: Core ML computes in 32 bits, and the digits would be lost"
+        if item.dtype_name not in _TAKEN:
+            return f"{item.name} is {item.dtype_name}: float32, float16, int32, int64 and bool are taken"
+    return None
+
+
+def narrow_constants(call: Call) -> str | None:
+    """Constants of int64 fit 32 bits."""
+    for item in call.operands:
+        data = item.constant if item.dtype_name == "int64" else None
+        if data is None or not data.numel():
+            continue
+        low, high = int(data.min()), int(data.max())
+        if low < INT32_MIN or high > INT32_MAX:
+            return f"{item.name} has the number {low if low < INT32_MIN else high}: the device computes in 32 bits"
+    return None
+
+
+TABLE: Final[SupportTable[Lower]] = SupportTable(
+    [
+        *elementwise.ROWS,
+        *functions.ROWS,
+        *reduction.ROWS,
+        *shape.ROWS,
+        *indexing.ROWS,
+        *linear.ROWS,
+        *normalization.ROWS,
+        *convolution.ROWS,
+        *spatial.ROWS,
+        *recurrent.ROWS,
+        *quantization.ROWS,
+    ],
+    common=(device_types, max_rank(MOST_AXES), elements(), narrow_constants),
+)
+
+
+def _fact(call: Call, name: str) -> Any:
+    """A fact of the call's row; None where the row has none of that name."""
+    entry = TABLE.get(call.operator)
+    return None if entry is None else entry.facts.get(name)
+
+
+def oldest_target(call: Call) -> Target:
+    """The target from which on a call is taken."""
+    found: Any = _fact(call, "since") or IOS15
+    return found if isinstance(found, Target) else cast(Target, found(call))
+
+
+def _documented_target(operator: str) -> str:
+    """The same of an operator, in words."""
+    found: Any = TABLE[operator].facts.get("since", IOS15)
+    return (
+        found.name if isinstance(found, Target) else "by form: constants ios16 (int4 and groups: ios18), values ios17"
+    )
+
+
+def documented_table() -> OperatorTable:
+    """The table with a column for the targets."""
+    table = operator_table({"conditions": TABLE})
+    entries = tuple(
+        replace(entry, conditions=(*entry.conditions, _documented_target(entry.operator))) for entry in table.entries
+    )
+    return OperatorTable(entries, (*table.columns, "from"), table.common)
+
+
+def _check_operators(names: frozenset[str]) -> None:
+    """Raise OptionError for a name that is none of the table's operators."""
+    known = frozenset().union(*map(leavable_names, TABLE))
+    for name in sorted(names):
+        if name not in known:
+            raise OptionError(
+                f"float32_operators names {name!r}, which is not an operator that the backend takes",
+                where="option of backend coreml",
+                hint="names look like aten._softmax.default, aten._softmax or _softmax",
+            )
+
+
+class CoreMLPartitioner(TablePartitioner):
+    """The table, narrowed by the user's options. Raises OptionError for an unknown operator in one of them."""
+
+    def __init__(self, options: CoreMLOptions) -> None:
+        super().__init__(TABLE, leave_out=options.leave_out, backend="coreml")
+        _check_operators(options.float32_operators)
+        self._target = TARGETS[options.target]
+
+    def check(self, call: Call) -> Verdict:
+        """The table's verdict, and whether the deployment target has the operator."""
+        verdict = super().check(call)
+        if not verdict.supported:
+            return verdict
+        if (oldest := oldest_target(call)) > self._target:
+            return Verdict.no(f"{call.operator} needs {oldest.name}: the target is {self._target.name}")
+        if _fact(call, "integers"):
+            return Verdict.yes(passenger=True, group=quantization.unit_of(call))
+        return verdict

@@ -1,0 +1,107 @@
+"""Quantized programs: in float32 exactly what the quantized module computes, in files as small as they should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import delegatekit
+from delegatekit_api import OptionError
+from delegatekit_conformance.testkit import Lowered, compare, lower
+from delegatekit_coreml import plugin
+from delegatekit_coreml.options import CoreMLOptions
+from delegatekit_toolkit.testing import signal_to_noise
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU())
+        self.second = nn.Conv2d(16, 16, 3, padding=1)
+        self.head = nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(256, 64), nn.GELU(), nn.Linear(64, 10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        found: torch.Tensor = self.head(x + torch.relu(self.second(x)))
+        return found
+
+
+def images(count: int) -> list[tuple[torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(2, 3, 16, 16, generator=generator),) for _ in range(count)]
+
+
+def quantized(scheme: str, **options: Any) -> tuple[nn.Module, Lowered]:
+    """The float network, and its quantized form lowered."""
+    torch.manual_seed(0)
+    model = Network().eval()
+    found = delegatekit.quantize(model, images(3), backend="coreml", scheme=scheme, options=options)
+    return model, lower(found, *images(1)[0], backend="coreml", options=options)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "target"),
+    [
+        ("int8", "ios17"),
+        ("int8", "ios18"),
+        ("int8-weight-only", "ios16"),
+        ("int8-weight-only", "ios18"),
+        ("int4-weight-only", "ios18"),
+    ],
+)
+def test_a_quantized_program_is_exact_in_float32(scheme: str, target: str) -> None:
+    _, lowered = quantized(scheme, target=target, precision="float32")
+    assert signal_to_noise(lowered.run()[0], lowered.eager()[0].detach()) > 110
+
+
+@pytest.mark.parametrize(("scheme", "least"), [("int8", 30), ("int8-weight-only", 40), ("int4-weight-only", 18)])
+def test_a_quantized_program_is_near_the_float_one_in_half_precision(scheme: str, least: float) -> None:
+    model, lowered = quantized(scheme, target="ios18")
+    with torch.no_grad():
+        wanted = model(*lowered.inputs)
+    assert signal_to_noise(lowered.run()[0], wanted) > least
+
+
+def test_four_bits_take_half_of_eight() -> None:
+    def weights(scheme: str) -> int:
+        model = nn.Sequential(nn.Linear(512, 512, bias=False)).eval()
+        found = delegatekit.quantize(
+            model, [(torch.randn(1, 512),)], backend="coreml", scheme=scheme, options={"target": "ios18"}
+        )
+        return len(lower(found, torch.randn(1, 512), backend="coreml", options={"target": "ios18"}).delegate.blob)
+
+    eight, four = weights("int8-weight-only"), weights("int4-weight-only")
+    assert 512 * 512 < eight < 512 * 512 * 1.1
+    # A scale of two bytes for each group of 32 weights.
+    assert 512 * 512 / 2 < four < 512 * 512 * (1 / 2 + 2 / 32) * 1.1
+
+
+def test_the_target_decides_which_schemes_there_are() -> None:
+    def names(target: str) -> list[str]:
+        return [scheme.name for scheme in plugin.quantization_schemes(CoreMLOptions(target=target))]
+
+    assert names("ios15") == []
+    assert names("ios16") == ["int8-weight-only"]
+    assert names("ios17") == ["int8", "int8-weight-only"]
+    assert names("ios18") == ["int8", "int8-weight-only", "int4-weight-only"]
+
+
+def test_a_scheme_that_the_target_has_not_is_refused() -> None:
+    with pytest.raises(OptionError, match="no scheme"):
+        quantized("int4-weight-only", target="ios17")
+
+
+def test_quantized_values_cross_the_border_as_bytes() -> None:
+    import torch.ao.quantization.fx._decomposed
+
+    class Half(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            steps = torch.ops.quantized_decomposed.quantize_per_tensor.default(x, 0.05, 128, 0, 255, torch.uint8)
+            real = torch.ops.quantized_decomposed.dequantize_per_tensor.default(steps, 0.05, 128, 0, 255, torch.uint8)
+            return steps, real * 2
+
+    lowered = lower(Half(), torch.randn(3, 4), backend="coreml", options={"precision": "float32"})
+    compare(lowered)

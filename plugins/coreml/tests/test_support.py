@@ -1,0 +1,52 @@
+"""What is refused, and with which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from delegatekit_conformance.testkit import refusals
+from delegatekit_coreml.options import CoreMLOptions
+from delegatekit_coreml.support import CoreMLPartitioner
+
+REFUSED: list[tuple[Any, tuple[torch.Tensor, ...], str]] = [
+    (lambda x: x + 1, (torch.randn(2, dtype=torch.float64),), "is float64: Core ML computes in 32 bits"),
+    (lambda x: x + x, (torch.ones(2, dtype=torch.int8),), "is int8"),
+    (lambda x: x.exp(), (torch.randn(1, 2, 1, 2, 1, 2),), "has 6 axes: 5 is the maximum"),
+    (lambda x: x + (1 << 40), (torch.ones(2, dtype=torch.int64),), "the device computes in 32 bits"),
+    (lambda x: x * x, (torch.ones(2, dtype=torch.int64),), "may leave the 32 bits"),
+    (lambda x: x.sum(), (torch.ones(2, dtype=torch.int32),), "may leave the 32 bits"),
+    (lambda x: x // 3.0, (torch.ones(2),), "a power of two is taken"),
+    (lambda x: F.max_pool2d(x, 2, dilation=2), (torch.randn(1, 1, 8, 8),), "MIL's windows have no gaps"),
+    (
+        lambda x: F.avg_pool2d(x, 3, 2, ceil_mode=True),
+        (torch.randn(1, 1, 8, 8),),
+        "its average has another divisor",
+    ),
+    (F.conv2d, (torch.randn(1, 1, 8, 8), torch.randn(1, 1, 3, 3)), "weight is computed"),
+]
+
+
+@pytest.mark.parametrize(("model", "inputs", "reason"), REFUSED)
+def test_what_cannot_be_computed_is_refused_with_a_reason(
+    model: Any, inputs: tuple[torch.Tensor, ...], reason: str
+) -> None:
+    found = refusals(CoreMLPartitioner(CoreMLOptions()), model, *inputs)
+    assert any(reason in text for text in found), found
+
+
+def test_the_target_decides() -> None:
+    def reasons(target: str) -> list[str]:
+        partitioner = CoreMLPartitioner(CoreMLOptions(target=target))
+        return refusals(partitioner, lambda x: F.pixel_unshuffle(x, 2), torch.randn(1, 1, 4, 4))
+
+    assert reasons("ios15") == ["aten.pixel_unshuffle.default needs ios16: the target is ios15"]
+    assert reasons("macos13") == []
+
+
+def test_an_operator_can_be_left_out() -> None:
+    partitioner = CoreMLPartitioner(CoreMLOptions(leave_out=frozenset({"exp"})))
+    assert refusals(partitioner, torch.exp, torch.randn(3)) == ["left out by the option leave_out"]
