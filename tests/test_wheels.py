@@ -53,6 +53,8 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with links to what is installed here, less our own packages: torch is too big to install again."""
     folder = tmp_path_factory.mktemp("libraries")
     for source in {*site.getsitepackages(), sysconfig.get_paths()["platlib"]}:
+        if not Path(source).is_dir():  # Debian's Python names a folder that a virtual environment does not have
+            continue
         for path in Path(source).iterdir():
             link = folder / path.name
             if not path.name.startswith(OURS) and path.suffix != ".pth" and not link.exists():
