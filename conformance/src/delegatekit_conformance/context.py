@@ -29,7 +29,7 @@ class Profile:
 
 
 PROFILES: Mapping[str, Profile] = {
-    "quick": Profile("quick", examples=2, graphs=12, truncations=20, flips=40, cycles=100, shrink_seconds=2.0),
+    "quick": Profile("quick", examples=1, graphs=12, truncations=20, flips=40, cycles=100, shrink_seconds=2.0),
     "default": Profile("default", examples=16, graphs=150, truncations=20, flips=200, cycles=1000),
     "thorough": Profile(
         "thorough", examples=400, graphs=2000, truncations=100, flips=2000, cycles=5000, large_models=True
