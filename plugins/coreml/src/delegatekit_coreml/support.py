@@ -12,6 +12,7 @@ from delegatekit_api import Call, OptionError, Verdict
 from delegatekit_api.documentation import OperatorTable
 from delegatekit_toolkit.constraints import elements, max_rank
 from delegatekit_toolkit.documentation import operator_table
+from delegatekit_toolkit.narrowing import narrow_constants
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, leavable_names
 
 from .ir.types import MOST_AXES
@@ -28,7 +29,6 @@ from .operators import (
     shape,
     spatial,
 )
-from .operators.common import INT32_MAX, INT32_MIN
 from .operators.program import Lower
 from .targets import IOS15, TARGETS, Target
 
@@ -48,18 +48,6 @@ def device_types(call: Call) -> str | None:
             return f"{item.name} is float64: Core ML computes in 32 bits, and the digits would be lost"
         if item.dtype_name not in _TAKEN:
             return f"{item.name} is {item.dtype_name}: float32, float16, int32, int64 and bool are taken"
-    return None
-
-
-def narrow_constants(call: Call) -> str | None:
-    """Constants of int64 fit 32 bits."""
-    for item in call.operands:
-        data = item.constant if item.dtype_name == "int64" else None
-        if data is None or not data.numel():
-            continue
-        low, high = int(data.min()), int(data.max())
-        if low < INT32_MIN or high > INT32_MAX:
-            return f"{item.name} has the number {low if low < INT32_MIN else high}: the device computes in 32 bits"
     return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from delegatekit_api import Call, Verdict
+from delegatekit_toolkit.narrowing import narrow_constants
 from delegatekit_toolkit.passes import run_passes
 from delegatekit_toolkit.sizes import Dynamic, is_bounded, largest, shape_of, smallest
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
@@ -28,7 +29,6 @@ from .operators import (
     shape,
     spatial,
 )
-from .operators.common import INT32_MAX, INT32_MIN
 from .operators.program import Lower, build_layer
 from .passes import arithmetic
 from .passes.integers import float_reason
@@ -53,18 +53,6 @@ def device_types(call: Call) -> str | None:
             return f"{item.name} is float64: GPUs compute in 32 bits, and the digits would be lost"
         if item.dtype_name not in _TAKEN:
             return f"{item.name} is {item.dtype_name}: float32, float16, int32, int64 and bool are taken"
-    return None
-
-
-def narrow_constants(call: Call) -> str | None:
-    """Constants of int64 fit 32 bits."""
-    for item in call.operands:
-        data = item.constant if item.dtype_name == "int64" else None
-        if data is None or not data.numel():
-            continue
-        low, high = int(data.min()), int(data.max())
-        if low < INT32_MIN or high > INT32_MAX:
-            return f"{item.name} has the number {low if low < INT32_MIN else high}: the device computes in 32 bits"
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.narrowing import may_be_large
 from delegatekit_toolkit.support import Constraint
 
 from ..ir.builder import Var, datatype_of, numbers
@@ -19,7 +20,6 @@ Term: TypeAlias = "Var | float"
 
 FLOATS: Final = ("float32", "float16")
 INTEGERS: Final = ("int32", "int64")
-INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 #: No divisor is smaller than this, the smallest normal number of float16.
 LEAST_DIVISOR: Final = 2.0**-14
 #: The smallest number of float16: what an epsilon becomes that would be 0.
@@ -182,15 +182,6 @@ def has_axes(name: str) -> Constraint:
     return check
 
 
-def whole_numbers_fit(call: Call) -> str | None:
-    """A number beside integers fits 32 bits."""
-    for name in ("other", "alpha", "min", "max", "exponent", "value", "fill_value"):
-        found = call.get(name)
-        if isinstance(found, int) and not INT32_MIN <= found <= INT32_MAX:
-            return f"{name} = {found}: the device computes in 32 bits"
-    return None
-
-
 def integer_numbers(call: Call) -> str | None:
     """A number beside integers is an integer."""
     for name in ("other", "alpha", "min", "max", "exponent"):
@@ -209,31 +200,8 @@ def no_nan(call: Call) -> str | None:
     return None
 
 
-def narrow_product(call: Call) -> str | None:
-    """int64 is multiplied by constants and by what is 0 or 1: other products soon leave the device's 32 bits."""
-    if call.result.dtype_name != "int64":
-        return None
-    factors = [call["self"], call.get("other", call["self"])]
-    if call.get("exponent", 2) in (0, 1) or sum(map(_may_be_large, factors)) < 2:
-        return None
-    return "a product of int64 tensors may leave the 32 bits that the device computes in"
-
-
 def narrow_sum(call: Call) -> str | None:
     """Of integers, what is 0 or 1 is summed: other sums, which are int64 in PyTorch, may leave the device's 32 bits."""
-    if call.result.dtype_name != "int64" or not _may_be_large(call["self"]):
+    if call.result.dtype_name != "int64" or not may_be_large(call["self"]):
         return None
     return "a sum of integers may leave the 32 bits that the device computes in"
-
-
-def _may_be_large(factor: Operand | float) -> bool:
-    if not isinstance(factor, Operand) or factor.is_constant or factor.dtype_name == "bool":
-        return False
-    maker = factor.producer
-    return not (maker is not None and maker.operator == "aten._to_copy.default" and maker["self"].dtype_name == "bool")
-
-
-def narrowed(call: Call) -> str:
-    """What int64 means on the device."""
-    computes = any(item.dtype_name == "int64" for item in call.results)
-    return "int64 is computed in 32 bits: larger results are not PyTorch's" if computes else ""

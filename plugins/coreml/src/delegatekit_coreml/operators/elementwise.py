@@ -7,6 +7,7 @@ from typing import Final
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.narrowing import narrow_product, narrowed, whole_numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of
@@ -24,14 +25,11 @@ from .common import (
     floating,
     integer_numbers,
     mul,
-    narrow_product,
-    narrowed,
     no_nan,
     sub,
     tensor,
     unary,
     where,
-    whole_numbers_fit,
 )
 from .program import Lower, ProgramBuilder
 

@@ -9,6 +9,7 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of
@@ -25,7 +26,6 @@ from .common import (
     floating,
     lowered_by,
     mul,
-    narrow_product,
     sliced,
     sub,
     tensor,

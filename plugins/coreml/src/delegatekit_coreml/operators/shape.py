@@ -10,6 +10,7 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import same_dtypes
+from delegatekit_toolkit.narrowing import whole_numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
@@ -26,7 +27,6 @@ from .common import (
     reshaped,
     sliced,
     tensor,
-    whole_numbers_fit,
 )
 from .program import Lower, ProgramBuilder
 

@@ -16,7 +16,6 @@ from .program import Lower, ProgramBuilder
 #: A tensor of the graph, or a number that becomes one of its type.
 Term: TypeAlias = "Tensor | float"
 
-INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 FLOATS: Final = ("float32", "float16")
 INTEGERS: Final = ("int32", "int64")
 
@@ -180,36 +179,3 @@ def four_axes(call: Call) -> str | None:
         if item.rank > TEXTURE_RANK:
             return f"{item.name} has {item.rank} axes: the runtime takes {TEXTURE_RANK}"
     return None
-
-
-def whole_numbers_fit(call: Call) -> str | None:
-    """A number beside integers fits 32 bits."""
-    for name in ("other", "alpha", "min", "max", "exponent", "value", "fill_value"):
-        number = call.get(name)
-        if isinstance(number, int) and not INT32_MIN <= number <= INT32_MAX:
-            return f"{name} = {number}: the device computes in 32 bits"
-    return None
-
-
-def narrow_product(call: Call) -> str | None:
-    """int64 is multiplied by constants and by what is 0 or 1: other products soon leave the device's 32 bits."""
-    if call.result.dtype_name != "int64":
-        return None
-    exponent = call.get("exponent", 2)
-    factors = [call["self"], call.get("other", call["self"])]
-    if exponent in (0, 1) or sum(map(_may_be_large, factors)) < 2:
-        return None
-    return "a product of int64 tensors may leave the 32 bits that the device computes in"
-
-
-def _may_be_large(factor: Operand | float) -> bool:
-    if not isinstance(factor, Operand) or factor.is_constant or factor.dtype_name == "bool":
-        return False
-    maker = factor.producer
-    return not (maker is not None and maker.operator == "aten._to_copy.default" and maker["self"].dtype_name == "bool")
-
-
-def narrowed(call: Call) -> str:
-    """What int64 means on the device."""
-    computes = any(item.dtype_name == "int64" for item in call.results)
-    return "int64 is computed in 32 bits: larger results are not PyTorch's" if computes else ""

@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.narrowing import narrow_product, narrowed, whole_numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Tensor
@@ -27,14 +28,11 @@ from .common import (
     function,
     logical_not,
     mul,
-    narrow_product,
-    narrowed,
     negative,
     sub,
     truth,
     types,
     where,
-    whole_numbers_fit,
 )
 from .program import Lower, ProgramBuilder
 

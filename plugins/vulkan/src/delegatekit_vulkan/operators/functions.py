@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 from delegatekit_api import Call
+from delegatekit_toolkit.narrowing import narrow_product, whole_numbers_fit
 from delegatekit_toolkit.sizes import Dynamic, shape_of
 from delegatekit_toolkit.support import Row, row
 
@@ -24,12 +25,10 @@ from .common import (
     function,
     lowered_by,
     mul,
-    narrow_product,
     negative,
     sub,
     types,
     where,
-    whole_numbers_fit,
 )
 from .elementwise import greatest
 from .program import Lower, ProgramBuilder

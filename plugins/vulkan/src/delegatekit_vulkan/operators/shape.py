@@ -10,12 +10,13 @@ from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.constraints import same_dtypes
+from delegatekit_toolkit.narrowing import whole_numbers_fit
 from delegatekit_toolkit.sizes import Dynamic, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Argument, Tensor
 from ..ir.types import TEXTURE_RANK, DataType
-from .common import FLOATS, INTEGERS, compared, converted, four_axes, types, whole_numbers_fit
+from .common import FLOATS, INTEGERS, compared, converted, four_axes, types
 from .program import Lower, ProgramBuilder
 
 

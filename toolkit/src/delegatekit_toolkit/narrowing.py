@@ -1,0 +1,86 @@
+"""int64 on hardware that computes in 32 bits: constraints for what is narrowed, and what that means for results."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delegatekit_api import Call, Operand
+
+INT32_MIN: Final = -(1 << 31)
+INT32_MAX: Final = (1 << 31) - 1
+#: Arguments that stand beside the elements of tensors.
+_NUMBERS: Final = ("other", "alpha", "min", "max", "exponent", "value", "fill_value")
+
+
+def narrow_constants(call: Call) -> str | None:
+    """Constants of int64 fit 32 bits.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> large = torch.tensor([1, 1 << 40])
+    >>> narrow_constants(call_of(lambda x: x + large, torch.ones(2, dtype=torch.int64)))
+    'c_lifted_tensor_0 has the number 1099511627776: the device computes in 32 bits'
+    """
+    for item in call.operands:
+        data = item.constant if item.dtype_name == "int64" else None
+        if data is None or not data.numel():
+            continue
+        low, high = int(data.min()), int(data.max())
+        if low < INT32_MIN or high > INT32_MAX:
+            return f"{item.name} has the number {low if low < INT32_MIN else high}: the device computes in 32 bits"
+    return None
+
+
+def whole_numbers_fit(call: Call) -> str | None:
+    """A number beside integers fits 32 bits.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> whole_numbers_fit(call_of(lambda x: x.clamp(max=1 << 40), torch.ones(2, dtype=torch.int64)))
+    'max = 1099511627776: the device computes in 32 bits'
+    """
+    for name in _NUMBERS:
+        number = call.get(name)
+        if isinstance(number, int) and not INT32_MIN <= number <= INT32_MAX:
+            return f"{name} = {number}: the device computes in 32 bits"
+    return None
+
+
+def narrow_product(call: Call) -> str | None:
+    """int64 is multiplied by constants and by what is 0 or 1: other products soon leave the device's 32 bits.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> narrow_product(call_of(torch.mul, torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64)))
+    'a product of int64 tensors may leave the 32 bits that the device computes in'
+    """
+    if call.result.dtype_name != "int64":
+        return None
+    factors = [call["self"], call.get("other", call["self"])]
+    if call.get("exponent", 2) in (0, 1) or sum(map(may_be_large, factors)) < 2:
+        return None
+    return "a product of int64 tensors may leave the 32 bits that the device computes in"
+
+
+def may_be_large(factor: Operand | float) -> bool:
+    """Whether integers may be any: they are neither constants, nor numbers, nor made of truth values.
+
+    >>> may_be_large(3)
+    False
+    """
+    if not isinstance(factor, Operand) or factor.is_constant or factor.dtype_name == "bool":
+        return False
+    maker = factor.producer
+    return not (maker is not None and maker.operator == "aten._to_copy.default" and maker["self"].dtype_name == "bool")
+
+
+def narrowed(call: Call) -> str:
+    """What int64 means on the device, as the special values of a row; "" for a call that does not compute any.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> narrowed(call_of(torch.neg, torch.ones(2)))
+    ''
+    """
+    computes = any(item.dtype_name == "int64" for item in call.results)
+    return "int64 is computed in 32 bits: larger results are not PyTorch's" if computes else ""
