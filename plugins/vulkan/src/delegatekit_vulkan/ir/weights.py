@@ -39,6 +39,15 @@ def aligned(data: torch.Tensor, step: int = 4) -> torch.Tensor:
     return torch.nn.functional.pad(data, (0, missing)) if missing else data
 
 
+def aligned_bias(bias: Argument) -> Tensor | None:
+    """A constant bias as numbers, in the type that it has on the device, filled up likewise; None if there is none."""
+    if not isinstance(bias, Tensor):
+        return None
+    to_numbers(bias)
+    assert bias.data is not None
+    return constant(aligned(bias.data))
+
+
 def holds(scales: torch.Tensor, *, half: bool) -> bool:
     """Whether the device, which with `half` keeps numbers as float16, loses no digits of these scales."""
     return not half or bool(((scales >= _HALF_NORMAL) & (scales <= HALF_MAX)).all())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ..ir.graph import Argument, Graph, Node, SymInt, Tensor, constant
+from delegatekit_toolkit.sizes import dynamic_count
+
+from ..ir.graph import Argument, Graph, Node, Tensor, constant
 from ..ir.stock import (
     ADD,
     CHOOSE,
@@ -18,7 +20,8 @@ from ..ir.stock import (
     QUANTIZE_BLOCKS,
     VIEW,
 )
-from ..ir.weights import GroupedWeight, aligned, channel_weights, grouped_weight, holds, to_numbers
+from ..ir.weights import GroupedWeight, aligned, aligned_bias, channel_weights, grouped_weight, holds
+from .matching import Matcher
 
 #: A matrix, and scale and zero point of each of its rows.
 _Rows = tuple[Tensor, Tensor, Tensor]
@@ -37,7 +40,7 @@ def use_integer_weights(graph: Graph, *, half: bool) -> None:
 class _Layers:
     def __init__(self, graph: Graph, *, half: bool) -> None:
         self._half = half
-        self._producers = graph.producers()
+        self._match = Matcher(graph)
         #: What is quantized row by row for several layers is quantized once.
         self._rows: dict[Tensor, _Rows] = {}
         #: Tensors of more axes as one matrix.
@@ -49,7 +52,7 @@ class _Layers:
         if not isinstance(weight, Tensor) or weight.integers is None:
             return [node]
         grouped = grouped_weight(weight)
-        if grouped is not None and not _changes(node.arguments[0]) and holds(grouped.scales, half=self._half):
+        if grouped is not None and not dynamic_count(_input(node).shape) and holds(grouped.scales, half=self._half):
             return self._of_four_bits(node, grouped)
         found = channel_weights(weight, 0)
         if found is not None and holds(found[1], half=self._half):
@@ -71,11 +74,7 @@ class _Layers:
 
     def _of_four_bits(self, node: Node, weight: GroupedWeight) -> list[Node]:
         packed, scales = constant(weight.packed), constant(aligned(weight.scales), half=self._half)
-        bias = node.arguments[2]
-        if isinstance(bias, Tensor):
-            to_numbers(bias)
-            assert bias.data is not None
-            bias = constant(aligned(bias.data))
+        bias = aligned_bias(node.arguments[2])
         choose = self._chosen(node.arguments[0])
         if choose is None:
             before, rows = self._as_matrix(node.arguments[0], node)
@@ -98,12 +97,12 @@ class _Layers:
 
     def _chosen(self, value: Argument) -> Node | None:
         """The search for the scales of rows that are quantized and dequantized to a value; None if it is none such."""
-        dequantize = self._maker(value, VIEW)
+        dequantize = self._match.maker(value, VIEW)
         if dequantize is not None:  # a matrix is made of more axes
             value = dequantize.arguments[0]
-        dequantize = self._maker(value, DEQUANTIZE_BLOCKS)
-        quantize = None if dequantize is None else self._maker(dequantize.arguments[0], QUANTIZE_BLOCKS)
-        choose = None if quantize is None else self._maker(quantize.arguments[2], CHOOSE)
+        dequantize = self._match.maker(value, DEQUANTIZE_BLOCKS)
+        quantize = None if dequantize is None else self._match.maker(dequantize.arguments[0], QUANTIZE_BLOCKS)
+        choose = None if quantize is None else self._match.maker(quantize.arguments[2], CHOOSE)
         if dequantize is None or quantize is None or choose is None:
             return None
         source = choose.arguments[0]
@@ -135,10 +134,6 @@ class _Layers:
         arguments: list[Argument] = [rows, choose.arguments[1], (1, rows.sizes[1]), *choose.arguments[3:]]
         return [*before, Node(CHOOSE, arguments, (scale, zero_point), choose.debug_handles)], self._rows[rows]
 
-    def _maker(self, value: Argument, operator: str) -> Node | None:
-        node = self._producers.get(value) if isinstance(value, Tensor | SymInt) else None
-        return node if node is not None and node.operator == operator else None
-
 
 def _written(node: Node, operator: str, arguments: list[Argument], rows: Tensor) -> list[Node]:
     """A layer on a matrix, and the view that gives it the shape of the node's result."""
@@ -151,9 +146,11 @@ def _written(node: Node, operator: str, arguments: list[Argument], rows: Tensor)
     return [Node(operator, arguments, flat, handles), Node(VIEW, [flat, result.sizes], result, handles)]
 
 
+def _input(node: Node) -> Tensor:
+    value = node.arguments[0]
+    assert isinstance(value, Tensor)
+    return value
+
+
 def _like(tensor: Tensor) -> Tensor:
     return Tensor(tensor.shape, tensor.datatype, tensor.staging)
-
-
-def _changes(value: Argument) -> bool:
-    return isinstance(value, Tensor) and any(not isinstance(size, int) for size in value.shape)

@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import torch
 
+from delegatekit_toolkit.sizes import dynamic_count
+
 from ..ir.graph import Argument, Graph, Node, SymInt, Tensor, constant
 from ..ir.stock import (
     ADD,
@@ -31,9 +33,10 @@ from ..ir.stock import (
     QUANTIZE,
     QUANTIZE_BLOCKS,
 )
-from ..ir.weights import IntegerProduct, aligned, channel_weights, holds, integer_convolution, to_numbers
+from ..ir.weights import IntegerProduct, aligned, aligned_bias, channel_weights, holds, integer_convolution, to_numbers
 from .clamps import NO_BOUNDS, Bounds, bounds_of
 from .integer_weights import use_integer_weights
+from .matching import Matcher, join_handles
 
 _LEAST, _GREATEST = -128, 127
 
@@ -67,11 +70,9 @@ def float_reason(graph: Graph) -> str | None:
 
 class _Folder:
     def __init__(self, graph: Graph, *, half: bool, any_scale: bool) -> None:
-        self._graph = graph
         self._half = half
         self._any_scale = any_scale
-        self._producers = graph.producers()
-        self._users = graph.users()
+        self._match = Matcher(graph)
         #: Nodes that became part of another one.
         self.folded: set[Node] = set()
 
@@ -88,18 +89,15 @@ class _Folder:
         if made is None:
             return
         gone = [node for node in dict.fromkeys((operator, clamp)) if node is not None]
-        read = [self._producers.get(value) for value in operator.reads]
-        nodes = [*(node for node in read if node is not None and node.operator == DEQUANTIZE), *gone, quantize]
+        read = [self._match.maker(value, DEQUANTIZE) for value in operator.reads]
         quantize.operator, quantize.arguments = made
-        quantize.debug_handles = tuple(dict.fromkeys(handle for node in nodes for handle in node.debug_handles))
+        join_handles(quantize, *(node for node in read if node is not None), *gone)
         self.folded.update(gone)
 
     def _source(self, node: Node) -> Node | None:
         """What computes the first operand of a node, if nothing else reads it."""
-        value = node.arguments[0]
-        if not isinstance(value, Tensor) or value in self._graph.outputs or self._users.get(value) != [node]:
-            return None
-        return self._producers.get(value)
+        made = self._match.maker(node.arguments[0])
+        return made if made is not None and len(made.results) == 1 and self._match.only_reader(made) is node else None
 
     def _on_integers(self, quantize: Node, node: Node, bounds: Bounds) -> tuple[str, list[Argument]] | None:
         scale, zero_point = quantize.arguments[1:3]
@@ -136,7 +134,7 @@ class _Folder:
 
     def _convolution(self, node: Node, output: list[Argument], activation: str) -> tuple[str, list[Argument]] | None:
         x, weight, bias = self._integers(node.arguments[0]), node.arguments[1], node.arguments[2]
-        if x is None or not isinstance(weight, Tensor) or x[0].rank != 4 or x[0].sizes[0] != 1 or _changes(x[0]):
+        if x is None or not isinstance(weight, Tensor) or not _is_one_image(x[0]):
             return None
         packed = integer_convolution(node)
         if packed is None or not holds(packed.scales, half=self._half):
@@ -146,7 +144,7 @@ class _Folder:
 
     def _linear(self, node: Node, output: list[Argument], activation: str) -> tuple[str, list[Argument]] | None:
         x, weight, bias = self._integers(node.arguments[0]), node.arguments[1], node.arguments[2]
-        if x is None or not isinstance(weight, Tensor) or _changes(x[0]):
+        if x is None or not isinstance(weight, Tensor) or dynamic_count(x[0].shape):
             return None
         found = channel_weights(weight, 0)
         *outer, rows, inner = x[0].sizes
@@ -162,41 +160,37 @@ class _Folder:
         left, right, alpha = self._integers(node.arguments[0]), self._integers(node.arguments[1]), node.arguments[2]
         if left is None or right is None or left[0].sizes != right[0].sizes or not isinstance(alpha, int | float):
             return None
-        if _changes(left[0]) or left[0].rank > 4:
+        if dynamic_count(left[0].shape) or left[0].rank > 4:
             return None
         return INT8_ADD, [left[0], right[0], *left[1:], *right[1:], *output, alpha]
 
     def _weights(self, packed: IntegerProduct, bias: Argument) -> list[Argument]:
         """Integers, their sums, scales and bias, as the runtime wants them."""
-        made = None
-        if isinstance(bias, Tensor):
-            to_numbers(bias)
-            assert bias.data is not None
-            made = constant(aligned(bias.data), half=self._half)
         return [
             constant(packed.weight),
             constant(aligned(packed.sums.to(torch.int32))),
             constant(aligned(packed.scales), half=self._half),
-            made,
+            aligned_bias(bias),
         ]
 
     def _integers(self, value: Argument) -> _Integers | None:
         """What a dequantize makes an operand of."""
-        node = self._producers.get(value) if isinstance(value, Tensor) else None
-        if node is None or node.operator != DEQUANTIZE:
+        node = self._match.maker(value, DEQUANTIZE)
+        if node is None:
             return None
         source, scale, zero_point = node.arguments[:3]
         assert isinstance(source, Tensor) and isinstance(scale, float) and isinstance(zero_point, int)
         return source, scale, zero_point
 
 
+def _is_one_image(tensor: Tensor) -> bool:
+    """Whether it is one image, whose size does not change."""
+    return tensor.rank == 4 and tensor.sizes[0] == 1 and not dynamic_count(tensor.shape)
+
+
 def _saturated(bound: float, scale: float, zero_point: int) -> float:
     """The integer of a bound, infinite or beyond the range as it may be."""
     return bound if math.isinf(bound) else round(bound / scale) + zero_point
-
-
-def _changes(tensor: Tensor) -> bool:
-    return any(not isinstance(size, int) for size in tensor.shape)
 
 
 def _drop_unread(graph: Graph) -> None:

@@ -6,8 +6,9 @@ from typing import Final
 
 import torch
 
-from ..ir.graph import Graph, Node, SymInt, Tensor, constant
-from ..ir.stock import ADD, PREPACK
+from ..ir.graph import Graph, Node, Tensor, constant
+from ..ir.stock import ADD
+from .matching import Matcher, join_handles
 
 _NORM: Final = "et_vk.rms_norm.default"
 _MUL: Final = "aten.mul.Tensor"
@@ -29,21 +30,17 @@ def fold_norms(graph: Graph, *, half: bool) -> None:
 
 class _Folder:
     def __init__(self, graph: Graph, *, half: bool) -> None:
-        self._graph = graph
         self._half = half
-        self._producers = graph.producers()
-        self._users = graph.users()
+        self._match = Matcher(graph)
         #: Nodes that became part of another one.
         self.folded: set[Node] = set()
 
     def fold(self, rsqrt: Node) -> None:
         """Make the parts around a reciprocal square root one call, if they are a norm."""
-        add = self._maker(rsqrt.arguments[0], ADD)
-        mean = None if add is None else self._maker(add.arguments[0], _MEAN)
-        square = (
-            None if mean is None else self._maker(mean.arguments[0], _MUL) or self._maker(mean.arguments[0], _SQUARE)
-        )
-        scaled = self._only_reader(rsqrt)
+        add = self._part(rsqrt.arguments[0], ADD)
+        mean = None if add is None else self._part(add.arguments[0], _MEAN)
+        square = None if mean is None else self._part(mean.arguments[0], _MUL, _SQUARE)
+        scaled = self._match.only_reader(rsqrt)
         if add is None or mean is None or square is None or scaled is None or scaled.operator != _MUL:
             return
         x, epsilon = square.arguments[0], self._number(add.arguments[1])
@@ -57,38 +54,30 @@ class _Folder:
         weight, last = self._weight(scaled, x)
         if last is not scaled:
             parts.append(scaled)
-        handles = (handle for node in (*parts, last) for handle in node.debug_handles)
         last.operator, last.arguments = _NORM, [x, weight, epsilon]
-        last.debug_handles = tuple(dict.fromkeys(handles))
+        join_handles(last, *parts)
         self.folded.update(parts)
 
     def _weight(self, scaled: Node, x: Tensor) -> tuple[Tensor, Node]:
         """The weight of a norm and the node that gives its result: a product with a constant row is part of it."""
-        product = self._only_reader(scaled)
+        product = self._match.only_reader(scaled)
         if product is not None and product.operator == _MUL:
             for value in product.reads:
-                held = self._producers.get(value)
-                source = held.arguments[0] if held is not None and held.operator == PREPACK else None
-                if isinstance(source, Tensor) and source.shape == x.shape[-1:] and source.datatype is x.datatype:
+                source = self._match.held(value)
+                if source is not None and source.shape == x.shape[-1:] and source.datatype is x.datatype:
                     return source, product
         ones = torch.ones(x.sizes[-1], dtype=x.staging.torch)
         return constant(ones, half=self._half), scaled
 
-    def _maker(self, value: object, operator: str) -> Node | None:
-        """The node of this operator that makes a value which nothing else reads."""
-        node = self._producers.get(value) if isinstance(value, Tensor | SymInt) else None
-        return node if node is not None and node.operator == operator and self._only_reader(node) is not None else None
-
-    def _only_reader(self, node: Node) -> Node | None:
-        (result,) = node.results
-        readers = self._users.get(result, [])
-        return readers[0] if len(readers) == 1 and result not in self._graph.outputs else None
+    def _part(self, value: object, *operators: str) -> Node | None:
+        """The node of one of these operators that makes a value which nothing else reads."""
+        node = self._match.maker(value, *operators)
+        return node if node is not None and self._match.only_reader(node) is not None else None
 
     def _number(self, value: object) -> float | None:
         """What a constant without axes, brought to the device, says."""
-        held = self._producers.get(value) if isinstance(value, Tensor) else None
-        source = held.arguments[0] if held is not None and held.operator == PREPACK else None
-        if not isinstance(source, Tensor) or source.data is None or source.data.numel() != 1:
+        source = self._match.held(value)
+        if source is None or source.data is None or source.data.numel() != 1:
             return None
         return float(source.data)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..ir.graph import Graph, Node, SymInt, Tensor
 from ..ir.stock import CLAMPED_CONVOLUTION, CONVOLUTION, DEQUANTIZE, PAD, QUANTIZE
+from .matching import Matcher, join_handles
 
 #: Positions of arguments.
 _PADDING, _TRANSPOSED = 4, 6
@@ -13,49 +14,43 @@ _PADDING, _TRANSPOSED = 4, 6
 
 def fold_pads(graph: Graph) -> None:
     """Fold paddings into the convolutions that read them, and drop those that add nothing or that nothing reads."""
-    producers = graph.producers()
+    match = Matcher(graph)
     nodes = []
     for node in graph.nodes:
         if _adds_nothing(node) and node.result not in graph.outputs:
             _replace_everywhere(graph, node)
             continue
         if node.operator in (CONVOLUTION, CLAMPED_CONVOLUTION):
-            _fold(node, producers)
+            _fold(node, match)
         nodes.append(node)
     graph.nodes = list(reversed(list(_read(reversed(nodes), set(graph.outputs)))))
 
 
-def _fold(node: Node, producers: dict[Tensor | SymInt, Node]) -> None:
-    pad = _maker(node.reads[0], producers)
-    if pad is None or pad.operator != PAD or node.arguments[_TRANSPOSED]:
+def _fold(node: Node, match: Matcher) -> None:
+    pad = None if node.arguments[_TRANSPOSED] else _padding(node.reads[0], match)
+    if pad is None:
         return
     source, own = pad.arguments[0], node.arguments[_PADDING]
     extra = _symmetric(pad, len(own)) if isinstance(own, tuple) else None
     if extra is not None and isinstance(own, tuple):
         node.arguments[0] = source
         node.arguments[_PADDING] = tuple(a + b for a, b in zip(own, extra, strict=True) if isinstance(a, int))
-        node.debug_handles = tuple(dict.fromkeys((*pad.debug_handles, *node.debug_handles)))
-        _fold(node, producers)  # one padding may follow another
+        join_handles(node, pad)
+        _fold(node, match)  # one padding may follow another
 
 
-def _maker(value: Tensor | SymInt, producers: dict[Tensor | SymInt, Node]) -> Node | None:
-    """The node that makes a value; a padding whose result becomes integers and numbers again as its operand did."""
-    node = producers.get(value)
-    if node is None or node.operator != DEQUANTIZE:
+def _padding(value: object, match: Matcher) -> Node | None:
+    """The padding that makes a value; also where its result becomes integers and numbers again as its operand did."""
+    node = match.maker(value, PAD, DEQUANTIZE)
+    if node is None or node.operator == PAD:
         return node
-    quantize = _producer(node, QUANTIZE, producers)
-    pad = _producer(quantize, PAD, producers)
-    before = _producer(pad, DEQUANTIZE, producers)
+    quantize = match.maker(node.arguments[0], QUANTIZE)
+    pad = None if quantize is None else match.maker(quantize.arguments[0], PAD)
+    before = None if pad is None else match.maker(pad.arguments[0], DEQUANTIZE)
     if quantize is None or before is None:
-        return node
+        return None
     steps = [item.arguments[1:5] for item in (before, quantize, node)]
-    return pad if steps == [steps[0]] * 3 else node
-
-
-def _producer(node: Node | None, operator: str, producers: dict[Tensor | SymInt, Node]) -> Node | None:
-    """The node of this operator that makes the first operand of another one."""
-    made = producers.get(node.reads[0]) if node is not None else None
-    return made if made is not None and made.operator == operator else None
+    return pad if steps == [steps[0]] * 3 else None
 
 
 def _read(nodes: Iterator[Node], read: set[Tensor | SymInt]) -> Iterator[Node]:
