@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import torch
     from torch.fx import Node
 
+    from delegatekit_api.quantization import Quantization
+
 # -- constants ---------------------------------------------------------------------------------------------------------
 
 
@@ -45,6 +47,32 @@ def real_numbers(
     parts = integers if group is None else integers.reshape(integers.shape[0], -1, group)
     real: torch.Tensor = (parts.float() - beside(zero_point)) * beside(scale)
     return real.reshape(integers.shape)
+
+
+def numbers_of(integers: torch.Tensor, own: Quantization) -> torch.Tensor:
+    """What integers that are quantized so stand for, as float32.
+
+    >>> import torch
+    >>> from delegatekit_api.quantization import Quantization
+    >>> numbers_of(torch.tensor([2, 4], dtype=torch.int8), Quantization(torch.int8, -128, 127, 0.5, 1)).tolist()
+    [0.5, 1.5]
+    """
+    return real_numbers(integers, own.scale, own.zero_point, axis=own.axis, group=own.group)
+
+
+def known_data(operand: Operand) -> tuple[torch.Tensor, Quantization | None]:
+    """An operand that is known (`Operand.is_known`): its elements; or the integers that they are made of, and how.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> weight = torch.ones(2)
+    >>> known_data(call_of(lambda x: x + weight, torch.ones(2))["other"])
+    (tensor([1., 1.]), None)
+    """
+    integers = operand.integers
+    found = operand.constant if integers is None else integers.constant
+    assert found is not None
+    return found, operand.quantization if integers is not None else None
 
 
 def pack_nibbles(integers: torch.Tensor, multiple: int = 2) -> torch.Tensor:

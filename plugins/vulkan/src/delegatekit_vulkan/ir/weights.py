@@ -8,7 +8,7 @@ from typing import Final
 
 import torch
 
-from delegatekit_toolkit.quantized import pack_nibbles, real_numbers
+from delegatekit_toolkit.quantized import numbers_of, pack_nibbles
 
 from .graph import HALF_MAX, Argument, Node, Tensor, constant
 from .stock import INT8_CONVOLUTION, INT8_DEPTHWISE, INT8_POINTWISE, INT8_TRANSPOSED
@@ -24,8 +24,7 @@ def to_numbers(tensor: Tensor) -> None:
     own, data = tensor.integers, tensor.data
     if own is None or data is None:
         return
-    numbers = real_numbers(data, own.scale, own.zero_point, axis=own.axis, group=own.group)
-    tensor.data = constant(numbers.to(tensor.staging.torch), half=tensor.datatype != tensor.staging).data
+    tensor.data = constant(numbers_of(data, own).to(tensor.staging.torch), half=tensor.datatype != tensor.staging).data
     tensor.integers = None
 
 

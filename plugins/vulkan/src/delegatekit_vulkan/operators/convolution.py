@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import torch
 
-from delegatekit_api import Call, Operand
+from delegatekit_api import Call
 from delegatekit_api.quantization import Quantization
 from delegatekit_toolkit.constraints import constant, dtypes
-from delegatekit_toolkit.quantized import real_numbers
+from delegatekit_toolkit.quantized import known_data, numbers_of
 from delegatekit_toolkit.sizes import Size, dynamic_count, shape_of
 from delegatekit_toolkit.support import Row, row
 
@@ -88,11 +88,12 @@ class _Convolution:
 
 
 def _of(call: Call) -> _Convolution:
-    weight, bias = call["weight"], call["bias"]
+    weight, own = known_data(call["weight"])
+    bias = call["bias"]
     return _Convolution(
-        _data(weight),
-        weight.quantization,
-        None if bias is None else _numbers(_data(bias), bias.quantization),
+        weight,
+        own,
+        None if bias is None else _numbers(*known_data(bias)),
         stride=tuple(call["stride"]),
         padding=tuple(call["padding"]),
         dilation=tuple(call["dilation"]),
@@ -102,16 +103,8 @@ def _of(call: Call) -> _Convolution:
     )
 
 
-def _data(operand: Operand) -> torch.Tensor:
-    """A known operand: its elements, or the integers that they are made of."""
-    integers = operand.integers
-    found = operand.constant if integers is None else integers.constant
-    assert found is not None
-    return found
-
-
 def _numbers(data: torch.Tensor, own: Quantization | None) -> torch.Tensor:
-    return data if own is None else real_numbers(data, own.scale, own.zero_point, axis=own.axis, group=own.group)
+    return data if own is None else numbers_of(data, own)
 
 
 # -- lowering ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.quantized import real_numbers
+from delegatekit_toolkit.quantized import known_data, numbers_of
 from delegatekit_toolkit.sizes import Size, largest, shape_of
 from delegatekit_toolkit.support import Row, row
 
@@ -87,15 +87,13 @@ def _addmm(b: ProgramBuilder, call: Call) -> Tensor:
 
 def _transposed(b: ProgramBuilder, matrix: Operand, datatype: DataType) -> Tensor:
     """A known matrix with its axes exchanged, as integers if it is made of some that allow it."""
-    integers, own = matrix.integers, matrix.quantization
-    data = matrix.constant if integers is None else integers.constant
-    assert data is not None
+    data, own = known_data(matrix)
     if own is None:
         return b.constant(data.t().contiguous())
     if own.group is None:
         turned = replace(own, axis=None if own.axis is None else 1 - own.axis)
         return b.integers(data.t().contiguous(), turned, datatype)
-    return b.constant(real_numbers(data, own.scale, own.zero_point, group=own.group).t().contiguous())
+    return b.constant(numbers_of(data, own).t().contiguous())
 
 
 def _baddbmm(b: ProgramBuilder, call: Call) -> Tensor:

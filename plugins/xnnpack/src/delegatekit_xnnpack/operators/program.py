@@ -12,7 +12,7 @@ from delegatekit_api.quantization import DYNAMIC, QUANTIZE
 from delegatekit_toolkit.building import PartitionBuilder
 from delegatekit_toolkit.content import storage_key
 from delegatekit_toolkit.layout import identity, inverse, to_channels_first
-from delegatekit_toolkit.quantized import real_numbers
+from delegatekit_toolkit.quantized import numbers_of
 from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row
 
@@ -165,8 +165,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         format = weight_format(quantization)
         if format is not None:
             return data, format
-        own = quantization
-        return real_numbers(data, own.scale, own.zero_point, axis=own.axis, group=own.group), Format()
+        return numbers_of(data, quantization), Format()
 
 
 #: Lowers one call of the program: adds what computes it and returns its tensor. Relies on the support table's checks.
