@@ -157,6 +157,12 @@ class Recipe:
     calls: tuple[tuple[int, ...], ...] = ()
     note: str = field(default="", compare=False)
 
+    @property
+    def has_elements(self) -> bool:
+        """Whether there are inputs, and no tensor is empty."""
+        tensors = [tensor for _, tensor in self.tensors]
+        return not all(tensor.constant for tensor in tensors) and all(0 not in tensor.shape for tensor in tensors)
+
     def module(self) -> RecipeModule:
         """The program as a module in eval mode."""
         return RecipeModule(self)

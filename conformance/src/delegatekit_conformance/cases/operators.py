@@ -17,6 +17,10 @@ from ..trial import try_recipe
 from .base import Case
 
 
+#: How many examples are drawn where one is tried: the first is the simplest, which is often empty, as others may be.
+_TO_CHOOSE_FROM = 5
+
+
 class RecipeCase(Case):
     """A case whose examples are recipes drawn from one strategy."""
 
@@ -29,9 +33,14 @@ class RecipeCase(Case):
         raise NotImplementedError
 
     def examples(self, context: Context) -> Sequence[Recipe]:
-        """The recipes: the simplest first, then at random; one alone is not the simplest, which is often empty."""
-        count = self.count(context)
-        return draw(self.strategy(), max(2, count), context.seed_of(self.name))[-count:]
+        """The recipes: the simplest first, then at random; one alone is of the random ones and has numbers to read."""
+        drawn = draw(self.strategy(), self._drawn(context), context.seed_of(self.name))
+        if self.count(context) > 1:
+            return drawn
+        return [next((recipe for recipe in drawn[1:] if recipe.has_elements), drawn[-1])]
+
+    def _drawn(self, context: Context) -> int:
+        return self.count(context) if self.count(context) > 1 else _TO_CHOOSE_FROM
 
     def run(self, example: Recipe, context: Context) -> Outcome:
         """A trial of the recipe."""
@@ -46,7 +55,7 @@ class RecipeCase(Case):
 
     def shrink(self, example: Recipe, fails: Callable[[Any], bool], context: Context) -> Recipe:
         """Hypothesis shrinks what it drew, starting with the first failing one of the same series."""
-        return shrink(self.strategy(), max(2, self.count(context)), context.seed_of(self.name), example, fails)
+        return shrink(self.strategy(), self._drawn(context), context.seed_of(self.name), example, fails)
 
 
 @dataclass(frozen=True)
