@@ -16,7 +16,6 @@ from ..strategies import OperatorStrategy, load_operators
 from ..trial import try_recipe
 from .base import Case
 
-
 #: How many examples are drawn where one is tried: the first is the simplest, which is often empty, as others may be.
 _TO_CHOOSE_FROM = 5
 
