@@ -14,7 +14,7 @@ from torch.export import Dim
 
 import delegatekit
 from delegatekit.pte import read, schema
-from delegatekit_api import ExecutionError, UnsupportedError
+from delegatekit_api import ExecutionError, PluginError, UnsupportedError
 
 
 class Stateful(nn.Module):
@@ -360,6 +360,7 @@ class Takes:
         node = call.node
         return Verdict.yes() if str(node.target) in ("aten.sin.default", "aten.add.Tensor") else Verdict.no("not mine")
     def propose(self, program): return None
+    {decides}
 
 @hookimpl
 def describe_backend():
@@ -402,15 +403,28 @@ def create_runtime(): return Runtime()
 """
 
 
-@pytest.mark.parametrize("owns", [True, False])
-def test_a_delegate_keeps_a_buffer_only_where_the_plugin_says_so(owns: bool, install_plugin: Any) -> None:
-    install_plugin("keeper", _KEEPER.format(owns=owns))
+_DECIDES = "def state_reason(self, program, buffer): return {} if program.buffers[buffer].name == 'seen' else None"
+
+
+@pytest.mark.parametrize(
+    ("owns", "decides", "kept"),
+    [
+        (True, "", True),
+        (False, "", False),
+        (True, _DECIDES.format(None), True),
+        (True, _DECIDES.format("'it does not start at zero'"), False),
+    ],
+)
+def test_a_delegate_keeps_a_buffer_only_where_the_plugin_says_so(
+    owns: bool, decides: str, kept: bool, install_plugin: Any
+) -> None:
+    install_plugin("keeper", _KEEPER.format(owns=owns, decides=decides))
     counter = Counter().eval()
     exported = torch.export.export(copy.deepcopy(counter), (torch.randn(3),), strict=False)
     program = delegatekit.lower(exported, backends=["keeper"])
     (plan,) = read(program.buffer).program.execution_plan or ()
     planned = [name for name, _ in _written(program.buffer)]
-    assert planned == ([] if owns else ["seen"])
+    assert planned == ([] if kept else ["seen"])
     assert len(plan.delegates or ()) == 1
     loaded = delegatekit.load(program.buffer)
     for _ in range(2):
@@ -422,8 +436,30 @@ def test_a_delegate_keeps_a_buffer_only_where_the_plugin_says_so(owns: bool, ins
         loaded.reset()
 
 
+def test_an_answer_about_a_buffer_that_is_none_is_the_plugins_fault(install_plugin: Any) -> None:
+    install_plugin("keeper", _KEEPER.format(owns=True, decides=_DECIDES.format(1)))
+    with pytest.raises(PluginError, match="what state_reason returned"):
+        delegatekit.lower(Counter().eval(), (torch.randn(3),), backends=["keeper"])
+
+
+def test_no_delegate_keeps_a_buffer_that_several_methods_update(install_plugin: Any) -> None:
+    install_plugin("keeper", _KEEPER.format(owns=True, decides=""))
+    counter = Counter().eval()
+    reader = Reader(counter).eval()
+    x = torch.randn(3)
+    methods = {
+        name: torch.export.export(module, (x,), strict=False) for name, module in (("a", counter), ("b", reader))
+    }
+    loaded = delegatekit.load(delegatekit.lower(methods, backends=["keeper"]).buffer)
+    for name in "aabab":
+        x = torch.randn(3)
+        with torch.no_grad():
+            want = (counter if name == "a" else reader)(x).clone()
+        same(loaded[name](x), want)
+
+
 def test_a_backend_compiles_all_methods_together_if_it_wants(install_plugin: Any) -> None:
-    install_plugin("keeper", _KEEPER.format(owns=False))
+    install_plugin("keeper", _KEEPER.format(owns=False, decides=""))
     x = torch.randn(3)
     methods = {name: torch.export.export(Counter().eval(), (x,), strict=False) for name in ("one", "two")}
     file = read(delegatekit.lower(methods, backends=["keeper"]).buffer)

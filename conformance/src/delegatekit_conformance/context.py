@@ -13,7 +13,7 @@ class Profile:
     """How much is tried."""
 
     name: str
-    #: Examples of an operator in float32; other floats get half, integers and bool a fifth, and at least one.
+    #: Examples of an operator in float32; float16 gets half, other floats a third, the rest a fifth, at least one.
     examples: int
     #: Random graphs.
     graphs: int

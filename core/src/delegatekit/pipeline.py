@@ -14,7 +14,7 @@ from delegatekit_api import LoweringError
 from delegatekit_api.observers import StageEvent
 
 from .budget import Budget, check_budget
-from .edge import build_edge
+from .edge import EdgeMethod, build_edge, shared_buffers
 from .edge.export import Model, exported_programs
 from .emit import External, FileOptions, MemoryOptions, emit
 from .foreign import UNEXPECTED, as_ours
@@ -174,16 +174,21 @@ def _partitioned(
     every: bool = False,
 ) -> dict[str, PartitionedMethod]:
     """The programs in the edge dialect, partitioned; with `every`, each backend is asked about each node."""
-    found = {}
+    edges: dict[str, EdgeMethod] = {}
+    asked: dict[str, Asked] = {}
     for name, program in programs.items():
         partitioners = {
             backend: choice.backend.create_partitioner(choice.options) for backend, choice in chosen.items()
         }
         descriptions = {backend: choice.backend.description for backend, choice in chosen.items()}
-        asked = Asked.of(partitioners, descriptions, selection, every=every)
+        asked[name] = Asked.of(partitioners, descriptions, selection, every=every)
         with clock.stage("edge", name):
-            edge = build_edge(program, keep=asked.keep, method=name).verified()
-        found[name] = settle(edge, asked, partial(clock.stage, method=name))
+            edges[name] = build_edge(program, keep=asked[name].keep, method=name).verified()
+    shared = shared_buffers(edges.values())
+    found = {
+        name: settle(edge, asked[name].with_shared(shared), partial(clock.stage, method=name))
+        for name, edge in edges.items()
+    }
     selection.check_used()
     return found
 

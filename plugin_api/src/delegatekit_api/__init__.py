@@ -24,7 +24,7 @@ from ._errors import (
 from ._hooks import BackendSpec, hookimpl
 from ._options import BackendOptions, option
 from ._partition import CompileSpec, NamedData, PartitionProgram, PreprocessResult
-from ._partitioner import Partitioner, Verdict
+from ._partitioner import Partitioner, StatePartitioner, Verdict
 from ._program import Call, MutableState, Operand, ProgramView
 from ._runtime import Availability, DelegatePayload, DelegateRuntime, TensorSpec
 from ._version import ApiVersion
@@ -54,6 +54,7 @@ __all__ = [
     "ProgramView",
     "QuantizationError",
     "RuntimeUnavailableError",
+    "StatePartitioner",
     "TensorSpec",
     "UnsupportedError",
     "Verdict",

@@ -57,6 +57,21 @@ class Partitioner(Protocol):
 
 
 @runtime_checkable
+class StatePartitioner(Partitioner, Protocol):
+    """A partitioner of a backend with `owns_state` that decides for each buffer whether a delegate keeps it.
+
+    Optional: without it, delegates keep all buffers that they can.
+    """
+
+    def state_reason(self, program: ProgramView, buffer: Node) -> str | None:
+        """Why a delegate cannot keep a buffer of `program.buffers`; None if it can.
+
+        Asked about buffers that one partition of the backend alone reads and updates, and no other method.
+        """
+        ...
+
+
+@runtime_checkable
 class IntegerPartitioner(Partitioner, Protocol):
     """A partitioner of a backend that also takes quantized layers that it then computes in float.
 

@@ -79,10 +79,11 @@ class OperatorCase(RecipeCase):
         return self.operator.recipes(self.dtype)
 
     def count(self, context: Context) -> int:
-        """All for the operator's first dtype, half for other floats, a fifth for integers and bool."""
+        """All for the operator's first dtype, half for float16, a third for other floats, a fifth for the rest."""
         if self.dtype == self.operator.dtypes[0]:
             return context.profile.examples
-        return max(1, context.profile.examples // (2 if "float" in self.dtype else 5))
+        share = 2 if self.dtype == "float16" else 3 if "float" in self.dtype else 5
+        return max(1, context.profile.examples // share)
 
 
 def cases() -> Iterator[Case]:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .build import build_edge
-from .program import EdgeMethod
+from .program import EdgeMethod, shared_buffers
 
-__all__ = ["EdgeMethod", "build_edge"]
+__all__ = ["EdgeMethod", "build_edge", "shared_buffers"]

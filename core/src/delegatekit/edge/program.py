@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -88,3 +89,16 @@ class EdgeMethod:
                     raise LoweringError("is control flow without its graphs", where=describe_node(node))
             elif node.target is not operator.getitem and not is_size(node.meta["val"]):
                 raise LoweringError("is a Python function that does not compute a size", where=describe_node(node))
+
+
+def shared_buffers(methods: Iterable[EdgeMethod]) -> frozenset[str]:
+    """Names of the buffers that several methods update and that are one tensor in the module."""
+    found: dict[str, list[torch.Tensor]] = {}
+    for method in methods:
+        for buffer in method.buffers.values():
+            found.setdefault(buffer.name, []).append(buffer.initial)
+    return frozenset(
+        name
+        for name, tensors in found.items()
+        if len(tensors) > 1 and len({tensor.data_ptr() for tensor in tensors}) == 1
+    )

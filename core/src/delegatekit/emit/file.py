@@ -9,6 +9,7 @@ import torch
 
 from delegatekit_api import NamedData
 
+from ..edge import shared_buffers
 from ..lowering import LoweredMethod
 from ..pte import PteImage
 from ..pte.estimates import ESTIMATES_KEY, Estimates
@@ -36,7 +37,7 @@ def emit(methods: Mapping[str, LoweredMethod], producer: str, options: FileOptio
     run.
     """
     shared = Shared(options)
-    state = _shared_state(methods)
+    state = shared_buffers(method.edge for method in methods.values())
     if len(methods) > 1:
         overread = max(method.overread_bytes for method in methods.values())
         shared.spaces.keep(_buffers(methods, state), overread)
@@ -84,20 +85,6 @@ def _own_data(
     if estimates:
         own.append(NamedData(ESTIMATES_KEY, estimates.to_json()))
     return own
-
-
-def _shared_state(methods: Mapping[str, LoweredMethod]) -> set[str]:
-    """Names of the buffers that several methods update and that are one tensor in the module."""
-    found: dict[str, list[torch.Tensor]] = {}
-    for method in methods.values():
-        for node, buffer in method.edge.buffers.items():
-            if node not in method.plan.owned_buffers:
-                found.setdefault(buffer.name, []).append(buffer.initial)
-    return {
-        name
-        for name, tensors in found.items()
-        if len(tensors) > 1 and len({tensor.data_ptr() for tensor in tensors}) == 1
-    }
 
 
 def _buffers(methods: Mapping[str, LoweredMethod], shared: Collection[str]) -> list[tuple[int, list[tuple[str, str]]]]:

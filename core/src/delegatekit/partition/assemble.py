@@ -12,6 +12,7 @@ from ..edge import EdgeMethod
 from ..edge.sizes import is_size
 from .order import topological
 from .plan import Partition, PartitionPlan
+from .state import StateOwners
 
 
 def assemble(
@@ -20,9 +21,9 @@ def assemble(
     verdicts: Mapping[Node, Mapping[str, Verdict]],
     taker: Mapping[Node, str],
     chosen: Mapping[int, Sequence[Node]],
-    stateful: frozenset[str],
+    owners: StateOwners,
 ) -> PartitionPlan:
-    """The plan of a method: `chosen` are the sets that become partitions, `stateful` the backends that keep buffers."""
+    """The plan of a method: `chosen` are the sets that become partitions, `owners` say which buffers they may keep."""
     home: dict[Node, int] = {node: number for number, members in chosen.items() for node in members}
     position = {node: index for index, node in enumerate(nodes)}
     # A step is named by the position of its first node.
@@ -40,7 +41,7 @@ def assemble(
     order = topological(before, after)
     if len(order) != len(names):
         raise LoweringError("the partitions depend on each other in a circle: this is a fault of DelegateKit")
-    owned = _owned_buffers(method, {node: names[number[step_of[node]]] for node in home}, taker, stateful)
+    owned = _owned_buffers(method, {node: names[number[step_of[node]]] for node in home}, taker, owners)
     returned = {item for item in method.outputs if isinstance(item, Node)}
     returned.update(buffer.updated for node, buffer in method.buffers.items() if node not in owned)
     steps: list[Node | Partition] = []
@@ -56,7 +57,7 @@ def assemble(
 
 
 def _owned_buffers(
-    method: EdgeMethod, home: Mapping[Node, int], taker: Mapping[Node, str], stateful: frozenset[str]
+    method: EdgeMethod, home: Mapping[Node, int], taker: Mapping[Node, str], owners: StateOwners
 ) -> frozenset[Node]:
     """Buffers that only one partition, of a backend that keeps state, reads and updates."""
     owned: set[Node] = set()
@@ -64,8 +65,10 @@ def _owned_buffers(
         users = [user for user in (*node.users, buffer.updated) if user.op != "output"]
         homes = {home.get(user) for user in users}
         outside = node in method.outputs or any(other.updated is node for other in method.buffers.values())
-        if len(homes) == 1 and None not in homes and not outside and taker.get(buffer.updated) in stateful:
-            owned.add(node)
+        backend = taker.get(buffer.updated)
+        if len(homes) == 1 and None not in homes and not outside and backend is not None:
+            if owners.may_keep(backend, node, method):
+                owned.add(node)
     return frozenset(owned)
 
 

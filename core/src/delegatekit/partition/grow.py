@@ -24,6 +24,7 @@ from .assemble import assemble
 from .clusters import Clusters, join_groups, join_proposals
 from .order import topological
 from .plan import PartitionPlan
+from .state import StateOwners
 
 #: With more sets than this, the bit sets of the merging pass would not be small any more; the sets stay as grown.
 _EXACT_LIMIT = 16_384
@@ -34,12 +35,13 @@ def partition(
     partitioners: Mapping[str, Partitioner],
     *,
     descriptions: Mapping[str, BackendDescription] | None = None,
+    owners: StateOwners | None = None,
     ask_all: bool = False,
 ) -> PartitionPlan:
     """Partition a method among backends, given in priority order. Graphs of control flow are partitioned apart.
 
     `descriptions` says what the backends can do beside taking operators: sizes that change, state of their own; one
-    that is not described can neither. With `ask_all` every backend is asked about every node (for explanations),
+    that is not described can neither. `owners` says which buffers they keep; without, all that they can. With `ask_all` every backend is asked about every node (for explanations),
     which changes no assignment. Raises PluginError when a partitioner raises or its answer breaks the rules of the
     border.
     """
@@ -62,8 +64,7 @@ def partition(
             verdicts[node].update(ask_backends(node, method, rest, descriptions, ask_all=ask_all))
     sets = graph.grow()
     chosen = {index: members for index, members in sets.items() if not _only_passengers(members, verdicts, taker)}
-    stateful = frozenset(name for name, facts in descriptions.items() if facts.owns_state)
-    return assemble(method, nodes, verdicts, taker, chosen, stateful)
+    return assemble(method, nodes, verdicts, taker, chosen, owners or StateOwners(partitioners, descriptions))
 
 
 def _first_takers(verdicts: Mapping[Node, Mapping[str, Verdict]]) -> dict[Node, str]:

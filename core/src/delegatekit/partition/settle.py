@@ -8,7 +8,7 @@ control flow are settled before the graph that calls them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +23,7 @@ from .ask import keep_operators
 from .grow import partition
 from .plan import Decomposition, PartitionedMethod, PartitionPlan
 from .selection import Selection
+from .state import StateOwners
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Asked:
     selection: Selection
     #: The operators that they want whole.
     keep: frozenset[str]
+    #: Which buffers they keep inside their delegates.
+    owners: StateOwners
     #: Whether each is asked about every node, for explanations.
     every: bool = False
 
@@ -49,7 +52,12 @@ class Asked:
         every: bool = False,
     ) -> Asked:
         """The backends, asked which operators they want whole. Raises PluginError when a partitioner raises."""
-        return cls(partitioners, descriptions, selection, keep_operators(partitioners), every)
+        owners = StateOwners(partitioners, descriptions)
+        return cls(partitioners, descriptions, selection, keep_operators(partitioners), owners, every)
+
+    def with_shared(self, buffers: Collection[str]) -> Asked:
+        """The same, with the names of the buffers that several methods update."""
+        return replace(self, owners=replace(self.owners, shared=buffers))
 
 
 def settle(edge: EdgeMethod, asked: Asked, stage: Callable[[str], AbstractContextManager[Any]]) -> PartitionedMethod:
@@ -65,7 +73,7 @@ def settle(edge: EdgeMethod, asked: Asked, stage: Callable[[str], AbstractContex
     for number in itertools.count(1):
         with stage("partition"):
             selected = asked.selection.partitioners(edge, asked.partitioners, asked.descriptions)
-            plan = partition(edge, selected, descriptions=asked.descriptions, ask_all=asked.every)
+            plan = partition(edge, selected, descriptions=asked.descriptions, owners=asked.owners, ask_all=asked.every)
         stranded = {node: reason for node in plan.fallback if (reason := refusal(node)) is not None}
         if number == 1:
             stranded.update(_misfits(edge, plan))

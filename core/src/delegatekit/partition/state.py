@@ -1,0 +1,37 @@
+"""Which buffers a delegate may keep inside itself: those of one method, where the backend says that it can."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from torch.fx import Node
+
+from delegatekit_api import BackendDescription, Partitioner, StatePartitioner
+
+from ..edge import EdgeMethod
+from ..plugins import check_answer
+from .ask import blaming_partitioner
+
+
+@dataclass(frozen=True)
+class StateOwners:
+    """The backends, asked about buffers that methods update."""
+
+    partitioners: Mapping[str, Partitioner]
+    descriptions: Mapping[str, BackendDescription]
+    #: Names of the buffers that several methods update: one delegate cannot keep them for all.
+    shared: Collection[str] = ()
+
+    def may_keep(self, backend: str, buffer: Node, method: EdgeMethod) -> bool:
+        """Whether a backend's delegate may keep a buffer of the method. Raises PluginError as `partition` does."""
+        facts = self.descriptions.get(backend)
+        if facts is None or not facts.owns_state or method.buffers[buffer].name in self.shared:
+            return False
+        partitioner = self.partitioners[backend]
+        if not isinstance(partitioner, StatePartitioner):
+            return True
+        with blaming_partitioner(backend, "saying which buffers it keeps", buffer):
+            reason = partitioner.state_reason(method.view, buffer)
+        check_answer(reason, str | None, "what state_reason returned", f"backend {backend}")
+        return reason is None
