@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-import torch
-
 from delegatekit_api import NamedData
 
 from ..edge import shared_buffers

@@ -65,10 +65,11 @@ def _owned_buffers(
         users = [user for user in (*node.users, buffer.updated) if user.op != "output"]
         homes = {home.get(user) for user in users}
         outside = node in method.outputs or any(other.updated is node for other in method.buffers.values())
+        if len(homes) != 1 or None in homes or outside:
+            continue
         backend = taker.get(buffer.updated)
-        if len(homes) == 1 and None not in homes and not outside and backend is not None:
-            if owners.may_keep(backend, node, method):
-                owned.add(node)
+        if backend is not None and owners.may_keep(backend, node, method):
+            owned.add(node)
     return frozenset(owned)
 
 

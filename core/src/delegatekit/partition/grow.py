@@ -41,9 +41,9 @@ def partition(
     """Partition a method among backends, given in priority order. Graphs of control flow are partitioned apart.
 
     `descriptions` says what the backends can do beside taking operators: sizes that change, state of their own; one
-    that is not described can neither. `owners` says which buffers they keep; without, all that they can. With `ask_all` every backend is asked about every node (for explanations),
-    which changes no assignment. Raises PluginError when a partitioner raises or its answer breaks the rules of the
-    border.
+    that is not described can neither. `owners` says which buffers they keep; without, all that they can. With `ask_all`
+    every backend is asked about every node (for explanations), which changes no assignment. Raises PluginError when a
+    partitioner raises or its answer breaks the rules of the border.
     """
     nodes = [node for node in method.graph.nodes if node.op == "call_function"]
     descriptions = descriptions or {}
