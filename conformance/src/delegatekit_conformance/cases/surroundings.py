@@ -188,8 +188,8 @@ class Watch:
         """The state of the process; None where nobody asks, or where another thread may change it at any time."""
         if not self.active or threading.current_thread() is not threading.main_thread() or threading.active_count() > 1:
             return None
-        if _in_a_mode():
-            return None  # a handle is destroyed by the garbage collector while torch traces: its functions are not real
+        if _COLLECTING or _in_a_mode():
+            return None  # a handle is destroyed by the garbage collector: torch may hold a lock, or be tracing
         return _Look(tuple(probe.read() for probe in PROBES), _free_descriptor(), len(sys.modules))
 
     def compare(self, before: _Look | None, where: str, *, keeps: bool = False) -> None:
@@ -241,12 +241,25 @@ def _in_a_mode() -> bool:
     return bool(modes._len_torch_dispatch_stack() or modes._len_torch_function_stack())
 
 
+#: Not empty while the garbage collector is at work, which may be in the middle of anything.
+_COLLECTING: Final[list[str]] = []
+
+
+def _note_collection(phase: str, info: Mapping[str, int]) -> None:
+    if phase == "start":
+        _COLLECTING.append(phase)
+    else:
+        _COLLECTING.clear()
+
+
+gc.callbacks.append(_note_collection)
+
 _WATCH: Final = Watch()
 _KNOWN: Final[WeakSet[LoadedBackend]] = WeakSet()
 
 #: What hooks make -> its methods, and whether handles may keep files open from then on.
 _MADE: Final[Mapping[str, Mapping[str, bool]]] = {
-    "create_partitioner": {"keep_operators": False, "check": False, "propose": False, "float_reason": False},
+    "create_partitioner": {"keep_operators": False, "check": False, "propose": False, "float_reason": False, "state_reason": False},
     "create_runtime": {"is_available": False, "init": True, "execute": True, "destroy": False},
     "create_quantizer": {"annotate": False, "validate": False},
 }
