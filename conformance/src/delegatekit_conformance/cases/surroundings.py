@@ -259,7 +259,13 @@ _KNOWN: Final[WeakSet[LoadedBackend]] = WeakSet()
 
 #: What hooks make -> its methods, and whether handles may keep files open from then on.
 _MADE: Final[Mapping[str, Mapping[str, bool]]] = {
-    "create_partitioner": {"keep_operators": False, "check": False, "propose": False, "float_reason": False, "state_reason": False},
+    "create_partitioner": {
+        "keep_operators": False,
+        "check": False,
+        "propose": False,
+        "float_reason": False,
+        "state_reason": False,
+    },
     "create_runtime": {"is_available": False, "init": True, "execute": True, "destroy": False},
     "create_quantizer": {"annotate": False, "validate": False},
 }
