@@ -24,6 +24,7 @@ CASES = {
     name: cases
     for name, operator in OPERATORS.items()
     if "odd" not in name
+    and name != "sign"  # of NaN: see the plugin's conformance.toml
     and (cases := [case for case in operator.cases if {"f32", "f16", "bf16"} & set(case.split(","))])
 }
 SAMPLE = [

@@ -6,6 +6,7 @@ itself. What each kernel does wrongly is said by the limits in `kernels.py`.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, Final
@@ -298,7 +299,10 @@ def _hypotenuse(b: EdgeBuilder, call: Draft) -> Value:
         return NotImplemented  # the squares may overflow
     x, y = (convert(b, item, torch.float64) for item in call["self", "other"])
     total = b.call(aten.add.Tensor, b.call(aten.mul.Tensor, x, x), b.call(aten.mul.Tensor, y, y))
-    return convert(b, b.call(aten.sqrt.default, total), value.dtype)
+    # Infinite if either side is, also beside NaN.
+    infinite = b.call(aten.logical_or.default, b.call(aten.isinf.default, x), b.call(aten.isinf.default, y))
+    infinity = b.constant(torch.tensor(math.inf, dtype=torch.float64))
+    return convert(b, b.call(aten.where.self, infinite, infinity, b.call(aten.sqrt.default, total)), value.dtype)
 
 
 @_FAMILY.rule(aten.add.Scalar)
