@@ -302,7 +302,9 @@ for _name in ["fmin", "fmax"]:
     _add(_name, getattr(torch, _name), [X, Y], f"{NUMBER} f32,i64 f16,f32 i8,i64")
 _add("copysign", torch.copysign, [X, Y], f"{NUMBER} f32,i64 i64,f32")
 _add("hypot", torch.hypot, [X, Y], FLOAT)
-_add("hypot of odd values", lambda x, y: (torch.hypot(x, y), torch.hypot(x, y * float("nan"))), [ODD, Y], "f32 f16 bf16")
+_add(
+    "hypot of odd values", lambda x, y: (torch.hypot(x, y), torch.hypot(x, y * float("nan"))), [ODD, Y], "f32 f16 bf16"
+)
 _add("logaddexp", torch.logaddexp, [X, Y], FLOAT, 4.0)
 _add("xlogy", torch.xlogy, [POSITIVE, T(like="positive", seed=1)], f"{NUMBER} f32,i64 i64,f32")
 _add("lerp", lambda x, y: torch.lerp(x, y, 0.3), [X, Y], FLOAT)
