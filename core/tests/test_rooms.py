@@ -16,6 +16,7 @@ ROOMS = (
     "version",
     "misuse",
     "text",
+    "processes",
     "foreign",
     "files",
     "json_text",
@@ -26,6 +27,7 @@ ROOMS = (
     "partition",
     # files
     "pte",
+    "compiling",
     "lowering",
     "budget",
     "emit",

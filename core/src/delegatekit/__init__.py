@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .compiling import Compiling
     from .emit import MemoryOptions, MemoryPlan
     from .engine import LoadedProgram, Session, load
     from .lowered_module import LoweredModule
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .views.report import Report
 
 _HOMES = {
+    "Compiling": "compiling",
     "DataInspection": "views.inspection",
     "Explanation": "views.explanation",
     "Inspection": "views.inspection",
@@ -52,6 +54,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Compiling",
     "DataInspection",
     "Explanation",
     "Inspection",

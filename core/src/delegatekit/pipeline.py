@@ -14,6 +14,7 @@ from delegatekit_api import LoweringError
 from delegatekit_api.observers import StageEvent
 
 from .budget import Budget, check_budget
+from .compiling import Compiling
 from .edge import EdgeMethod, build_edge, shared_buffers
 from .edge.export import Model, exported_programs
 from .emit import External, FileOptions, MemoryOptions, emit
@@ -49,6 +50,7 @@ def lower(
     stack_traces: bool = False,
     memory: MemoryOptions | None = None,
     budget: Budget | None = None,
+    compiling: Compiling | None = None,
 ) -> LoweredProgram:
     """Lower a model to backends, in priority order; what none of them takes runs on the runtime's own operators.
 
@@ -77,13 +79,15 @@ def lower(
     `memory` chooses the planner, the alignment and the memory spaces of the values; see `MemoryOptions`.
     `budget` holds the backends' own estimates to limits: {"sram": "512KB", "latency": "20ms"} (or bytes and seconds);
     what is over raises LoweringError with the figures. Only delegates are counted: see `budget.check_budget`.
+    `compiling` says how the backends' compilers run: in processes of their own, several at a time, with limits, with
+    or without the cache of what was compiled before; see `Compiling`.
     """
     clock = _Clock()
     chosen = _choose(backends, options or {})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
     partitioned = _partitioned(programs, chosen, Selection(chosen, only, skip, partition), clock)
     options_of_file = FileOptions(external, stack_traces, memory or MemoryOptions())
-    return _compiled(partitioned, chosen, clock, options_of_file, budget)
+    return _compiled(partitioned, chosen, clock, options_of_file, budget, compiling)
 
 
 def _compiled(
@@ -92,10 +96,11 @@ def _compiled(
     clock: _Clock,
     options: FileOptions | None = None,
     budget: Budget | None = None,
+    compiling: Compiling | None = None,
 ) -> LoweredProgram:
     first = next(iter(partitioned))
     with clock.stage("lower", first) as progress:
-        lowered = lower_partitions(partitioned, chosen, progress)
+        lowered = lower_partitions(partitioned, chosen, progress, compiling)
     if budget:
         check_budget(lowered, budget)
     with clock.stage("emit", first):

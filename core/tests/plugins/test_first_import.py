@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delegatekit.plugins import FIRST_IMPORTS, OBSERVER_GROUP, discovery, first_import, observers, remembered
-from delegatekit.plugins.processes import Probed
+from delegatekit.processes import Ended
 from delegatekit_api import PluginError
 from delegatekit_api.observers import StageEvent
 
@@ -31,9 +31,9 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Plugins that are tried from now on, by name, by a process that survives: none is started."""
     tried: list[str] = []
 
-    def probe(step: str, group: str, name: str, module: str, *, seconds: float) -> Probed:
+    def probe(step: str, group: str, name: str, module: str, *, seconds: float) -> Ended:
         tried.append(name)
-        return Probed(("null",), "")
+        return Ended(("null",), (), "", 0)
 
     monkeypatch.setattr(first_import, "probe", probe)
     return tried
@@ -158,9 +158,9 @@ def test_a_plugin_that_died_is_tried_again_after_an_hour(
     now = time.time()
     tried: list[str] = []
 
-    def probe(*arguments: str, seconds: float) -> Probed:
+    def probe(*arguments: str, seconds: float) -> Ended:
         tried.append(arguments[2])
-        return Probed(("null",), "")
+        return Ended(("null",), (), "", 0)
 
     monkeypatch.setattr(first_import, "probe", probe)
     for later in (4000, -4000):  # the clock may have been put back

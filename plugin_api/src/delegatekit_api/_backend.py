@@ -41,6 +41,9 @@ class BackendDescription:
     #: Whether a delegate may keep buffers that the method updates inside itself, from call to call. Such a buffer's
     #: placeholder and its new value are then both inside the partition (`ProgramView.buffers`).
     owns_state: bool = False
+    #: Whether the compiler needs a process of its own, in which it has not been used before: because it prints, leaks,
+    #: crashes, or makes other bytes when it is used again. `preprocess` then runs there.
+    isolated_compiler: bool = False
     #: Whether the runtime notices a blob or named data with changed bytes (by a checksum) and refuses it. Where it does
     #: not, damage may go unnoticed, which the conformance suite counts apart.
     integrity_check: bool = False

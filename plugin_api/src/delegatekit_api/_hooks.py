@@ -57,6 +57,14 @@ class BackendSpec:
         """
 
     @_hookspec(firstresult=True)
+    def compiler_version(self, options: BackendOptions) -> str:  # type: ignore[empty-body]
+        """Name and version of the vendor's tool that `preprocess` uses with these options: "vela 5.1.0".
+
+        With it, compiled partitions are kept and used again as long as nothing that they depend on has changed: for
+        compilers that take longer than reading the constants once. The bytes must not depend on anything else.
+        """
+
+    @_hookspec(firstresult=True)
     def quantization_schemes(self, options: BackendOptions) -> Sequence[QuantizationScheme]:  # type: ignore[empty-body]
         """The schemes that the backend's compiler understands, with these options: devices differ in what they can do.
         With the default options it should be what all devices can, under the same names. An implementation may

@@ -18,6 +18,7 @@ import typer
 from ..plugins import PluginWarning
 from ..version import __version__
 from .backends import backends
+from .cache import cache
 from .console import warn
 from .doctor import doctor
 from .explain import explain
@@ -46,6 +47,7 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     quantize,
     inspect,
     run,
+    cache,
     doctor,
 )
 for _command in COMMANDS:

@@ -72,11 +72,21 @@ def lower(
             "the KB), or another memory that the backend names. Repeat for more; what does not fit is refused.",
         ),
     ] = [],  # noqa: B006
+    isolate: Annotated[
+        bool, typer.Option("--isolate", help="Run each backend's compiler in a process of its own.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compile so many partitions side by side.")] = 1,
+    cache: Annotated[
+        bool, typer.Option(help="Use what was compiled before, of backends that tell their compiler's version.")
+    ] = True,
+    compile_time: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that a compiler's own process may take.")
+    ] = 3600.0,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Lower a model to backends and write a .pte file."""
-    from .. import MemoryOptions
+    from .. import Compiling, MemoryOptions
     from .. import lower as lower_model
 
     place = default_place(model, ".pte") if output is None else output
@@ -93,6 +103,7 @@ def lower(
             stack_traces=stack_traces,
             memory=MemoryOptions(planner, alignment),
             budget=limits,
+            compiling=Compiling(isolate=isolate, jobs=jobs, cache=cache, seconds=compile_time),
         )
         outside.check_used()
         written = program.save(place, debug_map=debug_map)

@@ -3,45 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.fx import Node
 
-from delegatekit_api import LoweringError, PartitionProgram, PluginError
+from delegatekit_api import DelegateKitError, LoweringError, PartitionProgram
 from delegatekit_api.nodes import describe_node
 
+from ..compiling import CheckedResult, Compiler, CompilerDiedError, Compiling, Task, compiles_together
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled, precompiled
 from ..partition import Partition, PartitionedMethod, PartitionPlan
-from ..plugins import blaming, check_answer
+from ..plugins import blaming
 from .delegates import ChosenBackend, Delegate, LoweredMethod
 from .program import partition_program
-from .result import check_result
 
 
 def lower_partitions(
     methods: Mapping[str, PartitionedMethod],
     backends: Mapping[str, ChosenBackend],
     progress: Callable[[int, int], None] = lambda done, total: None,
+    compiling: Compiling | None = None,
 ) -> dict[str, LoweredMethod]:
     """Compile every partition of every method with its backend, a backend's together if it asks for that.
 
     Raises what the backend refuses, with the partition's place.
     """
-    found: dict[str, dict[str, list[tuple[Partition, PartitionProgram]]]] = {name: {} for name in backends}
+    found: dict[str, list[_Piece]] = {name: [] for name in backends}
     for name, method in methods.items():
+        counts = dict.fromkeys(backends, 0)
         for edge, step in _partitions(method.edge, method.plan):
-            of_method = found[step.backend].setdefault(name, [])
-            of_method.append((step, partition_program(edge, step, len(of_method), name)))
-    total = sum(len(items) for of_backend in found.values() for items in of_backend.values())
+            program = partition_program(edge, step, counts[step.backend], name)
+            counts[step.backend] += 1
+            found[step.backend].append(_Piece(step, program, backends[step.backend]))
+    groups = [group for pieces in found.values() for group in _together(pieces)]
+    total = sum(map(len, groups))
     delegates: dict[int, Delegate] = {}
-    for backend, of_backend in found.items():
-        for step, delegate in _compile(of_backend, backends[backend]):
-            delegates[id(step)] = delegate
+    results = Compiler(compiling or Compiling()).run([_task(group) for group in groups])
+    with closing(results):
+        for group in groups:
+            with _blaming(group):
+                compiled = next(results)
+            for piece, result in zip(group, compiled, strict=True):
+                delegates[id(piece.step)] = piece.delegate(result)
             progress(len(delegates), total)
     return {name: _assemble(method.edge, method.plan, delegates) for name, method in methods.items()}
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A partition, as a program, and its backend."""
+
+    step: Partition
+    program: PartitionProgram
+    chosen: ChosenBackend
+
+    @property
+    def place(self) -> str:
+        """How messages name it."""
+        return f"partition {self.program.index} of method {self.program.method} for backend {self.chosen.backend.name}"
+
+    def delegate(self, result: CheckedResult) -> Delegate:
+        """What it becomes."""
+        return Delegate(
+            self.step,
+            self.chosen,
+            result.blob,
+            result.compile_specs,
+            result.named_data,
+            result.debug_handle_map,
+            result.estimate,
+        )
+
+
+def _together(pieces: list[_Piece]) -> list[list[_Piece]]:
+    """The partitions of a backend that are compiled in one call."""
+    if not pieces:
+        return []
+    return [pieces] if compiles_together(pieces[0].chosen.backend) else [[piece] for piece in pieces]
+
+
+def _task(group: Sequence[_Piece]) -> Task:
+    chosen = group[0].chosen
+    programs = [piece.program for piece in group]
+    return Task(chosen.backend, chosen.options, programs, [piece.place for piece in group])
 
 
 def _partitions(edge: EdgeMethod, plan: PartitionPlan) -> Iterator[tuple[EdgeMethod, Partition]]:
@@ -83,59 +130,23 @@ def _embedded(call: Node) -> Delegate:
     )
 
 
-def _compile(
-    methods: Mapping[str, Sequence[tuple[Partition, PartitionProgram]]], chosen: ChosenBackend
-) -> Iterator[tuple[Partition, Delegate]]:
-    if not methods or not chosen.backend.has("preprocess_methods"):
-        for items in methods.values():
-            for step, program in items:
-                with _blaming(chosen, _place(program, chosen), step):
-                    result = chosen.backend.preprocess(program, chosen.options)
-                yield step, _delegate(step, result, chosen, _place(program, chosen))
-        return
-    where = f"the partitions of methods {', '.join(methods)} for backend {chosen.backend.name}"
-    programs = {name: [program for _, program in items] for name, items in methods.items()}
-    with _blaming(chosen, where):
-        results = chosen.backend.preprocess_methods(programs, chosen.options)
-    check_answer(results, Mapping[str, Sequence[Any]], "what preprocess_methods returned", where)
-    if {name: len(of_method) for name, of_method in results.items()} != {
-        name: len(of_method) for name, of_method in programs.items()
-    }:
-        raise PluginError("preprocess_methods did not return one result for each partition", where=where)
-    for name, items in methods.items():
-        for (step, program), result in zip(items, results[name], strict=True):
-            yield step, _delegate(step, result, chosen, _place(program, chosen))
-
-
-def _place(program: PartitionProgram, chosen: ChosenBackend) -> str:
-    return f"partition {program.index} of method {program.method} for backend {chosen.backend.name}"
-
-
-def _blaming(chosen: ChosenBackend, where: str, partition: Partition | None = None) -> AbstractContextManager[None]:
-    """Turn what a backend raises, other than our own errors, into an error that names it."""
+@contextmanager
+def _blaming(group: Sequence[_Piece]) -> Iterator[None]:
+    """Turn what a backend raises, other than our own errors, and its process' death into an error that names it."""
+    backend = group[0].chosen.backend
+    methods = dict.fromkeys(piece.program.method for piece in group)
+    where, about = f"the partitions of methods {', '.join(methods)} for backend {backend.name}", ""
+    if not compiles_together(backend):
+        nodes = group[0].step.nodes
+        where = group[0].place
+        about = f"the partition's {len(nodes)} nodes go from {describe_node(nodes[0])} to {describe_node(nodes[-1])}; "
 
     def error(fault: str) -> LoweringError:
-        about = ""
-        if partition is not None:
-            first, last = describe_node(partition.nodes[0]), describe_node(partition.nodes[-1])
-            about = f"the partition's {len(partition.nodes)} nodes go from {first} to {last}; "
-        return LoweringError(
-            f"the backend failed: {fault}",
-            where=where,
-            hint=f"{about}report this to the publisher of {chosen.backend.distribution}",
-        )
+        hint = f"{about}report this to the publisher of {backend.distribution}"
+        return LoweringError(f"the backend failed: {fault}", where=where, hint=hint)
 
-    return blaming(error)
-
-
-def _delegate(partition: Partition, result: Any, chosen: ChosenBackend, where: str) -> Delegate:
-    checked = check_result(result, where)
-    return Delegate(
-        partition,
-        chosen,
-        checked.blob,
-        checked.compile_specs,
-        checked.named_data,
-        checked.debug_handle_map,
-        checked.estimate,
-    )
+    try:
+        with blaming(error, passing=(DelegateKitError, CompilerDiedError)):
+            yield
+    except CompilerDiedError as died:
+        raise error(str(died)) from None

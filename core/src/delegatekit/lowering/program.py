@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    OutputKind,
-    OutputSpec,
-    TensorArgument,
-)
 from torch.fx import Graph, Node
-from torch.utils._pytree import tree_structure
 
-from delegatekit_api import MutableState, PartitionProgram, ProgramView
+from delegatekit_api import MutableState, PartitionProgram
 
+from ..compiling import assemble
 from ..edge import EdgeMethod
 from ..edge.sizes import SizeNodes
 from ..partition import Partition
@@ -46,7 +36,8 @@ def partition_program(
         return copies[node] if node in copies else sizes.node(node.meta["val"])
 
     constants = [copy_placeholder(node) for node in partition.constants]
-    buffers = [copy_placeholder(node) for node in partition.buffers]
+    for node in partition.buffers:
+        copy_placeholder(node)
     inputs = [copy_placeholder(node) for node in partition.inputs]
     for node in inputs:
         sizes.offer(node)
@@ -62,66 +53,11 @@ def partition_program(
         for node, known in edge.buffers.items()
         if node in partition.buffers
     }
-    graph.output((*(known.updated for known in state.values()), *outputs))
-    tensors: dict[str, Any] = {
-        copy.name: edge.constants[node] for copy, node in zip(constants, partition.constants, strict=True)
-    }
-    signature = ExportGraphSignature(
-        [
-            *(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), node.name) for node in constants),
-            *(
-                InputSpec(InputKind.BUFFER, TensorArgument(node.name), state[node].name, persistent=True)
-                for node in buffers
-            ),
-            *(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs),
-        ],
-        [
-            *(
-                OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(known.updated.name), known.name)
-                for known in state.values()
-            ),
-            *(OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in outputs),
-        ],
-    )
-    program = ExportedProgram(
-        torch.nn.Module(),
-        graph,
-        signature,
-        state_dict={known.name: known.initial for known in state.values()},
-        range_constraints=_ranges(inputs),
-        module_call_graph=[_call_entry(len(inputs), len(outputs))],
-        constants=tensors,
-    )
-    view = ProgramView(
-        program.graph,
-        {node: tensors[node.name] for node in constants},
-        tuple(inputs),
-        outputs,
-        method or edge.name,
-        state,
-    )
-    return PartitionProgram(program, view, index)
+    tensors = {copy: edge.constants[node] for copy, node in zip(constants, partition.constants, strict=True)}
+    return assemble(graph, tensors, state, tuple(inputs), outputs, method or edge.name, index)
 
 
 def _size_node(graph: Graph, target: Any, args: tuple[Any, ...], value: Any) -> Node:
     node = graph.create_node("call_function", target, args)
     node.meta["val"] = value
     return node
-
-
-def _ranges(inputs: Sequence[Node]) -> dict[Any, Any]:
-    """The ranges of the symbols in the inputs' sizes."""
-    found: dict[Any, Any] = {}
-    for node in inputs:
-        for size in node.meta["val"].shape:
-            if isinstance(size, torch.SymInt):
-                known = size.node.shape_env.var_to_range
-                found.update({symbol: known[symbol] for symbol in size.node.expr.free_symbols})
-    return found
-
-
-def _call_entry(inputs: int, outputs: int) -> ModuleCallEntry:
-    """The calling convention: positional inputs, a tuple of outputs."""
-    in_spec = tree_structure((tuple(range(inputs)), {}))
-    out_spec = tree_structure(tuple(range(outputs)))
-    return ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))

@@ -8,10 +8,11 @@ from __future__ import annotations
 from .answers import check_answer
 from .backend import BackendInfo, LoadedBackend
 from .blame import PluginWarning, blaming, fault, shown, warn
-from .discovery import ALLOW_LIST, OwnerError, ask_all, backends, find_by_delegate_id, get_backend
+from .discovery import ALLOW_LIST, OwnerError, ask_all, backends, find_by_delegate_id, get_backend, state_of
 from .entry_points import BACKEND_GROUP, OBSERVER_GROUP
+from .first_import import FIRST_IMPORTS
 from .observers import add_observer, extra_conformance_cases, notify
-from .processes import FIRST_IMPORTS
+from .remembered import cache_folder
 
 __all__ = [
     "ALLOW_LIST",
@@ -26,6 +27,7 @@ __all__ = [
     "ask_all",
     "backends",
     "blaming",
+    "cache_folder",
     "check_answer",
     "extra_conformance_cases",
     "fault",
@@ -33,5 +35,6 @@ __all__ = [
     "get_backend",
     "notify",
     "shown",
+    "state_of",
     "warn",
 ]

@@ -110,6 +110,15 @@ class LoadedBackend:
             raise PluginError(f"compute_precision did not return a dtype's name but {shown(told)}", where=self._where)
         return told
 
+    def compiler_version(self, options: BackendOptions) -> str | None:
+        """The version of the tool that compiles with these options; None if the plugin does not tell."""
+        if not self.has("compiler_version"):
+            return None
+        told = self._call("compiler_version", options=options)
+        if not isinstance(told, str):
+            raise PluginError(f"compiler_version did not return a text but {shown(told)}", where=self._where)
+        return told
+
     def create_partitioner(self, options: BackendOptions) -> Partitioner:
         """A partitioner for one lowering."""
         return self._create("create_partitioner", ("keep_operators", "check", "propose"), options=options)  # type: ignore[no-any-return]

@@ -60,6 +60,11 @@ def declared_requirements(name: str) -> tuple[frozenset[str], tuple[str, ...]]:
     return frozenset(found.metadata.get_all("Provides-Extra") or ()), tuple(found.requires or ())
 
 
+def state_of(name: str) -> str:
+    """A digest that changes with an installed backend and with our packages: versions, names, sizes, times of files."""
+    return first_import.state_of(entry_point_of(name))
+
+
 def entry_point_of(name: str) -> metadata.EntryPoint:
     """The entry point of an installed backend. Raises KeyError for no backend."""
     return _candidates()[name][0]

@@ -16,12 +16,16 @@ from typing import Final
 
 import importlib_metadata as metadata
 
+from ..processes import Ended, Process
 from . import remembered
 from .entry_points import owner
-from .processes import FIRST_IMPORTS, probe
 
+#: Environment variable that turns first imports in a process of their own off, for sandboxes without processes.
+FIRST_IMPORTS: Final = "DELEGATEKIT_FIRST_IMPORTS"
 #: Seconds that a plugin has to be imported.
 TIME_LIMIT: Final = 60.0
+#: The packages that a plugin is made with.
+_OURS: Final = ("delegatekit", "delegatekit_api", "delegatekit_toolkit")
 #: Files of a package that are looked at.
 _MOST_FILES: Final = 1000
 
@@ -43,6 +47,17 @@ def refusal(entry_point: metadata.EntryPoint) -> str | None:
         died = "" if probed.lines else probed.failure
         remembered.remember(key, state, died)
     return died or None
+
+
+def probe(*arguments: str, seconds: float) -> Ended:
+    """Run `delegatekit.plugins.probe` with these arguments. Raises OSError where no process can be started."""
+    return Process(f"{__package__}.probe", *arguments, environment={FIRST_IMPORTS: "off"}).wait(seconds)
+
+
+def state_of(entry_point: metadata.EntryPoint) -> str:
+    """A digest that changes with the plugin and with what it is made with, as the files on disk tell."""
+    ours = (f"{path} {size} {changed}" for package in _OURS for path, size, changed in _files(package))
+    return remembered.digest("\n".join((_state(entry_point), *sorted(ours))))
 
 
 def remember(entry_point: metadata.EntryPoint, died: str) -> None:

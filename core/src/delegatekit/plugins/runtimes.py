@@ -18,7 +18,6 @@ from delegatekit_api import Availability
 from . import first_import
 from .backend import BackendInfo
 from .discovery import declared_requirements, entry_point_of
-from .processes import probe
 from .requirements import unmet
 
 #: The extra of a plugin's distribution with what its runtime needs.
@@ -69,7 +68,7 @@ def check_backends(found: Iterable[BackendInfo], *, seconds: float = TIME_LIMIT)
 def _checked(info: BackendInfo, seconds: float) -> CheckedBackend:
     if info.status != "not imported":
         return CheckedBackend(info, None)
-    probed = probe("ask", info.name, seconds=seconds)
+    probed = first_import.probe("ask", info.name, seconds=seconds)
     answers, failure = [json.loads(line) for line in probed.lines], probed.failure
     first_import.remember(entry_point_of(info.name), "" if answers else failure)
     if not answers:

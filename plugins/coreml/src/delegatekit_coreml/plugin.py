@@ -66,6 +66,12 @@ def create_partitioner(options: BackendOptions) -> Partitioner:
 
 
 @hookimpl
+def compiler_version(options: BackendOptions) -> str:
+    """The version of coremltools, whose builder makes the program."""
+    return f"coremltools {version('coremltools')}"
+
+
+@hookimpl
 def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
     """Compile a partition."""
     from .compile import compile_partition

@@ -54,6 +54,18 @@ def create_partitioner(options: BackendOptions) -> Partitioner:
 
 
 @hookimpl
+def compiler_version(options: BackendOptions) -> str:
+    """Vela's version, and what the configuration file says that the options name."""
+    from .compiler.configuration import load_configuration
+    from .compiler.vela import vela_version
+
+    chosen = cast(EthosUOptions, options)
+    if chosen.config is None:
+        return vela_version()
+    return f"{vela_version()} {dict(load_configuration(chosen.config).sections)}"
+
+
+@hookimpl
 def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
     """Lower a partition to TOSA, compile it with Vela, pack the result as ExecuTorch's runtime wants it."""
     from .compile import compile_partition

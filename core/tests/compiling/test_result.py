@@ -9,7 +9,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 import delegatekit
-from delegatekit.lowering.result import check_result
+from delegatekit.compiling.result import check_result
 from delegatekit_api import CompileSpec, NamedData, PluginError, PreprocessResult
 from delegatekit_api.devices import Estimate, LayerEstimate
 

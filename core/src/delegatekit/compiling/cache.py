@@ -1,0 +1,174 @@
+"""Keeps what compilers made, in the user's cache folder, under a digest of all that it depends on.
+
+Only of backends that tell their tool's version (hook `compiler_version`): of others it is not known when a result is
+out of date. The store is diskcache's: SQLite and files, for several processes, the longest unused thrown out first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import torch
+
+from delegatekit_api import BackendOptions, PartitionProgram
+from delegatekit_api.versions import API_VERSION
+from delegatekit_toolkit.content import content_key
+
+from ..plugins import LoadedBackend, cache_folder, state_of, warn
+from ..version import __version__
+from .packed import DamagedError, pack, unpack
+from .plain_program import NotPlainError, PlainProgram
+from .result import CheckedResult
+
+#: Environment variable that turns the cache off ("off") or says how large it may grow ("500MB").
+COMPILED: Final = "DELEGATEKIT_COMPILED"
+#: Bytes that it holds by default.
+_SIZE: Final = 2 << 30
+#: Seconds that a process waits for another's access.
+_PATIENCE: Final = 10.0
+_UNITS: Final = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """Where the cache lies, and what it holds."""
+
+    folder: str
+    results: int
+    bytes: int
+    limit: int
+
+
+class Cache:
+    """The compiled partitions of this user. Whatever is wrong with the store counts as not kept."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder = folder
+        self._limit = limit
+
+    @classmethod
+    def of_user(cls) -> Cache | None:
+        """The cache, unless it is turned off or there is no folder for it."""
+        wanted = os.environ.get(COMPILED, "")
+        if wanted.lower() == "off":
+            return None
+        try:
+            return cls(cache_folder() / "compiled", _size(wanted) if wanted else _SIZE)
+        except (OSError, RuntimeError):
+            return None
+
+    def find(self, key: str, constants: Sequence[torch.Tensor]) -> CheckedResult | None:
+        """The result under a key; None if there is none, or one that was damaged, which is thrown away."""
+        data = self._do(lambda store: store.get(key), None)
+        if not isinstance(data, bytes):
+            return None
+        try:
+            return unpack(data, constants)
+        except DamagedError:
+            self._do(lambda store: store.delete(key), None)
+            return None
+
+    def keep(self, key: str, result: CheckedResult, constants: Sequence[torch.Tensor]) -> None:
+        """Keep a result, unless it is larger than all that may be kept."""
+        data = pack(result, constants)
+        if len(data) <= self._limit:
+            self._do(lambda store: store.set(key, data), None)
+
+    def info(self) -> CacheInfo:
+        """What is kept."""
+        results, size = self._do(lambda store: (len(store), store.volume()), (0, 0))
+        return CacheInfo(str(self._folder), results, size, self._limit)
+
+    def clear(self) -> int:
+        """Throw everything away; returns how many results there were."""
+        return int(self._do(lambda store: store.clear(), 0))
+
+    def _do(self, action: Callable[[Any], T], otherwise: T) -> T:
+        """Do it with the store; a store that cannot be used is told once in a process."""
+        import sqlite3
+
+        import diskcache  # type: ignore[import-untyped]
+
+        try:
+            with diskcache.Cache(
+                str(self._folder),
+                size_limit=self._limit,
+                timeout=_PATIENCE,
+                disk=_plain_disk(),
+                eviction_policy="least-recently-used",
+                statistics=0,
+            ) as store:
+                return action(store)
+        except (OSError, sqlite3.Error, diskcache.Timeout, ValueError, EOFError) as error:
+            warn(f"the cache of compiled partitions in {self._folder} cannot be used: {error}")
+            return otherwise
+
+
+def _plain_disk() -> type:
+    """A disk of diskcache's that reads bytes and nothing else: it would unpickle what another had put there."""
+    import diskcache
+
+    class Plain(diskcache.Disk):  # type: ignore[misc]
+        def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
+            if mode not in (diskcache.core.MODE_RAW, diskcache.core.MODE_BINARY):
+                return None
+            return super().fetch(mode, filename, value, read)
+
+    return Plain
+
+
+def _size(text: str) -> int:
+    """Bytes of "500MB"; the default for what is no size."""
+    with suppress(ValueError, OverflowError):
+        for unit, factor in _UNITS.items():
+            if text.upper().endswith(unit):
+                return max(0, int(float(text[: -len(unit)]) * factor))
+        return max(0, int(text))
+    warn(f"{COMPILED}={text} is neither off nor a size such as 500MB: {_SIZE >> 30} GiB are used")
+    return _SIZE
+
+
+def key_of(
+    backend: LoadedBackend, programs: Sequence[PartitionProgram], options: BackendOptions
+) -> list[tuple[str, tuple[torch.Tensor, ...]]] | None:
+    """For each program, the key of its result, and the constants that the result may refer to.
+
+    None for backends that do not tell the version of their tool, and for programs that are not plain.
+    """
+    tool = backend.compiler_version(options)
+    if tool is None:
+        return None
+    maker = [
+        __version__,
+        str(API_VERSION),
+        torch.__version__,
+        platform.python_version(),
+        platform.machine(),
+        backend.name,
+        backend.distribution,
+        backend.version,
+        state_of(backend.name),
+        tool,
+        options.to_json().decode(),
+    ]
+    try:
+        plain = [PlainProgram.of(program) for program in programs]
+    except NotPlainError:
+        return None
+    digests = [[hashlib.sha256(item.text()).hexdigest(), *map(content_key, item.constants)] for item in plain]
+    # What is compiled together may depend on each other.
+    together = digests if backend.has("preprocess_methods") else []
+    return [
+        (hashlib.sha256(json.dumps([maker, own, together]).encode()).hexdigest(), item.constants)
+        for own, item in zip(digests, plain, strict=True)
+    ]

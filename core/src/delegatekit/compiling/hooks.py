@@ -1,0 +1,32 @@
+"""Calls a backend's compiler in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from delegatekit_api import BackendOptions, PartitionProgram, PluginError
+
+from ..plugins import LoadedBackend, check_answer
+
+
+def compiles_together(backend: LoadedBackend) -> bool:
+    """Whether the backend compiles all partitions of all methods in one call."""
+    return backend.has("preprocess_methods")
+
+
+def compile_together(
+    backend: LoadedBackend, programs: Sequence[PartitionProgram], options: BackendOptions
+) -> list[Any]:
+    """What `preprocess_methods` makes of partitions, in order. Raises PluginError for a wrong answer."""
+    methods: dict[str, list[PartitionProgram]] = {}
+    for program in programs:
+        methods.setdefault(program.method, []).append(program)
+    where = f"the partitions of methods {', '.join(methods)} for backend {backend.name}"
+    results = backend.preprocess_methods(methods, options)
+    check_answer(results, Mapping[str, Sequence[Any]], "what preprocess_methods returned", where)
+    counts = {name: len(of_method) for name, of_method in methods.items()}
+    if {name: len(of_method) for name, of_method in results.items()} != counts:
+        raise PluginError("preprocess_methods did not return one result for each partition", where=where)
+    waiting = {name: iter(of_method) for name, of_method in results.items()}
+    return [next(waiting[program.method]) for program in programs]

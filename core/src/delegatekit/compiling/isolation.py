@@ -1,0 +1,132 @@
+"""Has partitions compiled in a process of its own, and tells how that died."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+from typing import Any, Final
+
+import delegatekit_api
+from delegatekit_api import BackendOptions, DelegateKitError, LoweringError, PartitionProgram
+
+from ..plugins import LoadedBackend
+from ..processes import Ended, Process
+from .constants import write_constants
+from .hooks import compiles_together
+from .packed import DamagedError, unpack
+from .plain_program import NotPlainError, PlainProgram
+from .request import CONSTANTS, ERROR, RESULTS, Request, read_results
+from .result import CheckedResult
+
+_WORKER: Final = "delegatekit.compiling.worker"
+#: Lines of what a compiler printed that an error shows.
+_WORDS: Final = 5
+
+
+class CompilerDiedError(Exception):
+    """The process of a compiler ended before it was done, or the backend raised something that is no error of ours."""
+
+
+class Isolation:
+    """Starts compilers' processes; its method may be called from several threads."""
+
+    def __init__(self, seconds: float | None, memory: int | None) -> None:
+        """`seconds` of wall time and `memory` in bytes that each process may take; None: no limit."""
+        self._seconds = seconds
+        self._memory = memory
+        self._running: set[Process] = set()
+        self._stopped = Event()
+
+    def compile(
+        self,
+        backend: LoadedBackend,
+        programs: Sequence[PartitionProgram],
+        options: BackendOptions,
+        places: Sequence[str],
+    ) -> list[CheckedResult]:
+        """Compile partitions in one process, all together if the backend wants that; `places` are their names.
+
+        Raises what the backend refuses with, and CompilerDiedError for whatever else happens there.
+        """
+        try:
+            plain = [PlainProgram.of(program) for program in programs]
+        except NotPlainError as error:
+            raise LoweringError(
+                f"cannot be handed to a process of its own: {error}", where=places[0], hint="compile without isolation"
+            ) from None
+        with TemporaryDirectory(prefix="delegatekit-") as folder:
+            place = Path(folder)
+            self._write(place, backend, plain, options, places)
+            ended = self._run(place)
+            results = place / RESULTS
+            if ended.code == 0 and results.exists():
+                with suppress(DamagedError):
+                    packed = read_results(results)
+                    return [unpack(data, item.constants) for data, item in zip(packed, plain, strict=True)]
+            raise _error(place, ended)
+
+    def stop(self) -> None:
+        """End all processes, and start no others."""
+        self._stopped.set()
+        for process in tuple(self._running):
+            process.stop()
+
+    def _write(
+        self,
+        place: Path,
+        backend: LoadedBackend,
+        plain: Sequence[PlainProgram],
+        options: BackendOptions,
+        places: Sequence[str],
+    ) -> None:
+        tensors = [tensor for item in plain for tensor in item.constants]
+        offsets = write_constants(place / CONSTANTS, tensors)
+        Request(
+            backend=backend.name,
+            options=options.to_mapping(),
+            together=compiles_together(backend),
+            programs=[item.content for item in plain],
+            places=list(places),
+            offsets=offsets,
+            shapes=[list(tensor.shape) for tensor in tensors],
+            dtypes=[str(tensor.dtype).removeprefix("torch.") for tensor in tensors],
+            memory=self._memory,
+        ).write(place)
+
+    def _run(self, place: Path) -> Ended:
+        if self._stopped.is_set():
+            raise CompilerDiedError("was not started: another compiler has failed")
+        process = Process(_WORKER, str(place), joined=True)
+        self._running.add(process)
+        try:
+            return process.wait(self._seconds)
+        finally:
+            self._running.discard(process)
+
+
+def _error(place: Path, ended: Ended) -> Exception:
+    """What the process wrote about itself, or how it ended, with the last lines that it printed."""
+    try:
+        told: Mapping[str, Any] = json.loads((place / ERROR).read_text("utf-8"))
+    except (OSError, ValueError):
+        told = {}
+    words = "\n    ".join(ended.last[-_WORDS:])
+    printed = f"; it printed last:\n    {words}" if words else ""
+    if "kinds" in told:
+        return _known(told["kinds"])(told["what"], where=told["where"], hint=told["hint"])
+    if "fault" in told:
+        return CompilerDiedError(f"{told['fault']}{printed}")
+    return CompilerDiedError(f"its process {ended.ending}{printed}")
+
+
+def _known(kinds: Sequence[str]) -> type[DelegateKitError]:
+    """The class of this process that an error is nearest to."""
+    for name in kinds:
+        kind = getattr(delegatekit_api, name, None)
+        if isinstance(kind, type) and issubclass(kind, DelegateKitError):
+            return kind
+    return DelegateKitError

@@ -1,0 +1,92 @@
+"""What a compiler made of a partition, packed into bytes: for the way from its process, and for the cache.
+
+A header as JSON, the data one after the other, and the SHA-256 of all that. Named data that are pieces of the
+partition's own constants are not in it: only where they lie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from delegatekit_api import CompileSpec, NamedData
+
+from ..pte.estimates import Estimates
+from .constants import Pieces, elements
+from .result import CheckedResult
+
+#: What packed results begin with: a name, and the number of this form.
+_MAGIC: Final = b"DKR\x01"
+_LENGTH: Final = struct.Struct("<Q")
+_DIGEST: Final = hashlib.sha256().digest_size
+
+
+class DamagedError(Exception):
+    """Bytes that are no packed result, or were changed."""
+
+
+def pack(result: CheckedResult, constants: Sequence[torch.Tensor]) -> bytes:
+    """The result of a partition with these constants."""
+    pieces = Pieces(constants)
+    chunks: list[Any] = [memoryview(part) for part in result.blob]
+    named: list[dict[str, Any]] = []
+    for item in result.named_data:
+        entry: dict[str, Any] = {"key": item.key, "alignment": item.alignment}
+        place = pieces.find(item.data) if isinstance(item.data, torch.Tensor) else None
+        if place is None:
+            data = elements(item.data).numpy().data if isinstance(item.data, torch.Tensor) else memoryview(item.data)
+            chunks.append(data)
+            named.append({**entry, "length": data.nbytes})
+        else:
+            size = item.data.nbytes  # type: ignore[union-attr]
+            named.append({**entry, "constant": place[0], "offset": place[1], "length": size})
+    header = {
+        "blob": [memoryview(part).nbytes for part in result.blob],
+        "specs": [[spec.key, b64encode(spec.value).decode()] for spec in result.compile_specs],
+        "named": named,
+        "handles": [[key, list(handles)] for key, handles in result.debug_handle_map.items()],
+        "estimate": Estimates({"": [result.estimate]}).to_json().decode(),
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    content = b"".join((_MAGIC, _LENGTH.pack(len(text)), text, *chunks))
+    return content + hashlib.sha256(content).digest()
+
+
+def unpack(data: bytes | memoryview, constants: Sequence[torch.Tensor]) -> CheckedResult:
+    """The result of a partition with these constants. Raises DamagedError."""
+    view = memoryview(data).toreadonly()
+    content, digest = view[:-_DIGEST], view[-_DIGEST:]
+    if len(view) < len(_MAGIC) + _LENGTH.size + _DIGEST or bytes(content[: len(_MAGIC)]) != _MAGIC:
+        raise DamagedError("is not a packed result")
+    if hashlib.sha256(content).digest() != digest:
+        raise DamagedError("was changed: the checksum is wrong")
+    (length,) = _LENGTH.unpack_from(content, len(_MAGIC))
+    start = len(_MAGIC) + _LENGTH.size
+    header = json.loads(bytes(content[start : start + length]))
+    rest = content[start + length :]
+
+    def take(size: int) -> memoryview:
+        nonlocal rest
+        taken, rest = rest[:size], rest[size:]
+        return taken
+
+    blob = tuple(take(size) for size in header["blob"])
+    named = []
+    for item in header["named"]:
+        size = item["length"]
+        found: Any
+        if "constant" in item:
+            found = elements(constants[item["constant"]])[item["offset"] : item["offset"] + size]
+        else:
+            found = take(size)
+        named.append(NamedData(item["key"], found, item["alignment"]))
+    specs = tuple(CompileSpec(key, b64decode(value)) for key, value in header["specs"])
+    handles = {key: tuple(numbers) for key, numbers in header["handles"]}
+    estimate = Estimates.from_json(header["estimate"].encode()).of("", 0)
+    return CheckedResult(blob, specs, tuple(named), handles, estimate)

@@ -1,0 +1,67 @@
+"""What passes between this process and a compiler's own: files in a folder."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+REQUEST: Final = "request.json"
+CONSTANTS: Final = "constants.bin"
+RESULTS: Final = "results.bin"
+ERROR: Final = "error.json"
+
+_LENGTH: Final = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be compiled."""
+
+    backend: str
+    #: The backend's options as `BackendOptions.to_mapping` gives them.
+    options: Mapping[str, Any]
+    #: Whether all programs are compiled in one call.
+    together: bool
+    #: The contents of the plain programs, and how messages name each.
+    programs: Sequence[Mapping[str, Any]]
+    places: Sequence[str]
+    #: The constants of all programs, in order: where each begins in the file, its shape and dtype.
+    offsets: Sequence[int]
+    shapes: Sequence[Sequence[int]]
+    dtypes: Sequence[str]
+    #: Bytes of memory that compiling may take; None: no limit.
+    memory: int | None
+
+    def write(self, folder: Path) -> None:
+        """Put it into the folder."""
+        (folder / REQUEST).write_text(json.dumps(asdict(self)), "utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Request:
+        """The request that lies in the folder."""
+        return cls(**json.loads((folder / REQUEST).read_text("utf-8")))
+
+
+def write_results(path: Path, packed: Sequence[bytes]) -> None:
+    """Write packed results into one file, which appears whole."""
+    unfinished = path.with_suffix(".part")
+    with unfinished.open("wb") as file:
+        for item in packed:
+            file.write(_LENGTH.pack(len(item)))
+            file.write(item)
+    unfinished.replace(path)
+
+
+def read_results(path: Path) -> list[memoryview]:
+    """The packed results of such a file."""
+    rest = memoryview(path.read_bytes())
+    found = []
+    while rest:
+        (length,) = _LENGTH.unpack_from(rest)
+        found.append(rest[_LENGTH.size : _LENGTH.size + length])
+        rest = rest[_LENGTH.size + length :]
+    return found

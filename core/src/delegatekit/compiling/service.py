@@ -1,0 +1,116 @@
+"""Compiles partitions: in this process or in others, one after the other or side by side, and only once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from delegatekit_api import BackendOptions, PartitionProgram
+
+from ..plugins import LoadedBackend
+from .cache import Cache, key_of
+from .hooks import compile_together, compiles_together
+from .isolation import Isolation
+from .result import CheckedResult, check_result
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """How the backends' compilers are run."""
+
+    #: Whether each runs in a process of its own: all, or those of the backends named. Some always do.
+    isolate: bool | Collection[str] = False
+    #: How many run side by side; more than one run in processes of their own.
+    jobs: int = 1
+    #: Whether results are taken from the cache and kept there, of backends that tell their tool's version.
+    cache: bool = True
+    #: Seconds and bytes that each process may take; None: no limit.
+    seconds: float | None = 3600.0
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """Partitions that are compiled in one call: one, or all of a backend."""
+
+    backend: LoadedBackend
+    options: BackendOptions
+    programs: Sequence[PartitionProgram]
+    #: How messages name each.
+    places: Sequence[str]
+
+
+@dataclass
+class Statistics:
+    """How results were got."""
+
+    compiled: int = 0
+    cached: int = 0
+
+
+@dataclass
+class Compiler:
+    """Compiles the partitions of one lowering."""
+
+    settings: Compiling = field(default_factory=Compiling)
+    statistics: Statistics = field(default_factory=Statistics)
+
+    def run(self, tasks: Sequence[Task]) -> Generator[list[CheckedResult], None, None]:
+        """The results of each task, in order, as they come. Raises what the first task raises that fails.
+
+        That is whatever a compiler in this process raises, and CompilerDiedError for what happens in others.
+        """
+        cache = Cache.of_user() if self.settings.cache else None
+        isolation = Isolation(self.settings.seconds, self.settings.memory)
+        apart = [self._isolated(task, len(tasks)) for task in tasks]
+        threads = ThreadPoolExecutor(max(1, self.settings.jobs), thread_name_prefix="compile")
+        try:
+            waiting: list[Callable[[], list[CheckedResult]]] = []
+            for task, isolated in zip(tasks, apart, strict=True):
+                waiting.append(self._start(task, isolation if isolated else None, cache, threads))
+            for result in waiting:
+                yield result()
+        finally:
+            isolation.stop()
+            threads.shutdown(cancel_futures=True)
+
+    def _start(
+        self, task: Task, isolation: Isolation | None, cache: Cache | None, threads: ThreadPoolExecutor
+    ) -> Callable[[], list[CheckedResult]]:
+        """Begin a task, if that needs a process; the result of what is returned are the task's results."""
+        keys = None if cache is None else key_of(task.backend, task.programs, task.options)
+        if cache is not None and keys is not None:
+            kept = [cache.find(key, constants) for key, constants in keys]
+            found = [item for item in kept if item is not None]
+            if len(found) == len(kept):
+                self.statistics.cached += len(found)
+                return lambda: found
+        future: Future[list[CheckedResult]] | None = None
+        if isolation is not None:
+            future = threads.submit(isolation.compile, task.backend, task.programs, task.options, task.places)
+
+        def finish() -> list[CheckedResult]:
+            results = _compile_here(task) if future is None else future.result()
+            self.statistics.compiled += len(results)
+            if cache is not None and keys is not None:
+                for (key, constants), result in zip(keys, results, strict=True):
+                    cache.keep(key, result, constants)
+            return results
+
+        return finish
+
+    def _isolated(self, task: Task, tasks: int) -> bool:
+        wanted = self.settings.isolate
+        asked = wanted if isinstance(wanted, bool) else task.backend.name in wanted
+        return asked or task.backend.description.isolated_compiler or (self.settings.jobs > 1 and tasks > 1)
+
+
+def _compile_here(task: Task) -> list[CheckedResult]:
+    results: list[Any]
+    if compiles_together(task.backend):
+        results = compile_together(task.backend, task.programs, task.options)
+    else:
+        results = [task.backend.preprocess(program, task.options) for program in task.programs]
+    return [check_result(result, place) for result, place in zip(results, task.places, strict=True)]

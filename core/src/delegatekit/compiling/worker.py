@@ -1,0 +1,94 @@
+"""A process that may die: compiles the partitions that lie in a folder, with one backend.
+
+    python -m delegatekit.compiling.worker FOLDER
+
+Reads `request.json` and `constants.bin`; writes `results.bin`, or `error.json` if the backend refuses or fails. What a
+compiler prints is not read here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from delegatekit_api import DelegateKitError, PartitionProgram
+
+from ..plugins import LoadedBackend, fault, get_backend
+from .constants import map_constants
+from .hooks import compile_together
+from .packed import pack
+from .plain_program import PlainProgram
+from .request import CONSTANTS, ERROR, RESULTS, Request, write_results
+from .result import check_result
+
+
+def main(folder: str) -> None:
+    """Do what the folder asks for; ends the process, and with it whatever the compiler has started in it."""
+    place = Path(folder)
+    request = Request.read(place)
+    _limit_memory(request.memory)
+    status = 0
+    try:
+        programs = _programs(place, request)
+        backend = get_backend(request.backend)
+        options = backend.make_options(request.options)
+        results = _compile(backend, request, [program.program() for program in programs], options)
+        packed = [
+            pack(check_result(result, where), program.constants)
+            for result, program, where in zip(results, programs, request.places, strict=True)
+        ]
+        write_results(place / RESULTS, packed)
+    except BaseException as error:
+        (place / ERROR).write_text(json.dumps(_described(error)), "utf-8")
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _programs(place: Path, request: Request) -> list[PlainProgram]:
+    tensors = iter(map_constants(place / CONSTANTS, request.offsets, request.shapes, request.dtypes))
+    counts = [len(content["constants"]) + len(content["buffers"]) for content in request.programs]
+    return [
+        PlainProgram(content, tuple(next(tensors) for _ in range(count)))
+        for content, count in zip(request.programs, counts, strict=True)
+    ]
+
+
+def _compile(
+    backend: LoadedBackend, request: Request, programs: Sequence[PartitionProgram], options: Any
+) -> Sequence[Any]:
+    if not request.together:
+        return [backend.preprocess(program, options) for program in programs]
+    return compile_together(backend, programs, options)
+
+
+def _described(error: BaseException) -> Mapping[str, Any]:
+    """An error of ours by its class and parts, any other by its text."""
+    if isinstance(error, DelegateKitError):
+        with suppress(Exception):
+            kinds = [kind.__name__ for kind in type(error).__mro__ if issubclass(kind, DelegateKitError)]
+            described = {"kinds": kinds, "what": error.what, "where": error.where, "hint": error.hint}
+            json.dumps(described)
+            return described
+    return {"fault": fault(error)}
+
+
+def _limit_memory(limit: int | None) -> None:
+    """Allow this process so many bytes more than it has: beyond that, allocations fail."""
+    if limit is None:
+        return
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + limit, now + limit))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

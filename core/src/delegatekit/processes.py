@@ -1,0 +1,120 @@
+"""Runs a module of ours in a process of its own, with a time limit, and tells how it ended.
+
+What may crash, hang, print or leave the process as it should not be (plugins that are new, vendors' compilers and
+runtimes) is kept at arm's length here. Each process starts from nothing, in a session of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Thread
+from typing import IO, Any, Final
+
+#: Bytes that are read of what a process prints: answers are short.
+_MOST: Final = 1 << 20
+#: Seconds that a process which has ended has for handing over what it printed.
+_REST: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a process printed, and how it ended."""
+
+    #: The lines on stdout, from the first on; none if stdout was joined with stderr.
+    lines: tuple[str, ...]
+    #: The last lines on stderr, or on both.
+    last: tuple[str, ...]
+    #: "ended the process with exit code 3", "crashed (SIGSEGV)" or that it took too long.
+    ending: str
+    code: int | None
+
+    @property
+    def failure(self) -> str:
+        """How it ended, with its last words where it ended by itself."""
+        spoke = self.last[-1:] if self.code is not None else ()
+        return ": ".join([self.ending, *spoke])
+
+
+class Process:
+    """A process that runs a module: started when it is made, waited for once."""
+
+    def __init__(
+        self, module: str, *arguments: str, environment: Mapping[str, str] | None = None, joined: bool = False
+    ) -> None:
+        """Start `python -m module arguments`, with this process' import path.
+
+        `joined` keeps stdout and stderr together, in the order of printing. Raises OSError where no process can be
+        started.
+        """
+        process: Any = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if joined else subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | dict(environment or {}),
+            start_new_session=True,  # what it starts is stopped with it
+        )
+        self._process = process
+        self._printed = _Reader(process.stdout, first=not joined)
+        self._said = self._printed if joined else _Reader(process.stderr, first=False)
+        self._joined = joined
+
+    def wait(self, seconds: float | None) -> Ended:
+        """How it ended; after `seconds` it is stopped."""
+        code: int | None = None
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            ending = f"took longer than {seconds:g} s and was stopped"
+        else:
+            ending = _ending(self._process.returncode)
+        finally:
+            self.stop()
+        lines = () if self._joined else tuple(self._printed.text().splitlines())
+        return Ended(lines, tuple(self._said.text().strip().splitlines()), ending, code)
+
+    def stop(self) -> None:
+        """End it and what it started, in its session at least."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        known = {int(number): number.name for number in signal.Signals}
+        return f"crashed ({known.get(-code, f'signal {-code}')})"
+    return f"ended the process with exit code {code}"
+
+
+class _Reader:
+    """Reads a pipe to its end, if it has one (the plugin's children may keep it open): keeps the first or the last."""
+
+    def __init__(self, pipe: IO[bytes], *, first: bool) -> None:
+        self._pipe, self._first = pipe, first
+        self._kept: deque[bytes] = deque()
+        self._size = 0
+        self._thread = Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        """What was kept, once the process has ended."""
+        self._thread.join(_REST)
+        return b"".join(tuple(self._kept)).decode(errors="replace")
+
+    def _read(self) -> None:
+        while chunk := os.read(self._pipe.fileno(), 1 << 16):
+            if self._first and self._size > _MOST:
+                continue
+            self._kept.append(chunk)
+            self._size += len(chunk)
+            while not self._first and self._size > _MOST:
+                self._size -= len(self._kept.popleft())
+        self._pipe.close()

@@ -1,0 +1,263 @@
+"""Compilers at arm's length: processes of their own, several at a time, and a cache of what was compiled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import delegatekit
+from delegatekit import Compiling
+from delegatekit.compiling import cache
+from delegatekit.plugins import remembered
+from delegatekit_api import LoweringError, PluginError, UnsupportedError
+
+#: A backend whose compiler does what `BODY` says, and notes in a file that it was called.
+_SOURCE = """
+from delegatekit_api import *
+import ctypes, os, pathlib, sys, time, torch
+
+class Takes:
+    def keep_operators(self): return ()
+    def check(self, call):
+        return Verdict.yes() if call.operator in ("aten.sin.default", "aten.mul.Tensor") else Verdict.no("not mine")
+    def propose(self, program): return None
+
+@hookimpl
+def describe_backend():
+    return BackendDescription("maker", "MakerBackend", "delegatekit-maker", "1.2", "compiles", {described})
+
+@hookimpl
+def create_partitioner(options): return Takes()
+
+@hookimpl
+def preprocess(partition, options):
+    with open({calls!r}, "a") as file:
+        print(os.getpid(), file=file)
+    constants = [value for value in partition.view.constants.values()]
+    text = " ".join(node.name for node in partition.view.graph.nodes)
+    {body}
+    return PreprocessResult(
+        text.encode(), (CompileSpec("index", str(partition.index).encode()),),
+        tuple(NamedData(f"weight{{i}}", value[:1]) for i, value in enumerate(constants)),
+        {{"a": (1, 2), 3: (4,)}},
+    )
+
+{more}
+"""
+_VERSION = "@hookimpl\ndef compiler_version(options): return os.environ.get('TOOL', 'tool 1')"
+
+Make = Callable[..., Callable[[], list[str]]]
+
+
+@pytest.fixture
+def make(install_plugin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Installs the backend; what is returned reads the processes in which it compiled. The cache is empty."""
+    monkeypatch.setenv(remembered.CACHE, str(tmp_path / "cache"))
+    monkeypatch.delenv(cache.COMPILED, raising=False)
+    calls = tmp_path / "calls"
+
+    def install(body: str = "pass", described: str = "", more: str = "") -> Callable[[], list[str]]:
+        source = _SOURCE.format(body=body, described=described, more=more, calls=str(calls))
+        install_plugin("maker", source)
+        return lambda: calls.read_text().split() if calls.exists() else []
+
+    return install
+
+
+class Net(nn.Module):
+    """Two partitions for the backend: the runtime computes the tangent between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0, 1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(torch.tan(torch.sin(x * self.weight)) * self.weight)
+
+
+X = torch.ones(4)
+
+
+def lower(compiling: Compiling | None = None, module: nn.Module | None = None) -> delegatekit.LoweredProgram:
+    return delegatekit.lower((module or Net()).eval(), (X,), backends=["maker"], compiling=compiling)
+
+
+ISOLATED = Compiling(isolate=True)
+
+
+@pytest.mark.parametrize("compiling", [ISOLATED, Compiling(isolate=["maker"]), Compiling(jobs=2)])
+def test_files_are_the_same_wherever_partitions_are_compiled(compiling: Compiling, make: Make) -> None:
+    calls = make()
+    here = lower().buffer
+    assert len(calls()) == 2
+    assert len(set(calls())) == 1
+    assert lower(compiling).buffer == here
+    assert len(set(calls())) == 3, "each in a process of its own"
+
+
+def test_a_backend_may_demand_a_process_of_its_own(make: Make) -> None:
+    calls = make(described="isolated_compiler=True")
+    lower()
+    assert len(set(calls())) == 2
+
+
+def test_others_stay_in_this_process(make: Make) -> None:
+    calls = make()
+    lower(Compiling(isolate=["another"]))
+    assert len(set(calls())) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("print('stage 1', flush=True); os.kill(os.getpid(), 11)", r"crashed \(SIGSEGV\); it printed last:\s+stage 1"),
+        ("ctypes.string_at(0)", r"crashed \(SIGSEGV\)"),
+        ("print('no licence', flush=True); os._exit(7)", r"exit code 7; it printed last:\s+no licence"),
+        ("sys.exit('no licence')", "SystemExit"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("time.sleep(600)", "took longer than 12 s and was stopped"),
+        ("bytearray(1 << 33)", "MemoryError"),
+    ],
+)
+def test_what_happens_to_a_compiler_is_an_error_that_names_it(body: str, said: str, make: Make, capfd: Any) -> None:
+    make(f"({body})" if ";" not in body else body)
+    with pytest.raises(LoweringError, match=said) as caught:
+        lower(Compiling(isolate=True, seconds=12.0 if "600" in body else 300.0, memory=1 << 31))
+    assert caught.value.where == "partition 0 of method forward for backend maker"
+    assert "from aten.mul.Tensor" in str(caught.value)
+    assert "to the publisher of delegatekit-maker" in str(caught.value)
+    assert capfd.readouterr().out == ""
+    assert lower(module=nn.Tanh()).buffer, "the next lowering works"
+
+
+def test_what_a_compiler_prints_does_not_reach_stdout(make: Make, capfd: Any) -> None:
+    make("os.write(1, b'progress 100 %')")
+    lower(ISOLATED)
+    assert capfd.readouterr().out == ""
+
+
+def test_a_refusal_keeps_its_class_and_words(make: Make) -> None:
+    make("raise UnsupportedError('too deep', where='here', hint='less')")
+    with pytest.raises(UnsupportedError, match="here: too deep\n  -> less"):
+        lower(ISOLATED)
+
+
+def test_a_wrong_result_is_told_as_in_this_process(make: Make) -> None:
+    make("return 7")
+    for compiling in (None, ISOLATED):
+        with pytest.raises(PluginError, match="preprocess returned int, not a PreprocessResult"):
+            lower(compiling)
+
+
+def test_when_one_fails_the_others_are_ended(make: Make) -> None:
+    make("\n    ".join(("", "if partition.index: time.sleep(600)", "raise LoweringError('no')")))
+    start = time.monotonic()
+    with pytest.raises(LoweringError, match="no"):
+        lower(Compiling(jobs=2))
+    assert time.monotonic() - start < 120
+
+
+def test_what_was_compiled_is_kept(make: Make) -> None:
+    calls = make(more=_VERSION)
+    first = lower().buffer
+    assert [lower().buffer, lower(ISOLATED).buffer] == [first, first]
+    assert len(calls()) == 2
+    lower(Compiling(cache=False))
+    assert len(calls()) == 4
+
+
+def test_a_backend_that_does_not_tell_its_version_is_not_kept(make: Make) -> None:
+    calls = make()
+    lower()
+    lower()
+    assert len(calls()) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["the tool", "a constant", "the program", "turned off", "damage", "the plugin"],
+)
+def test_a_change_is_compiled_anew(change: str, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls = make(more=_VERSION)
+    lower()
+    module: nn.Module = Net()
+    if change == "the tool":
+        monkeypatch.setenv("TOOL", "tool 2")
+    elif change == "the plugin":
+        (plugin,) = tmp_path.rglob("delegatekit_maker_plugin.py")
+        plugin.write_text(plugin.read_text() + "# changed")
+    elif change == "a constant":
+        with torch.no_grad():
+            module.weight[0] = 5.0  # type: ignore[operator]
+    elif change == "the program":
+        module = nn.Sequential(Net(), nn.Tanh(), Net())
+    elif change == "turned off":
+        monkeypatch.setenv(cache.COMPILED, "off")
+    else:
+        _damage(tmp_path / "cache" / "compiled")
+    assert lower(module=module).buffer
+    assert len(calls()) > 2
+
+
+def _damage(folder: Path) -> None:
+    """Flip a bit of each result."""
+    import diskcache
+
+    with diskcache.Cache(str(folder)) as store:
+        for key in list(store):
+            data = bytearray(store[key])
+            data[len(data) // 2] ^= 1
+            store[key] = bytes(data)
+
+
+def test_nothing_is_unpickled_from_the_cache(make: Make, tmp_path: Path) -> None:
+    import diskcache
+
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "hacked",))
+
+    calls = make(more=_VERSION)
+    lower()
+    with diskcache.Cache(str(tmp_path / "cache" / "compiled")) as store:
+        for key in list(store):
+            store.set(key, Evil())
+    lower()
+    assert not (tmp_path / "hacked").exists()
+    assert len(calls()) == 4
+
+
+def test_a_cache_that_cannot_be_used_is_told_and_done_without(make: Make, tmp_path: Path) -> None:
+    make(more=_VERSION)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "compiled").write_text("a file")
+    with pytest.warns(UserWarning, match="the cache of compiled partitions in .* cannot be used"):
+        assert lower().buffer
+
+
+def test_constants_are_kept_as_references(make: Make, tmp_path: Path) -> None:
+    make(more=_VERSION)
+
+    class Large(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(4_000_000))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight
+
+    module = Large().eval()
+    x = torch.ones(4_000_000)
+    one, two = (delegatekit.lower(module, (x,), backends=["maker"]).buffer for _ in range(2))
+    assert one == two
+    found = cache.Cache.of_user()
+    assert found is not None
+    assert 0 < found.info().bytes < 1_000_000
+    assert found.clear() == 1
+    assert found.info().results == 0
