@@ -58,7 +58,7 @@ class BackendSpec:
 
     @_hookspec(firstresult=True)
     def compiler_version(self, options: BackendOptions) -> str:  # type: ignore[empty-body]
-        """Name and version of the vendor's tool that `preprocess` uses with these options: "vela 5.1.0".
+        """Name and version of the vendor's tool that `preprocess` uses with these options: "compiler 5.1.0".
 
         With it, compiled partitions are kept and used again as long as nothing that they depend on has changed: for
         compilers that take longer than reading the constants once. The bytes must not depend on anything else.
