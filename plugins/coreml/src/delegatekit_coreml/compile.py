@@ -7,7 +7,8 @@ from delegatekit_api import CompileSpec, PartitionProgram, PreprocessResult
 from .blob.package import Package, write_package
 from .compiler import package_of
 from .ir.builder import building
-from .operators.program import ProgramBuilder, interface
+from .operators.interface import interface
+from .operators.program import ProgramBuilder
 from .options import CoreMLOptions
 from .support import TABLE
 from .targets import TARGETS
@@ -16,11 +17,12 @@ from .targets import TARGETS
 def compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> PreprocessResult:
     """Lower a partition to MIL, have coremltools write it, pack it. Raises LoweringError."""
     target = TARGETS[options.target]
-    with building(target, interface(partition.view, options)) as function:
+    inputs = interface(partition.view, options)
+    with building(target, inputs) as function:
         builder = ProgramBuilder(partition.view, options, function)
         builder.build(TABLE)
         program = function.finish(builder.outputs)
-        package = package_of(program, target)
+        package = package_of(program, target, {name: item.feature for name, item in inputs.items()})
     names = tuple(value.name for value in builder.outputs)
     pieces = write_package(Package(package.model, package.weights, tuple(function.inputs), names))
     return PreprocessResult(pieces, compile_specs=_compile_specs(options), debug_handle_map=builder.handles.mapping)

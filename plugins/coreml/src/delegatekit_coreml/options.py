@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from delegatekit_api import BackendOptions, option
 from delegatekit_toolkit.options import leave_out_option
 
 from .targets import TARGETS
+
+_ENUMERATED: Final = re.compile(r"\w+:\d+(x\d+)*", re.ASCII)
+
+
+def enumerated_shapes_fault(items: tuple[str, ...]) -> str | None:
+    """Why a value of the option `enumerated_shapes` is none; None if it is one."""
+    wrong = next((item for item in items if not _ENUMERATED.fullmatch(item)), None)
+    return None if wrong is None else f"{wrong!r} is not like x:1x3x224x224"
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,12 @@ class CoreMLOptions(BackendOptions):
         frozenset(),
         help="Operators that are computed in float32 where everything else is in float16: "
         '"aten._softmax.default", "aten._softmax" or "_softmax".',
+    )
+    enumerated_shapes: tuple[str, ...] = option(
+        (),
+        help="The shapes that inputs may have, instead of ranges of sizes, which the Neural Engine does not take: "
+        '"x:1x3x224x224,x:1x3x448x448". Where several inputs have some, the first ones belong together, and so on.',
+        check=enumerated_shapes_fault,
     )
     compute_units: str = option(
         "all",

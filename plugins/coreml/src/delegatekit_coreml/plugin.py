@@ -40,6 +40,7 @@ def describe_backend() -> BackendDescription:
         api_version=ApiVersion(2, 0),
         options=CoreMLOptions,
         compute_precision="float16",
+        supports_dynamic_shapes=True,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from delegatekit_api import DelegatePayload, FormatError, TensorSpec
 from delegatekit_toolkit.dataflow import Dataflow
 
-from ..ir.program import Model, Name, TensorType
+from ..ir.program import Feature, Model, Name
 from .model import read_model
 from .package import Package, read_package
 from .weights import WeightFile
@@ -33,9 +34,8 @@ def read_blob(payload: DelegatePayload) -> tuple[Package, Model]:
 
 
 def _check_features(
-    names: tuple[str, ...], features: dict[str, TensorType] | object, specs: tuple[TensorSpec, ...], what: str
+    names: tuple[str, ...], features: Mapping[str, Feature], specs: tuple[TensorSpec, ...], what: str
 ) -> None:
-    assert isinstance(features, dict)
     if len(names) != len(specs):
         raise FormatError(f"has {len(names)} {what}s, the program calls it with {len(specs)}", where=_WHERE)
     for name in names:

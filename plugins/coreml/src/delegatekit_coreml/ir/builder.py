@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from delegatekit_api import LoweringError
 
 from ..targets import Target
-from .program import TensorType
+from .program import Feature
+from .sizes import Size, SizeWriter, sizes_of
 from .tools import LOCK, Tools, tools
 from .types import BY_NAME, DataType
 
@@ -39,6 +41,9 @@ class FunctionBuilder:
         self._function = function
         self._counts: dict[str, int] = {}
         self._names = set(function.inputs)
+        self._sizes = SizeWriter(self.call)
+        for value in function.inputs.values():
+            self._sizes.note(value)
 
     @property
     def inputs(self) -> Mapping[str, Var]:
@@ -52,9 +57,31 @@ class FunctionBuilder:
         Raises LoweringError for what MIL does not have.
         """
         try:
-            return getattr(self._library.builder, kind)(name=self._name(kind), **arguments)
+            made = getattr(self._library.builder, kind)(name=self._name(kind), **arguments)
         except (AssertionError, AttributeError, TypeError, ValueError, NotImplementedError) as error:
             raise LoweringError(f"MIL's {kind} refuses its operands: {error}", where="Core ML lowering") from error
+        for value in made if isinstance(made, tuple | list) else (made,):
+            self._sizes.note(value)
+        return made
+
+    def sizes(self, shape: Sequence[Any]) -> Any:
+        """Sizes as an argument: numpy's integers if all are known, else a value. Raises LoweringError."""
+        return self._sizes.vector(shape)
+
+    def declare(self, value: Var, shape: Sequence[Any]) -> Var:
+        """Say which sizes a value has: where they change, MIL's builder does not know all that is known here.
+
+        Raises LoweringError for other sizes than those that the builder knows.
+        """
+        wanted, found = sizes_of(shape), sizes_of(value.shape)
+        if wanted == found:
+            return value
+        fixed = [(size, known) for size, known in zip(wanted, found, strict=False) if isinstance(size, int)]
+        if len(wanted) != len(found) or any(isinstance(known, int) and size != known for size, known in fixed):
+            raise LoweringError(f"{value.name} has the sizes {found}, not {wanted}", where="Core ML lowering")
+        value._sym_type = self._library.types.tensor(value.dtype, wanted)
+        self._sizes.note(value)
+        return value
 
     def constant(self, value: np.ndarray[Any, Any] | np.generic | str | bool) -> Var:
         """A constant."""
@@ -79,21 +106,52 @@ class FunctionBuilder:
                 return name
 
 
+@dataclass(frozen=True)
+class Input:
+    """An input of a function: in which form the caller's tensor comes, and its sizes as expressions."""
+
+    feature: Feature
+    shape: tuple[Size, ...]
+
+
 @contextmanager
-def building(target: Target, inputs: Mapping[str, TensorType]) -> Iterator[FunctionBuilder]:
+def building(target: Target, inputs: Mapping[str, Input]) -> Iterator[FunctionBuilder]:
     """A function with these inputs, in which operations can be written."""
     library = tools()
     versions = library.coremltools.target
     opset = next(item for item in versions if item.value == target.version)
     with LOCK:
         library.builder.name_count.clear()
-        placeholders = {
-            name: library.program.Placeholder(kind.shape, dtype=_mil_type(library, kind.datatype))
-            for name, kind in inputs.items()
-        }
+        placeholders = {name: _placeholder(library, item) for name, item in inputs.items()}
         function = library.program.Function(placeholders, opset_version=opset)
+        function.input_types = [
+            _input_type(library, name, item.feature) for name, item in inputs.items() if item.feature.is_flexible
+        ]
         with function:
             yield FunctionBuilder(library, target, function)
+
+
+def _placeholder(library: Tools, item: Input) -> Any:
+    datatype = _mil_type(library, item.feature.datatype)
+    made = library.program.Placeholder(item.feature.shape, dtype=datatype)
+    if item.feature.is_flexible:
+        made.outputs[0]._sym_type = library.types.tensor(datatype, item.shape)
+    return made
+
+
+def _input_type(library: Tools, name: str, feature: Feature) -> Any:
+    """What coremltools calls the sizes that an input may have."""
+    make = library.coremltools
+    if feature.shapes:
+        shape = make.EnumeratedShapes([list(item) for item in feature.shapes], default=list(feature.shape))
+    else:
+        shape = make.Shape(
+            [
+                low if low == high else make.RangeDim(low, high, default=usual)
+                for (low, high), usual in zip(feature.ranges, feature.shape, strict=True)
+            ]
+        )
+    return make.TensorType(name, shape=shape, dtype=_mil_type(library, feature.datatype))
 
 
 def _mil_type(library: Tools, datatype: DataType) -> Any:

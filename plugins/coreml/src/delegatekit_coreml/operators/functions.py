@@ -13,6 +13,7 @@ from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of
+from ..ir.sizes import is_fixed
 from .common import (
     ANY,
     FLOATS,
@@ -195,8 +196,11 @@ def plain_softplus(call: Call) -> str | None:
 
 
 def even_halves(call: Call) -> str | None:
-    """self has axes."""
-    return None if call["self"].rank else "self has no axes"
+    """self has axes, of which the halved one keeps its size."""
+    operand = call["self"]
+    if not operand.rank:
+        return "self has no axes"
+    return None if is_fixed(operand.shape[call["dim"]]) else "the size of the halves changes from call to call"
 
 
 def _glu(b: ProgramBuilder, call: Call) -> Var:

@@ -12,6 +12,7 @@ from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
+from ..ir.sizes import Size
 from ..ir.types import MOST_AXES, DataType
 from .common import FLOATS, INTEGERS, add, binary, broadcast, expanded, has_axes, sliced, tensor, types_of, where
 from .program import Lower, ProgramBuilder
@@ -25,14 +26,14 @@ def _looked_up(b: ProgramBuilder, x: Var, axis: int, indices: Var, kind: str = "
     return b.cast(b.call(kind, x=x, indices=indices, axis=numbers([axis])[0]), datatype)
 
 
-def _from_front(b: ProgramBuilder, operand: Operand, size: int) -> Var:
+def _from_front(b: ProgramBuilder, operand: Operand, size: Size) -> Var:
     """Indices counted from the front: MIL from iOS 17 on knows no others."""
     known = operand.constant
-    if known is not None:
-        return b.constant(torch.where(known < 0, known + size, known))
+    if known is not None and (isinstance(size, int) or not bool((known < 0).any())):
+        return b.constant(torch.where(known < 0, known + size, known) if isinstance(size, int) else known)
     indices = b.value(operand)
     is_front = binary(b, "greater_equal", indices, 0)
-    return where(b, is_front, indices, add(b, indices, size))
+    return where(b, is_front, indices, add(b, indices, size if isinstance(size, int) else b.size(size)))
 
 
 def _embedding(b: ProgramBuilder, call: Call) -> Var:

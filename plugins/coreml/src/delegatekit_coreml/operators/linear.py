@@ -9,6 +9,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
+from ..ir.sizes import is_fixed, sizes_of
 from ..ir.types import DataType
 from ..targets import IOS18
 from .common import (
@@ -95,7 +96,10 @@ def plain_attention(call: Call) -> str | None:
     if call["dropout_p"] or call["is_causal"] or call["enable_gqa"]:
         return "dropout, is_causal or grouped heads"
     query, key, value = (call[name] for name in ("query", "key", "value"))
-    if not 3 <= query.rank <= 5 or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+    batches = {sizes_of(operand.shape[:-2]) for operand in (query, key, value)}
+    if not is_fixed(query.shape[-1]):
+        return "the size of the heads changes from call to call"
+    if not 3 <= query.rank <= 5 or len(batches) > 1:
         return f"query {query.shape}, key {key.shape} and value {value.shape} have other batches, or not 3 to 5 axes"
     return None
 

@@ -12,6 +12,7 @@ from delegatekit_toolkit.constraints import constant
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
+from ..ir.sizes import is_fixed
 from ..ir.types import DataType
 from .common import LEAST_DIVISOR, REAL, add, binary, div, epsilon, has_axes, mul, reshaped, tensor, unary
 from .program import Lower, ProgramBuilder
@@ -55,16 +56,18 @@ def _rms_norm(b: ProgramBuilder, call: Call) -> Var:
 
 
 def enough_axes(call: Call) -> str | None:
-    """The input has a batch and channels."""
+    """The input has a batch and channels, whose number is known."""
     axes = call["input"].rank
-    return None if axes >= 2 else f"input has {axes} axis"
+    if axes < 2:
+        return f"input has {axes} axis"
+    return None if is_fixed(call["input"].shape[1]) else "the number of channels changes from call to call"
 
 
 def _group_norm(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call, "input")
     batch, channels = x.shape[:2]
     groups = call["num_groups"]
-    rows = reshaped(b, x, (batch, groups, math.prod(x.shape[1:]) // groups))
+    rows = reshaped(b, x, (batch, groups, math.prod((channels // groups, *x.shape[2:]))))
     result = reshaped(b, _normalized(b, rows, (2,), call["eps"]), x.shape)
     for name, combine in (("weight", mul), ("bias", add)):
         operand = call[name]

@@ -10,6 +10,7 @@ from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
+from ..ir.sizes import is_fixed
 from ..ir.types import DataType
 from .common import (
     ANY,
@@ -88,14 +89,24 @@ def _correction(call: Call) -> float:
     return 1.0 if correction is None else float(correction)
 
 
-def _count(call: Call) -> int:
-    return math.prod(call["self"].shape[axis] for axis in _axes(call))
+def _count(call: Call) -> int | None:
+    """How many elements are reduced; None where that changes from call to call."""
+    sizes = [call["self"].shape[axis] for axis in _axes(call)]
+    return math.prod(sizes) if all(map(is_fixed, sizes)) else None
 
 
 def enough_elements(call: Call) -> str | None:
-    """There are more elements than the correction."""
-    correction = _correction(call)
-    return None if _count(call) > correction >= 0 else f"correction {correction:g} of {_count(call)} elements"
+    """There are more elements than the correction, which is 0 where their number changes."""
+    correction, count = _correction(call), _count(call)
+    if count is None:
+        return f"correction {correction:g} of a number of elements that changes" if correction else None
+    return None if count > correction >= 0 else f"correction {correction:g} of {count} elements"
+
+
+def _corrected(call: Call) -> float:
+    """What a mean is multiplied by."""
+    count, correction = _count(call), _correction(call)
+    return count / (count - correction) if correction and count is not None else 1.0
 
 
 def _variance(b: ProgramBuilder, call: Call) -> Var:
@@ -104,8 +115,7 @@ def _variance(b: ProgramBuilder, call: Call) -> Var:
         return sub(b, x, x)
     centred = sub(b, x, reduced(b, "reduce_mean", x, axes))
     result = reduced(b, "reduce_mean", mul(b, centred, centred), axes, keep=_keeps(call))
-    count, correction = _count(call), _correction(call)
-    return mul(b, result, count / (count - correction)) if correction else result
+    return mul(b, result, _corrected(call)) if _correction(call) else result
 
 
 def _deviation(b: ProgramBuilder, call: Call) -> Var:
@@ -116,8 +126,7 @@ def _deviation(b: ProgramBuilder, call: Call) -> Var:
     centred = sub(b, x, reduced(b, "reduce_mean", x, axes))
     largest = binary(b, "maximum", reduced(b, "reduce_max", unary(b, "abs", centred), axes), LEAST_DIVISOR)
     centred = div(b, centred, largest)
-    count, correction = _count(call), _correction(call)
-    square = mul(b, reduced(b, "reduce_mean", mul(b, centred, centred), axes), count / (count - correction))
+    square = mul(b, reduced(b, "reduce_mean", mul(b, centred, centred), axes), _corrected(call))
     result = mul(b, unary(b, "sqrt", square), largest)
     return result if _keeps(call) else b.call("squeeze", x=result, axes=numbers(axes))
 

@@ -10,10 +10,13 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import same_dtypes
-from delegatekit_toolkit.narrowing import whole_numbers_fit
+from delegatekit_toolkit.narrowing import INT32_MAX, whole_numbers_fit
+from delegatekit_toolkit.sizes import size_of as sampled
+from delegatekit_toolkit.sizes import smallest
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
+from ..ir.sizes import size_of, sizes_of
 from ..ir.types import DataType
 from .common import (
     ANY,
@@ -22,6 +25,7 @@ from .common import (
     REAL,
     concatenated,
     expanded,
+    fixed_axes,
     has_axes,
     no_nan,
     reshaped,
@@ -63,20 +67,27 @@ def _expand(b: ProgramBuilder, call: Call) -> Var:
 def _repeat(b: ProgramBuilder, call: Call) -> Var:
     x, repeats = tensor(b, call), list(call["repeats"])
     x = reshaped(b, x, (1,) * (len(repeats) - len(x.shape)) + tuple(x.shape))
-    return b.call("tile", x=x, reps=numbers(repeats)) if repeats else b.call("identity", x=x)
+    return b.tile(x, repeats) if repeats else b.call("identity", x=x)
 
 
 def _slice(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     axis = axis_of(call["dim"], len(x.shape))
-    start, end, step = slice(call["start"], call["end"], call["step"]).indices(x.shape[axis])
+    start, end, step = size_of(call["start"] or 0), call["end"], call["step"]
+    end = x.shape[axis] if end is None else size_of(end)
+    if isinstance(end, int) and end > INT32_MAX:
+        end = x.shape[axis]
+    if all(isinstance(size, int) for size in (start, end, size_of(x.shape[axis]))):
+        start, end, step = slice(start, end, step).indices(x.shape[axis])
     return _distinct(b, call, sliced(b, x, axis, start, end, step))
 
 
 def _select(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     axis = axis_of(call["dim"], len(x.shape))
-    index = axis_of(call["index"], x.shape[axis])
+    index = size_of(call["index"])
+    if isinstance(index, int):
+        index = axis_of(index, x.shape[axis])
     return b.call("squeeze", x=sliced(b, x, axis, index, index + 1), axes=numbers([axis]))
 
 
@@ -87,7 +98,7 @@ def _flip(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _concatenate(b: ProgramBuilder, call: Call) -> Var:
-    parts = [b.value(item) for item in call["tensors"] if item.shape != (0,)]
+    parts = [b.value(item) for item in call["tensors"] if sizes_of(item.shape) != (0,)]
     if len(parts) == 1:
         return b.call("identity", x=parts[0])
     return concatenated(b, parts, axis_of(call["dim"], len(parts[0].shape)))
@@ -172,7 +183,7 @@ def exact_integers(call: Call) -> str | None:
 def left_elements(call: Call) -> str | None:
     """Negative padding leaves elements."""
     for size, (before, after) in zip(call["self"].shape, _pads(call), strict=True):
-        if size + min(before, 0) + min(after, 0) < 1:
+        if smallest(sampled(size)) + min(before, 0) + min(after, 0) < 1:
             return "negative padding takes everything away"
     return None
 
@@ -196,19 +207,19 @@ def two_padded_axes(call: Call) -> str | None:
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("view_copy.default", _view, ANY, passenger=True),
+    row("view_copy.default", _view, ANY, passenger=True, sizes=("size",)),
     row("squeeze_copy.dims", _squeeze, ANY, passenger=True),
     row("unsqueeze_copy.default", _unsqueeze, ANY, passenger=True),
     row("permute_copy.default", _permute, ANY, passenger=True),
-    row("expand_copy.default", _expand, ANY, passenger=True),
-    row("repeat.default", _repeat, ANY, passenger=True),
+    row("expand_copy.default", _expand, ANY, passenger=True, sizes=("size",)),
+    row("repeat.default", _repeat, ANY, passenger=True, sizes=("repeats",)),
     row("flip.default", _flip, ANY, passenger=True),
-    row("select_copy.int", _select, ANY, has_axes("self"), passenger=True),
-    row("slice_copy.Tensor", _slice, ANY, has_axes("self"), passenger=True),
+    row("select_copy.int", _select, ANY, has_axes("self"), passenger=True, sizes=("index",)),
+    row("slice_copy.Tensor", _slice, ANY, has_axes("self"), passenger=True, sizes=("start", "end")),
     row("cat.default", _concatenate, ANY, same_dtypes(), passenger=True),
     row("full.default", _full, NUMBERS, whole_numbers_fit, no_nan, passenger=True),
-    row("slice_scatter.default", _slice_scatter, ANY, same_dtypes(), known_places, passenger=True),
-    row("select_scatter.default", _select_scatter, ANY, same_dtypes(), passenger=True),
+    row("slice_scatter.default", _slice_scatter, ANY, same_dtypes(), known_places, fixed_axes("self"), passenger=True),
+    row("select_scatter.default", _select_scatter, ANY, same_dtypes(), fixed_axes("self"), passenger=True),
     row("constant_pad_nd.default", _pad, exact_integers, left_elements, no_nan, has_axes("self"), passenger=True),
     *(
         row(f"{mode}ion_pad{axes}d.default", _edge_pad(name), REAL, two_padded_axes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from delegatekit_toolkit.constraints import rank
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
+from ..ir.sizes import is_fixed
 from ..targets import IOS16
 from .common import FLOATS, REAL, reshaped, tensor, types_of
 from .program import Lower, Made, ProgramBuilder
@@ -30,6 +32,8 @@ def _windows(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, .
 def _pads(call: Call) -> list[tuple[int, int]]:
     """Before and after each axis. What `ceil_mode` adds to the result reaches beyond the padding."""
     kernel, strides, padding = _windows(call)
+    if not call["ceil_mode"]:
+        return [(pad, pad) for pad in padding]
     before, after = call["self"].shape[-len(kernel) :], call.results[0].shape[-len(kernel) :]
     return [
         (pad, max((new - 1) * stride + window - old - pad, pad))
@@ -46,7 +50,7 @@ def _pooled(b: ProgramBuilder, call: Call, kind: str, **more: Any) -> Var:
 def _pool(
     b: ProgramBuilder,
     x: Var,
-    shape: tuple[int, ...],
+    shape: tuple[Any, ...],
     kind: str,
     kernel: tuple[int, ...],
     strides: tuple[int, ...],
@@ -87,6 +91,13 @@ def unused_indices(call: Call) -> str | None:
     return "the indices are used: MIL's pooling has none" if used else None
 
 
+def fixed_ceiling(call: Call) -> str | None:
+    """ceil_mode only where images keep their size."""
+    if not call["ceil_mode"] or all(map(is_fixed, call["self"].shape[1:])):
+        return None
+    return "ceil_mode of images whose size changes from call to call"
+
+
 def whole_windows(call: Call) -> str | None:
     """No divisor_override; with count_include_pad, no window reaches beyond the padding."""
     if call["divisor_override"] if call.has("divisor_override") else None:
@@ -106,7 +117,7 @@ def no_gaps(call: Call) -> str | None:
 def _pieces(call: Call) -> tuple[int, ...] | None:
     """The windows of an adaptive pooling; None where they differ from place to place."""
     before, after = call["self"].shape[-2:], call.result.shape[-2:]
-    if any(old % new for old, new in zip(before, after, strict=True)):
+    if not all(map(is_fixed, (*before, *after))) or any(old % new for old, new in zip(before, after, strict=True)):
         return None
     return tuple(old // new for old, new in zip(before, after, strict=True))
 
@@ -129,8 +140,21 @@ def _adaptive_average(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _ratios(call: Call) -> list[float]:
+    """By what each axis grows; where sizes change, it is what the program says."""
     before, after = call["input"].shape[2:], call.result.shape[2:]
-    return [new / old for old, new in zip(before, after, strict=True)]
+    factors = call["scale_factors"] or (math.nan,) * len(before)
+    return [
+        new / old if is_fixed(old) and is_fixed(new) else factor
+        for old, new, factor in zip(before, after, factors, strict=True)
+    ]
+
+
+def known_factors(call: Call) -> str | None:
+    """Whole factors where sizes change."""
+    sizes = zip(call["input"].shape[2:], call.result.shape[2:], _ratios(call), strict=True)
+    if all((is_fixed(old) and is_fixed(new)) or ratio.is_integer() for old, new, ratio in sizes):
+        return None
+    return "sizes that change from call to call, and no whole scale_factors"
 
 
 def exact_ratio(call: Call) -> str | None:
@@ -154,6 +178,8 @@ def exact_sizes(call: Call) -> str | None:
     """MIL computes the result's size from a factor of float32 as PyTorch has it."""
     before, after = call["input"].shape[2:], call.result.shape[2:]
     for old, new, ratio in zip(before, after, _ratios(call), strict=True):
+        if not is_fixed(old):
+            continue
         if int(np.floor(np.float32(ratio) * old)) != new or int(ratio * old) != new:
             return f"{old} times {ratio} is not {new} in float32"
     return None
@@ -162,7 +188,9 @@ def exact_sizes(call: Call) -> str | None:
 def several_pixels(call: Call) -> str | None:
     """With align_corners, the result has more than one row and column: MIL would divide by 0."""
     after = call.result.shape[2:]
-    return f"a result of {after} with align_corners" if call["align_corners"] and 1 in after else None
+    if not call["align_corners"] or all(is_fixed(size) and size != 1 for size in after):
+        return None
+    return f"a result of {after} with align_corners"
 
 
 def _factors(call: Call) -> dict[str, Any]:
@@ -197,20 +225,21 @@ def _pixels(kind: str, name: str, number: type[np.integer[Any]]) -> Lower:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("avg_pool2d.default", _average, rank("self", 3, 4), REAL, whole_windows),
-    row("avg_pool1d.default", _average, rank("self", 2, 3), REAL, whole_windows),
-    row("max_pool2d.default", _maximum, rank("self", 3, 4), REAL, no_gaps, keep=True),
+    row("avg_pool2d.default", _average, rank("self", 3, 4), REAL, fixed_ceiling, whole_windows),
+    row("avg_pool1d.default", _average, rank("self", 2, 3), REAL, fixed_ceiling, whole_windows),
+    row("max_pool2d.default", _maximum, rank("self", 3, 4), REAL, no_gaps, fixed_ceiling, keep=True),
     row(
         "max_pool2d_with_indices.default",
         _maximum_and_nothing,
         rank("self", 3, 4),
         types_of("self", *FLOATS),
         no_gaps,
+        fixed_ceiling,
         unused_indices,
     ),
     row("_adaptive_avg_pool2d.default", _adaptive_average, rank("self", 3, 4), REAL, equal_windows),
-    row("upsample_nearest2d.vec", _nearest, REAL, exact_ratio, whole_ratio, keep=True),
-    row("upsample_bilinear2d.vec", _bilinear, REAL, exact_ratio, exact_sizes, several_pixels, keep=True),
+    row("upsample_nearest2d.vec", _nearest, REAL, known_factors, exact_ratio, whole_ratio, keep=True),
+    row("upsample_bilinear2d.vec", _bilinear, REAL, known_factors, exact_ratio, exact_sizes, several_pixels, keep=True),
     row(
         "pixel_shuffle.default", _pixels("pixel_shuffle", "upscale_factor", np.int32), rank("self", 4), REAL, keep=True
     ),
@@ -220,6 +249,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         rank("self", 4),
         REAL,
         keep=True,
+        static_only=True,
         since=IOS16,
     ),
 )

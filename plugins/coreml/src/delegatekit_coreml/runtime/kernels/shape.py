@@ -158,7 +158,7 @@ def _band_part(x: Tensor, lower: int = -1, upper: int = -1) -> Tensor:
 
 
 def _shape(x: Tensor) -> Tensor:
-    return torch.tensor(x.shape, dtype=torch.int32, device=x.device)
+    return torch.tensor(x.shape, dtype=torch.int32)
 
 
 def _read_state(input: Tensor) -> Tensor:
@@ -182,7 +182,9 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "pad": _pad,
     "fill": _fill,
     "band_part": _band_part,
-    "shape": _shape,
 }
 
-KERNELS: Final[dict[str, Kernel]] = {name: kernel(function, moves=True) for name, function in _FUNCTIONS.items()}
+KERNELS: Final[dict[str, Kernel]] = {
+    **{name: kernel(function, moves=True) for name, function in _FUNCTIONS.items()},
+    "shape": kernel(_shape, moves=True, of_sizes=True),
+}
