@@ -21,6 +21,7 @@ from .ir.types import MOST_AXES
 from .operators import (
     convolution,
     elementwise,
+    floats,
     functions,
     indexing,
     linear,
@@ -28,7 +29,10 @@ from .operators import (
     quantization,
     recurrent,
     reduction,
+    sampling,
+    scattering,
     shape,
+    sorting,
     spatial,
 )
 from .operators.program import Lower
@@ -80,14 +84,18 @@ def bounded_sizes(call: Call) -> str | None:
 TABLE: Final[SupportTable[Lower]] = SupportTable(
     [
         *elementwise.ROWS,
+        *floats.ROWS,
         *functions.ROWS,
         *reduction.ROWS,
+        *sorting.ROWS,
         *shape.ROWS,
         *indexing.ROWS,
+        *scattering.ROWS,
         *linear.ROWS,
         *normalization.ROWS,
         *convolution.ROWS,
         *spatial.ROWS,
+        *sampling.ROWS,
         *recurrent.ROWS,
         *quantization.ROWS,
     ],

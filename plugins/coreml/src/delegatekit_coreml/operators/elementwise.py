@@ -106,6 +106,8 @@ def _whole_quotient(b: ProgramBuilder, left: Var, right: Term, mode: str) -> Var
 
 
 def _divided_to_whole(b: ProgramBuilder, call: Call) -> Var:
+    if call.get("rounding_mode", "floor") is None:
+        return _divided(b, call)
     return _whole_quotient(b, *_operands(b, call), call.get("rounding_mode", "floor"))
 
 
@@ -122,6 +124,8 @@ def _remainder(mode: str) -> Lower:
 def exact_division(call: Call) -> str | None:
     """Integers, or a divisor that is a power of two: other quotients are rounded before they are made whole."""
     other = call["other"]
+    if call.get("rounding_mode", "floor") is None:
+        return None
     if call["self"].dtype_name in INTEGERS:
         return "other = 0" if other == 0 else None
     found = other if isinstance(other, int | float) else None

@@ -109,6 +109,34 @@ def _expm1(b: ProgramBuilder, x: Var) -> Var:
     return where(b, is_near, near, sub(b, unary(b, "exp", x), 1))
 
 
+#: From here on the square root of x^2 + 1 or x^2 - 1 is x, but for what `_far` adds; float16 has the square.
+_FAR: Final = 64.0
+
+
+def _asinh(b: ProgramBuilder, x: Var) -> Var:
+    """The sign of x times ln(1 + a + a^2 / (1 + sqrt(a^2 + 1))) with a = |x|, which is exact near 0."""
+    size = unary(b, "abs", x)
+    near = binary(b, "minimum", size, _FAR)
+    square = mul(b, near, near)
+    below = add(b, unary(b, "sqrt", add(b, square, 1)), 1)
+    found = _log1p(b, add(b, near, div(b, square, below)))
+    return mul(b, unary(b, "sign", x), where(b, binary(b, "less", size, _FAR), found, _far(b, size, 0.25)))
+
+
+def _acosh(b: ProgramBuilder, x: Var) -> Var:
+    """ln(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1, which is exact near 1."""
+    above = sub(b, binary(b, "minimum", x, _FAR), 1)
+    root = mul(b, unary(b, "sqrt", above), unary(b, "sqrt", add(b, above, 2)))
+    return where(b, binary(b, "less", x, _FAR), _log1p(b, add(b, above, root)), _far(b, x, -0.25))
+
+
+def _far(b: ProgramBuilder, x: Var, share: float) -> Var:
+    """ln(2 x) and a share of 1 / x^2."""
+    inverse = div(b, 1, binary(b, "maximum", x, _FAR))
+    logarithm = add(b, _log(b, binary(b, "maximum", x, _FAR)), math.log(2))
+    return add(b, logarithm, mul(b, mul(b, inverse, inverse), share))
+
+
 def _square(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     return mul(b, x, x)
@@ -230,6 +258,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("log10.default", _logarithm(10), ANY),
     row("log1p.default", lowered_by(_log1p), ANY),
     row("expm1.default", lowered_by(_expm1), ANY),
+    row("asinh.default", lowered_by(_asinh), ANY),
+    row("acosh.default", lowered_by(_acosh), ANY),
     row("abs.default", _absolute, NUMBERS),
     row("neg.default", _negative, NUMBERS),
     row("sign.default", _sign, NUMBERS),

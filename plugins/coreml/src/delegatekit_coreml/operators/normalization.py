@@ -23,6 +23,8 @@ def _layer_norm(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call, "input")
     rank, count = len(x.shape), len(call["normalized_shape"])
     parameters = _known(b, call, gamma="weight", beta="bias")
+    if "beta" in parameters and "gamma" not in parameters:
+        parameters["gamma"] = b.constant(torch.ones(tuple(call["normalized_shape"])))
     return _normalized(b, x, tuple(range(rank - count, rank)), call["eps"], **parameters)
 
 
@@ -72,7 +74,9 @@ def _group_norm(b: ProgramBuilder, call: Call) -> Var:
     for name, combine in (("weight", mul), ("bias", add)):
         operand = call[name]
         if operand is not None:
-            parameter = b.constant(operand.constant.reshape(channels, *[1] * (len(x.shape) - 2)))
+            shape = (channels, *[1] * (len(x.shape) - 2))
+            known = operand.constant
+            parameter = reshaped(b, b.value(operand), shape) if known is None else b.constant(known.reshape(shape))
             result = combine(b, result, parameter)
     return result
 
@@ -80,5 +84,5 @@ def _group_norm(b: ProgramBuilder, call: Call) -> Var:
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("layer_norm.default", _layer_norm, REAL, has_axes("input"), constant("weight", "bias"), keep=True),
     row("rms_norm.default", _rms_norm, REAL, has_axes("input"), constant("weight"), keep=True),
-    row("group_norm.default", _group_norm, REAL, enough_axes, constant("weight", "bias"), keep=True),
+    row("group_norm.default", _group_norm, REAL, enough_axes, keep=True),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import torch
+
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.support import Row, row
@@ -15,6 +17,7 @@ from ..ir.types import DataType
 from .common import (
     ANY,
     FLOATS,
+    INTEGERS,
     LEAST_DIVISOR,
     NUMBERS,
     REAL,
@@ -29,7 +32,7 @@ from .common import (
     types_of,
     unary,
 )
-from .program import Lower, ProgramBuilder
+from .program import Lower, Made, ProgramBuilder
 
 
 def _axes(call: Call) -> tuple[int, ...]:
@@ -84,6 +87,23 @@ def _position(kind: str) -> Lower:
     return lower
 
 
+def _extreme(kind: str) -> Lower:
+    """The largest or least along an axis, and its place. MIL compares no truth values."""
+
+    def lower(b: ProgramBuilder, call: Call) -> Made:
+        x, datatype = tensor(b, call), b.result_type(call)
+        if not x.shape:
+            return b.call("identity", x=x), b.constant(torch.tensor(0))
+        if datatype is DataType.BOOL:
+            x = b.cast(x, DataType.INT32)
+        axis = axis_of(call["dim"], len(x.shape))
+        value = reduced(b, f"reduce_{kind}", x, (axis,), keep=_keeps(call))
+        place = b.call(f"reduce_arg{kind}", x=x, axis=numbers([axis])[0], keep_dims=_keeps(call))
+        return b.cast(value, datatype), place
+
+    return lower
+
+
 def _correction(call: Call) -> float:
     correction = call["correction"]
     return 1.0 if correction is None else float(correction)
@@ -116,6 +136,10 @@ def _variance(b: ProgramBuilder, call: Call) -> Var:
     centred = sub(b, x, reduced(b, "reduce_mean", x, axes))
     result = reduced(b, "reduce_mean", mul(b, centred, centred), axes, keep=_keeps(call))
     return mul(b, result, _corrected(call)) if _correction(call) else result
+
+
+def _variance_and_mean(b: ProgramBuilder, call: Call) -> Made:
+    return _variance(b, call), reduced(b, "reduce_mean", tensor(b, call), _axes(call), keep=_keeps(call))
 
 
 def _deviation(b: ProgramBuilder, call: Call) -> Var:
@@ -163,6 +187,9 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("any.default any.dim any.dims", _truth("reduce_max"), ANY),
     row("all.default all.dim all.dims", _truth("reduce_min"), ANY),
     row("var.correction", _variance, REAL, enough_elements),
+    row("var_mean.correction", _variance_and_mean, REAL, enough_elements, has_axes("self"), static_only=True),
+    row("max.dim", _extreme("max"), types_of("self", *FLOATS, *INTEGERS, "bool"), static_only=True),
+    row("min.dim", _extreme("min"), types_of("self", *FLOATS, *INTEGERS, "bool"), static_only=True),
     row("std.correction", _deviation, REAL, enough_elements, keep=True),
     row("_softmax.default", _softmax, REAL, has_axes("self")),
     row("_log_softmax.default", _log_softmax, REAL, has_axes("self")),

@@ -6,6 +6,7 @@ import math
 from typing import Any, Final
 
 import numpy as np
+import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import per_axis
@@ -15,7 +16,7 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.builder import Var, numbers
 from ..ir.sizes import is_fixed
 from ..targets import IOS16
-from .common import FLOATS, REAL, reshaped, tensor, types_of
+from .common import FLOATS, REAL, mul, reshaped, tensor, types_of
 from .program import Lower, Made, ProgramBuilder
 
 # -- pooling -----------------------------------------------------------------------------------------------------------
@@ -74,7 +75,17 @@ def _pool(
 
 
 def _average(b: ProgramBuilder, call: Call) -> Var:
-    return _pooled(b, call, "avg_pool", exclude_padding_from_average=not call["count_include_pad"])
+    divisor = _divisor(call)
+    if divisor is None:
+        return _pooled(b, call, "avg_pool", exclude_padding_from_average=not call["count_include_pad"])
+    made = _pooled(b, call, "avg_pool", exclude_padding_from_average=False)
+    return mul(b, made, math.prod(_windows(call)[0]) / divisor)
+
+
+def _divisor(call: Call) -> int | None:
+    """What sums of windows are divided by instead of the number of elements."""
+    found: int | None = call["divisor_override"] if call.has("divisor_override") else None
+    return found
 
 
 def _maximum(b: ProgramBuilder, call: Call) -> Var:
@@ -98,10 +109,18 @@ def fixed_ceiling(call: Call) -> str | None:
     return "ceil_mode of images whose size changes from call to call"
 
 
+def fixed_images(call: Call) -> str | None:
+    """Images keep their size."""
+    axes = int(call.operator.rsplit("pool", 1)[1][0])
+    if all(map(is_fixed, call["self"].shape[-axes:])):
+        return None
+    return "the size of the images changes from call to call"
+
+
 def whole_windows(call: Call) -> str | None:
-    """No divisor_override; with count_include_pad, no window reaches beyond the padding."""
-    if call["divisor_override"] if call.has("divisor_override") else None:
-        return f"divisor_override = {call['divisor_override']}"
+    """With count_include_pad, no window reaches beyond the padding."""
+    if _divisor(call) is not None:
+        return None
     _, _, padding = _windows(call)
     if call["count_include_pad"] and any(after > pad for (_, after), pad in zip(_pads(call), padding, strict=True)):
         return "a window of ceil_mode reaches beyond the padding: its average has another divisor"
@@ -116,24 +135,53 @@ def no_gaps(call: Call) -> str | None:
 
 def _pieces(call: Call) -> tuple[int, ...] | None:
     """The windows of an adaptive pooling; None where they differ from place to place."""
-    before, after = call["self"].shape[-2:], call.result.shape[-2:]
-    if not all(map(is_fixed, (*before, *after))) or any(old % new for old, new in zip(before, after, strict=True)):
+    before, after = _changed_sizes(call)
+    if any(old % new for old, new in zip(before, after, strict=True)):
         return None
     return tuple(old // new for old, new in zip(before, after, strict=True))
+
+
+def _changed_sizes(call: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    axes = int(call.operator.rsplit("pool", 1)[1][0])
+    return call["self"].shape[-axes:], call.results[0].shape[-axes:]
 
 
 def equal_windows(call: Call) -> str | None:
     """The result's sizes divide the input's."""
     if _pieces(call) is None:
-        return f"{call['self'].shape[-2:]} to {call.result.shape[-2:]} needs windows of different sizes"
+        before, after = _changed_sizes(call)
+        return f"{before} to {after} needs windows of different sizes"
     return None
 
 
 def _adaptive_average(b: ProgramBuilder, call: Call) -> Var:
-    window = _pieces(call)
+    """Windows of different sizes are a matrix for each axis."""
+    x, window = tensor(b, call), _pieces(call)
+    if window is not None:
+        more = {"exclude_padding_from_average": False}
+        return _pool(b, x, call.result.shape, "avg_pool", window, window, [0, 0] * len(window), **more)
+    before, after = _changed_sizes(call)
+    for axis, (old, new) in enumerate(zip(before, after, strict=True), len(x.shape) - len(before)):
+        shape = tuple(x.shape)
+        rows = reshaped(b, x, (math.prod(shape[:axis]), old, math.prod(shape[axis + 1 :])))
+        made = b.call("matmul", x=b.constant(_averages(old, new)), y=rows, transpose_x=False, transpose_y=False)
+        x = reshaped(b, made, (*shape[:axis], new, *shape[axis + 1 :]))
+    return x
+
+
+def _averages(old: int, new: int) -> torch.Tensor:
+    """The shares (1, new, old) that elements have in the averages of an adaptive pooling."""
+    shares = torch.zeros(1, new, old)
+    for row_index in range(new):
+        start, end = row_index * old // new, -(-(row_index + 1) * old // new)
+        shares[0, row_index, start:end] = 1 / (end - start)
+    return shares
+
+
+def _adaptive_maximum(b: ProgramBuilder, call: Call) -> Made:
+    x, window = tensor(b, call), _pieces(call)
     assert window is not None
-    more = {"exclude_padding_from_average": False}
-    return _pool(b, tensor(b, call), call.result.shape, "avg_pool", window, window, [0, 0, 0, 0], **more)
+    return _pool(b, x, call.results[0].shape, "max_pool", window, window, [0, 0] * len(window)), None
 
 
 # -- resizing ----------------------------------------------------------------------------------------------------------
@@ -226,18 +274,45 @@ def _pixels(kind: str, name: str, number: type[np.integer[Any]]) -> Lower:
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("avg_pool2d.default", _average, rank("self", 3, 4), REAL, fixed_ceiling, whole_windows),
+    row("avg_pool3d.default", _average, rank("self", 4, 5), REAL, whole_windows, static_only=True),
     row("avg_pool1d.default", _average, rank("self", 2, 3), REAL, fixed_ceiling, whole_windows),
     row("max_pool2d.default", _maximum, rank("self", 3, 4), REAL, no_gaps, fixed_ceiling, keep=True),
-    row(
-        "max_pool2d_with_indices.default",
-        _maximum_and_nothing,
-        rank("self", 3, 4),
-        types_of("self", *FLOATS),
-        no_gaps,
-        fixed_ceiling,
-        unused_indices,
+    row("max_pool3d.default", _maximum, rank("self", 4, 5), REAL, no_gaps, keep=True, static_only=True),
+    *(
+        row(
+            f"max_pool{axes}d_with_indices.default",
+            _maximum_and_nothing,
+            rank("self", axes + 1, axes + 2),
+            types_of("self", *FLOATS),
+            no_gaps,
+            fixed_ceiling,
+            unused_indices,
+        )
+        for axes in (2, 3)
     ),
-    row("_adaptive_avg_pool2d.default", _adaptive_average, rank("self", 3, 4), REAL, equal_windows),
+    *(
+        row(
+            f"_adaptive_avg_pool{axes}d.default",
+            _adaptive_average,
+            rank("self", axes + 1, axes + 2),
+            REAL,
+            fixed_images,
+        )
+        for axes in (2, 3)
+    ),
+    *(
+        row(
+            f"adaptive_max_pool{axes}d.default",
+            _adaptive_maximum,
+            rank("self", axes + 1, axes + 2),
+            types_of("self", *FLOATS),
+            equal_windows,
+            unused_indices,
+            keep=True,
+            static_only=True,
+        )
+        for axes in (2, 3)
+    ),
     row("upsample_nearest2d.vec", _nearest, REAL, known_factors, exact_ratio, whole_ratio, keep=True),
     row("upsample_bilinear2d.vec", _bilinear, REAL, known_factors, exact_ratio, exact_sizes, several_pixels, keep=True),
     row(

@@ -139,10 +139,10 @@ def _pad(x: Tensor, pad: Ints, mode: str = "constant", constant_val: float = 0.0
     flat = [item for pair in reversed(pairs) for item in pair]
     if mode == "constant":
         return functional.pad(x, flat, value=constant_val)
-    # PyTorch pads the last axes in these modes, and wants others before them.
-    missing = max(len(pairs) + 1 - x.dim(), 0)
-    made = functional.pad(x.reshape((1,) * missing + tuple(x.shape)), flat, mode=mode)
-    return made.reshape(made.shape[missing:])
+    # PyTorch pads the last axes in these modes, and wants one or two others before them.
+    last = x.dim() - len(pairs)
+    made = functional.pad(x.reshape(1, -1, *x.shape[last:]), flat, mode=mode)
+    return made.reshape(*x.shape[:last], *made.shape[2:])
 
 
 def _fill(shape: Ints, value: Tensor) -> Tensor:
