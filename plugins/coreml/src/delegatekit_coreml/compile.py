@@ -7,7 +7,7 @@ from delegatekit_api import CompileSpec, PartitionProgram, PreprocessResult
 from .blob.package import Package, write_package
 from .compiler import package_of
 from .ir.builder import building
-from .operators.interface import interface
+from .operators.interface import interface, states
 from .operators.program import ProgramBuilder
 from .options import CoreMLOptions
 from .support import TABLE
@@ -18,13 +18,13 @@ def compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> Pr
     """Lower a partition to MIL, have coremltools write it, pack it. Raises LoweringError."""
     target = TARGETS[options.target]
     inputs = interface(partition.view, options)
-    with building(target, inputs) as function:
+    with building(target, inputs, states(partition.view)) as function:
         builder = ProgramBuilder(partition.view, options, function)
         builder.build(TABLE)
         program = function.finish(builder.outputs)
         package = package_of(program, target, {name: item.feature for name, item in inputs.items()})
     names = tuple(value.name for value in builder.outputs)
-    pieces = write_package(Package(package.model, package.weights, tuple(function.inputs), names))
+    pieces = write_package(Package(package.model, package.weights, tuple(inputs), names))
     return PreprocessResult(pieces, compile_specs=_compile_specs(options), debug_handle_map=builder.handles.mapping)
 
 

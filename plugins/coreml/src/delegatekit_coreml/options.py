@@ -41,6 +41,11 @@ class CoreMLOptions(BackendOptions):
         help="Operators that are computed in float32 where everything else is in float16: "
         '"aten._softmax.default", "aten._softmax" or "_softmax".',
     )
+    state: bool = option(
+        True,
+        help="Whether the delegate keeps buffers that the program updates, from ios18 on: those that begin with zeros, "
+        "in float16.",
+    )
     enumerated_shapes: tuple[str, ...] = option(
         (),
         help="The shapes that inputs may have, instead of ranges of sizes, which the Neural Engine does not take: "

@@ -41,6 +41,7 @@ def describe_backend() -> BackendDescription:
         options=CoreMLOptions,
         compute_precision="float16",
         supports_dynamic_shapes=True,
+        owns_state=True,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from delegatekit_api import Call, Operand, OptionError, Verdict
+from delegatekit_api import Call, Operand, OptionError, ProgramView, Verdict
 from delegatekit_api.documentation import OperatorTable
 from delegatekit_toolkit.constraints import elements, max_rank
 from delegatekit_toolkit.documentation import operator_table
@@ -35,10 +35,13 @@ from .operators import (
     sorting,
     spatial,
 )
+from .operators.interface import state_fault
 from .operators.program import Lower
 from .targets import IOS15, TARGETS, Target
 
 if TYPE_CHECKING:
+    from torch.fx import Node
+
     from .options import CoreMLOptions
 
 #: What is computed with; int64 is narrowed.
@@ -157,7 +160,12 @@ class CoreMLPartitioner(TablePartitioner):
     def __init__(self, options: CoreMLOptions) -> None:
         super().__init__(TABLE, leave_out=options.leave_out, backend="coreml")
         _check_operators(options.float32_operators)
+        self._options = options
         self._target = TARGETS[options.target]
+
+    def state_reason(self, program: ProgramView, buffer: Node) -> str | None:
+        """Why a buffer cannot be a state of the delegate; None if it can."""
+        return state_fault(program, buffer, self._options)
 
     def check(self, call: Call) -> Verdict:
         """The table's verdict, and whether the deployment target has the operator."""

@@ -12,7 +12,7 @@ import numpy as np
 from delegatekit_api import LoweringError
 
 from ..targets import Target
-from .program import Feature
+from .program import Feature, TensorType
 from .sizes import Size, SizeWriter, sizes_of
 from .tools import LOCK, Tools, tools
 from .types import BY_NAME, DataType
@@ -115,14 +115,19 @@ class Input:
 
 
 @contextmanager
-def building(target: Target, inputs: Mapping[str, Input]) -> Iterator[FunctionBuilder]:
-    """A function with these inputs, in which operations can be written."""
+def building(
+    target: Target, inputs: Mapping[str, Input], states: Mapping[str, TensorType] | None = None
+) -> Iterator[FunctionBuilder]:
+    """A function with these inputs and states, in which operations can be written."""
     library = tools()
     versions = library.coremltools.target
     opset = next(item for item in versions if item.value == target.version)
     with LOCK:
         library.builder.name_count.clear()
         placeholders = {name: _placeholder(library, item) for name, item in inputs.items()}
+        for name, kind in (states or {}).items():
+            datatype = _mil_type(library, kind.datatype)
+            placeholders[name] = library.program.StateTensorPlaceholder(kind.shape, dtype=datatype)
         function = library.program.Function(placeholders, opset_version=opset)
         function.input_types = [
             _input_type(library, name, item.feature) for name, item in inputs.items() if item.feature.is_flexible

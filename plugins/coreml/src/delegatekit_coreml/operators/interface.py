@@ -13,12 +13,14 @@ from delegatekit_toolkit.sizes import largest, smallest
 from delegatekit_toolkit.sizes import size_of as sampled
 
 from ..ir.builder import Input
-from ..ir.program import Feature
+from ..ir.program import Feature, TensorType
 from ..ir.sizes import Size, is_fixed, sizes_of
-from ..ir.types import DataType
+from ..ir.types import MOST_AXES, DataType
 from ..targets import IOS16, IOS18, TARGETS, Target
 
 if TYPE_CHECKING:
+    from torch.fx import Node
+
     from ..options import CoreMLOptions
 
 #: The type of a value in MIL by its type in the program.
@@ -57,6 +59,32 @@ def interface(program: ProgramView, options: CoreMLOptions) -> dict[str, Input]:
         )
         for name, operand in operands.items()
     }
+
+
+def states(program: ProgramView) -> dict[str, TensorType]:
+    """The buffers that the delegate keeps."""
+    return {node.name: TensorType(DataType.FLOAT16, program.operand(node).shape) for node in program.buffers}
+
+
+def state_fault(program: ProgramView, buffer: Node, options: CoreMLOptions) -> str | None:
+    """Why a buffer cannot be a state of Core ML's; None if it can."""
+    state, target = program.buffers[buffer], TARGETS[options.target]
+    initial = state.initial
+    if not options.state:
+        return "the option state is off"
+    if target < IOS18:
+        return f"states need {IOS18.name}: the target is {target.name}"
+    is_half = initial.dtype is torch.float16 or (initial.dtype is torch.float32 and options.precision == "float16")
+    if not is_half:
+        found = str(initial.dtype).removeprefix("torch.")
+        return f"it is {found} with precision={options.precision}: states are float16"
+    if not 1 <= initial.dim() <= MOST_AXES or not initial.numel():
+        return f"it has the shape {tuple(initial.shape)}: states have 1 to {MOST_AXES} axes, and elements"
+    if bool(initial.count_nonzero()):
+        return "it does not begin with zeros, as the device's states do"
+    if state.updated in program.buffers:
+        return "its new value is what another buffer was"
+    return None
 
 
 def _feature(operand: Operand, datatype: DataType, shapes: Sequence[tuple[int, ...]]) -> Feature:

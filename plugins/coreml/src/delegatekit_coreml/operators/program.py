@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -48,6 +48,18 @@ class ProgramBuilder(PartitionBuilder[Var]):
         self._is_wide = False
 
     # -- the walk over the program -----------------------------------------------------------------------------------
+
+    def build(self, table: Mapping[str, Row[Any]], *, skip: Callable[[Call], bool] = lambda call: False) -> None:
+        """States are read before everything else, and written after it."""
+        buffers = self.program.buffers
+        for node in buffers:
+            operand = self.program.operand(node)
+            self.define(operand, self.call("read_state", input=self._function.inputs[node.name]))
+        super().build(table, skip=skip)
+        self._is_wide = False
+        for node, state in buffers.items():
+            value = self.value(self.program.operand(state.updated))
+            self.call("coreml_update_state", state=self._function.inputs[node.name], value=value)
 
     def begin(self, call: Call, entry: Row[Any]) -> None:
         """A call is lowered next. What reads unpacked constants is computed in their type."""
