@@ -70,7 +70,7 @@ def _palettized(b: ProgramBuilder, data: torch.Tensor, bits: int, channels: int)
     rows = data.reshape(groups, -1).to(torch.float32)
     tables = torch.stack([palette(row, 1 << bits) for row in rows])
     found = torch.stack([_nearest(row, table) for row, table in zip(rows, tables, strict=True)])
-    lut = tables.numpy().astype(NUMPY[b.datatype(data.dtype)])
+    lut: np.ndarray[Any, Any] = tables.numpy().astype(NUMPY[b.datatype(data.dtype)])
     if b.target < IOS18:
         return b.call(
             "constexpr_lut_to_dense",
