@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from delegatekit_api import CompileSpec, PartitionProgram, PreprocessResult
+from delegatekit_api.devices import Estimate
 
 from .blob.package import Package, write_package
+from .blob.weights import bytes_by_type
 from .compiler import package_of
 from .ir.builder import building
 from .operators.interface import interface, states
@@ -25,7 +27,17 @@ def compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> Pr
         package = package_of(program, target, {name: item.feature for name, item in inputs.items()})
     names = tuple(value.name for value in builder.outputs)
     pieces = write_package(Package(package.model, package.weights, tuple(inputs), names))
-    return PreprocessResult(pieces, compile_specs=_compile_specs(options), debug_handle_map=builder.handles.mapping)
+    return PreprocessResult(
+        pieces,
+        compile_specs=_compile_specs(options),
+        debug_handle_map=builder.handles.mapping,
+        estimate=Estimate("delegatekit-coreml", storage=_storage(package.weights)),
+    )
+
+
+def _storage(weights: memoryview) -> dict[str, int]:
+    """Bytes of the constants in the file, by the types of their elements."""
+    return {f"weights {name}": size for name, size in sorted(bytes_by_type(weights).items())}
 
 
 def _compile_specs(options: CoreMLOptions) -> tuple[CompileSpec, ...]:

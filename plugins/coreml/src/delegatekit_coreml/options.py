@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delegatekit_api import BackendOptions, option
-from delegatekit_toolkit.options import leave_out_option
+from delegatekit_toolkit.options import at_least, between, leave_out_option
 
 from .targets import TARGETS
 
@@ -56,4 +56,22 @@ class CoreMLOptions(BackendOptions):
         "all",
         help="Where the program may run.",
         choices=("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"),
+    )
+    palettize: int = option(
+        0,
+        help="Bits of the indices into a table by which the constant floating-point weights of linear layers and "
+        "convolutions are stored, if they have 2048 elements or more; the tables are found by k-means. 0: no tables. "
+        "From ios16 on, 3 bits from ios18 on.",
+        choices=(0, 1, 2, 3, 4, 6, 8),
+    )
+    palette_channels: int = option(
+        0,
+        help="So many output channels share a table (where they divide the channels of a weight); 0: all of them. "
+        "From ios18 on.",
+        check=at_least(0),
+    )
+    prune: float = option(
+        0.0,
+        help="The share of the numbers nearest to zero that are left out of these weights. From ios16 on.",
+        check=between(0, 1),
     )

@@ -35,6 +35,7 @@ from .operators import (
     sorting,
     spatial,
 )
+from .operators.compression import check_compression
 from .operators.interface import state_fault
 from .operators.program import Lower
 from .targets import IOS15, TARGETS, Target
@@ -160,6 +161,7 @@ class CoreMLPartitioner(TablePartitioner):
     def __init__(self, options: CoreMLOptions) -> None:
         super().__init__(TABLE, leave_out=options.leave_out, backend="coreml")
         _check_operators(options.float32_operators)
+        check_compression(options)
         self._options = options
         self._target = TARGETS[options.target]
 

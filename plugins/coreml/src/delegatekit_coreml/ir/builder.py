@@ -87,9 +87,9 @@ class FunctionBuilder:
         """A constant."""
         return self.call("const", val=value)
 
-    def narrow(self, integers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Integers from -8 to 7 as numpy's array of MIL's int4."""
-        return integers.astype(self._library.types.nptype_from_builtin(self._library.types.int4))
+    def narrow(self, integers: np.ndarray[Any, Any], datatype: DataType) -> np.ndarray[Any, Any]:
+        """Integers as numpy's array of a type of MIL."""
+        return integers.astype(self._library.types.nptype_from_builtin(_mil_type(self._library, datatype)))
 
     def finish(self, outputs: Sequence[Var]) -> Any:
         """The program, with these outputs."""

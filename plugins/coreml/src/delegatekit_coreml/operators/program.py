@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -159,9 +159,14 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """A number as an argument beside values of this type."""
         return number(value, datatype)
 
-    def narrow_integers(self, integers: Any) -> Any:
-        """An array of integers from -8 to 7 in MIL's int4."""
-        return self._function.narrow(integers)
+    def packed(self, data: torch.Tensor, form: Hashable, make: Callable[[], Var]) -> Var:
+        """A constant in a form that the device unpacks, made once for equal memory."""
+        self._sources.append(data)
+        return self._constants.once((form, storage_key(data)), make)
+
+    def narrow_integers(self, integers: Any, datatype: DataType = DataType.INT4) -> Any:
+        """An array of integers in a type of MIL with less than 8 bits."""
+        return self._function.narrow(integers, datatype)
 
     def cast(self, value: Var, datatype: DataType) -> Var:
         """A value in another type; itself if it has it."""

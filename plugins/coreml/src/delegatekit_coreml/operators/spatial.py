@@ -272,6 +272,10 @@ def _pixels(kind: str, name: str, number: type[np.integer[Any]]) -> Lower:
     return lower
 
 
+_AVERAGE: Final[Lower] = _adaptive_average
+_MAXIMUM: Final[Lower] = _adaptive_maximum
+_MAXIMUM_AND_NOTHING: Final[Lower] = _maximum_and_nothing
+
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("avg_pool2d.default", _average, rank("self", 3, 4), REAL, fixed_ceiling, whole_windows),
     row("avg_pool3d.default", _average, rank("self", 4, 5), REAL, whole_windows, static_only=True),
@@ -281,7 +285,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     *(
         row(
             f"max_pool{axes}d_with_indices.default",
-            _maximum_and_nothing,
+            _MAXIMUM_AND_NOTHING,
             rank("self", axes + 1, axes + 2),
             types_of("self", *FLOATS),
             no_gaps,
@@ -293,7 +297,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     *(
         row(
             f"_adaptive_avg_pool{axes}d.default",
-            _adaptive_average,
+            _AVERAGE,
             rank("self", axes + 1, axes + 2),
             REAL,
             fixed_images,
@@ -303,7 +307,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     *(
         row(
             f"adaptive_max_pool{axes}d.default",
-            _adaptive_maximum,
+            _MAXIMUM,
             rank("self", axes + 1, axes + 2),
             types_of("self", *FLOATS),
             equal_windows,
