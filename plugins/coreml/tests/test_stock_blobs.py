@@ -21,7 +21,7 @@ from delegatekit_conformance.testkit import Lowered, compare, lower
 from delegatekit_coreml.blob.archive import read_archive
 
 
-def stock_buffer(model: nn.Module, inputs: tuple[Any, ...], target: str) -> bytes:
+def stock_buffer(methods: dict[str, nn.Module], inputs: tuple[Any, ...], target: str) -> bytes:
     """The `.pte` of stock's partitioner and preprocess."""
     pytest.importorskip("executorch.backends.apple.coreml.partition", reason="executorch is not installed")
     level = logging.getLogger().level
@@ -33,8 +33,11 @@ def stock_buffer(model: nn.Module, inputs: tuple[Any, ...], target: str) -> byte
     try:
         with torch.no_grad(), contextlib.redirect_stdout(None):
             specs = CoreMLBackend.generate_compile_specs(minimum_deployment_target=coremltools.target[target])
-            exported = torch.export.export(model.eval(), inputs, strict=False)
-            edge = to_edge_transform_and_lower(exported, partitioner=[CoreMLPartitioner(compile_specs=specs)])
+            exported = {
+                name: torch.export.export(model.eval(), inputs, strict=False) for name, model in methods.items()
+            }
+            partitioners = {name: [CoreMLPartitioner(compile_specs=specs)] for name in methods}
+            edge = to_edge_transform_and_lower(exported, partitioner=partitioners)
             buffer: bytes = edge.to_executorch().buffer
     finally:
         logging.getLogger().setLevel(level)
@@ -72,7 +75,7 @@ IMAGES = nn.Sequential(
 )
 def test_stock_programs_run(model: nn.Module, shape: tuple[int, ...], target: str) -> None:
     inputs = (torch.randn(shape, generator=torch.Generator().manual_seed(0)),)
-    buffer = stock_buffer(model, inputs, target)
+    buffer = stock_buffer({"forward": model}, inputs, target)
     (delegate,) = delegatekit.inspect(buffer).methods[0].delegates
     assert delegate.id == "CoreMLBackend"
     with torch.no_grad():
@@ -222,3 +225,20 @@ STOCK_FAILS: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
 def test_what_stock_fails_on_is_lowered_and_right(name: str) -> None:
     model, inputs = STOCK_FAILS[name]
     compare(floats(model, *inputs, precision="float32"), tolerance=2e-6)
+
+
+def test_methods_that_stock_joined_run() -> None:
+    torch.manual_seed(0)
+    both = {
+        "forward": nn.Sequential(nn.Linear(64, 128), nn.ReLU()),
+        "other": nn.Sequential(nn.Linear(64, 32), nn.Tanh()),
+    }
+    x = torch.randn(4, 64)
+    buffer = stock_buffer(both, (x,), "iOS18")
+    # Blobs are references to one archive.
+    assert all(method.delegates[0].blob_size < 200 for method in delegatekit.inspect(buffer).methods)
+    program = delegatekit.load(buffer)
+    for name, model in both.items():
+        with torch.no_grad():
+            wanted = model(x)
+        assert float((program[name](x) - wanted).abs().max() / wanted.abs().max()) < 5e-3

@@ -1,4 +1,4 @@
-"""A MIL program as the files of a package, by coremltools."""
+"""A MIL program as the files of a model, by coremltools."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 
 from delegatekit_api import LoweringError
 
-from .blob.package import Package
 from .ir.program import Feature
 from .targets import Target
 
 _EXPORTER = "coremltools.converters.mil.backend.mil.load"
 
 
-def package_of(program: Any, target: Target, features: Mapping[str, Feature]) -> Package:
-    """What coremltools makes of a program: it is written as it is, without passes over it. `features` are its inputs.
+def model_of(program: Any, target: Target, features: Mapping[str, Mapping[str, Feature]]) -> tuple[bytes, bytes]:
+    """What coremltools makes of a program: its file, and that of its weights (empty if it has none).
+
+    The program is written as it is, without passes over it. `features` are the inputs of each function.
 
     Raises LoweringError for what coremltools refuses.
     """
@@ -32,14 +33,11 @@ def package_of(program: Any, target: Target, features: Mapping[str, Feature]) ->
             raise LoweringError(f"coremltools refuses the program: {error}", where="Core ML") from error
         file = Path(folder) / "weight.bin"
         weights = file.read_bytes() if file.exists() else b""
-    for item in model.description.input:
-        _write_shapes(item.type.multiArrayType, features[item.name])
-    return Package(
-        memoryview(model.SerializeToString(deterministic=True)),
-        memoryview(weights),
-        tuple(item.name for item in model.description.input),
-        tuple(item.name for item in model.description.output),
-    )
+    described = {item.name: item.input for item in model.description.functions}
+    for name, inputs in features.items():
+        for item in described.get(name, model.description.input):
+            _write_shapes(item.type.multiArrayType, inputs[item.name])
+    return model.SerializeToString(deterministic=True), weights
 
 
 def _write_shapes(array: Any, feature: Feature) -> None:

@@ -52,6 +52,12 @@ class CoreMLOptions(BackendOptions):
         '"x:1x3x224x224,x:1x3x448x448". Where several inputs have some, the first ones belong together, and so on.',
         check=enumerated_shapes_fault,
     )
+    weight_sharing: str = option(
+        "positional",
+        help="How delegates of several methods share weights, from ios18 on: positional puts the first ones of all "
+        "methods into one model, the second ones, and so on.",
+        choices=("positional", "disabled"),
+    )
     compute_units: str = option(
         "all",
         help="Where the program may run.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from delegatekit_api import DelegatePayload, FormatError, TensorSpec
@@ -11,6 +12,7 @@ from delegatekit_toolkit.dataflow import Dataflow
 from ..ir.program import Feature, Model, Name
 from .model import read_model
 from .package import Package, read_package
+from .reference import Reference, read_reference
 from .weights import WeightFile
 
 _WHERE: Final = "Core ML blob"
@@ -22,8 +24,15 @@ def read_blob(payload: DelegatePayload) -> tuple[Package, Model]:
     Raises FormatError for damage, for values without or with two sources, and for inputs and outputs that are not the
     caller's.
     """
-    package = read_package(payload.blob)
-    model = read_model(package.model, WeightFile(package.weights))
+    reference = read_reference(payload.blob)
+    if reference is None:
+        package = read_package(payload.blob)
+        if package.methods:
+            raise FormatError("has several methods: a reference names one of them", where=_WHERE)
+        model = read_model(package.model, WeightFile(package.weights))
+    else:
+        package = _named(payload, reference)
+        model = read_model(package.model, WeightFile(package.weights), reference.function)
     _check_features(package.inputs, model.inputs, payload.inputs, "input")
     _check_features(package.outputs, model.outputs, payload.outputs, "output")
     function = model.function
@@ -31,6 +40,18 @@ def read_blob(payload: DelegatePayload) -> tuple[Package, Model]:
         raise FormatError("its names are not those of the program", where=_WHERE)
     _check_flow(model)
     return package, model
+
+
+def _named(payload: DelegatePayload, reference: Reference) -> Package:
+    """The package among the named data, with the names of one method."""
+    archive = payload.named_data.get(reference.key)
+    if archive is None:
+        raise FormatError(f"the file has no named data {reference.key!r:.120}", where=_WHERE)
+    package = read_package(archive)
+    names = package.methods.get(reference.function)
+    if names is None:
+        raise FormatError(f"has no method {reference.function!r:.60}", where=_WHERE)
+    return replace(package, inputs=names.inputs, outputs=names.outputs)
 
 
 def _check_features(

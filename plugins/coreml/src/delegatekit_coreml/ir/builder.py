@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,11 +93,9 @@ class FunctionBuilder:
         return integers.astype(self._library.types.nptype_from_builtin(_mil_type(self._library, datatype)))
 
     def finish(self, outputs: Sequence[Var]) -> Any:
-        """The program, with these outputs."""
+        """coremltools' function, with these outputs."""
         self._function.set_outputs(list(outputs))
-        program = self._library.program.Program()
-        program.add_function("main", self._function)
-        return program
+        return self._function
 
     def _name(self, kind: str) -> str:
         while True:
@@ -161,6 +160,29 @@ def _input_type(library: Tools, name: str, feature: Feature) -> Any:
 
 def _mil_type(library: Tools, datatype: DataType) -> Any:
     return library.types.string_to_builtin(datatype.mil)
+
+
+def program_of(functions: Mapping[str, Any]) -> Any:
+    """A program of one function, or of several, whose equal constants are one."""
+    program = tools().program.Program()
+    for name, function in functions.items():
+        program.add_function(name, function)
+    program.default_function_name = next(iter(functions))
+    if len(functions) > 1:
+        program.export_as_multifunction = True
+        for function in functions.values():
+            _name_constants(function)
+    return program
+
+
+def _name_constants(function: Any) -> None:
+    """Say which constants are equal: those of the same name are written once."""
+    for operation in function.find_ops(op_type="const"):
+        value = operation.outputs[0].val
+        if isinstance(value, np.ndarray):
+            kind = tools().types.builtin_to_string(operation.outputs[0].dtype)
+            digest = hashlib.sha256(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+            operation.weight_id = f"{kind} {value.shape} {digest.hexdigest()}"
 
 
 def datatype_of(value: Var) -> DataType:

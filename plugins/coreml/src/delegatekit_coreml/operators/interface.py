@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import sympy  # type: ignore[import-untyped]
@@ -54,11 +54,16 @@ def interface(program: ProgramView, options: CoreMLOptions) -> dict[str, Input]:
     listed = _listed(options.enumerated_shapes)
     _check_listed(operands, listed, target)
     return {
-        name: Input(
-            _feature(operand, outer_type(operand.dtype, target), listed.get(name, ())), sizes_of(operand.shape) or (1,)
-        )
+        name: Input(_feature(operand, outer_type(operand.dtype, target), listed), sizes_of(operand.shape) or (1,))
         for name, operand in operands.items()
     }
+
+
+def check_enumerated(options: CoreMLOptions, programs: Iterable[ProgramView]) -> None:
+    """Raise OptionError if there are enumerated shapes, and no input of any delegate has sizes that change."""
+    inputs = [view.operand(node) for view in programs for node in view.inputs]
+    if options.enumerated_shapes and inputs and not any(operand.is_dynamic for operand in inputs):
+        raise _wrong("are given, but no input of a delegate has sizes that change")
 
 
 def states(program: ProgramView) -> dict[str, TensorType]:
@@ -87,11 +92,12 @@ def state_fault(program: ProgramView, buffer: Node, options: CoreMLOptions) -> s
     return None
 
 
-def _feature(operand: Operand, datatype: DataType, shapes: Sequence[tuple[int, ...]]) -> Feature:
-    if shapes:
-        return Feature(datatype, shapes[0], shapes=tuple(shapes))
+def _feature(operand: Operand, datatype: DataType, listed: Mapping[str, Sequence[tuple[int, ...]]]) -> Feature:
     if not operand.is_dynamic:
         return Feature(datatype, tuple(operand.shape) or (1,))
+    shapes = tuple(listed.get(operand.name, ()))
+    if shapes:
+        return Feature(datatype, shapes[0], shapes=shapes)
     # The usual sizes of all inputs are those of one call, the largest.
     usual = tuple(largest(sampled(size)) for size in operand.shape)
     return Feature(datatype, usual, tuple(map(_range, operand.shape)))
@@ -124,7 +130,7 @@ def _listed(items: Sequence[str]) -> dict[str, list[tuple[int, ...]]]:
 def _check_listed(
     operands: Mapping[str, Operand], listed: Mapping[str, Sequence[tuple[int, ...]]], target: Target
 ) -> None:
-    if not listed:
+    if not listed or not any(operand.is_dynamic for operand in operands.values()):
         return
     unknown = next((name for name in listed if name not in operands), None)
     if unknown is not None:

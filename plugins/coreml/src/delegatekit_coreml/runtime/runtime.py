@@ -76,7 +76,7 @@ class CoreMLRuntime:
     def init(self, payload: DelegatePayload) -> _Handle:
         """Check the blob and unpack its constants. Raises FormatError."""
         package, model = read_blob(payload)
-        tape = prepare(model.function, len(payload.blob))
+        tape = prepare(model.function, len(package.model) + len(package.weights))
         features = {name: model.inputs[name] for name in package.inputs}
         for name, spec in zip(package.inputs, payload.inputs, strict=True):
             _check_input(name, features[name], tape.types[name], spec)
