@@ -21,8 +21,13 @@ from delegatekit_conformance.testkit import Lowered, compare, lower
 from delegatekit_coreml.blob.archive import read_archive
 
 
-def stock_buffer(methods: dict[str, nn.Module], inputs: tuple[Any, ...], target: str) -> bytes:
+def stock_buffer(model: nn.Module, inputs: tuple[Any, ...], target: str) -> bytes:
     """The `.pte` of stock's partitioner and preprocess."""
+    return stock_methods({"forward": model}, inputs, target)
+
+
+def stock_methods(methods: dict[str, nn.Module], inputs: tuple[Any, ...], target: str) -> bytes:
+    """The same of several methods."""
     pytest.importorskip("executorch.backends.apple.coreml.partition", reason="executorch is not installed")
     level = logging.getLogger().level
     import coremltools
@@ -75,7 +80,7 @@ IMAGES = nn.Sequential(
 )
 def test_stock_programs_run(model: nn.Module, shape: tuple[int, ...], target: str) -> None:
     inputs = (torch.randn(shape, generator=torch.Generator().manual_seed(0)),)
-    buffer = stock_buffer({"forward": model}, inputs, target)
+    buffer = stock_buffer(model, inputs, target)
     (delegate,) = delegatekit.inspect(buffer).methods[0].delegates
     assert delegate.id == "CoreMLBackend"
     with torch.no_grad():
@@ -234,7 +239,7 @@ def test_methods_that_stock_joined_run() -> None:
         "other": nn.Sequential(nn.Linear(64, 32), nn.Tanh()),
     }
     x = torch.randn(4, 64)
-    buffer = stock_buffer(both, (x,), "iOS18")
+    buffer = stock_methods(both, (x,), "iOS18")
     # Blobs are references to one archive.
     assert all(method.delegates[0].blob_size < 200 for method in delegatekit.inspect(buffer).methods)
     program = delegatekit.load(buffer)
