@@ -9,13 +9,15 @@ from typing import Any
 from delegatekit_api import CompileSpec, NamedData, PartitionProgram, PreprocessResult
 from delegatekit_api.devices import Estimate
 
+from .blob.debug import debug_files
 from .blob.package import Names, Package, identifier_of, write_package
 from .blob.reference import Reference, key_of, write_reference
 from .blob.weights import bytes_by_type
 from .compiler import model_of
 from .ir.builder import Input, building, program_of
-from .ir.tools import LOCK
+from .ir.tools import LOCK, tools
 from .operators.interface import check_enumerated, interface, states
+from .operators.precision import check_modules
 from .operators.program import ProgramBuilder
 from .options import CoreMLOptions
 from .support import TABLE
@@ -38,7 +40,8 @@ def compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> Pr
         lowered = _lowered(partition, options)
         package = _package({"main": lowered}, options)
     package = replace(package, inputs=lowered.names.inputs, outputs=lowered.names.outputs, methods={})
-    return _result(write_package(package), lowered, package, options)
+    others = debug_files(lowered.handles, tools().coremltools.__version__) if options.debug_files else None
+    return _result(write_package(package, others), lowered, package, options)
 
 
 def compile_methods(
@@ -48,7 +51,9 @@ def compile_methods(
 
     Raises LoweringError, and OptionError for enumerated shapes of nothing that changes.
     """
-    check_enumerated(options, (item.view for items in methods.values() for item in items))
+    views = [item.view for items in methods.values() for item in items]
+    check_enumerated(options, views)
+    check_modules(options, views)
     shares = options.weight_sharing == "positional" and TARGETS[options.target] >= IOS18
     results: dict[str, list[PreprocessResult]] = {name: [] for name in methods}
     for position in range(max(map(len, methods.values()), default=0)):

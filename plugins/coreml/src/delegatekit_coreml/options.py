@@ -41,6 +41,10 @@ class CoreMLOptions(BackendOptions):
         help="Operators that are computed in float32 where everything else is in float16: "
         '"aten._softmax.default", "aten._softmax" or "_softmax".',
     )
+    float32_modules: frozenset[str] = option(
+        frozenset(),
+        help='Modules of the model that are computed in float32 with all that is in them: "encoder.layers.3.norm".',
+    )
     state: bool = option(
         True,
         help="Whether the delegate keeps buffers that the program updates, from ios18 on: those that begin with zeros, "
@@ -57,6 +61,11 @@ class CoreMLOptions(BackendOptions):
         help="How delegates of several methods share weights, from ios18 on: positional puts the first ones of all "
         "methods into one model, the second ones, and so on.",
         choices=("positional", "disabled"),
+    )
+    debug_files: bool = option(
+        False,
+        help="Whether a blob has the files by which ExecuTorch's profiler finds operators: nothing else needs them. "
+        "A model of several methods has none.",
     )
     compute_units: str = option(
         "all",

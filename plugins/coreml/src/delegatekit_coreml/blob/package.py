@@ -48,8 +48,8 @@ class Package:
     methods: Mapping[str, Names] = field(default_factory=dict)
 
 
-def write_package(package: Package) -> list[bytes | memoryview]:
-    """The pieces of the blob."""
+def write_package(package: Package, others: Mapping[str, bytes] | None = None) -> list[bytes | memoryview]:
+    """The pieces of the blob. `others` are further files by their paths."""
     digest = _digest(package)
     metadata: dict[str, Any] = {"identifier": identifier_of(package)}
     if package.methods:
@@ -60,6 +60,7 @@ def write_package(package: Package) -> list[bytes | memoryview]:
         _METADATA: _json(metadata),
         _MANIFEST: _manifest(digest, with_weights=len(package.weights) > 0),
         _DATA + _MODEL: package.model,
+        **(others or {}),
     }
     if len(package.weights):
         files[_DATA + _WEIGHT_FILE] = package.weights

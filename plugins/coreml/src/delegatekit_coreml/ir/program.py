@@ -52,6 +52,15 @@ class Operation:
     where: str = ""
 
 
+def symbol(output: str, kind: str) -> str:
+    """What ExecuTorch's runtime calls an operation, by its first result.
+
+    >>> symbol("linear_0", "linear")
+    'linear_0:linear'
+    """
+    return f"{output}:{kind}"
+
+
 @dataclass(frozen=True)
 class Function:
     """A function: inputs and states by name, operations in their order, names of the outputs."""

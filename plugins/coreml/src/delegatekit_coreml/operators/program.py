@@ -10,13 +10,15 @@ import torch
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
-from delegatekit_toolkit.support import Row, leavable_names
+from delegatekit_toolkit.support import Row
 
 from ..ir.builder import FunctionBuilder, Var, datatype_of, number, numbers
+from ..ir.program import symbol
 from ..ir.sizes import is_fixed, sizes_of
 from ..ir.types import DataType
 from ..targets import TARGETS
 from .interface import DEVICE, outer_type
+from .precision import is_wide
 
 if TYPE_CHECKING:
     from ..options import CoreMLOptions
@@ -62,10 +64,9 @@ class ProgramBuilder(PartitionBuilder[Var]):
             self.call("coreml_update_state", state=self._function.inputs[node.name], value=value)
 
     def begin(self, call: Call, entry: Row[Any]) -> None:
-        """A call is lowered next. What reads unpacked constants is computed in their type."""
+        """A call is lowered next."""
         super().begin(call, entry)
-        is_named = bool(self.options.float32_operators & leavable_names(call.operator))
-        self._is_wide = is_named and all(operand.integers is None for operand in call.operands)
+        self._is_wide = is_wide(call, self.options)
 
     def value(self, operand: Operand) -> Var:
         """What a tensor has become, in the type that the call is computed in."""
@@ -104,9 +105,8 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """
         if value is None:
             return
-        if self._is_wide and datatype_of(value) is DataType.FLOAT32:
-            value = self.cast(value, self._kept_type(operand.dtype))
-        wanted, found = self._kept_type(operand.dtype), datatype_of(value)
+        # What is computed in float32 stays so until it is read by a call that is not.
+        wanted, found = self.datatype(operand.dtype), datatype_of(value)
         if wanted is not found:
             raise LoweringError(f"was lowered to {found}, not {wanted}", where=operand.description)
         super().define(operand, self._function.declare(value, operand.shape))
@@ -117,7 +117,7 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """A MIL operation; its result, or a tuple of results. Raises LoweringError for what MIL does not have."""
         made = self._function.call(kind, **arguments)
         for value in made if isinstance(made, tuple | list) else (made,):
-            self.handles.add(value.name, self.debug_handle)
+            self.handles.add(symbol(value.name, kind), self.debug_handle)
         return made
 
     def reshape(self, x: Var, shape: Sequence[Any]) -> Var:
