@@ -109,12 +109,11 @@ def _result(
     pieces: list[bytes | memoryview], lowered: _Lowered, package: Package | None, options: CoreMLOptions
 ) -> PreprocessResult:
     """`package` is what the result stores, None if another one does."""
-    storage = {} if package is None else _storage(package.weights)
     return PreprocessResult(
         pieces,
         compile_specs=_compile_specs(options),
         debug_handle_map=lowered.handles,
-        estimate=Estimate("delegatekit-coreml", storage=storage),
+        estimate=None if package is None else Estimate("delegatekit-coreml", storage=_storage(package.weights)),
     )
 
 
