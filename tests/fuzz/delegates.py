@@ -126,6 +126,19 @@ class Tokens(nn.Module):
         return y.flip(1).argmax(-1), torch.where(y > 0, y, y.sum(-1, keepdim=True)).repeat(1, 2, 1)
 
 
+class Steps(nn.Module):
+    """Recurrent layers, and elements that are written to places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.long, self.plain = nn.LSTM(4, 5, batch_first=True), nn.RNN(5, 6, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.plain(self.long(x)[0])[0]
+        values, places = y.topk(2, -1)
+        return y.scatter(-1, places, 2 * values), y.cumsum(1)
+
+
 class Many(nn.Module):
     """Operators of many kinds for a backend that calls PyTorch's."""
 
@@ -171,13 +184,26 @@ _MAKERS: Mapping[str, Callable[[], bytes]] = {
     "tosa-u85": lambda: _lowered(
         Small(), (IMAGE,), "ethosu", "int8", options={"ethosu": {"target": "ethos-u85-256", "keep_tosa": True}}
     ),
+    "coreml-floats": lambda: _lowered(Floats(), (IMAGE,), "coreml"),
+    "coreml-int8": lambda: _lowered(Small(), (IMAGE,), "coreml", "int8", options={"coreml": {"target": "ios17"}}),
+    "coreml-tables": lambda: _lowered(
+        nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 6)),
+        (torch.ones(2, 64),),
+        "coreml",
+        options={"coreml": {"target": "ios18", "palettize": 4, "palette_channels": 16}},
+    ),
+    "coreml-sparse": lambda: _lowered(
+        nn.Linear(64, 64), (torch.ones(2, 64),), "coreml", options={"coreml": {"target": "ios16", "prune": 0.5}}
+    ),
+    "coreml-tokens": lambda: _lowered(Tokens(), (torch.arange(6).reshape(1, 6),), "coreml"),
+    "coreml-sequence": lambda: _lowered(Steps(), (torch.ones(2, 3, 4),), "coreml"),
     "reference-many": lambda: _lowered(Many(), MANY, "reference"),
     "reference-rows": lambda: _lowered(Rows(), ROWS, "reference", shapes=(BATCH, BATCH)),
     "reference-floats": lambda: _lowered(Floats(), (IMAGE,), "reference"),
 }
 
 
-def make(formats: Sequence[str] = ("xnnpack", "vulkan", "vela", "tosa", "reference")) -> list[Delegate]:
+def make(formats: Sequence[str] = ("xnnpack", "vulkan", "coreml", "vela", "tosa", "reference")) -> list[Delegate]:
     """The delegates of these formats: the word before the dash."""
     torch.manual_seed(0)
     return [

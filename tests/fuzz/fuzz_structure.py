@@ -162,7 +162,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each format")
     parser.add_argument(
-        "--formats", nargs="*", default=["pte", "ptd", "xnnpack", "vulkan", "tosa", "vela", "reference"]
+        "--formats", nargs="*", default=["pte", "ptd", "xnnpack", "vulkan", "coreml", "tosa", "vela", "reference"]
     )
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)

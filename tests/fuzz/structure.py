@@ -15,11 +15,13 @@ from typing import Any, TypeAlias
 
 import torch
 from delegates import Delegate, random_tensor
-from mutations import EXTREMES, change_root, change_tables
+from messages import change_message
+from mutations import EXTREMES, change_root, change_tables, mutate
 from seeds import Seed
 
 from delegatekit.pte import read
 from delegatekit_api import DelegateKitError
+from delegatekit_coreml.blob.archive import read_archive, write_archive
 from delegatekit_ethosu import blob as vela
 from delegatekit_reference.blob import SEAL
 from delegatekit_toolkit import flatbuffer
@@ -255,7 +257,58 @@ def _places(content: Any) -> Iterator[tuple[Any, Any]]:
         yield from _places(value)
 
 
+# -- archives --------------------------------------------------------------------------------------------------------
+
+_RECORD = struct.Struct("<IIQQ")
+
+
+def _coreml(delegate: Delegate, source: random.Random) -> Delegate:
+    """A file of the archive, its directory, or any bytes of it."""
+    change = source.random()
+    if change < 0.15:
+        return replace(delegate, blob=_changed_directory(delegate.blob, source))
+    if change < 0.25:
+        return replace(delegate, blob=mutate(delegate.blob, [], source))
+    files = {path: bytes(content) for path, content in read_archive(delegate.blob).items()}
+    (model,) = (path for path in files if path.endswith(".mlmodel"))
+    weights = next((path for path in files if path.endswith("weight.bin")), model)
+    if change < 0.75:
+        files[model] = change_message(files[model], source)
+    elif change < 0.9:
+        files[weights] = _changed_records(files[weights], source)
+    else:
+        path = source.choice([item for item in files if item.endswith(".json")])
+        content = json.loads(files[path])
+        _change_json(content, source)
+        files[path] = json.dumps(content).encode()
+    return replace(delegate, blob=b"".join(map(bytes, write_archive({**files, model: files[model] or b"\0"}))))
+
+
+def _changed_directory(blob: bytes, source: random.Random) -> bytes:
+    """The directory stands at the end, its bytes in reverse order."""
+    directory, size = json.JSONDecoder().raw_decode(blob[::-1].decode("latin-1"))
+    _change_json(directory, source)
+    return blob[:-size] + json.dumps(directory).encode()[::-1]
+
+
+def _changed_records(weights: bytes, source: random.Random) -> bytes:
+    """A number of one of the records of a file of weights, or the file cut off."""
+    if source.random() < 0.2:
+        return weights[: source.randrange(1, len(weights))]
+    changed = bytearray(weights)
+    marks = [at for at in range(64, len(changed) - 64, 64) if changed[at : at + 4] == b"\xef\xbe\xad\xde"]
+    if not marks:
+        return bytes(changed)
+    at, place = source.choice(marks), source.randrange(4)
+    numbers = list(_RECORD.unpack_from(changed, at))
+    limit = (1 << 32 if place < 2 else 1 << 64) - 1
+    numbers[place] = source.choice((*EXTREMES, numbers[place] + 64, numbers[place] - 64, *range(16))) & limit
+    _RECORD.pack_into(changed, at, *numbers)
+    return bytes(changed)
+
+
 _DAMAGE: Mapping[str, Damage] = {
+    "coreml": _coreml,
     "xnnpack": _xnnpack,
     "vulkan": _vulkan,
     "tosa": _tosa,

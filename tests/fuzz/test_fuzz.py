@@ -205,7 +205,16 @@ def material(seeds: Seeds, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_damage_by_structure_never_takes_a_process_down(material: Path) -> None:
     """Each format some cases, which are loaded and run; `make fuzz` tries as many as one likes."""
-    counts = {"pte": 100, "ptd": 40, "xnnpack": 300, "vulkan": 200, "tosa": 60, "vela": 60, "reference": 200}
+    counts = {
+        "pte": 100,
+        "ptd": 40,
+        "xnnpack": 300,
+        "vulkan": 200,
+        "coreml": 200,
+        "tosa": 60,
+        "vela": 60,
+        "reference": 200,
+    }
     tried, ran, findings = fuzz_structure.fuzz(material, counts, seconds=540)
     assert not findings, "\n".join(findings)
     assert tried == sum(counts.values())

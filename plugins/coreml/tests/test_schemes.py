@@ -10,7 +10,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit_api import OptionError
-from delegatekit_conformance.testkit import Lowered, compare, lower
+from delegatekit_conformance.testkit import Lowered, compare, lower, refusals
 from delegatekit_coreml import plugin
 from delegatekit_coreml.options import CoreMLOptions
 from delegatekit_toolkit.testing import signal_to_noise
@@ -105,3 +105,38 @@ def test_quantized_values_cross_the_border_as_bytes() -> None:
 
     lowered = lower(Half(), torch.randn(3, 4), backend="coreml", options={"precision": "float32"})
     compare(lowered)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "group", "target"),
+    [
+        (torch.int8, None, "ios16"),
+        (torch.int8, None, "ios18"),
+        (torch.int8, 16, "ios18"),
+        (torch.int4, None, "ios18"),
+        (torch.int4, 16, "ios18"),
+    ],
+)
+def test_weights_that_torchao_quantized_stay_integers(dtype: torch.dtype, group: int | None, target: str) -> None:
+    model, x = torchao_model(dtype, group), torch.randn(3, 64)
+    lowered = lower(model, x, backend="coreml", options={"precision": "float32", "target": target})
+    assert signal_to_noise(lowered.run()[0], lowered.eager()[0].detach()) > 110
+    bits = 4 if dtype is torch.int4 else 8
+    # Beside the integers: scales, and 12 KB of names and types.
+    assert len(lowered.delegate.blob) < 64 * 256 * 2 * bits // 8 + (256 + 64) * (64 // (group or 64)) * 8 + 12_000
+
+
+def torchao_model(dtype: torch.dtype, group: int | None) -> nn.Module:
+    """A network whose linear layers torchao's weight-only configuration quantized."""
+    from torchao.quantization import IntxWeightOnlyConfig, PerAxis, PerGroup, quantize_
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)).eval()
+    quantize_(model, IntxWeightOnlyConfig(weight_dtype=dtype, granularity=PerGroup(group) if group else PerAxis(0)))
+    return model
+
+
+def test_weights_of_two_bits_are_refused() -> None:
+    options = CoreMLOptions(target="ios18")
+    found = refusals(plugin.create_partitioner(options), torchao_model(torch.int2, None), torch.randn(3, 64))
+    assert any("constants of -2 to 1: MIL stores 8 or 4 bits" in reason for reason in found), found

@@ -1,20 +1,33 @@
-"""Blobs of stock ExecuTorch's partitioner run here, and agree with eager mode."""
+"""Our blobs before the eyes of others, and theirs before ours: stock unpacks our archives, coremltools infers all types
+again, blobs of the partitioner of stock run here, and both kinds compute the same."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import delegatekit
+from delegatekit_conformance.testkit import Lowered, compare, lower
+from delegatekit_coreml.blob.archive import read_archive
 
 
 def stock_buffer(model: nn.Module, inputs: tuple[Any, ...], target: str) -> bytes:
     """The `.pte` of stock's partitioner and preprocess."""
+    return stock_methods({"forward": model}, inputs, target)
+
+
+def stock_methods(methods: dict[str, nn.Module], inputs: tuple[Any, ...], target: str) -> bytes:
+    """The same of several methods."""
     pytest.importorskip("executorch.backends.apple.coreml.partition", reason="executorch is not installed")
     level = logging.getLogger().level
     import coremltools
@@ -25,8 +38,11 @@ def stock_buffer(model: nn.Module, inputs: tuple[Any, ...], target: str) -> byte
     try:
         with torch.no_grad(), contextlib.redirect_stdout(None):
             specs = CoreMLBackend.generate_compile_specs(minimum_deployment_target=coremltools.target[target])
-            exported = torch.export.export(model.eval(), inputs, strict=False)
-            edge = to_edge_transform_and_lower(exported, partitioner=[CoreMLPartitioner(compile_specs=specs)])
+            exported = {
+                name: torch.export.export(model.eval(), inputs, strict=False) for name, model in methods.items()
+            }
+            partitioners = {name: [CoreMLPartitioner(compile_specs=specs)] for name in methods}
+            edge = to_edge_transform_and_lower(exported, partitioner=partitioners)
             buffer: bytes = edge.to_executorch().buffer
     finally:
         logging.getLogger().setLevel(level)
@@ -72,3 +88,162 @@ def test_stock_programs_run(model: nn.Module, shape: tuple[int, ...], target: st
     got = delegatekit.load(buffer)["forward"](*inputs)
     # Stock computes in float16.
     assert float((got - wanted).abs().max() / wanted.abs().max()) < 5e-3
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
+class Places(nn.Module):
+    """Operators that write to places, order elements, and sample."""
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> Any:
+        values, places = x.topk(2, -1)
+        return x.scatter(1, index, 2.0), x.index_put((index[0],), values[0, 0]), places, x.cummax(1)[0], x.isnan()
+
+
+IMAGE, WORDS, SEQUENCE = drawn(1, 3, 16, 16), drawn(1, 5, 16), drawn(2, 3, 4)
+PLACES = (drawn(4, 5), torch.tensor([[0, 2], [1, 3], [4, 0], [1, 2]]))
+
+
+def quantized(scheme: str, target: str) -> Lowered:
+    options = {"target": target}
+    model = delegatekit.quantize(IMAGES.eval(), [(IMAGE,)], backend="coreml", scheme=scheme, options=options)
+    return lower(model, IMAGE, backend="coreml", options=options)
+
+
+def floats(model: Any, *inputs: torch.Tensor, **options: Any) -> Lowered:
+    return lower(model, *inputs, backend="coreml", options=options)
+
+
+WIDE = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 16))
+PROGRAMS: dict[str, Any] = {
+    "images": lambda: floats(IMAGES, IMAGE),
+    "images ios15": lambda: floats(IMAGES, IMAGE, target="ios15"),
+    "images float32": lambda: floats(IMAGES, IMAGE, precision="float32"),
+    "attention": lambda: floats(Attention(), WORDS),
+    "attention ios18": lambda: floats(Attention(), WORDS, target="ios18"),
+    "sequences": lambda: floats(nn.LSTM(4, 5, 2, bidirectional=True).eval(), SEQUENCE),
+    "plain sequences": lambda: floats(nn.RNN(4, 5).eval(), SEQUENCE),
+    "gated sequences": lambda: floats(nn.GRU(4, 5, bias=False).eval(), SEQUENCE),
+    "places": lambda: lower(Places(), *PLACES, backend="coreml", whole=False),
+    "int8": lambda: quantized("int8", "ios17"),
+    "int8 weights": lambda: quantized("int8-weight-only", "ios16"),
+    "int8 weights ios18": lambda: quantized("int8-weight-only", "ios18"),
+    "int4 weights": lambda: quantized("int4-weight-only", "ios18"),
+    **{
+        f"{form} {target}": lambda form=form, target=target: floats(WIDE, WORDS, target=target, **form)
+        for form in ({"palettize": 4}, {"prune": 0.5})
+        for target in ("ios16", "ios18")
+    },
+    "groups of channels": lambda: floats(WIDE, WORDS, target="ios18", palettize=2, palette_channels=8),
+}
+
+
+@pytest.fixture(scope="module")
+def blobs() -> dict[str, bytes]:
+    """The first delegate of each program."""
+    return {name: make().delegates[0].blob for name, make in PROGRAMS.items()}
+
+
+def test_stock_unpacks_every_archive(blobs: dict[str, bytes], tmp_path: Path) -> None:
+    pytest.importorskip("executorch.backends.apple.coreml.executorchcoreml")
+    for number, blob in enumerate(blobs.values()):
+        (tmp_path / f"{number}.blob").write_bytes(blob)
+        (tmp_path / str(number)).mkdir()
+    # In a process of its own: the extension ends it at some damage.
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from executorch.backends.apple.coreml import executorchcoreml as stock\n"
+        "for file in Path(sys.argv[1]).glob('*.blob'):\n"
+        "    assert stock.unflatten_directory_contents(file.read_bytes(), str(file.with_suffix('')))"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=True)
+    for number, blob in enumerate(blobs.values()):
+        (root,) = (tmp_path / str(number)).iterdir()
+        found = {str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()}
+        assert found == {path: bytes(content) for path, content in read_archive(blob).items()}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_coremltools_infers_the_types_of_every_program(name: str, blobs: dict[str, bytes], tmp_path: Path) -> None:
+    import coremltools
+    from coremltools.converters.mil.frontend.milproto.load import load
+
+    files = read_archive(blobs[name])
+    for path, content in files.items():
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    model = coremltools.models.MLModel(str(tmp_path / "model.mlpackage"), skip_model_load=True)
+    specification = model.get_spec()
+    program = load(specification, specification.specificationVersion, model.weights_dir)
+    function, declared = program.functions["main"], specification.mlProgram.functions["main"]
+    assert [value.name for value in function.outputs] == json.loads(bytes(files["metadata.json"]))["outputNames"]
+    # The loader makes operations of its own for constants that stand in place: ours are all there.
+    block = declared.block_specializations[declared.opset]
+    kinds = sorted(item.type for item in block.operations if item.type != "const")
+    assert sorted(item.op_type for item in function.operations if item.op_type != "const") == kinds
+
+
+BOTH: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
+    "images": (IMAGES, (IMAGE,)),
+    "attention": (Attention(), (WORDS,)),
+    "perceptron": (nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 4)), (WORDS,)),
+    "depthwise": (nn.Sequential(nn.Conv2d(3, 6, 3, groups=3), nn.Hardswish(), nn.AvgPool2d(2, 2)), (IMAGE,)),
+    "resized": (nn.Sequential(nn.Upsample(scale_factor=2), nn.ConvTranspose2d(3, 4, 2, 2), nn.Sigmoid()), (IMAGE,)),
+}
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_stock_s_blob_and_ours_compute_the_same(name: str) -> None:
+    model, inputs = BOTH[name]
+    stock = delegatekit.load(stock_buffer(model, inputs, "iOS17"))["forward"](*inputs)
+    (ours,) = floats(model.eval(), *inputs).run()
+    # Both compute in float16, with roundings in other places.
+    assert float((ours - stock).abs().max() / stock.abs().max()) < 5e-3
+
+
+class Difference(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.diff(x, dim=1) * 2
+
+
+class Alias(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.alias(x) * 2
+
+
+#: What stock's partitioner takes, and then fails to lower.
+STOCK_FAILS: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
+    "windows without a stride": (lambda x: F.max_pool2d(x, 2), (IMAGE,)),
+    "an alias": (Alias(), (WORDS,)),
+    "differences": (Difference(), (WORDS,)),
+    "sequences": (nn.LSTM(4, 5).eval(), (SEQUENCE,)),
+    "whole bounds": (lambda x: F.relu6(x).clamp(1, 3), (WORDS,)),
+    "another order of dimensions": (lambda x: x.clone(memory_format=torch.contiguous_format) * 2, (IMAGE,)),
+    "copies in another order": (lambda x: x.permute(0, 2, 1).contiguous() * 2, (WORDS,)),
+}
+
+
+@pytest.mark.parametrize("name", STOCK_FAILS)
+def test_what_stock_fails_on_is_lowered_and_right(name: str) -> None:
+    model, inputs = STOCK_FAILS[name]
+    compare(floats(model, *inputs, precision="float32"), tolerance=2e-6)
+
+
+def test_methods_that_stock_joined_run() -> None:
+    torch.manual_seed(0)
+    both = {
+        "forward": nn.Sequential(nn.Linear(64, 128), nn.ReLU()),
+        "other": nn.Sequential(nn.Linear(64, 32), nn.Tanh()),
+    }
+    x = torch.randn(4, 64)
+    buffer = stock_methods(both, (x,), "iOS18")
+    # Blobs are references to one archive.
+    assert all(method.delegates[0].blob_size < 200 for method in delegatekit.inspect(buffer).methods)
+    program = delegatekit.load(buffer)
+    for name, model in both.items():
+        with torch.no_grad():
+            wanted = model(x)
+        assert float((program[name](x) - wanted).abs().max() / wanted.abs().max()) < 5e-3

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from delegatekit_conformance.testkit import refusals
+from delegatekit_api import OptionError
+from delegatekit_conformance.testkit import lower, refusals
 from delegatekit_coreml.options import CoreMLOptions
 from delegatekit_coreml.support import CoreMLPartitioner
 
@@ -50,3 +51,30 @@ def test_the_target_decides() -> None:
 def test_an_operator_can_be_left_out() -> None:
     partitioner = CoreMLPartitioner(CoreMLOptions(leave_out=frozenset({"exp"})))
     assert refusals(partitioner, torch.exp, torch.randn(3)) == ["left out by the option leave_out"]
+
+
+class Scaled(torch.nn.Module):
+    """In the middle its numbers are beyond float16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(2)))
+        for layer, value in zip(self.inner, (3e4, 1e-5), strict=True):
+            torch.nn.init.constant_(layer.weight, value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.inner(x).sigmoid()
+        return found
+
+
+@pytest.mark.parametrize(
+    ("modules", "is_right"), [(set(), False), ({"inner.0"}, False), ({"inner"}, True), ({"inner.0", "inner.1"}, True)]
+)
+def test_modules_are_computed_in_float32(modules: set[str], is_right: bool) -> None:
+    lowered = lower(Scaled(), torch.ones(2, 4), backend="coreml", options={"float32_modules": modules})
+    assert torch.allclose(lowered.run()[0], lowered.eager()[0].detach(), atol=1e-3) is is_right
+
+
+def test_a_module_that_is_not_there_is_refused() -> None:
+    with pytest.raises(OptionError, match="float32_modules names 'third'"):
+        lower(Scaled(), torch.ones(2, 4), backend="coreml", options={"float32_modules": {"third"}})

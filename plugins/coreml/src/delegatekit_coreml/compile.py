@@ -2,28 +2,124 @@
 
 from __future__ import annotations
 
-from delegatekit_api import CompileSpec, PartitionProgram, PreprocessResult
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from .blob.package import Package, write_package
-from .compiler import package_of
-from .ir.builder import building
-from .operators.program import ProgramBuilder, interface
+from delegatekit_api import CompileSpec, NamedData, PartitionProgram, PreprocessResult
+from delegatekit_api.devices import Estimate
+
+from .blob.debug import debug_files
+from .blob.package import Names, Package, identifier_of, write_package
+from .blob.reference import Reference, key_of, write_reference
+from .blob.weights import bytes_by_type
+from .compiler import model_of
+from .ir.builder import Input, building, program_of
+from .ir.tools import LOCK, tools
+from .operators.interface import check_enumerated, interface, states
+from .operators.precision import check_modules
+from .operators.program import ProgramBuilder
 from .options import CoreMLOptions
 from .support import TABLE
-from .targets import TARGETS
+from .targets import IOS18, TARGETS
+
+
+@dataclass(frozen=True)
+class _Lowered:
+    """A partition as a function of MIL."""
+
+    function: Any
+    inputs: Mapping[str, Input]
+    names: Names
+    handles: Mapping[int | str, tuple[int, ...]]
 
 
 def compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> PreprocessResult:
     """Lower a partition to MIL, have coremltools write it, pack it. Raises LoweringError."""
-    target = TARGETS[options.target]
-    with building(target, interface(partition.view, options)) as function:
+    with LOCK:
+        lowered = _lowered(partition, options)
+        package = _package({"main": lowered}, options)
+    package = replace(package, inputs=lowered.names.inputs, outputs=lowered.names.outputs, methods={})
+    others = debug_files(lowered.handles, tools().coremltools.__version__) if options.debug_files else None
+    return _result(write_package(package, others), lowered, package, options)
+
+
+def compile_methods(
+    methods: Mapping[str, Sequence[PartitionProgram]], options: CoreMLOptions
+) -> dict[str, list[PreprocessResult]]:
+    """All partitions of all methods: those at one position are functions of one model, if they may be.
+
+    Raises LoweringError, and OptionError for enumerated shapes of nothing that changes.
+    """
+    views = [item.view for items in methods.values() for item in items]
+    check_enumerated(options, views)
+    check_modules(options, views)
+    shares = options.weight_sharing == "positional" and TARGETS[options.target] >= IOS18
+    results: dict[str, list[PreprocessResult]] = {name: [] for name in methods}
+    for position in range(max(map(len, methods.values()), default=0)):
+        group = {name: items[position] for name, items in methods.items() if position < len(items)}
+        if shares and len(group) > 1:
+            made = _compile_together(group, options)
+        else:
+            made = {name: compile_partition(item, options) for name, item in group.items()}
+        for name, result in made.items():
+            results[name].append(result)
+    return results
+
+
+def _compile_together(
+    partitions: Mapping[str, PartitionProgram], options: CoreMLOptions
+) -> dict[str, PreprocessResult]:
+    """Partitions of several methods as one archive among the named data, and references to it."""
+    with LOCK:
+        lowered = {name: _lowered(item, options) for name, item in partitions.items()}
+        package = _package(lowered, options)
+    key = key_of(identifier_of(package))
+    data = NamedData(key, b"".join(write_package(package)))
+    first = next(iter(lowered))
+    return {
+        name: replace(
+            _result([write_reference(Reference(key, name))], item, package if name == first else None, options),
+            named_data=(data,),
+        )
+        for name, item in lowered.items()
+    }
+
+
+def _lowered(partition: PartitionProgram, options: CoreMLOptions) -> _Lowered:
+    inputs = interface(partition.view, options)
+    with building(TARGETS[options.target], inputs, states(partition.view)) as function:
         builder = ProgramBuilder(partition.view, options, function)
         builder.build(TABLE)
-        program = function.finish(builder.outputs)
-        package = package_of(program, target)
-    names = tuple(value.name for value in builder.outputs)
-    pieces = write_package(Package(package.model, package.weights, tuple(function.inputs), names))
-    return PreprocessResult(pieces, compile_specs=_compile_specs(options), debug_handle_map=builder.handles.mapping)
+        made = function.finish(builder.outputs)
+    names = Names(tuple(inputs), tuple(value.name for value in builder.outputs))
+    return _Lowered(made, inputs, names, builder.handles.mapping)
+
+
+def _package(functions: Mapping[str, _Lowered], options: CoreMLOptions) -> Package:
+    """The model of some functions."""
+    program = program_of({name: item.function for name, item in functions.items()})
+    features = {name: {key: value.feature for key, value in item.inputs.items()} for name, item in functions.items()}
+    model, weights = model_of(program, TARGETS[options.target], features)
+    methods = {name: item.names for name, item in functions.items()}
+    return Package(memoryview(model), memoryview(weights), methods=methods)
+
+
+def _result(
+    pieces: list[bytes | memoryview], lowered: _Lowered, package: Package | None, options: CoreMLOptions
+) -> PreprocessResult:
+    """`package` is what the result stores, None if another one does."""
+    return PreprocessResult(
+        pieces,
+        compile_specs=_compile_specs(options),
+        debug_handle_map=lowered.handles,
+        estimate=None if package is None else Estimate("delegatekit-coreml", storage=_storage(package.weights)),
+    )
+
+
+def _storage(weights: memoryview) -> dict[str, int]:
+    """Bytes of the constants in the file, by the types of their elements."""
+    return {f"weights {name}": size for name, size in sorted(bytes_by_type(weights).items())}
 
 
 def _compile_specs(options: CoreMLOptions) -> tuple[CompileSpec, ...]:

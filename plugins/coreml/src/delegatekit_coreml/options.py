@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from delegatekit_api import BackendOptions, option
-from delegatekit_toolkit.options import leave_out_option
+from delegatekit_toolkit.options import at_least, between, leave_out_option
 
 from .targets import TARGETS
+
+_ENUMERATED: Final = re.compile(r"\w+:\d+(x\d+)*", re.ASCII)
+
+
+def enumerated_shapes_fault(items: tuple[str, ...]) -> str | None:
+    """Why a value of the option `enumerated_shapes` is none; None if it is one."""
+    wrong = next((item for item in items if not _ENUMERATED.fullmatch(item)), None)
+    return None if wrong is None else f"{wrong!r} is not like x:1x3x224x224"
 
 
 @dataclass(frozen=True)
@@ -31,8 +41,52 @@ class CoreMLOptions(BackendOptions):
         help="Operators that are computed in float32 where everything else is in float16: "
         '"aten._softmax.default", "aten._softmax" or "_softmax".',
     )
+    float32_modules: frozenset[str] = option(
+        frozenset(),
+        help='Modules of the model that are computed in float32 with all that is in them: "encoder.layers.3.norm".',
+    )
+    state: bool = option(
+        True,
+        help="Whether the delegate keeps buffers that the program updates, from ios18 on: those that begin with zeros, "
+        "in float16.",
+    )
+    enumerated_shapes: tuple[str, ...] = option(
+        (),
+        help="The shapes that inputs may have, instead of ranges of sizes, which the Neural Engine does not take: "
+        '"x:1x3x224x224,x:1x3x448x448". Where several inputs have some, the first ones belong together, and so on.',
+        check=enumerated_shapes_fault,
+    )
+    weight_sharing: str = option(
+        "positional",
+        help="How delegates of several methods share weights, from ios18 on: positional puts the first ones of all "
+        "methods into one model, the second ones, and so on.",
+        choices=("positional", "disabled"),
+    )
+    debug_files: bool = option(
+        False,
+        help="Whether a blob has the files by which ExecuTorch's profiler finds operators: nothing else needs them. "
+        "A model of several methods has none.",
+    )
     compute_units: str = option(
         "all",
         help="Where the program may run.",
         choices=("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"),
+    )
+    palettize: int = option(
+        0,
+        help="Bits of the indices into a table by which the constant floating-point weights of linear layers and "
+        "convolutions are stored, if they have 2048 elements or more; the tables are found by k-means. 0: no tables. "
+        "From ios16 on, 3 bits from ios18 on.",
+        choices=(0, 1, 2, 3, 4, 6, 8),
+    )
+    palette_channels: int = option(
+        0,
+        help="So many output channels share a table (where they divide the channels of a weight); 0: all of them. "
+        "From ios18 on.",
+        check=at_least(0),
+    )
+    prune: float = option(
+        0.0,
+        help="The share of the numbers nearest to zero that are left out of these weights. From ios16 on.",
+        check=between(0, 1),
     )

@@ -20,7 +20,7 @@ from delegatekit_api.documentation import BackendDocumentation
 from .options import CoreMLOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from delegatekit_api.devices import TargetInfo
     from delegatekit_api.quantization import QuantizationScheme
@@ -40,6 +40,8 @@ def describe_backend() -> BackendDescription:
         api_version=ApiVersion(2, 0),
         options=CoreMLOptions,
         compute_precision="float16",
+        supports_dynamic_shapes=True,
+        owns_state=True,
     )
 
 
@@ -77,6 +79,16 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
     from .compile import compile_partition
 
     return compile_partition(partition, cast(CoreMLOptions, options))
+
+
+@hookimpl
+def preprocess_methods(
+    methods: Mapping[str, Sequence[PartitionProgram]], options: BackendOptions
+) -> Mapping[str, Sequence[PreprocessResult]]:
+    """Compile all partitions, of which those of several methods may share weights."""
+    from .compile import compile_methods
+
+    return compile_methods(methods, cast(CoreMLOptions, options))
 
 
 @hookimpl

@@ -8,17 +8,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from delegatekit_api import Call, OptionError, Verdict
+from delegatekit_api import Call, Operand, OptionError, ProgramView, Verdict
 from delegatekit_api.documentation import OperatorTable
 from delegatekit_toolkit.constraints import elements, max_rank
 from delegatekit_toolkit.documentation import operator_table
 from delegatekit_toolkit.narrowing import narrow_constants
+from delegatekit_toolkit.sizes import is_bounded
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, leavable_names
 
+from .ir.sizes import is_computable
 from .ir.types import MOST_AXES
 from .operators import (
     convolution,
     elementwise,
+    floats,
     functions,
     indexing,
     linear,
@@ -26,13 +29,21 @@ from .operators import (
     quantization,
     recurrent,
     reduction,
+    resizing,
+    sampling,
+    scattering,
     shape,
+    sorting,
     spatial,
 )
+from .operators.compression import check_compression
+from .operators.interface import state_fault
 from .operators.program import Lower
 from .targets import IOS15, TARGETS, Target
 
 if TYPE_CHECKING:
+    from torch.fx import Node
+
     from .options import CoreMLOptions
 
 #: What is computed with; int64 is narrowed.
@@ -51,21 +62,57 @@ def device_types(call: Call) -> str | None:
     return None
 
 
+def fixed_numbers(call: Call) -> str | None:
+    """Numbers and sizes among the arguments do not change from call to call, but those that give a shape."""
+    if not call.sizes:
+        return None
+    taken = _fact(call, "sizes") or ()
+    for name, value in call.arguments.items():
+        for item in value if isinstance(value, tuple) else (value,):
+            if item is None or isinstance(item, Operand | int | float | str) or not hasattr(item, "node"):
+                continue
+            if name not in taken:
+                return f"{name} = {item} changes from call to call"
+            if not is_computable(item):
+                return f"{name} = {item}: Core ML cannot compute this size"
+    return None
+
+
+def bounded_sizes(call: Call) -> str | None:
+    """Sizes that change have an upper bound."""
+    for operand in call.tensors if call.is_dynamic else ():
+        if not all(map(is_bounded, operand.shape)):
+            return f"{operand.name} {operand.shape} has a size without an upper bound"
+    return None
+
+
 TABLE: Final[SupportTable[Lower]] = SupportTable(
     [
         *elementwise.ROWS,
+        *floats.ROWS,
         *functions.ROWS,
         *reduction.ROWS,
+        *sorting.ROWS,
         *shape.ROWS,
         *indexing.ROWS,
+        *scattering.ROWS,
         *linear.ROWS,
         *normalization.ROWS,
         *convolution.ROWS,
         *spatial.ROWS,
+        *resizing.ROWS,
+        *sampling.ROWS,
         *recurrent.ROWS,
         *quantization.ROWS,
     ],
-    common=(device_types, max_rank(MOST_AXES), elements(), narrow_constants),
+    common=(
+        device_types,
+        max_rank(MOST_AXES),
+        elements(),
+        narrow_constants,
+        fixed_numbers,
+        bounded_sizes,
+    ),
 )
 
 
@@ -116,7 +163,13 @@ class CoreMLPartitioner(TablePartitioner):
     def __init__(self, options: CoreMLOptions) -> None:
         super().__init__(TABLE, leave_out=options.leave_out, backend="coreml")
         _check_operators(options.float32_operators)
+        check_compression(options)
+        self._options = options
         self._target = TARGETS[options.target]
+
+    def state_reason(self, program: ProgramView, buffer: Node) -> str | None:
+        """Why a buffer cannot be a state of the delegate; None if it can."""
+        return state_fault(program, buffer, self._options)
 
     def check(self, call: Call) -> Verdict:
         """The table's verdict, and whether the deployment target has the operator."""

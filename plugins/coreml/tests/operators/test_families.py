@@ -24,6 +24,32 @@ def whole_modules(*modules: nn.Module) -> nn.Module:
     return nn.Sequential(*modules).eval()
 
 
+class Outputs(nn.Module):
+    """The outputs of several modules."""
+
+    def __init__(self, modules: tuple[nn.Module, ...]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(modules)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return [part(x) for part in self.parts]
+
+
+class OnlyBias(nn.Module):
+    """A layer norm with a bias alone, and a group norm with computed parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.linspace(-1, 1, 6))
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor) -> Any:
+        return F.layer_norm(x, (6,), None, self.bias), F.group_norm(x, 2, weight, -weight)
+
+
+def whole_outputs(*modules: nn.Module) -> nn.Module:
+    return Outputs(modules).eval()
+
+
 INDICES = torch.tensor([[0, -1], [2, 1]])
 ROWS = torch.tensor([1, 3])
 MASK = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]], dtype=torch.bool)
@@ -141,6 +167,70 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     ),
     "sequences": (nn.LSTM(5, 7, num_layers=2, bidirectional=True, batch_first=True).eval(), (drawn(3, 4, 5),)),
     "sequences without biases": (nn.LSTM(5, 7, bias=False).eval(), (drawn(4, 3, 5),)),
+    "plain recurrent networks": (
+        whole_outputs(nn.RNN(5, 7, num_layers=2, bidirectional=True), nn.RNN(5, 7, nonlinearity="relu", bias=False)),
+        (drawn(4, 3, 5),),
+    ),
+    "gated recurrent networks": (
+        whole_outputs(nn.GRU(5, 7, num_layers=2, bidirectional=True, batch_first=True), nn.GRU(5, 7, bias=False)),
+        (drawn(4, 3, 5),),
+    ),
+    "windows over three axes": (
+        lambda x: (
+            F.max_pool3d(x, 2),
+            F.max_pool3d(x, 3, 2, 1, ceil_mode=True),
+            F.avg_pool3d(x, 2, padding=1),
+            F.avg_pool3d(x, 3, 2, 1, count_include_pad=False),
+            F.adaptive_avg_pool3d(x, (2, 1, 3)),
+            F.adaptive_avg_pool3d(x, 3),
+        ),
+        (drawn(1, 2, 4, 5, 6),),
+    ),
+    "windows of different sizes": (
+        lambda x: (F.adaptive_avg_pool2d(x, (3, 5)), F.adaptive_avg_pool1d(x[:, :, 0], 3), F.adaptive_max_pool2d(x, 2)),
+        (drawn(2, 3, 10, 8),),
+    ),
+    "samples at computed places": (
+        lambda x, grid: tuple(
+            F.grid_sample(x, grid, mode, beyond, corners)
+            for mode in ("bilinear", "nearest")
+            for beyond in ("zeros", "border", "reflection")
+            for corners in (False, True)
+        ),
+        (drawn(2, 3, 5, 6), 0.7 * drawn(2, 4, 3, 2)),
+    ),
+    "padding with what is there": (
+        lambda x: (
+            F.pad(x, (1, 2, 0, 1, 2, 1), "reflect"),
+            F.pad(x, (1, 2, 0, 1, 2, 1), "replicate"),
+            F.pad(x, (0, 0, 0, 0, 1, 1), "replicate"),
+            F.pad(x[0, 0], (1, 2), "reflect"),
+            F.pad(x[0], (1, 2, 1, 1), "circular") + 1,
+        ),
+        (drawn(1, 2, 4, 5, 6),),
+    ),
+    "extremes and their places": (
+        lambda x: (*x.max(1), *x.min(0, keepdim=True), *torch.var_mean(x, 1)),
+        (drawn(4, 6),),
+    ),
+    "diagonals and windows": (
+        lambda x: (x.diagonal(1) + 1, x.diagonal(-2, 2, 0) + 1, x.unfold(1, 3, 2) + 1, x.diag_embed().sum(0)),
+        (drawn(4, 6, 5),),
+    ),
+    "sums of windows": (lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=2), (drawn(2, 3, 10, 8),)),
+    "sums of products": (
+        lambda x, y: torch.addbmm(x[0] @ y[0], x, y, beta=0.5, alpha=2),
+        (drawn(3, 4, 5), drawn(3, 5, 2)),
+    ),
+    "norms with half of their parameters": (
+        OnlyBias(),
+        (drawn(2, 4, 6), drawn(4)),
+    ),
+    "rolls": (lambda x: (x.roll(2, 1) + 1, x.roll((-1, 9), (0, 1)) + 1, x.roll(5) + 1), (drawn(4, 6),)),
+    "distances": (
+        lambda x, y: tuple(torch.cdist(x, y, p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))),
+        (drawn(2, 4, 6), drawn(2, 3, 6)),
+    ),
     "deviations": (lambda x: (x.std(1), x.std(0, correction=0), (300 * x).std()), (drawn(4, 6),)),
     "norms": (
         whole_modules(nn.GroupNorm(2, 4), nn.LayerNorm([4, 6]), nn.RMSNorm(6), nn.InstanceNorm2d(4), nn.BatchNorm2d(4)),

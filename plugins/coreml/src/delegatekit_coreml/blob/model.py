@@ -9,7 +9,7 @@ import torch
 from delegatekit_api import FormatError
 from delegatekit_toolkit.dataflow import element_count
 
-from ..ir.program import Argument, Extent, Function, Literal, Model, Name, Operation, TensorType
+from ..ir.program import Argument, Extent, Feature, Function, Literal, Model, Name, Operation, TensorType
 from ..ir.types import FEATURE_CODES, MOST_AXES, DataType
 from .protobuf import Fields, signed
 from .weights import WeightFile, known_shape, stored_bytes, unpacked
@@ -46,9 +46,9 @@ def read_model(data: memoryview, weights: WeightFile, function: str = "main") ->
     )
 
 
-def _features(description: Fields, number: int) -> dict[str, TensorType]:
+def _features(description: Fields, number: int) -> dict[str, Feature]:
     """The tensors that go in or out, by name."""
-    found: dict[str, TensorType] = {}
+    found: dict[str, Feature] = {}
     for feature in description.messages(number):
         name = feature.text(1)
         where = f"{_WHERE}, feature {name[:60]}"
@@ -59,8 +59,23 @@ def _features(description: Fields, number: int) -> dict[str, TensorType]:
         datatype = FEATURE_CODES.get(array.number(2))
         if datatype is None:
             raise FormatError(f"has elements of the unknown type {array.number(2)}", where=where)
-        found[name] = TensorType(datatype, tuple(map(signed, array.varints(1))))
+        found[name] = _feature(array, datatype, where)
     return found
+
+
+def _feature(array: Fields, datatype: DataType, where: str) -> Feature:
+    """A tensor with the sizes that it may have."""
+    shape = _shape(array)
+    shapes = tuple(map(_shape, array.message(21).messages(1))) if array.has(21) else ()
+    ranges = array.message(31).messages(1) if array.has(31) else ()
+    bounds = tuple((item.number(1), signed(item.number(2))) for item in ranges)
+    if any(len(item) != len(shape) for item in shapes) or (bounds and len(bounds) != len(shape)):
+        raise FormatError("has sizes of different numbers of axes", where=where)
+    return Feature(datatype, shape, bounds, shapes)
+
+
+def _shape(message: Fields) -> tuple[int, ...]:
+    return tuple(map(signed, message.varints(1)))
 
 
 def _function(message: Fields, weights: WeightFile, name: str) -> Function:

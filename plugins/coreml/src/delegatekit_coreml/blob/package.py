@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from delegatekit_api import FormatError
@@ -28,33 +29,59 @@ _WHERE: Final = "Core ML blob"
 
 
 @dataclass(frozen=True)
+class Names:
+    """Names of inputs and outputs in the delegate's order."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Package:
     """A model's file, its weights (empty if it has none), and names of inputs and outputs in the delegate's order."""
 
     model: memoryview
     weights: memoryview
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    #: The names for each method, where a model has a function for each of several.
+    methods: Mapping[str, Names] = field(default_factory=dict)
 
 
-def write_package(package: Package) -> list[bytes | memoryview]:
-    """The pieces of the blob."""
-    digest = hashlib.sha256(package.model)
-    digest.update(package.weights)
-    digest.update(json.dumps([package.inputs, package.outputs]).encode())
-    metadata = {
-        "identifier": f"executorch_{digest.hexdigest()}",
-        "inputNames": list(package.inputs),
-        "outputNames": list(package.outputs),
-    }
+def write_package(package: Package, others: Mapping[str, bytes] | None = None) -> list[bytes | memoryview]:
+    """The pieces of the blob. `others` are further files by their paths."""
+    digest = _digest(package)
+    metadata: dict[str, Any] = {"identifier": identifier_of(package)}
+    if package.methods:
+        metadata["methods"] = {name: _described(item) for name, item in package.methods.items()}
+    else:
+        metadata |= _described(package)
     files: dict[str, bytes | memoryview] = {
         _METADATA: _json(metadata),
-        _MANIFEST: _manifest(digest.hexdigest(), with_weights=len(package.weights) > 0),
+        _MANIFEST: _manifest(digest, with_weights=len(package.weights) > 0),
         _DATA + _MODEL: package.model,
+        **(others or {}),
     }
     if len(package.weights):
         files[_DATA + _WEIGHT_FILE] = package.weights
     return write_archive(files)
+
+
+def identifier_of(package: Package) -> str:
+    """What a device keeps a compiled model under: it is made of the content."""
+    return f"executorch_{_digest(package)}"
+
+
+def _digest(package: Package) -> str:
+    digest = hashlib.sha256(package.model)
+    digest.update(package.weights)
+    names = [(name, item.inputs, item.outputs) for name, item in package.methods.items()]
+    digest.update(json.dumps([package.inputs, package.outputs, *names]).encode())
+    return digest.hexdigest()
+
+
+def _described(names: Names | Package) -> dict[str, list[str]]:
+    return {"inputNames": list(names.inputs), "outputNames": list(names.outputs)}
 
 
 def _manifest(digest: str, *, with_weights: bool) -> bytes:
@@ -93,12 +120,19 @@ def read_package(blob: bytes | bytearray | memoryview) -> Package:
     if any(path.startswith(_COMPILED) for path in files):
         raise FormatError("has a compiled model, which only Apple's devices can run", where=_WHERE)
     metadata = _object(files, _METADATA)
-    return Package(
-        _item(files, _root_model(files)),
-        files.get(_DATA + _WEIGHT_FILE, memoryview(b"")),
-        _names(metadata, "inputNames", least=0),
-        _names(metadata, "outputNames", least=1),
-    )
+    model, weights = _item(files, _root_model(files)), files.get(_DATA + _WEIGHT_FILE, memoryview(b""))
+    if "methods" in metadata:
+        return Package(model, weights, methods=_methods(metadata["methods"]))
+    return Package(model, weights, _names(metadata, "inputNames", least=0), _names(metadata, "outputNames", least=1))
+
+
+def _methods(described: Any) -> dict[str, Names]:
+    if not isinstance(described, dict) or not all(isinstance(item, dict) for item in described.values()):
+        raise FormatError("methods is no table of names", where=f"{_WHERE}, {_METADATA}")
+    return {
+        name: Names(_names(item, "inputNames", least=0), _names(item, "outputNames", least=1))
+        for name, item in described.items()
+    }
 
 
 def _root_model(files: dict[str, memoryview]) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from delegatekit_api import DelegatePayload, FormatError, TensorSpec
 from delegatekit_toolkit.dataflow import Dataflow
 
-from ..ir.program import Model, Name, TensorType
+from ..ir.program import Feature, Model, Name
 from .model import read_model
 from .package import Package, read_package
+from .reference import Reference, read_reference
 from .weights import WeightFile
 
 _WHERE: Final = "Core ML blob"
@@ -21,8 +24,15 @@ def read_blob(payload: DelegatePayload) -> tuple[Package, Model]:
     Raises FormatError for damage, for values without or with two sources, and for inputs and outputs that are not the
     caller's.
     """
-    package = read_package(payload.blob)
-    model = read_model(package.model, WeightFile(package.weights))
+    reference = read_reference(payload.blob)
+    if reference is None:
+        package = read_package(payload.blob)
+        if package.methods:
+            raise FormatError("has several methods: a reference names one of them", where=_WHERE)
+        model = read_model(package.model, WeightFile(package.weights))
+    else:
+        package = _named(payload, reference)
+        model = read_model(package.model, WeightFile(package.weights), reference.function)
     _check_features(package.inputs, model.inputs, payload.inputs, "input")
     _check_features(package.outputs, model.outputs, payload.outputs, "output")
     function = model.function
@@ -32,10 +42,21 @@ def read_blob(payload: DelegatePayload) -> tuple[Package, Model]:
     return package, model
 
 
+def _named(payload: DelegatePayload, reference: Reference) -> Package:
+    """The package among the named data, with the names of one method."""
+    archive = payload.named_data.get(reference.key)
+    if archive is None:
+        raise FormatError(f"the file has no named data {reference.key!r:.120}", where=_WHERE)
+    package = read_package(archive)
+    names = package.methods.get(reference.function)
+    if names is None:
+        raise FormatError(f"has no method {reference.function!r:.60}", where=_WHERE)
+    return replace(package, inputs=names.inputs, outputs=names.outputs)
+
+
 def _check_features(
-    names: tuple[str, ...], features: dict[str, TensorType] | object, specs: tuple[TensorSpec, ...], what: str
+    names: tuple[str, ...], features: Mapping[str, Feature], specs: tuple[TensorSpec, ...], what: str
 ) -> None:
-    assert isinstance(features, dict)
     if len(names) != len(specs):
         raise FormatError(f"has {len(names)} {what}s, the program calls it with {len(specs)}", where=_WHERE)
     for name in names:

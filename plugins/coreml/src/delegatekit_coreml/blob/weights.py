@@ -53,6 +53,18 @@ class WeightFile:
         return unpacked(section(self._data, start, size, f"{where}, weights"), kind.datatype, shape)
 
 
+def bytes_by_type(data: memoryview) -> dict[str, int]:
+    """Bytes of the constants of each type in a file that was just written, by MIL's name of the type."""
+    found: dict[str, int] = {}
+    offset, count = _ALIGNMENT, _HEADER.unpack_from(data)[0] if len(data) else 0
+    for _ in range(count):
+        _, code, size, start = _RECORD.unpack_from(data, offset)
+        name = WEIGHT_CODES[code].mil
+        found[name] = found.get(name, 0) + size
+        offset = -(-(start + size) // _ALIGNMENT) * _ALIGNMENT
+    return found
+
+
 def known_shape(kind: TensorType, where: str) -> tuple[int, ...]:
     """The sizes of a constant, which do not change. Raises FormatError if they do."""
     if None in kind.shape:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -11,7 +13,8 @@ import numpy as np
 from delegatekit_api import LoweringError
 
 from ..targets import Target
-from .program import TensorType
+from .program import Feature, TensorType
+from .sizes import Size, SizeWriter, sizes_of
 from .tools import LOCK, Tools, tools
 from .types import BY_NAME, DataType
 
@@ -39,6 +42,9 @@ class FunctionBuilder:
         self._function = function
         self._counts: dict[str, int] = {}
         self._names = set(function.inputs)
+        self._sizes = SizeWriter(self.call)
+        for value in function.inputs.values():
+            self._sizes.note(value)
 
     @property
     def inputs(self) -> Mapping[str, Var]:
@@ -52,24 +58,44 @@ class FunctionBuilder:
         Raises LoweringError for what MIL does not have.
         """
         try:
-            return getattr(self._library.builder, kind)(name=self._name(kind), **arguments)
+            made = getattr(self._library.builder, kind)(name=self._name(kind), **arguments)
         except (AssertionError, AttributeError, TypeError, ValueError, NotImplementedError) as error:
             raise LoweringError(f"MIL's {kind} refuses its operands: {error}", where="Core ML lowering") from error
+        for value in made if isinstance(made, tuple | list) else (made,):
+            self._sizes.note(value)
+        return made
+
+    def sizes(self, shape: Sequence[Any]) -> Any:
+        """Sizes as an argument: numpy's integers if all are known, else a value. Raises LoweringError."""
+        return self._sizes.vector(shape)
+
+    def declare(self, value: Var, shape: Sequence[Any]) -> Var:
+        """Say which sizes a value has: where they change, MIL's builder does not know all that is known here.
+
+        Raises LoweringError for other sizes than those that the builder knows.
+        """
+        wanted, found = sizes_of(shape), sizes_of(value.shape)
+        if wanted == found:
+            return value
+        fixed = [(size, known) for size, known in zip(wanted, found, strict=False) if isinstance(size, int)]
+        if len(wanted) != len(found) or any(isinstance(known, int) and size != known for size, known in fixed):
+            raise LoweringError(f"{value.name} has the sizes {found}, not {wanted}", where="Core ML lowering")
+        value._sym_type = self._library.types.tensor(value.dtype, wanted)
+        self._sizes.note(value)
+        return value
 
     def constant(self, value: np.ndarray[Any, Any] | np.generic | str | bool) -> Var:
         """A constant."""
         return self.call("const", val=value)
 
-    def narrow(self, integers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Integers from -8 to 7 as numpy's array of MIL's int4."""
-        return integers.astype(self._library.types.nptype_from_builtin(self._library.types.int4))
+    def narrow(self, integers: np.ndarray[Any, Any], datatype: DataType) -> np.ndarray[Any, Any]:
+        """Integers as numpy's array of a type of MIL."""
+        return integers.astype(self._library.types.nptype_from_builtin(_mil_type(self._library, datatype)))
 
     def finish(self, outputs: Sequence[Var]) -> Any:
-        """The program, with these outputs."""
+        """coremltools' function, with these outputs."""
         self._function.set_outputs(list(outputs))
-        program = self._library.program.Program()
-        program.add_function("main", self._function)
-        return program
+        return self._function
 
     def _name(self, kind: str) -> str:
         while True:
@@ -79,25 +105,84 @@ class FunctionBuilder:
                 return name
 
 
+@dataclass(frozen=True)
+class Input:
+    """An input of a function: in which form the caller's tensor comes, and its sizes as expressions."""
+
+    feature: Feature
+    shape: tuple[Size, ...]
+
+
 @contextmanager
-def building(target: Target, inputs: Mapping[str, TensorType]) -> Iterator[FunctionBuilder]:
-    """A function with these inputs, in which operations can be written."""
+def building(
+    target: Target, inputs: Mapping[str, Input], states: Mapping[str, TensorType] | None = None
+) -> Iterator[FunctionBuilder]:
+    """A function with these inputs and states, in which operations can be written."""
     library = tools()
     versions = library.coremltools.target
     opset = next(item for item in versions if item.value == target.version)
     with LOCK:
         library.builder.name_count.clear()
-        placeholders = {
-            name: library.program.Placeholder(kind.shape, dtype=_mil_type(library, kind.datatype))
-            for name, kind in inputs.items()
-        }
+        placeholders = {name: _placeholder(library, item) for name, item in inputs.items()}
+        for name, kind in (states or {}).items():
+            datatype = _mil_type(library, kind.datatype)
+            placeholders[name] = library.program.StateTensorPlaceholder(kind.shape, dtype=datatype)
         function = library.program.Function(placeholders, opset_version=opset)
+        function.input_types = [
+            _input_type(library, name, item.feature) for name, item in inputs.items() if item.feature.is_flexible
+        ]
         with function:
             yield FunctionBuilder(library, target, function)
 
 
+def _placeholder(library: Tools, item: Input) -> Any:
+    datatype = _mil_type(library, item.feature.datatype)
+    made = library.program.Placeholder(item.feature.shape, dtype=datatype)
+    if item.feature.is_flexible:
+        made.outputs[0]._sym_type = library.types.tensor(datatype, item.shape)
+    return made
+
+
+def _input_type(library: Tools, name: str, feature: Feature) -> Any:
+    """What coremltools calls the sizes that an input may have."""
+    make = library.coremltools
+    if feature.shapes:
+        shape = make.EnumeratedShapes([list(item) for item in feature.shapes], default=list(feature.shape))
+    else:
+        shape = make.Shape(
+            [
+                low if low == high else make.RangeDim(low, high, default=usual)
+                for (low, high), usual in zip(feature.ranges, feature.shape, strict=True)
+            ]
+        )
+    return make.TensorType(name, shape=shape, dtype=_mil_type(library, feature.datatype))
+
+
 def _mil_type(library: Tools, datatype: DataType) -> Any:
     return library.types.string_to_builtin(datatype.mil)
+
+
+def program_of(functions: Mapping[str, Any]) -> Any:
+    """A program of one function, or of several, whose equal constants are one."""
+    program = tools().program.Program()
+    for name, function in functions.items():
+        program.add_function(name, function)
+    program.default_function_name = next(iter(functions))
+    if len(functions) > 1:
+        program.export_as_multifunction = True
+        for function in functions.values():
+            _name_constants(function)
+    return program
+
+
+def _name_constants(function: Any) -> None:
+    """Say which constants are equal: those of the same name are written once."""
+    for operation in function.find_ops(op_type="const"):
+        value = operation.outputs[0].val
+        if isinstance(value, np.ndarray):
+            kind = tools().types.builtin_to_string(operation.outputs[0].dtype)
+            digest = hashlib.sha256(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+            operation.weight_id = f"{kind} {value.shape} {digest.hexdigest()}"
 
 
 def datatype_of(value: Var) -> DataType:

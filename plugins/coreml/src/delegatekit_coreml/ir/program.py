@@ -52,6 +52,15 @@ class Operation:
     where: str = ""
 
 
+def symbol(output: str, kind: str) -> str:
+    """What ExecuTorch's runtime calls an operation, by its first result.
+
+    >>> symbol("linear_0", "linear")
+    'linear_0:linear'
+    """
+    return f"{output}:{kind}"
+
+
 @dataclass(frozen=True)
 class Function:
     """A function: inputs and states by name, operations in their order, names of the outputs."""
@@ -63,10 +72,61 @@ class Function:
 
 
 @dataclass(frozen=True)
+class Feature:
+    """In which form a caller's tensor goes in or out of a model."""
+
+    datatype: DataType
+    #: The usual sizes; empty for an output whose sizes change.
+    shape: tuple[int, ...]
+    #: The least and the largest size of each axis, -1 for no bound; empty where sizes do not change in ranges.
+    ranges: tuple[tuple[int, int], ...] = ()
+    #: The shapes that there are, the usual one among them; empty where there are not only some.
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def is_flexible(self) -> bool:
+        """Whether a size changes from call to call."""
+        return bool(self.ranges or self.shapes)
+
+    @property
+    def largest(self) -> tuple[int, ...]:
+        """The largest size of each axis, -1 where it has no bound."""
+        if self.shapes:
+            return tuple(map(max, *self.shapes)) if len(self.shapes) > 1 else self.shapes[0]
+        return tuple(high for _, high in self.ranges) or self.shape
+
+    @property
+    def changes(self) -> tuple[bool, ...]:
+        """For each axis, whether its size changes from call to call."""
+        if self.shapes:
+            return tuple(len(set(sizes)) > 1 for sizes in zip(*self.shapes, strict=True))
+        return tuple(low != high for low, high in self.ranges) or (False,) * len(self.shape)
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether a call may come with these sizes."""
+        if self.shapes:
+            return shape in self.shapes
+        if not self.ranges:
+            return shape == self.shape
+        return len(shape) == len(self.ranges) and all(
+            low <= size and (high < 0 or size <= high) for size, (low, high) in zip(shape, self.ranges, strict=True)
+        )
+
+    def __str__(self) -> str:
+        if self.shapes:
+            sizes = " or ".join(map(str, self.shapes))
+        elif self.ranges:
+            sizes = f"({', '.join(str(low) if low == high else f'{low}..{high}' for low, high in self.ranges)})"
+        else:
+            sizes = str(self.shape)
+        return f"{self.datatype.mil} {sizes}"
+
+
+@dataclass(frozen=True)
 class Model:
     """A model: its function, and in which form the caller's tensors go in and out, by name."""
 
     version: int
     function: Function
-    inputs: Mapping[str, TensorType]
-    outputs: Mapping[str, TensorType]
+    inputs: Mapping[str, Feature]
+    outputs: Mapping[str, Feature]

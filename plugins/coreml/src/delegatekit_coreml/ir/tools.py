@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from delegatekit_api import LoweringError
 from delegatekit_toolkit.capture import quiet
 
@@ -51,3 +53,19 @@ def tools() -> Tools:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
     return Tools(coremltools, mil.Builder, program, mil.types)
+
+
+def clusters(values: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], entries: int) -> np.ndarray[Any, Any]:
+    """The centres of the best clusters of numbers, each with a weight: k-means along a line, which has an exact answer.
+
+    Raises LoweringError if coremltools lacks the function.
+    """
+    tools()
+    try:
+        library = importlib.import_module("coremltools._deps.kmeans1d")
+    except ImportError as error:
+        raise LoweringError(
+            f"this coremltools has no k-means: {error}", where="Core ML", hint="pip install coremltools==9.0"
+        ) from error
+    found = library.cluster(values.astype(np.float64), entries, weights=counts.astype(np.float64))
+    return np.asarray(found.centroids, dtype=np.float64)

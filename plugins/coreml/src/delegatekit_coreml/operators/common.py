@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.arguments import axes_of
 from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.narrowing import may_be_large
 from delegatekit_toolkit.support import Constraint
 
 from ..ir.builder import Var, datatype_of, numbers
+from ..ir.sizes import Size, is_fixed, size_of, sizes_of
 from ..ir.types import DataType
 from .program import Lower, ProgramBuilder
 
@@ -72,53 +76,78 @@ def clamp(b: ProgramBuilder, x: Var, low: float | None, high: float | None) -> V
     return x if high is None else binary(b, "minimum", x, high)
 
 
-def where(b: ProgramBuilder, condition: Var, left: Term, right: Term, shape: Sequence[int] | None = None) -> Var:
+def where(b: ProgramBuilder, condition: Var, left: Term, right: Term, shape: Sequence[Any] | None = None) -> Var:
     """One of two. `shape` is the result's, if the condition may be larger than both."""
     datatype = next(datatype_of(item) for item in (left, right) if not isinstance(item, int | float))
     first, second = (b.number(item, datatype) if isinstance(item, int | float) else item for item in (left, right))
-    if shape is not None and broadcast(_shape(first), _shape(second)) != tuple(shape):
+    if shape is not None and broadcast(_shape(first), _shape(second)) != sizes_of(shape):
         # MIL's builder looks at the two only for the size of the result.
         first = expanded(b, first if hasattr(first, "op") else b.call("const", val=first), shape)
     return b.call("select", cond=condition, a=first, b=second)
 
 
-def _shape(item: Var) -> tuple[int, ...]:
+def _shape(item: Var) -> tuple[Size, ...]:
     return tuple(getattr(item, "shape", ()))
 
 
-def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+def broadcast(*shapes: Sequence[Any]) -> tuple[Size, ...]:
     """The common shape of some that PyTorch broadcasts."""
     rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    padded = [(1,) * (rank - len(shape)) + sizes_of(shape) for shape in shapes]
     return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
 
 
-def reshaped(b: ProgramBuilder, x: Var, shape: Sequence[int]) -> Var:
+def reshaped(b: ProgramBuilder, x: Var, shape: Sequence[Any]) -> Var:
     """The same elements in another shape."""
-    if tuple(x.shape) == tuple(shape):
+    shape = sizes_of(shape)
+    if tuple(x.shape) == shape:
         return x
     if not shape:
         return b.call("squeeze", x=x, axes=numbers(range(len(x.shape))))
     if not x.shape:
         return b.call("expand_dims", x=x, axes=numbers(range(len(shape))))
-    return b.call("reshape", x=x, shape=numbers(shape))
+    return b.reshape(x, shape)
 
 
-def expanded(b: ProgramBuilder, x: Var, shape: Sequence[int]) -> Var:
+def expanded(b: ProgramBuilder, x: Var, shape: Sequence[Any]) -> Var:
     """Broadcast to a shape."""
-    x = reshaped(b, x, (1,) * (len(shape) - len(x.shape)) + tuple(x.shape))
-    reps = [new // old for new, old in zip(shape, x.shape, strict=True)]
-    return x if set(reps) <= {1} else b.call("tile", x=x, reps=numbers(reps))
+    shape = sizes_of(shape)
+    missing = len(shape) - len(x.shape)
+    if missing and any(not is_fixed(size) for size in x.shape):
+        x = b.call("expand_dims", x=x, axes=numbers(range(missing)))
+    else:
+        x = reshaped(b, x, (1,) * missing + tuple(x.shape))
+    reps = [new if old == 1 else 1 for new, old in zip(shape, x.shape, strict=True)]
+    return x if set(reps) <= {1} else b.tile(x, reps)
 
 
-def sliced(b: ProgramBuilder, x: Var, axis: int, start: int, end: int, step: int = 1) -> Var:
-    """The part of a value from `start` up to before `end` along an axis."""
-    rank = len(x.shape)
-    if (start, end, step) == (0, x.shape[axis], 1):
+def sliced(b: ProgramBuilder, x: Var, axis: int, start: Any, end: Any, step: int = 1) -> Var:
+    """The part of a value from `start` up to before `end` along an axis. Sizes that change count from the front."""
+    rank, shape = len(x.shape), sizes_of(x.shape)
+    start, end = size_of(start), size_of(end)
+    if (start, end, step) == (0, shape[axis], 1):
         return x
-    begins, ends, steps = [0] * rank, list(x.shape), [1] * rank
-    begins[axis], ends[axis], steps[axis] = start, end, step
-    return b.call("slice_by_index", x=x, begin=numbers(begins), end=numbers(ends), stride=numbers(steps))
+    if all(isinstance(size, int) for size in (*shape, start, end)):
+        begins, ends, steps = [0] * rank, list(shape), [1] * rank
+        begins[axis], ends[axis], steps[axis] = start, end, step
+        return b.call("slice_by_index", x=x, begin=numbers(begins), end=numbers(ends), stride=numbers(steps))
+    bounds = [_counted(bound, shape[axis]) for bound in (start, end)]
+    whole = [at != axis for at in range(rank)]
+    return b.call(
+        "slice_by_index",
+        x=x,
+        begin=b.sizes([bounds[0] if at == axis else 0 for at in range(rank)]),
+        end=b.sizes([bounds[1] if at == axis else 0 for at in range(rank)]),
+        stride=numbers([step if at == axis else 1 for at in range(rank)]),
+        begin_mask=np.array(whole),
+        end_mask=np.array([item or (at == axis and end == shape[axis]) for at, item in enumerate(whole)]),
+    )
+
+
+def _counted(bound: Size, size: Size) -> Size:
+    """A bound of a slice, from the end where that is a number; 0 where it is the end, which a mask says."""
+    less = size_of(bound - size)
+    return less if not isinstance(bound, int) and isinstance(less, int) and less <= 0 else bound
 
 
 def concatenated(b: ProgramBuilder, parts: Sequence[Var], axis: int) -> Var:
@@ -179,6 +208,20 @@ def has_axes(name: str) -> Constraint:
         return None if call[name].rank else f"{name} has no axes"
 
     check.__doc__ = f"{name} has axes."
+    return check
+
+
+def fixed_axes(name: str, argument: str = "dim") -> Constraint:
+    """The size of a tensor along the axes that an argument names is the same in every call."""
+
+    def check(call: Call) -> str | None:
+        operand = call[name]
+        for axis in axes_of(call[argument], operand.rank):
+            if not is_fixed(operand.shape[axis]):
+                return f"{name} {operand.shape} changes along axis {axis} from call to call"
+        return None
+
+    check.__doc__ = f"{name} keeps its size along {argument}."
     return check
 
 

@@ -10,6 +10,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
 from .common import REAL, reshaped, tensor
+from .compression import weight_of
 from .program import Lower, ProgramBuilder
 
 
@@ -21,7 +22,7 @@ def _convolution(b: ProgramBuilder, call: Call) -> Var:
         x = reshaped(b, x, (1, *x.shape))
     arguments: dict[str, Any] = {
         "x": x,
-        "weight": tensor(b, call, "weight"),
+        "weight": weight_of(b, call["weight"]),
         "strides": numbers(call["stride"]),
         "pad_type": "custom",
         "pad": numbers([pad for pair in _pads(call) for pad in pair]),

@@ -38,8 +38,15 @@ from .program import Lower, ProgramBuilder
 
 def _operands(b: ProgramBuilder, call: Call) -> tuple[Var, Term]:
     """Both operands; a number stays one."""
-    other = call["other"]
-    return tensor(b, call), b.value(other) if isinstance(other, Operand) else other
+    other, left = call["other"], tensor(b, call)
+    if isinstance(other, Operand):
+        return left, b.value(other)
+    return left, other if is_fixed_number(other) else b.cast(b.size(other), datatype_of(left))
+
+
+def is_fixed_number(item: object) -> bool:
+    """Whether it is a number, and not a value or a size that changes."""
+    return isinstance(item, int | float)
 
 
 def _binary(kind: str, of_truths: str = "") -> Lower:
@@ -74,7 +81,11 @@ def _sum(kind: str, *, reverse: bool = False) -> Lower:
 
 def _divided(b: ProgramBuilder, call: Call) -> Var:
     other = call["other"]
-    return div(b, floating(b, call), floating(b, call, "other") if isinstance(other, Operand) else other)
+    if isinstance(other, Operand):
+        other = b.value(other)
+    elif not is_fixed_number(other):
+        other = b.size(other)
+    return div(b, floating(b, call), other if is_fixed_number(other) else b.cast(other, b.result_type(call)))
 
 
 def truncated(b: ProgramBuilder, x: Var) -> Var:
@@ -95,6 +106,8 @@ def _whole_quotient(b: ProgramBuilder, left: Var, right: Term, mode: str) -> Var
 
 
 def _divided_to_whole(b: ProgramBuilder, call: Call) -> Var:
+    if call.get("rounding_mode", "floor") is None:
+        return _divided(b, call)
     return _whole_quotient(b, *_operands(b, call), call.get("rounding_mode", "floor"))
 
 
@@ -111,6 +124,8 @@ def _remainder(mode: str) -> Lower:
 def exact_division(call: Call) -> str | None:
     """Integers, or a divisor that is a power of two: other quotients are rounded before they are made whole."""
     other = call["other"]
+    if call.get("rounding_mode", "floor") is None:
+        return None
     if call["self"].dtype_name in INTEGERS:
         return "other = 0" if other == 0 else None
     found = other if isinstance(other, int | float) else None
@@ -199,15 +214,23 @@ def wide_result(call: Call) -> str:
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 _FITTING: Final = (whole_numbers_fit, integer_numbers, no_nan)
+#: Arguments that may be sizes which change from call to call.
+_OTHER: Final = ("other",)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("add.Tensor add.Scalar", _sum("add"), ANY, *_FITTING, special_values=narrowed),
-    row("sub.Tensor sub.Scalar", _sum("sub"), NUMBERS, *_FITTING, special_values=narrowed),
+    row("add.Tensor add.Scalar", _sum("add"), ANY, *_FITTING, special_values=narrowed, sizes=_OTHER),
+    row("sub.Tensor sub.Scalar", _sum("sub"), NUMBERS, *_FITTING, special_values=narrowed, sizes=_OTHER),
     row("rsub.Tensor rsub.Scalar", _sum("sub", reverse=True), NUMBERS, *_FITTING, special_values=narrowed),
     row(
-        "mul.Tensor mul.Scalar", _binary("mul", "logical_and"), ANY, *_FITTING, narrow_product, special_values=narrowed
+        "mul.Tensor mul.Scalar",
+        _binary("mul", "logical_and"),
+        ANY,
+        *_FITTING,
+        narrow_product,
+        special_values=narrowed,
+        sizes=_OTHER,
     ),
-    row("div.Tensor div.Scalar", _divided, ANY, *_FITTING),
+    row("div.Tensor div.Scalar", _divided, ANY, *_FITTING, sizes=_OTHER),
     row(
         "div.Tensor_mode div.Scalar_mode floor_divide.default",
         _divided_to_whole,

@@ -13,6 +13,7 @@ from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of
+from ..ir.sizes import is_fixed
 from .common import (
     ANY,
     FLOATS,
@@ -108,6 +109,34 @@ def _expm1(b: ProgramBuilder, x: Var) -> Var:
     return where(b, is_near, near, sub(b, unary(b, "exp", x), 1))
 
 
+#: From here on the square root of x^2 + 1 or x^2 - 1 is x, but for what `_far` adds; float16 has the square.
+_FAR: Final = 64.0
+
+
+def _asinh(b: ProgramBuilder, x: Var) -> Var:
+    """The sign of x times ln(1 + a + a^2 / (1 + sqrt(a^2 + 1))) with a = |x|, which is exact near 0."""
+    size = unary(b, "abs", x)
+    near = binary(b, "minimum", size, _FAR)
+    square = mul(b, near, near)
+    below = add(b, unary(b, "sqrt", add(b, square, 1)), 1)
+    found = _log1p(b, add(b, near, div(b, square, below)))
+    return mul(b, unary(b, "sign", x), where(b, binary(b, "less", size, _FAR), found, _far(b, size, 0.25)))
+
+
+def _acosh(b: ProgramBuilder, x: Var) -> Var:
+    """ln(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1, which is exact near 1."""
+    above = sub(b, binary(b, "minimum", x, _FAR), 1)
+    root = mul(b, unary(b, "sqrt", above), unary(b, "sqrt", add(b, above, 2)))
+    return where(b, binary(b, "less", x, _FAR), _log1p(b, add(b, above, root)), _far(b, x, -0.25))
+
+
+def _far(b: ProgramBuilder, x: Var, share: float) -> Var:
+    """ln(2 x) and a share of 1 / x^2."""
+    inverse = div(b, 1, binary(b, "maximum", x, _FAR))
+    logarithm = add(b, _log(b, binary(b, "maximum", x, _FAR)), math.log(2))
+    return add(b, logarithm, mul(b, mul(b, inverse, inverse), share))
+
+
 def _square(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     return mul(b, x, x)
@@ -195,8 +224,11 @@ def plain_softplus(call: Call) -> str | None:
 
 
 def even_halves(call: Call) -> str | None:
-    """self has axes."""
-    return None if call["self"].rank else "self has no axes"
+    """self has axes, of which the halved one keeps its size."""
+    operand = call["self"]
+    if not operand.rank:
+        return "self has no axes"
+    return None if is_fixed(operand.shape[call["dim"]]) else "the size of the halves changes from call to call"
 
 
 def _glu(b: ProgramBuilder, call: Call) -> Var:
@@ -226,6 +258,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("log10.default", _logarithm(10), ANY),
     row("log1p.default", lowered_by(_log1p), ANY),
     row("expm1.default", lowered_by(_expm1), ANY),
+    row("asinh.default", lowered_by(_asinh), ANY),
+    row("acosh.default", lowered_by(_acosh), ANY),
     row("abs.default", _absolute, NUMBERS),
     row("neg.default", _negative, NUMBERS),
     row("sign.default", _sign, NUMBERS),

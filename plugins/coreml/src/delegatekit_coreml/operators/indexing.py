@@ -12,6 +12,7 @@ from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
+from ..ir.sizes import Size
 from ..ir.types import MOST_AXES, DataType
 from .common import FLOATS, INTEGERS, add, binary, broadcast, expanded, has_axes, sliced, tensor, types_of, where
 from .program import Lower, ProgramBuilder
@@ -25,14 +26,14 @@ def _looked_up(b: ProgramBuilder, x: Var, axis: int, indices: Var, kind: str = "
     return b.cast(b.call(kind, x=x, indices=indices, axis=numbers([axis])[0]), datatype)
 
 
-def _from_front(b: ProgramBuilder, operand: Operand, size: int) -> Var:
+def from_front(b: ProgramBuilder, operand: Operand, size: Size) -> Var:
     """Indices counted from the front: MIL from iOS 17 on knows no others."""
     known = operand.constant
-    if known is not None:
-        return b.constant(torch.where(known < 0, known + size, known))
+    if known is not None and (isinstance(size, int) or not bool((known < 0).any())):
+        return b.constant(torch.where(known < 0, known + size, known) if isinstance(size, int) else known)
     indices = b.value(operand)
     is_front = binary(b, "greater_equal", indices, 0)
-    return where(b, is_front, indices, add(b, indices, size))
+    return where(b, is_front, indices, add(b, indices, size if isinstance(size, int) else b.size(size)))
 
 
 def _embedding(b: ProgramBuilder, call: Call) -> Var:
@@ -45,14 +46,14 @@ def _index_select(b: ProgramBuilder, call: Call) -> Var:
     return _looked_up(b, x, axis, expanded(b, tensor(b, call, "index"), (call.result.shape[axis],)))
 
 
-def _indices(call: Call) -> dict[int, Operand]:
+def indices_of(call: Call) -> dict[int, Operand]:
     """The axes that are indexed, and by what."""
     return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
 
 
 def integer_indices(call: Call) -> str | None:
     """The indices are integers; they have together at most 5 axes."""
-    found = _indices(call)
+    found = indices_of(call)
     for item in found.values():
         if item.dtype_name not in INTEGERS:
             return f"an index is {item.dtype_name}: integers are taken"
@@ -62,20 +63,17 @@ def integer_indices(call: Call) -> str | None:
 
 
 def _index(b: ProgramBuilder, call: Call) -> Var:
-    x, found = tensor(b, call), _indices(call)
+    x, found = tensor(b, call), indices_of(call)
     if len(found) == 1:
         ((axis, index),) = found.items()
-        return _looked_up(b, x, axis, _from_front(b, index, x.shape[axis]))
+        return _looked_up(b, x, axis, from_front(b, index, x.shape[axis]))
     return _looked_up_at_once(b, x, found)
 
 
 def _looked_up_at_once(b: ProgramBuilder, x: Var, found: dict[int, Operand]) -> Var:
     """Along several axes: they are moved to the front, and the result's axes where PyTorch has them."""
-    rank, first = len(x.shape), min(found)
-    order = [*found, *(axis for axis in range(rank) if axis not in found)]
-    shape = broadcast(*(index.shape for index in found.values()))
-    parts = [expanded(b, _from_front(b, index, x.shape[axis]), shape) for axis, index in found.items()]
-    places = b.call("stack", values=parts, axis=numbers([len(shape)])[0])
+    first = min(found)
+    places, order, shape = places_of(b, x, found)
     datatype = datatype_of(x)
     if datatype is DataType.BOOL:
         x = b.cast(x, DataType.INT32)
@@ -88,6 +86,14 @@ def _looked_up_at_once(b: ProgramBuilder, x: Var, found: dict[int, Operand]) -> 
     axes = len(shape)
     back = [*range(axes, axes + first), *range(axes), *range(axes + first, len(result.shape))]
     return b.call("transpose", x=result, perm=numbers(back))
+
+
+def places_of(b: ProgramBuilder, x: Var, found: dict[int, Operand]) -> tuple[Var, list[int], tuple[int, ...]]:
+    """Places along several axes as rows of a tensor, x's axes with these in front, and the shape of the indices."""
+    order = [*found, *(axis for axis in range(len(x.shape)) if axis not in found)]
+    shape = broadcast(*(index.shape for index in found.values()))
+    parts = [expanded(b, from_front(b, index, x.shape[axis]), shape) for axis, index in found.items()]
+    return b.call("stack", values=parts, axis=numbers([len(shape)])[0]), order, shape
 
 
 def _gather(b: ProgramBuilder, call: Call) -> Var:

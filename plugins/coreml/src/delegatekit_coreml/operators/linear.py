@@ -8,8 +8,9 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.builder import Var, numbers
-from ..ir.types import DataType
+from ..ir.builder import Var, datatype_of, numbers
+from ..ir.sizes import is_fixed, sizes_of
+from ..ir.types import MOST_AXES, DataType
 from ..targets import IOS18
 from .common import (
     FLOATS,
@@ -18,10 +19,13 @@ from .common import (
     binary,
     mul,
     reshaped,
+    sub,
     tensor,
     types_of,
+    unary,
     where,
 )
+from .compression import weight_of
 from .program import Lower, ProgramBuilder
 from .reduction import reduced
 
@@ -44,7 +48,7 @@ def _matmul(b: ProgramBuilder, x: Var, y: Var, *, transpose_y: bool = False) -> 
 
 
 def _linear(b: ProgramBuilder, call: Call) -> Var:
-    x, weight, bias = tensor(b, call, "input"), tensor(b, call, "weight"), call["bias"]
+    x, weight, bias = tensor(b, call, "input"), weight_of(b, call["weight"]), call["bias"]
     if not call["weight"].is_known or (bias is not None and not bias.is_constant):
         product = _matmul(b, reshaped(b, x, (-1, x.shape[-1])) if len(x.shape) == 1 else x, weight, transpose_y=True)
         product = reshaped(b, product, call.result.shape)
@@ -76,6 +80,11 @@ def _baddbmm(b: ProgramBuilder, call: Call) -> Var:
     return _sum(b, call, _matmul(b, tensor(b, call, "batch1"), tensor(b, call, "batch2")))
 
 
+def _addbmm(b: ProgramBuilder, call: Call) -> Var:
+    products = _matmul(b, tensor(b, call, "batch1"), tensor(b, call, "batch2"))
+    return _sum(b, call, reduced(b, "reduce_sum", products, (0,), keep=False))
+
+
 def _sum(b: ProgramBuilder, call: Call, product: Var) -> Var:
     """alpha * product + beta * self; with beta 0 PyTorch does not look at self."""
     alpha, beta = call["alpha"], call["beta"]
@@ -87,6 +96,32 @@ def _sum(b: ProgramBuilder, call: Call, product: Var) -> Var:
     return add(b, product, bias if beta == 1 else mul(b, bias, beta))
 
 
+def four_axes(call: Call) -> str | None:
+    """At most 4 axes: differences have one more."""
+    most = max(call[name].rank for name in ("x1", "x2"))
+    return f"operands of {most} axes: 4 is the maximum" if most > MOST_AXES - 1 else None
+
+
+def _distances(b: ProgramBuilder, call: Call) -> Var:
+    """The p-norm of the difference between each row of one tensor and each of another."""
+    left, right, p = tensor(b, call, "x1"), tensor(b, call, "x2"), float(call["p"])
+    rank = len(left.shape)
+    left, right = (
+        b.call("expand_dims", x=item, axes=numbers([axis])) for item, axis in ((left, rank - 1), (right, rank - 2))
+    )
+    size = unary(b, "abs", sub(b, left, right))
+    axes = (rank,)
+    if p == 0:
+        return reduced(b, "reduce_sum", b.cast(binary(b, "not_equal", size, 0), datatype_of(size)), axes, keep=False)
+    if math.isinf(p):
+        return reduced(b, "reduce_max", size, axes, keep=False)
+    if p == 1:
+        return reduced(b, "reduce_sum", size, axes, keep=False)
+    if p == 2:
+        return unary(b, "sqrt", reduced(b, "reduce_sum", mul(b, size, size), axes, keep=False))
+    return binary(b, "pow", reduced(b, "reduce_sum", binary(b, "pow", size, p), axes, keep=False), 1 / p)
+
+
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +130,10 @@ def plain_attention(call: Call) -> str | None:
     if call["dropout_p"] or call["is_causal"] or call["enable_gqa"]:
         return "dropout, is_causal or grouped heads"
     query, key, value = (call[name] for name in ("query", "key", "value"))
-    if not 3 <= query.rank <= 5 or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+    batches = {sizes_of(operand.shape[:-2]) for operand in (query, key, value)}
+    if not is_fixed(query.shape[-1]):
+        return "the size of the heads changes from call to call"
+    if not 3 <= query.rank <= 5 or len(batches) > 1:
         return f"query {query.shape}, key {key.shape} and value {value.shape} have other batches, or not 3 to 5 axes"
     return None
 
@@ -156,6 +194,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("bmm.default", _product("mat2"), REAL),
     row("addmm.default", _addmm, REAL),
     row("baddbmm.default", _baddbmm, REAL),
+    row("addbmm.default", _addbmm, REAL, keep=True, static_only=True),
+    row("_cdist_forward.default", _distances, REAL, four_axes, static_only=True),
     row(
         "scaled_dot_product_attention.default",
         _attention,

@@ -12,6 +12,7 @@ from delegatekit_toolkit.constraints import constant
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
+from ..ir.sizes import is_fixed
 from ..ir.types import DataType
 from .common import LEAST_DIVISOR, REAL, add, binary, div, epsilon, has_axes, mul, reshaped, tensor, unary
 from .program import Lower, ProgramBuilder
@@ -22,6 +23,8 @@ def _layer_norm(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call, "input")
     rank, count = len(x.shape), len(call["normalized_shape"])
     parameters = _known(b, call, gamma="weight", beta="bias")
+    if "beta" in parameters and "gamma" not in parameters:
+        parameters["gamma"] = b.constant(torch.ones(tuple(call["normalized_shape"])))
     return _normalized(b, x, tuple(range(rank - count, rank)), call["eps"], **parameters)
 
 
@@ -55,21 +58,25 @@ def _rms_norm(b: ProgramBuilder, call: Call) -> Var:
 
 
 def enough_axes(call: Call) -> str | None:
-    """The input has a batch and channels."""
+    """The input has a batch and channels, whose number is known."""
     axes = call["input"].rank
-    return None if axes >= 2 else f"input has {axes} axis"
+    if axes < 2:
+        return f"input has {axes} axis"
+    return None if is_fixed(call["input"].shape[1]) else "the number of channels changes from call to call"
 
 
 def _group_norm(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call, "input")
     batch, channels = x.shape[:2]
     groups = call["num_groups"]
-    rows = reshaped(b, x, (batch, groups, math.prod(x.shape[1:]) // groups))
+    rows = reshaped(b, x, (batch, groups, math.prod((channels // groups, *x.shape[2:]))))
     result = reshaped(b, _normalized(b, rows, (2,), call["eps"]), x.shape)
     for name, combine in (("weight", mul), ("bias", add)):
         operand = call[name]
         if operand is not None:
-            parameter = b.constant(operand.constant.reshape(channels, *[1] * (len(x.shape) - 2)))
+            shape = (channels, *[1] * (len(x.shape) - 2))
+            known = operand.constant
+            parameter = reshaped(b, b.value(operand), shape) if known is None else b.constant(known.reshape(shape))
             result = combine(b, result, parameter)
     return result
 
@@ -77,5 +84,5 @@ def _group_norm(b: ProgramBuilder, call: Call) -> Var:
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("layer_norm.default", _layer_norm, REAL, has_axes("input"), constant("weight", "bias"), keep=True),
     row("rms_norm.default", _rms_norm, REAL, has_axes("input"), constant("weight"), keep=True),
-    row("group_norm.default", _group_norm, REAL, enough_axes, constant("weight", "bias"), keep=True),
+    row("group_norm.default", _group_norm, REAL, enough_axes, keep=True),
 )

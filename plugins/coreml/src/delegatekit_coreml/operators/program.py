@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -10,12 +10,15 @@ import torch
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
-from delegatekit_toolkit.support import Row, leavable_names
+from delegatekit_toolkit.support import Row
 
 from ..ir.builder import FunctionBuilder, Var, datatype_of, number, numbers
-from ..ir.program import TensorType
+from ..ir.program import symbol
+from ..ir.sizes import is_fixed, sizes_of
 from ..ir.types import DataType
-from ..targets import IOS16, TARGETS, Target
+from ..targets import TARGETS
+from .interface import DEVICE, outer_type
+from .precision import is_wide
 
 if TYPE_CHECKING:
     from ..options import CoreMLOptions
@@ -23,36 +26,8 @@ if TYPE_CHECKING:
 #: Largest number of float16.
 _HALF_MAX: Final = 65504.0
 
-_DEVICE: Final = {
-    torch.float32: DataType.FLOAT32,
-    torch.float16: DataType.FLOAT16,
-    torch.int64: DataType.INT32,
-    torch.int32: DataType.INT32,
-    torch.bool: DataType.BOOL,
-}
 #: Of integers between a quantize and a dequantize.
 _INTEGERS: Final = {torch.int8: DataType.INT8, torch.uint8: DataType.UINT8}
-
-
-def interface(program: ProgramView, options: CoreMLOptions) -> dict[str, TensorType]:
-    """The inputs of the model: what the delegate converts the caller's tensors to, in the caller's order."""
-    target = TARGETS[options.target]
-    return {
-        node.name: TensorType(outer_type(operand.dtype, target), operand.shape or (1,))
-        for node in program.inputs
-        for operand in (program.operand(node),)
-    }
-
-
-def outer_type(dtype: torch.dtype, target: Target) -> DataType:
-    """The type in which an input or output crosses the border of the model: truth values are numbers there, and
-    quantized ones wider integers. ExecuTorch's runtime takes no int8."""
-    if dtype is torch.uint8:
-        return DataType.INT32
-    datatype = _DEVICE[dtype]
-    if datatype is DataType.BOOL or (datatype is DataType.FLOAT16 and target < IOS16):
-        return DataType.FLOAT32
-    return datatype
 
 
 class ProgramBuilder(PartitionBuilder[Var]):
@@ -76,11 +51,22 @@ class ProgramBuilder(PartitionBuilder[Var]):
 
     # -- the walk over the program -----------------------------------------------------------------------------------
 
+    def build(self, table: Mapping[str, Row[Any]], *, skip: Callable[[Call], bool] = lambda call: False) -> None:
+        """States are read before everything else, and written after it."""
+        buffers = self.program.buffers
+        for node in buffers:
+            operand = self.program.operand(node)
+            self.define(operand, self.call("read_state", input=self._function.inputs[node.name]))
+        super().build(table, skip=skip)
+        self._is_wide = False
+        for node, state in buffers.items():
+            value = self.value(self.program.operand(state.updated))
+            self.call("coreml_update_state", state=self._function.inputs[node.name], value=value)
+
     def begin(self, call: Call, entry: Row[Any]) -> None:
-        """A call is lowered next. What reads unpacked constants is computed in their type."""
+        """A call is lowered next."""
         super().begin(call, entry)
-        is_named = bool(self.options.float32_operators & leavable_names(call.operator))
-        self._is_wide = is_named and all(operand.integers is None for operand in call.operands)
+        self._is_wide = is_wide(call, self.options)
 
     def value(self, operand: Operand) -> Var:
         """What a tensor has become, in the type that the call is computed in."""
@@ -119,12 +105,11 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """
         if value is None:
             return
-        if self._is_wide and datatype_of(value) is DataType.FLOAT32:
-            value = self.cast(value, self._kept_type(operand.dtype))
-        wanted, found = (self._kept_type(operand.dtype), operand.shape), (datatype_of(value), tuple(value.shape))
-        if wanted != found:
+        # What is computed in float32 stays so until it is read by a call that is not.
+        wanted, found = self.datatype(operand.dtype), datatype_of(value)
+        if wanted is not found:
             raise LoweringError(f"was lowered to {found}, not {wanted}", where=operand.description)
-        super().define(operand, value)
+        super().define(operand, self._function.declare(value, operand.shape))
 
     # -- what lowering functions use ----------------------------------------------------------------------------------
 
@@ -132,8 +117,31 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """A MIL operation; its result, or a tuple of results. Raises LoweringError for what MIL does not have."""
         made = self._function.call(kind, **arguments)
         for value in made if isinstance(made, tuple | list) else (made,):
-            self.handles.add(value.name, self.debug_handle)
+            self.handles.add(symbol(value.name, kind), self.debug_handle)
         return made
+
+    def reshape(self, x: Var, shape: Sequence[Any]) -> Var:
+        """The elements in another shape, of which one size may follow from the others."""
+        changing = [axis for axis, size in enumerate(shape) if not is_fixed(size)]
+        given = [-1 if [axis] == changing else size for axis, size in enumerate(shape)]
+        return self.declare(self.call("reshape", x=x, shape=self.sizes(given)), shape if changing else ())
+
+    def tile(self, x: Var, reps: Sequence[Any]) -> Var:
+        """Copies along each axis."""
+        shape = [size * count for size, count in zip(sizes_of(x.shape), sizes_of(reps), strict=True)]
+        return self.declare(self.call("tile", x=x, reps=self.sizes(reps)), shape)
+
+    def sizes(self, shape: Sequence[Any]) -> Any:
+        """Sizes as an argument: numpy's integers if all are known, else a value."""
+        return self._function.sizes(shape)
+
+    def size(self, size: Any) -> Var:
+        """A size that changes as a value without axes."""
+        return self.call("squeeze", x=self.sizes([size]), axes=numbers([0]))
+
+    def declare(self, value: Var, shape: Sequence[Any]) -> Var:
+        """Say which sizes a value has, where they change."""
+        return value if all(map(is_fixed, shape)) else self._function.declare(value, shape)
 
     def constant(self, data: torch.Tensor) -> Var:
         """A constant, made once for equal memory, in the type that is computed with."""
@@ -151,9 +159,14 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """A number as an argument beside values of this type."""
         return number(value, datatype)
 
-    def narrow_integers(self, integers: Any) -> Any:
-        """An array of integers from -8 to 7 in MIL's int4."""
-        return self._function.narrow(integers)
+    def packed(self, data: torch.Tensor, form: Hashable, make: Callable[[], Var]) -> Var:
+        """A constant in a form that the device unpacks, made once for equal memory."""
+        self._sources.append(data)
+        return self._constants.once((form, storage_key(data)), make)
+
+    def narrow_integers(self, integers: Any, datatype: DataType = DataType.INT4) -> Any:
+        """An array of integers in a type of MIL with less than 8 bits."""
+        return self._function.narrow(integers, datatype)
 
     def cast(self, value: Var, datatype: DataType) -> Var:
         """A value in another type; itself if it has it."""
@@ -167,11 +180,11 @@ class ProgramBuilder(PartitionBuilder[Var]):
 
     def datatype(self, dtype: torch.dtype) -> DataType:
         """The type that is computed in for one of the program."""
-        return _DEVICE[dtype] if self._is_wide else self._kept_type(dtype)
+        return DEVICE[dtype] if self._is_wide else self._kept_type(dtype)
 
     def _kept_type(self, dtype: torch.dtype) -> DataType:
         """The type in which values are kept between calls: also of integers between a quantize and a dequantize."""
-        found = _INTEGERS.get(dtype) or _DEVICE[dtype]
+        found = _INTEGERS.get(dtype) or DEVICE[dtype]
         return DataType.FLOAT16 if self.half and found is DataType.FLOAT32 else found
 
     def result_type(self, call: Call) -> DataType:

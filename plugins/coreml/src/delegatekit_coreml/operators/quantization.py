@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _RANGES: Final = {"int8": (-128, 127), "uint8": (0, 255)}
 _FOUR_BITS: Final = (-8, 7)
+#: Between the least and the largest integer of 4 bits, if the range is symmetric.
+_LEAST_STEPS: Final = 14
 #: Smaller scales would lose digits in float16.
 _LEAST_SCALE: Final = 2.0**-16
 
@@ -91,7 +93,7 @@ def unit_of(call: Call) -> tuple[Node, ...]:
 def _is_narrow(call: Call) -> bool:
     quantization = call.quantization
     assert quantization is not None
-    return (quantization.minimum, quantization.maximum) == _FOUR_BITS
+    return _FOUR_BITS[0] <= quantization.minimum and quantization.maximum <= _FOUR_BITS[1]
 
 
 def _array(values: torch.Tensor, dtype: Any) -> Any:
@@ -154,6 +156,17 @@ def known_parameters(call: Call) -> str | None:
     return None
 
 
+def stored_widths(call: Call) -> str | None:
+    """Integers of constants have 8 or 4 bits."""
+    quantization = call.quantization
+    if quantization is None or not call["input"].is_constant:
+        return None
+    steps = quantization.maximum - quantization.minimum
+    if steps < _LEAST_STEPS:
+        return f"constants of {quantization.minimum} to {quantization.maximum}: MIL stores 8 or 4 bits (see palettize)"
+    return None
+
+
 def whole_range(call: Call) -> str | None:
     """Values use the whole range of their type; one scale for all of them."""
     if call["input"].is_constant:
@@ -195,7 +208,7 @@ def border_of_integers(call: Call) -> str | None:
     return None if inside else "its int8 values come from outside, and ExecuTorch's runtime passes none"
 
 
-_CONDITIONS: Final = (known_parameters, whole_range, border_of_integers)
+_CONDITIONS: Final = (known_parameters, stored_widths, whole_range, border_of_integers)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row(

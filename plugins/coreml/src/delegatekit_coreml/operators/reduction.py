@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import torch
+
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
+from ..ir.sizes import is_fixed
 from ..ir.types import DataType
 from .common import (
     ANY,
     FLOATS,
+    INTEGERS,
     LEAST_DIVISOR,
     NUMBERS,
     REAL,
@@ -28,7 +32,7 @@ from .common import (
     types_of,
     unary,
 )
-from .program import Lower, ProgramBuilder
+from .program import Lower, Made, ProgramBuilder
 
 
 def _axes(call: Call) -> tuple[int, ...]:
@@ -83,19 +87,46 @@ def _position(kind: str) -> Lower:
     return lower
 
 
+def _extreme(kind: str) -> Lower:
+    """The largest or least along an axis, and its place. MIL compares no truth values."""
+
+    def lower(b: ProgramBuilder, call: Call) -> Made:
+        x, datatype = tensor(b, call), b.result_type(call)
+        if not x.shape:
+            return b.call("identity", x=x), b.constant(torch.tensor(0))
+        if datatype is DataType.BOOL:
+            x = b.cast(x, DataType.INT32)
+        axis = axis_of(call["dim"], len(x.shape))
+        value = reduced(b, f"reduce_{kind}", x, (axis,), keep=_keeps(call))
+        place = b.call(f"reduce_arg{kind}", x=x, axis=numbers([axis])[0], keep_dims=_keeps(call))
+        return b.cast(value, datatype), place
+
+    return lower
+
+
 def _correction(call: Call) -> float:
     correction = call["correction"]
     return 1.0 if correction is None else float(correction)
 
 
-def _count(call: Call) -> int:
-    return math.prod(call["self"].shape[axis] for axis in _axes(call))
+def _count(call: Call) -> int | None:
+    """How many elements are reduced; None where that changes from call to call."""
+    sizes = [call["self"].shape[axis] for axis in _axes(call)]
+    return math.prod(sizes) if all(map(is_fixed, sizes)) else None
 
 
 def enough_elements(call: Call) -> str | None:
-    """There are more elements than the correction."""
-    correction = _correction(call)
-    return None if _count(call) > correction >= 0 else f"correction {correction:g} of {_count(call)} elements"
+    """There are more elements than the correction, which is 0 where their number changes."""
+    correction, count = _correction(call), _count(call)
+    if count is None:
+        return f"correction {correction:g} of a number of elements that changes" if correction else None
+    return None if count > correction >= 0 else f"correction {correction:g} of {count} elements"
+
+
+def _corrected(call: Call) -> float:
+    """What a mean is multiplied by."""
+    count, correction = _count(call), _correction(call)
+    return count / (count - correction) if correction and count is not None else 1.0
 
 
 def _variance(b: ProgramBuilder, call: Call) -> Var:
@@ -104,8 +135,11 @@ def _variance(b: ProgramBuilder, call: Call) -> Var:
         return sub(b, x, x)
     centred = sub(b, x, reduced(b, "reduce_mean", x, axes))
     result = reduced(b, "reduce_mean", mul(b, centred, centred), axes, keep=_keeps(call))
-    count, correction = _count(call), _correction(call)
-    return mul(b, result, count / (count - correction)) if correction else result
+    return mul(b, result, _corrected(call)) if _correction(call) else result
+
+
+def _variance_and_mean(b: ProgramBuilder, call: Call) -> Made:
+    return _variance(b, call), reduced(b, "reduce_mean", tensor(b, call), _axes(call), keep=_keeps(call))
 
 
 def _deviation(b: ProgramBuilder, call: Call) -> Var:
@@ -116,8 +150,7 @@ def _deviation(b: ProgramBuilder, call: Call) -> Var:
     centred = sub(b, x, reduced(b, "reduce_mean", x, axes))
     largest = binary(b, "maximum", reduced(b, "reduce_max", unary(b, "abs", centred), axes), LEAST_DIVISOR)
     centred = div(b, centred, largest)
-    count, correction = _count(call), _correction(call)
-    square = mul(b, reduced(b, "reduce_mean", mul(b, centred, centred), axes), count / (count - correction))
+    square = mul(b, reduced(b, "reduce_mean", mul(b, centred, centred), axes), _corrected(call))
     result = mul(b, unary(b, "sqrt", square), largest)
     return result if _keeps(call) else b.call("squeeze", x=result, axes=numbers(axes))
 
@@ -154,6 +187,9 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("any.default any.dim any.dims", _truth("reduce_max"), ANY),
     row("all.default all.dim all.dims", _truth("reduce_min"), ANY),
     row("var.correction", _variance, REAL, enough_elements),
+    row("var_mean.correction", _variance_and_mean, REAL, enough_elements, has_axes("self"), static_only=True),
+    row("max.dim", _extreme("max"), types_of("self", *FLOATS, *INTEGERS, "bool"), static_only=True),
+    row("min.dim", _extreme("min"), types_of("self", *FLOATS, *INTEGERS, "bool"), static_only=True),
     row("std.correction", _deviation, REAL, enough_elements, keep=True),
     row("_softmax.default", _softmax, REAL, has_axes("self")),
     row("_log_softmax.default", _log_softmax, REAL, has_axes("self")),

@@ -5,15 +5,21 @@ Most of them are passengers: a delegate of moves alone would only copy tensors t
 
 from __future__ import annotations
 
+import math
 from typing import Final
+
+import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import same_dtypes
-from delegatekit_toolkit.narrowing import whole_numbers_fit
+from delegatekit_toolkit.narrowing import INT32_MAX, whole_numbers_fit
+from delegatekit_toolkit.sizes import size_of as sampled
+from delegatekit_toolkit.sizes import smallest
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
+from ..ir.sizes import size_of, sizes_of
 from ..ir.types import DataType
 from .common import (
     ANY,
@@ -22,6 +28,7 @@ from .common import (
     REAL,
     concatenated,
     expanded,
+    fixed_axes,
     has_axes,
     no_nan,
     reshaped,
@@ -35,9 +42,9 @@ def _view(b: ProgramBuilder, call: Call) -> Var:
     return _distinct(b, call, reshaped(b, tensor(b, call), call.result.shape))
 
 
-def _distinct(b: ProgramBuilder, call: Call, value: Var) -> Var:
+def _distinct(b: ProgramBuilder, call: Call, value: Var, name: str = "self") -> Var:
     """A result is a value of its own."""
-    return b.call("identity", x=value) if value is tensor(b, call) else value
+    return b.call("identity", x=value) if value is tensor(b, call, name) else value
 
 
 def _squeeze(b: ProgramBuilder, call: Call) -> Var:
@@ -60,23 +67,36 @@ def _expand(b: ProgramBuilder, call: Call) -> Var:
     return _distinct(b, call, expanded(b, tensor(b, call), call.result.shape))
 
 
+def _copy(b: ProgramBuilder, call: Call) -> Var:
+    """The other tensor's elements, as large as the first and in its type."""
+    source = b.cast(tensor(b, call, "src"), b.result_type(call))
+    return _distinct(b, call, expanded(b, source, call.result.shape), "src")
+
+
 def _repeat(b: ProgramBuilder, call: Call) -> Var:
     x, repeats = tensor(b, call), list(call["repeats"])
     x = reshaped(b, x, (1,) * (len(repeats) - len(x.shape)) + tuple(x.shape))
-    return b.call("tile", x=x, reps=numbers(repeats)) if repeats else b.call("identity", x=x)
+    return b.tile(x, repeats) if repeats else b.call("identity", x=x)
 
 
 def _slice(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     axis = axis_of(call["dim"], len(x.shape))
-    start, end, step = slice(call["start"], call["end"], call["step"]).indices(x.shape[axis])
+    start, end, step = size_of(call["start"] or 0), call["end"], call["step"]
+    end = x.shape[axis] if end is None else size_of(end)
+    if isinstance(end, int) and end > INT32_MAX:
+        end = x.shape[axis]
+    if all(isinstance(size, int) for size in (start, end, size_of(x.shape[axis]))):
+        start, end, step = slice(start, end, step).indices(x.shape[axis])
     return _distinct(b, call, sliced(b, x, axis, start, end, step))
 
 
 def _select(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     axis = axis_of(call["dim"], len(x.shape))
-    index = axis_of(call["index"], x.shape[axis])
+    index = size_of(call["index"])
+    if isinstance(index, int):
+        index = axis_of(index, x.shape[axis])
     return b.call("squeeze", x=sliced(b, x, axis, index, index + 1), axes=numbers([axis]))
 
 
@@ -87,7 +107,7 @@ def _flip(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _concatenate(b: ProgramBuilder, call: Call) -> Var:
-    parts = [b.value(item) for item in call["tensors"] if item.shape != (0,)]
+    parts = [b.value(item) for item in call["tensors"] if sizes_of(item.shape) != (0,)]
     if len(parts) == 1:
         return b.call("identity", x=parts[0])
     return concatenated(b, parts, axis_of(call["dim"], len(parts[0].shape)))
@@ -172,47 +192,104 @@ def exact_integers(call: Call) -> str | None:
 def left_elements(call: Call) -> str | None:
     """Negative padding leaves elements."""
     for size, (before, after) in zip(call["self"].shape, _pads(call), strict=True):
-        if size + min(before, 0) + min(after, 0) < 1:
+        if smallest(sampled(size)) + min(before, 0) + min(after, 0) < 1:
             return "negative padding takes everything away"
     return None
 
 
 def _edge_pad(mode: str) -> Lower:
+    """MIL pads the last two axes in these modes: a third one changes places with the last."""
+
     def lower(b: ProgramBuilder, call: Call) -> Var:
-        pads = [pad for pair in _pads(call) for pad in pair]
-        return b.call("pad", x=tensor(b, call), pad=numbers(pads), mode=mode)
+        x, pads = tensor(b, call), _pads(call)
+        rank = len(x.shape)
+        last = [pad for pair in ((0, 0),) * (rank - 2) + tuple(pads[-2:]) for pad in pair][-2 * rank :]
+        if any(last):
+            x = b.call("pad", x=x, pad=numbers(last), mode=mode)
+        if rank < 3 or not any(pads[-3]):
+            return _distinct(b, call, x)
+        order = [*range(rank - 3), rank - 1, rank - 2, rank - 3]
+        x = b.call("transpose", x=x, perm=numbers(order))
+        x = b.call("pad", x=x, pad=numbers([0] * (2 * rank - 2) + list(pads[-3])), mode=mode)
+        return b.call("transpose", x=x, perm=numbers(order))
 
     return lower
 
 
-def two_padded_axes(call: Call) -> str | None:
-    """At most two axes are padded, with no negative numbers."""
+def padding_outwards(call: Call) -> str | None:
+    """Padding is not negative."""
     flat = call["padding"]
-    if min(flat) < 0 or len(flat) > 4:
-        return f"padding = {list(flat)}: at most two axes are taken, and no negative numbers"
-    return None
+    return f"padding = {list(flat)}: no negative numbers are taken" if min(flat) < 0 else None
+
+
+def _diagonal(b: ProgramBuilder, call: Call) -> Var:
+    """The elements along two axes at once: their places among the elements of both."""
+    x, offset = tensor(b, call), call["offset"]
+    shape = tuple(x.shape)
+    first, second = (axis_of(call[name], len(shape)) for name in ("dim1", "dim2"))
+    rest = [axis for axis in range(len(shape)) if axis not in (first, second)]
+    x = b.call("transpose", x=x, perm=numbers([*rest, first, second]))
+    sizes = [shape[axis] for axis in rest]
+    x = reshaped(b, x, (*sizes, shape[first] * shape[second]))
+    start = max(-offset, 0) * shape[second] + max(offset, 0)
+    end = start + (call.result.shape[-1] - 1) * (shape[second] + 1) + 1
+    return _distinct(b, call, sliced(b, x, len(sizes), start, end, shape[second] + 1))
+
+
+def _unfold(b: ProgramBuilder, call: Call) -> Var:
+    """Windows along an axis, each as a new last axis: looked up."""
+    x, size, step = tensor(b, call), call["size"], call["step"]
+    axis = axis_of(call["dimension"], len(x.shape))
+    count, rank = call.result.shape[axis], len(x.shape)
+    places = (torch.arange(count)[:, None] * step + torch.arange(size)).reshape(-1)
+    datatype = datatype_of(x)
+    found = b.cast(x, DataType.INT32) if datatype is DataType.BOOL else x
+    found = b.call("gather", x=found, indices=b.constant(places), axis=numbers([axis])[0])
+    found = reshaped(b, found, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))
+    order = [*range(axis + 1), *range(axis + 2, rank + 1), axis + 1]
+    return b.cast(b.call("transpose", x=found, perm=numbers(order)), datatype)
+
+
+def _roll(b: ProgramBuilder, call: Call) -> Var:
+    x = tensor(b, call)
+    shape = tuple(x.shape)
+    shifts = [call["shifts"]] if isinstance(call["shifts"], int) else list(call["shifts"])
+    dims = [call["dims"]] if isinstance(call["dims"], int) else list(call["dims"] or ())
+    if not dims:
+        x, dims = reshaped(b, x, (math.prod(shape),)), [0]
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = axis_of(dim, len(x.shape))
+        size = x.shape[axis]
+        if shift % size:
+            parts = [sliced(b, x, axis, size - shift % size, size), sliced(b, x, axis, 0, size - shift % size)]
+            x = concatenated(b, parts, axis)
+    return _distinct(b, call, reshaped(b, x, shape))
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("view_copy.default", _view, ANY, passenger=True),
+    row("view_copy.default", _view, ANY, passenger=True, sizes=("size",)),
     row("squeeze_copy.dims", _squeeze, ANY, passenger=True),
     row("unsqueeze_copy.default", _unsqueeze, ANY, passenger=True),
     row("permute_copy.default", _permute, ANY, passenger=True),
-    row("expand_copy.default", _expand, ANY, passenger=True),
-    row("repeat.default", _repeat, ANY, passenger=True),
+    row("expand_copy.default", _expand, ANY, passenger=True, sizes=("size",)),
+    row("copy.default", _copy, ANY, passenger=True, static_only=True),
+    row("repeat.default", _repeat, ANY, passenger=True, sizes=("repeats",)),
     row("flip.default", _flip, ANY, passenger=True),
-    row("select_copy.int", _select, ANY, has_axes("self"), passenger=True),
-    row("slice_copy.Tensor", _slice, ANY, has_axes("self"), passenger=True),
+    row("diagonal_copy.default", _diagonal, ANY, passenger=True, static_only=True),
+    row("unfold_copy.default", _unfold, ANY, has_axes("self"), passenger=True, static_only=True),
+    row("roll.default", _roll, ANY, has_axes("self"), passenger=True, static_only=True),
+    row("select_copy.int", _select, ANY, has_axes("self"), passenger=True, sizes=("index",)),
+    row("slice_copy.Tensor", _slice, ANY, has_axes("self"), passenger=True, sizes=("start", "end")),
     row("cat.default", _concatenate, ANY, same_dtypes(), passenger=True),
     row("full.default", _full, NUMBERS, whole_numbers_fit, no_nan, passenger=True),
-    row("slice_scatter.default", _slice_scatter, ANY, same_dtypes(), known_places, passenger=True),
-    row("select_scatter.default", _select_scatter, ANY, same_dtypes(), passenger=True),
+    row("slice_scatter.default", _slice_scatter, ANY, same_dtypes(), known_places, fixed_axes("self"), passenger=True),
+    row("select_scatter.default", _select_scatter, ANY, same_dtypes(), fixed_axes("self"), passenger=True),
     row("constant_pad_nd.default", _pad, exact_integers, left_elements, no_nan, has_axes("self"), passenger=True),
     *(
-        row(f"{mode}ion_pad{axes}d.default", _edge_pad(name), REAL, two_padded_axes)
+        row(f"{mode}ion_pad{axes}d.default", _edge_pad(name), REAL, padding_outwards, keep=True)
         for mode, name in (("reflect", "reflect"), ("replicat", "replicate"))
-        for axes in (1, 2)
+        for axes in (1, 2, 3)
     ),
 )

@@ -1,10 +1,11 @@
-"""Operators on images other than convolutions: pooling, resizing, pixel shuffle."""
+"""Pooling, over one, two or three axes."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
-import numpy as np
+import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import per_axis
@@ -12,8 +13,8 @@ from delegatekit_toolkit.constraints import rank
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
-from ..targets import IOS16
-from .common import FLOATS, REAL, reshaped, tensor, types_of
+from ..ir.sizes import is_fixed
+from .common import FLOATS, REAL, mul, reshaped, tensor, types_of
 from .program import Lower, Made, ProgramBuilder
 
 # -- pooling -----------------------------------------------------------------------------------------------------------
@@ -30,6 +31,8 @@ def _windows(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, .
 def _pads(call: Call) -> list[tuple[int, int]]:
     """Before and after each axis. What `ceil_mode` adds to the result reaches beyond the padding."""
     kernel, strides, padding = _windows(call)
+    if not call["ceil_mode"]:
+        return [(pad, pad) for pad in padding]
     before, after = call["self"].shape[-len(kernel) :], call.results[0].shape[-len(kernel) :]
     return [
         (pad, max((new - 1) * stride + window - old - pad, pad))
@@ -46,7 +49,7 @@ def _pooled(b: ProgramBuilder, call: Call, kind: str, **more: Any) -> Var:
 def _pool(
     b: ProgramBuilder,
     x: Var,
-    shape: tuple[int, ...],
+    shape: tuple[Any, ...],
     kind: str,
     kernel: tuple[int, ...],
     strides: tuple[int, ...],
@@ -70,7 +73,17 @@ def _pool(
 
 
 def _average(b: ProgramBuilder, call: Call) -> Var:
-    return _pooled(b, call, "avg_pool", exclude_padding_from_average=not call["count_include_pad"])
+    divisor = _divisor(call)
+    if divisor is None:
+        return _pooled(b, call, "avg_pool", exclude_padding_from_average=not call["count_include_pad"])
+    made = _pooled(b, call, "avg_pool", exclude_padding_from_average=False)
+    return mul(b, made, math.prod(_windows(call)[0]) / divisor)
+
+
+def _divisor(call: Call) -> int | None:
+    """What sums of windows are divided by instead of the number of elements."""
+    found: int | None = call["divisor_override"] if call.has("divisor_override") else None
+    return found
 
 
 def _maximum(b: ProgramBuilder, call: Call) -> Var:
@@ -87,10 +100,25 @@ def unused_indices(call: Call) -> str | None:
     return "the indices are used: MIL's pooling has none" if used else None
 
 
+def fixed_ceiling(call: Call) -> str | None:
+    """ceil_mode only where images keep their size."""
+    if not call["ceil_mode"] or all(map(is_fixed, call["self"].shape[1:])):
+        return None
+    return "ceil_mode of images whose size changes from call to call"
+
+
+def fixed_images(call: Call) -> str | None:
+    """Images keep their size."""
+    axes = int(call.operator.rsplit("pool", 1)[1][0])
+    if all(map(is_fixed, call["self"].shape[-axes:])):
+        return None
+    return "the size of the images changes from call to call"
+
+
 def whole_windows(call: Call) -> str | None:
-    """No divisor_override; with count_include_pad, no window reaches beyond the padding."""
-    if call["divisor_override"] if call.has("divisor_override") else None:
-        return f"divisor_override = {call['divisor_override']}"
+    """With count_include_pad, no window reaches beyond the padding."""
+    if _divisor(call) is not None:
+        return None
     _, _, padding = _windows(call)
     if call["count_include_pad"] and any(after > pad for (_, after), pad in zip(_pads(call), padding, strict=True)):
         return "a window of ceil_mode reaches beyond the padding: its average has another divisor"
@@ -105,121 +133,98 @@ def no_gaps(call: Call) -> str | None:
 
 def _pieces(call: Call) -> tuple[int, ...] | None:
     """The windows of an adaptive pooling; None where they differ from place to place."""
-    before, after = call["self"].shape[-2:], call.result.shape[-2:]
+    before, after = _changed_sizes(call)
     if any(old % new for old, new in zip(before, after, strict=True)):
         return None
     return tuple(old // new for old, new in zip(before, after, strict=True))
 
 
+def _changed_sizes(call: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    axes = int(call.operator.rsplit("pool", 1)[1][0])
+    return call["self"].shape[-axes:], call.results[0].shape[-axes:]
+
+
 def equal_windows(call: Call) -> str | None:
     """The result's sizes divide the input's."""
     if _pieces(call) is None:
-        return f"{call['self'].shape[-2:]} to {call.result.shape[-2:]} needs windows of different sizes"
+        before, after = _changed_sizes(call)
+        return f"{before} to {after} needs windows of different sizes"
     return None
 
 
 def _adaptive_average(b: ProgramBuilder, call: Call) -> Var:
-    window = _pieces(call)
+    """Windows of different sizes are a matrix for each axis."""
+    x, window = tensor(b, call), _pieces(call)
+    if window is not None:
+        more = {"exclude_padding_from_average": False}
+        return _pool(b, x, call.result.shape, "avg_pool", window, window, [0, 0] * len(window), **more)
+    before, after = _changed_sizes(call)
+    for axis, (old, new) in enumerate(zip(before, after, strict=True), len(x.shape) - len(before)):
+        shape = tuple(x.shape)
+        rows = reshaped(b, x, (math.prod(shape[:axis]), old, math.prod(shape[axis + 1 :])))
+        made = b.call("matmul", x=b.constant(_averages(old, new)), y=rows, transpose_x=False, transpose_y=False)
+        x = reshaped(b, made, (*shape[:axis], new, *shape[axis + 1 :]))
+    return x
+
+
+def _averages(old: int, new: int) -> torch.Tensor:
+    """The shares (1, new, old) that elements have in the averages of an adaptive pooling."""
+    shares = torch.zeros(1, new, old)
+    for row_index in range(new):
+        start, end = row_index * old // new, -(-(row_index + 1) * old // new)
+        shares[0, row_index, start:end] = 1 / (end - start)
+    return shares
+
+
+def _adaptive_maximum(b: ProgramBuilder, call: Call) -> Made:
+    x, window = tensor(b, call), _pieces(call)
     assert window is not None
-    more = {"exclude_padding_from_average": False}
-    return _pool(b, tensor(b, call), call.result.shape, "avg_pool", window, window, [0, 0, 0, 0], **more)
+    return _pool(b, x, call.results[0].shape, "max_pool", window, window, [0, 0] * len(window)), None
 
 
-# -- resizing ----------------------------------------------------------------------------------------------------------
-
-
-def _ratios(call: Call) -> list[float]:
-    before, after = call["input"].shape[2:], call.result.shape[2:]
-    return [new / old for old, new in zip(before, after, strict=True)]
-
-
-def exact_ratio(call: Call) -> str | None:
-    """Scale factors are exactly the ratio of the sizes, by which MIL computes."""
-    factors = call["scale_factors"]
-    if not factors or call["output_size"] is not None or (call.has("align_corners") and call["align_corners"]):
-        return None
-    if list(factors) == _ratios(call):
-        return None
-    return f"scale_factors {list(factors)} are not the ratio of the sizes"
-
-
-def whole_ratio(call: Call) -> str | None:
-    """The result's sizes are multiples of the input's."""
-    if all(ratio.is_integer() for ratio in _ratios(call)):
-        return None
-    return f"{call['input'].shape[2:]} to {call.result.shape[2:]}: multiples are taken"
-
-
-def exact_sizes(call: Call) -> str | None:
-    """MIL computes the result's size from a factor of float32 as PyTorch has it."""
-    before, after = call["input"].shape[2:], call.result.shape[2:]
-    for old, new, ratio in zip(before, after, _ratios(call), strict=True):
-        if int(np.floor(np.float32(ratio) * old)) != new or int(ratio * old) != new:
-            return f"{old} times {ratio} is not {new} in float32"
-    return None
-
-
-def several_pixels(call: Call) -> str | None:
-    """With align_corners, the result has more than one row and column: MIL would divide by 0."""
-    after = call.result.shape[2:]
-    return f"a result of {after} with align_corners" if call["align_corners"] and 1 in after else None
-
-
-def _factors(call: Call) -> dict[str, Any]:
-    """A whole factor as an integer: it is exact."""
-    return {
-        f"scale_factor_{name}": np.int32(ratio)
-        if all(item.is_integer() for item in _ratios(call))
-        else np.float32(ratio)
-        for name, ratio in zip(("height", "width"), _ratios(call), strict=True)
-    }
-
-
-def _nearest(b: ProgramBuilder, call: Call) -> Var:
-    return b.call("upsample_nearest_neighbor", x=tensor(b, call, "input"), **_factors(call))
-
-
-def _bilinear(b: ProgramBuilder, call: Call) -> Var:
-    corners = bool(call["align_corners"])
-    return b.call("upsample_bilinear", x=tensor(b, call, "input"), align_corners=corners, **_factors(call))
-
-
-# -- moving pixels -----------------------------------------------------------------------------------------------------
-
-
-def _pixels(kind: str, name: str, number: type[np.integer[Any]]) -> Lower:
-    argument = "upscale_factor" if kind == "pixel_shuffle" else "downscale_factor"
-
-    def lower(b: ProgramBuilder, call: Call) -> Var:
-        return b.call(kind, x=tensor(b, call), **{argument: number(call[name])})
-
-    return lower
-
+_AVERAGE: Final[Lower] = _adaptive_average
+_MAXIMUM: Final[Lower] = _adaptive_maximum
+_MAXIMUM_AND_NOTHING: Final[Lower] = _maximum_and_nothing
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("avg_pool2d.default", _average, rank("self", 3, 4), REAL, whole_windows),
-    row("avg_pool1d.default", _average, rank("self", 2, 3), REAL, whole_windows),
-    row("max_pool2d.default", _maximum, rank("self", 3, 4), REAL, no_gaps, keep=True),
-    row(
-        "max_pool2d_with_indices.default",
-        _maximum_and_nothing,
-        rank("self", 3, 4),
-        types_of("self", *FLOATS),
-        no_gaps,
-        unused_indices,
+    row("avg_pool2d.default", _average, rank("self", 3, 4), REAL, fixed_ceiling, whole_windows),
+    row("avg_pool3d.default", _average, rank("self", 4, 5), REAL, whole_windows, static_only=True),
+    row("avg_pool1d.default", _average, rank("self", 2, 3), REAL, fixed_ceiling, whole_windows),
+    row("max_pool2d.default", _maximum, rank("self", 3, 4), REAL, no_gaps, fixed_ceiling, keep=True),
+    row("max_pool3d.default", _maximum, rank("self", 4, 5), REAL, no_gaps, keep=True, static_only=True),
+    *(
+        row(
+            f"max_pool{axes}d_with_indices.default",
+            _MAXIMUM_AND_NOTHING,
+            rank("self", axes + 1, axes + 2),
+            types_of("self", *FLOATS),
+            no_gaps,
+            fixed_ceiling,
+            unused_indices,
+        )
+        for axes in (2, 3)
     ),
-    row("_adaptive_avg_pool2d.default", _adaptive_average, rank("self", 3, 4), REAL, equal_windows),
-    row("upsample_nearest2d.vec", _nearest, REAL, exact_ratio, whole_ratio, keep=True),
-    row("upsample_bilinear2d.vec", _bilinear, REAL, exact_ratio, exact_sizes, several_pixels, keep=True),
-    row(
-        "pixel_shuffle.default", _pixels("pixel_shuffle", "upscale_factor", np.int32), rank("self", 4), REAL, keep=True
+    *(
+        row(
+            f"_adaptive_avg_pool{axes}d.default",
+            _AVERAGE,
+            rank("self", axes + 1, axes + 2),
+            REAL,
+            fixed_images,
+        )
+        for axes in (2, 3)
     ),
-    row(
-        "pixel_unshuffle.default",
-        _pixels("pixel_unshuffle", "downscale_factor", np.uint32),
-        rank("self", 4),
-        REAL,
-        keep=True,
-        since=IOS16,
+    *(
+        row(
+            f"adaptive_max_pool{axes}d.default",
+            _MAXIMUM,
+            rank("self", axes + 1, axes + 2),
+            types_of("self", *FLOATS),
+            equal_windows,
+            unused_indices,
+            keep=True,
+            static_only=True,
+        )
+        for axes in (2, 3)
     ),
 )

@@ -29,6 +29,8 @@ Flags: TypeAlias = tuple[bool, ...]
 
 #: Parameters that may be computed.
 _COMPUTED = ("Tensor", "Tensors")
+#: Parameters that the program knows, or that are computed from sizes.
+_SIZES = ("Ints", "int")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class Parameter:
         """Whether it may be the result of another operation."""
         return self.kind in _COMPUTED
 
+    @property
+    def is_size(self) -> bool:
+        """Whether it may be computed from sizes."""
+        return self.kind in _SIZES
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -54,15 +61,25 @@ class Kernel:
     moves: bool = False
     #: Whether it is executed once, when the program is loaded: what it takes are constants.
     once: bool = False
+    #: Whether its result follows from the sizes of what it takes.
+    of_sizes: bool = False
 
 
-def kernel(function: Callable[..., Any], *, moves: bool = False, once: bool = False) -> Kernel:
+def kernel(function: Callable[..., Any], *, moves: bool = False, once: bool = False, of_sizes: bool = False) -> Kernel:
     """A kernel, from the signature of its function."""
     found = {}
     for name, parameter in inspect.signature(function).parameters.items():
         kind = str(parameter.annotation).removesuffix(" | None")
         found[name] = Parameter(kind, parameter.default is not inspect.Parameter.empty)
-    return Kernel(function, found, moves, once)
+    return Kernel(function, found, moves, once, of_sizes)
+
+
+def size_argument(value: torch.Tensor, kind: str) -> int | tuple[int, ...]:
+    """Computed sizes as the argument that a kernel takes. Raises ValueError for what are no sizes."""
+    numbers = value.reshape(-1).tolist()
+    if value.dim() > 1 or value.is_floating_point() or (kind == "int" and len(numbers) != 1):
+        raise ValueError("computed sizes are no vector of integers")
+    return int(numbers[0]) if kind == "int" else tuple(map(int, numbers))
 
 
 def held_as(datatype: DataType) -> torch.dtype:

@@ -1,8 +1,8 @@
-"""Makes a tape of a program: parameters are read, constants unpacked, types and shapes checked, once and at load."""
+"""Makes a tape of a program: parameters are read and constants unpacked, once and at load."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -11,9 +11,10 @@ from delegatekit_api import FormatError
 
 from ..ir.program import Function, Literal, Name, Operation, TensorType
 from ..ir.types import DataType
+from .inference import check_result, guarded
 from .kernel import Kernel, held_as, known
 from .kernels import KERNELS
-from .tape import FAULTS, Call, Tape, rounded
+from .tape import Call, Tape, rounded
 
 #: Bytes that constants may have once they are unpacked, for each byte of the blob, and in any case.
 _UNPACKED: Final = 64
@@ -23,8 +24,7 @@ _ALWAYS: Final = 64 << 20
 def prepare(function: Function, blob_bytes: int) -> Tape:
     """The tape of a function.
 
-    Raises FormatError for operations and parameters that are not known, and for results whose type or shape is not what
-    the program declares.
+    Raises FormatError for operations and parameters that are not known. `inference` checks types and shapes.
     """
     return _Preparation(function, blob_bytes).tape
 
@@ -35,15 +35,16 @@ class _Preparation:
     def __init__(self, function: Function, blob_bytes: int) -> None:
         self.tape = Tape()
         self._places: dict[str, int] = {}
-        #: Values as tensors without elements, which know their shapes only.
-        self._shapes: list[Any] = []
         #: Constants as the program has them, by name.
         self._literals: dict[str, Literal] = {}
         self._left = max(_UNPACKED * blob_bytes, _ALWAYS)
         self._last = _last_readers(function)
         for name, kind in function.states.items():
+            if None in kind.shape:
+                raise FormatError(f"the state {name!r:.60} has no known size", where="Core ML program")
+            sizes = tuple(size for size in kind.shape if size is not None)
             place = self._define(name, kind, None, "Core ML program")
-            self.tape.states[place] = torch.zeros(self._shapes[place].shape, dtype=held_as(kind.datatype))
+            self.tape.states[place] = torch.zeros(sizes, dtype=held_as(kind.datatype))
         for name, kind in function.inputs.items():
             self.tape.inputs[name] = self._define(name, kind, None, "Core ML program")
         for index, operation in enumerate(function.operations):
@@ -54,12 +55,10 @@ class _Preparation:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def _define(self, name: str, kind: TensorType | None, value: torch.Tensor | None, where: str) -> int:
-        """A place for a value. Raises FormatError for one whose size is not known."""
-        if kind is None or None in kind.shape:
-            raise FormatError(f"{name!r:.60} has no known size", where=where)
-        place = self._places[name] = len(self._shapes)
-        sizes = tuple(size for size in kind.shape if size is not None)
-        self._shapes.append(torch.empty(sizes, dtype=held_as(kind.datatype), device="meta"))
+        """A place for a value. Raises FormatError for one that is no tensor."""
+        if kind is None:
+            raise FormatError(f"{name!r:.60} is no tensor", where=where)
+        place = self._places[name] = len(self.tape.constants)
         self.tape.constants.append(value)
         self.tape.types[name] = kind
         return place
@@ -74,10 +73,9 @@ class _Preparation:
         if not isinstance(literal, torch.Tensor):
             raise FormatError("a parameter is no tensor", where=where)
         held = literal.to(torch.float32) if literal.is_floating_point() else literal
-        place = len(self._shapes)
+        place = len(self.tape.constants)
         if name:
             self._places[name] = place
-        self._shapes.append(held.to("meta"))
         self.tape.constants.append(held)
         return place
 
@@ -93,7 +91,7 @@ class _Preparation:
         kernel = KERNELS.get(operation.kind)
         if kernel is None:
             raise FormatError("is an operation that is not known here", where=operation.where)
-        known_values, reads = self._arguments(operation, kernel)
+        known_values, reads, sizes = self._arguments(operation, kernel)
         types = tuple(kind for _, kind in operation.results if kind is not None)
         if len(types) != len(operation.results):
             raise FormatError("has results that are no tensors", where=operation.where)
@@ -102,8 +100,7 @@ class _Preparation:
             return
         places = tuple(self._define(name, kind, None, operation.where) for name, kind in operation.results)
         last = tuple(self._places[name] for name in self._last.get(index, ()) if name in self._places)
-        call = Call(kernel, known_values, reads, places, types, self._computed(last), operation.where)
-        self._check_shapes(call)
+        call = Call(kernel, known_values, reads, sizes, places, types, self._computed(last), operation.where)
         self.tape.calls.append(call)
 
     def _computed(self, places: Sequence[int]) -> tuple[int, ...]:
@@ -119,8 +116,7 @@ class _Preparation:
         if place not in self.tape.states:
             raise FormatError(f"writes {state.name!r:.60}, which is no state", where=operation.where)
         kind = self.tape.types[state.name]
-        call = Call(KERNELS["read_state"], {}, {"input": source}, (place,), (kind,), (), operation.where)
-        self._check_shapes(call)
+        call = Call(KERNELS["read_state"], {}, {"input": source}, {}, (place,), (kind,), (), operation.where)
         self.tape.calls.append(call)
 
     def _literal_operation(self, operation: Operation) -> None:
@@ -138,10 +134,11 @@ class _Preparation:
 
     def _arguments(
         self, operation: Operation, kernel: Kernel
-    ) -> tuple[dict[str, Any], dict[str, int | tuple[int, ...]]]:
-        """What the program knows, and the places of what is computed."""
+    ) -> tuple[dict[str, Any], dict[str, int | tuple[int, ...]], dict[str, int]]:
+        """What the program knows, and the places of what is computed, and of computed sizes."""
         known_values: dict[str, Any] = {}
         reads: dict[str, int | tuple[int, ...]] = {}
+        sizes: dict[str, int] = {}
         for name, argument in operation.arguments.items():
             parameter = kernel.parameters.get(name)
             if parameter is None:
@@ -154,6 +151,9 @@ class _Preparation:
                 reads[name] = self._read(argument[0], operation.where)
             else:
                 literal = self._literals.get(argument[0].name) if isinstance(argument[0], Name) else argument[0]
+                if literal is None and isinstance(argument[0], Name) and parameter.is_size:
+                    sizes[name] = self._place(argument[0].name, operation.where)
+                    continue
                 if literal is None:
                     raise FormatError(f"{name} is computed, which is not known here", where=operation.where)
                 known_values[name] = known(literal, parameter.kind, f"{operation.where}, {name}")
@@ -162,7 +162,7 @@ class _Preparation:
         ]
         if missing:
             raise FormatError(f"has no parameter {missing[0]}", where=operation.where)
-        return known_values, reads
+        return known_values, reads, sizes
 
     def _read(self, item: Name | Literal, where: str) -> int:
         return self._place(item.name, where) if isinstance(item, Name) else self._constant(item, where)
@@ -186,32 +186,12 @@ class _Preparation:
         values = {key: self.tape.constants[place] for key, place in reads.items() if isinstance(place, int)}
         if self._left < 0 or any(value is None for value in values.values()):
             raise FormatError("unpacks what is no constant, or too much", where=operation.where)
-        made = _guarded(lambda: kernel.function(**values, **known_values), operation.where)
+        made = guarded(lambda: kernel.function(**values, **known_values), operation.where)
         made = made if kernel.moves or kind.datatype is not DataType.FLOAT16 else rounded(made)
-        self._check_result(made, kind, operation.where)
-        self._places[name] = len(self._shapes)
-        self._shapes.append(made.to("meta"))
+        check_result(made, kind, operation.where)
+        self._places[name] = len(self.tape.constants)
         self.tape.constants.append(made)
         self.tape.types[name] = kind
-
-    def _check_shapes(self, call: Call) -> None:
-        """Execute the call on tensors without elements, and compare with what the program declares."""
-        arguments = {
-            name: self._shapes[places] if isinstance(places, int) else tuple(self._shapes[place] for place in places)
-            for name, places in call.reads.items()
-        }
-        made = _guarded(lambda: call.kernel.function(**arguments, **call.known), call.where)
-        results = made if isinstance(made, tuple | list) else (made,)
-        if len(results) < len(call.types):
-            raise FormatError(f"has {len(results)} results, the program says {len(call.types)}", where=call.where)
-        for value, kind in zip(results, call.types, strict=False):
-            self._check_result(value, kind, call.where)
-
-    @staticmethod
-    def _check_result(value: torch.Tensor, kind: TensorType, where: str) -> None:
-        if tuple(value.shape) != kind.shape or value.dtype != held_as(kind.datatype):
-            found = f"{value.dtype} {tuple(value.shape)}"
-            raise FormatError(f"has the result {found}, the program says {kind}", where=where)
 
 
 def _last_readers(function: Function) -> dict[int, list[str]]:
@@ -225,12 +205,3 @@ def _last_readers(function: Function) -> dict[int, list[str]]:
         if name not in function.outputs:
             by_operation.setdefault(index, []).append(name)
     return by_operation
-
-
-def _guarded(function: Callable[[], Any], where: str) -> Any:
-    try:
-        return function()
-    except FAULTS as error:
-        raise FormatError(
-            f"cannot be executed: {str(error).splitlines()[0] if str(error) else error!r}", where=where
-        ) from None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import torch
@@ -13,13 +13,16 @@ from delegatekit_toolkit.dtypes import dtype_of
 from delegatekit_toolkit.signature import Signature, check_call, store_results
 
 from ..blob.reader import read_blob
-from ..ir.program import TensorType
+from ..ir.program import Feature, TensorType
 from ..ir.types import DataType
+from .inference import check_types
 from .preparation import prepare
 from .tape import Tape
 
 _WHERE: Final = "Core ML delegate"
 _INT32: Final = torch.iinfo(torch.int32)
+#: Sets of sizes that are remembered.
+_MOST_KNOWN: Final = 256
 
 
 @dataclass
@@ -30,8 +33,37 @@ class _Handle:
     signature: Signature
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    features: tuple[TensorType, ...]
+    features: Mapping[str, Feature]
     closed: bool = False
+    #: Sizes of earlier calls, which need no second check.
+    known: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
+
+    @property
+    def is_flexible(self) -> bool:
+        """Whether sizes change from call to call."""
+        return any(feature.is_flexible for feature in self.features.values())
+
+    def check_sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise ExecutionError for sizes that the program is not for."""
+        key = tuple(shapes.values())
+        if key in self.known:
+            return
+        for name, feature in self.features.items():
+            if not feature.takes(shapes[name]):
+                raise ExecutionError(f"{name} has the sizes {shapes[name]}, not {feature}", where=_WHERE)
+        listed = [(feature.shapes, shapes[name]) for name, feature in self.features.items() if feature.shapes]
+        if listed and not any(
+            all(shape == given for shape, (_, given) in zip(call, listed, strict=True))
+            for call in zip(*(found for found, _ in listed), strict=False)
+        ):
+            found = ", ".join(f"{name} {shapes[name]}" for name in shapes)
+            raise ExecutionError(f"the sizes {found} do not belong together", where=_WHERE)
+        try:
+            check_types(self.tape, shapes)
+        except FormatError as error:
+            raise ExecutionError(f"cannot be called with {shapes}: {error.what}", where=error.where) from error
+        if len(self.known) < _MOST_KNOWN:
+            self.known.add(key)
 
 
 class CoreMLRuntime:
@@ -44,14 +76,13 @@ class CoreMLRuntime:
     def init(self, payload: DelegatePayload) -> _Handle:
         """Check the blob and unpack its constants. Raises FormatError."""
         package, model = read_blob(payload)
-        tape = prepare(model.function, len(payload.blob))
-        features = tuple(model.inputs[name] for name in package.inputs)
-        for name, spec, feature in zip(package.inputs, payload.inputs, features, strict=True):
-            _check_shape(name, tape.types[name], spec)
-            if feature.datatype is not tape.types[name].datatype:
-                raise FormatError(f"{name[:60]} is {feature} outside and {tape.types[name]} inside", where=_WHERE)
+        tape = prepare(model.function, len(package.model) + len(package.weights))
+        features = {name: model.inputs[name] for name in package.inputs}
+        for name, spec in zip(package.inputs, payload.inputs, strict=True):
+            _check_input(name, features[name], tape.types[name], spec)
         for name, spec in zip(package.outputs, payload.outputs, strict=True):
-            _check_shape(name, tape.types[name], spec)
+            _check_output(name, tape.types[name], spec)
+        check_types(tape, {name: feature.shape for name, feature in features.items()})
         return _Handle(tape, Signature.of_payload(payload), package.inputs, package.outputs, features)
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
@@ -63,10 +94,18 @@ class CoreMLRuntime:
             name: _taken(tensor, handle.tape.types[name], name)
             for name, tensor in zip(handle.inputs, inputs, strict=True)
         }
+        if handle.is_flexible:
+            handle.check_sizes({name: tuple(value.shape) for name, value in given.items()})
         results = handle.tape.run(given)
-        store_results(
-            outputs, [results[name].reshape(output.shape) for name, output in zip(handle.outputs, outputs, strict=True)]
-        )
+        found = []
+        for name, output in zip(handle.outputs, outputs, strict=True):
+            result = results[name].reshape(()) if output.dim() == 0 else results[name]
+            if any(size > most for size, most in zip(result.shape, output.shape, strict=True)):
+                raise ExecutionError(
+                    f"{name} has the shape {tuple(result.shape)}: {tuple(output.shape)} is the largest", where=_WHERE
+                )
+            found.append(result)
+        store_results(outputs, found)
 
     def destroy(self, handle: _Handle) -> None:
         """Release the delegate; twice is harmless."""
@@ -74,10 +113,34 @@ class CoreMLRuntime:
         handle.tape = Tape()
 
 
-def _check_shape(name: str, kind: TensorType, spec: TensorSpec) -> None:
+def _check_input(name: str, feature: Feature, kind: TensorType, spec: TensorSpec) -> None:
+    """The caller's tensor is the model's, and that of its function; one without axes has one there."""
+    dtype_of(spec.dtype, _WHERE)
+    inside = len(kind.shape) == len(feature.shape) and all(
+        known is None or (known == size and not changes)
+        for known, size, changes in zip(kind.shape, feature.shape, feature.changes, strict=True)
+    )
+    if feature.datatype is not kind.datatype or not inside or min(feature.shape, default=1) < 0:
+        raise FormatError(f"{name[:60]} is {feature} outside and {kind} inside", where=_WHERE)
+    shape = tuple(spec.shape) or (1,)
+    if spec.dynamic and feature.is_flexible:
+        fits = len(shape) == len(feature.shape) and all(
+            changes or size == usual for size, usual, changes in zip(shape, feature.shape, feature.changes, strict=True)
+        )
+    else:
+        fits = feature.takes(shape)
+    if not fits:
+        raise FormatError(f"{name[:60]} is {feature}, in the program {spec.dtype} {spec.shape}", where=_WHERE)
+
+
+def _check_output(name: str, kind: TensorType, spec: TensorSpec) -> None:
     """The caller's tensor is the model's; one without axes has one there."""
     dtype_of(spec.dtype, _WHERE)
-    if kind.shape != (tuple(spec.shape) or (1,)):
+    shape = tuple(spec.shape) or (1,)
+    fits = len(shape) == len(kind.shape) and all(
+        spec.dynamic if known is None else known == size for size, known in zip(shape, kind.shape, strict=True)
+    )
+    if not fits:
         raise FormatError(f"{name[:60]} is {kind}, in the program {spec.dtype} {spec.shape}", where=_WHERE)
 
 

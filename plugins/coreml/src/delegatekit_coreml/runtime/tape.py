@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from delegatekit_api import ExecutionError
 
 from ..ir.program import TensorType
 from ..ir.types import DataType
-from .kernel import Kernel
+from .kernel import Kernel, size_argument
 
 #: What a damaged program makes PyTorch raise.
 FAULTS: Final = (
@@ -38,20 +38,28 @@ class Call:
     known: Mapping[str, Any]
     #: Parameters that are computed: the places of their values, several for a list.
     reads: Mapping[str, int | tuple[int, ...]]
+    #: Parameters that are computed from sizes: the places of their values.
+    sizes: Mapping[str, int]
     results: tuple[int, ...]
     types: tuple[TensorType, ...]
     #: Values that nothing reads after this call.
     last: tuple[int, ...]
     where: str
 
-    def run(self, values: list[Any]) -> None:
-        """Compute the results from values at their places."""
+    def compute(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The results from values at their places, as the kernel gives them."""
         arguments = {
             name: values[places] if isinstance(places, int) else tuple(values[place] for place in places)
             for name, places in self.reads.items()
         }
+        for name, place in self.sizes.items():
+            arguments[name] = size_argument(values[place], self.kernel.parameters[name].kind)
         made = self.kernel.function(**arguments, **self.known)
-        results = made if isinstance(made, tuple | list) else (made,)
+        return made if isinstance(made, tuple | list) else (made,)
+
+    def run(self, values: list[Any]) -> None:
+        """Compute the results from values at their places."""
+        results = self.compute(values)
         for place, kind, value in zip(self.results, self.types, results, strict=False):
             values[place] = value if self.kernel.moves or kind.datatype is not DataType.FLOAT16 else rounded(value)
         for place in self.last:

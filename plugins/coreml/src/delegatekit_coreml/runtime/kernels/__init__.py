@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from ..kernel import Kernel
-from . import constants, convolution, elementwise, image, indexing, normalization, products, recurrent, reduction, shape
+from . import (
+    constants,
+    convolution,
+    elementwise,
+    image,
+    indexing,
+    normalization,
+    products,
+    recurrent,
+    reduction,
+    scattering,
+    shape,
+)
 
 #: Kind of operation -> what executes it.
 KERNELS: Final[dict[str, Kernel]] = {
@@ -13,6 +25,7 @@ KERNELS: Final[dict[str, Kernel]] = {
     **reduction.KERNELS,
     **shape.KERNELS,
     **indexing.KERNELS,
+    **scattering.KERNELS,
     **products.KERNELS,
     **normalization.KERNELS,
     **convolution.KERNELS,

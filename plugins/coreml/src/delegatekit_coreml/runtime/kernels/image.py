@@ -44,6 +44,27 @@ def _resize_nearest(x: Tensor, target_size_height: int, target_size_width: int) 
     return _resized(x, target_size_height, target_size_width, "nearest")
 
 
+def _resample(
+    x: Tensor,
+    coordinates: Tensor,
+    sampling_mode: str,
+    padding_mode: str,
+    padding_value: float,
+    coordinates_mode: str,
+    align_corners: bool,
+) -> Tensor:
+    """Samples of images (B, C, H, W) at coordinates (B, h, w, 2), each x and y."""
+    modes = {"constant": "zeros", "border": "border", "reflection": "reflection", "symmetric": "reflection"}
+    wanted = {"reflection": True, "symmetric": False}.get(padding_mode, align_corners)
+    if coordinates_mode != "normalized_minus_one_to_one" or wanted != align_corners:
+        raise ValueError(f"{coordinates_mode:.40} with {padding_mode:.20} and align_corners = {align_corners}")
+    if padding_mode == "constant" and padding_value:
+        raise ValueError(f"padding_value = {padding_value}: 0 is known here")
+    mode = {"bilinear": "bilinear", "nearest": "nearest"}[sampling_mode]
+    places = coordinates.to(torch.float32)
+    return functional.grid_sample(x, places, mode, modes[padding_mode], align_corners)
+
+
 def _pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     return torch.pixel_shuffle(x, upscale_factor)
 
@@ -56,6 +77,7 @@ KERNELS: Final[dict[str, Kernel]] = {
     "upsample_bilinear": kernel(_upsample_bilinear),
     "upsample_nearest_neighbor": kernel(_upsample_nearest, moves=True),
     "resize_nearest_neighbor": kernel(_resize_nearest, moves=True),
+    "resample": kernel(_resample),
     "pixel_shuffle": kernel(_pixel_shuffle, moves=True),
     "pixel_unshuffle": kernel(_pixel_unshuffle, moves=True),
 }

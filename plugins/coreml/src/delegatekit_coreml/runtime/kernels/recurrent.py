@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import torch
+from torch.nn import functional
 
 from ..kernel import Kernel, Tensor, kernel
 
@@ -62,4 +63,54 @@ def _lstm(
     return states if output_sequence else h[None], h, c
 
 
-KERNELS: Final[dict[str, Kernel]] = {"lstm": kernel(_lstm)}
+_ACTIVATIONS: Final = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
+
+
+def _in_order(x: Tensor, direction: str) -> Tensor:
+    """The sequence as it is gone through, and back again."""
+    if direction not in ("forward", "reverse"):
+        raise ValueError(f"direction = {direction!r:.20}")
+    return x.flip(0) if direction == "reverse" else x
+
+
+def _rnn(
+    x: Tensor,
+    initial_h: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None = None,
+    direction: str = "forward",
+    output_sequence: bool = False,
+    activation: str = "tanh",
+) -> tuple[Tensor, Tensor]:
+    function, h, states = _ACTIVATIONS[activation], initial_h, []
+    for step in functional.linear(_in_order(x, direction), weight_ih, bias).unbind(0):
+        h = function(step + h @ weight_hh.mT)
+        states.append(h)
+    return (_in_order(torch.stack(states), direction) if output_sequence else h[None]), h
+
+
+def _gru(
+    x: Tensor,
+    initial_h: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None = None,
+    direction: str = "forward",
+    output_sequence: bool = False,
+    recurrent_activation: str = "sigmoid",
+    activation: str = "tanh",
+) -> tuple[Tensor, Tensor]:
+    """Gates in MIL's order: reset, new, update. The reset is of the product alone, not of a bias."""
+    inner, outer = _ACTIVATIONS[recurrent_activation], _ACTIVATIONS[activation]
+    h, states = initial_h, []
+    for step in functional.linear(_in_order(x, direction), weight_ih, bias).unbind(0):
+        inputs, kept = step.chunk(3, -1), (h @ weight_hh.mT).chunk(3, -1)
+        reset, update = inner(inputs[0] + kept[0]), inner(inputs[2] + kept[2])
+        new = outer(inputs[1] + reset * kept[1])
+        h = (1 - update) * new + update * h
+        states.append(h)
+    return (_in_order(torch.stack(states), direction) if output_sequence else h[None]), h
+
+
+KERNELS: Final[dict[str, Kernel]] = {"lstm": kernel(_lstm), "rnn": kernel(_rnn), "gru": kernel(_gru)}

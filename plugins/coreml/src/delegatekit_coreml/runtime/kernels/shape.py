@@ -139,10 +139,10 @@ def _pad(x: Tensor, pad: Ints, mode: str = "constant", constant_val: float = 0.0
     flat = [item for pair in reversed(pairs) for item in pair]
     if mode == "constant":
         return functional.pad(x, flat, value=constant_val)
-    # PyTorch pads the last axes in these modes, and wants others before them.
-    missing = max(len(pairs) + 1 - x.dim(), 0)
-    made = functional.pad(x.reshape((1,) * missing + tuple(x.shape)), flat, mode=mode)
-    return made.reshape(made.shape[missing:])
+    # PyTorch pads the last axes in these modes, and wants one or two others before them.
+    last = x.dim() - len(pairs)
+    made = functional.pad(x.reshape(1, -1, *x.shape[last:]), flat, mode=mode)
+    return made.reshape(*x.shape[:last], *made.shape[2:])
 
 
 def _fill(shape: Ints, value: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def _band_part(x: Tensor, lower: int = -1, upper: int = -1) -> Tensor:
 
 
 def _shape(x: Tensor) -> Tensor:
-    return torch.tensor(x.shape, dtype=torch.int32, device=x.device)
+    return torch.tensor(x.shape, dtype=torch.int32)
 
 
 def _read_state(input: Tensor) -> Tensor:
@@ -182,7 +182,9 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "pad": _pad,
     "fill": _fill,
     "band_part": _band_part,
-    "shape": _shape,
 }
 
-KERNELS: Final[dict[str, Kernel]] = {name: kernel(function, moves=True) for name, function in _FUNCTIONS.items()}
+KERNELS: Final[dict[str, Kernel]] = {
+    **{name: kernel(function, moves=True) for name, function in _FUNCTIONS.items()},
+    "shape": kernel(_shape, moves=True, of_sizes=True),
+}

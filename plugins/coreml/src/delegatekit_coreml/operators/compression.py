@@ -1,0 +1,131 @@
+"""Weights of layers that are packed while they are lowered, as the options say: tables of numbers, or without those
+near zero. The device unpacks them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+
+from delegatekit_api import Operand, OptionError
+
+from ..ir.builder import NUMPY, Var
+from ..ir.tools import clusters
+from ..ir.types import BY_NAME, DataType
+from ..targets import IOS16, IOS18, TARGETS, Target
+from .program import ProgramBuilder
+
+if TYPE_CHECKING:
+    from ..options import CoreMLOptions
+
+#: Smaller weights stay as they are, as coremltools has it.
+_LEAST: Final = 2048
+#: Bits that packages had before iOS 18.
+_OLD_BITS: Final = (1, 2, 4, 6, 8)
+
+
+def check_compression(options: CoreMLOptions) -> None:
+    """Raise OptionError for forms that the target has not, or that exclude each other."""
+    if options.palettize and options.prune:
+        raise _refused("palettize and prune exclude each other", "leave one of them out")
+    if options.palette_channels and not options.palettize:
+        raise _refused("palette_channels says how many channels share a table", "palettize=4 makes tables")
+    needs: list[tuple[str, bool, Target]] = [
+        ("palettize", options.palettize > 0, IOS16),
+        ("prune", options.prune > 0, IOS16),
+        (f"palettize={options.palettize}", options.palettize not in (0, *_OLD_BITS), IOS18),
+        ("palette_channels", options.palette_channels > 0, IOS18),
+    ]
+    for name, is_used, oldest in needs:
+        if is_used and TARGETS[options.target] < oldest:
+            raise _refused(f"{name} needs {oldest.name}: the target is {options.target}", f"target={oldest.name}")
+
+
+def _refused(what: str, hint: str) -> OptionError:
+    return OptionError(what, where="option of backend coreml", hint=hint)
+
+
+def weight_of(b: ProgramBuilder, operand: Operand) -> Var:
+    """The weight of a layer, packed if the options say so and there is something to gain."""
+    data, options = operand.constant, b.options
+    if data is None or not data.is_floating_point() or data.numel() < _LEAST:
+        return b.value(operand)
+    if options.palettize and bool(data.isfinite().all()):
+        form = ("palettize", b.datatype(data.dtype))
+        return b.packed(data, form, lambda: _palettized(b, data.detach(), options.palettize, options.palette_channels))
+    if options.prune:
+        return b.packed(data, ("prune", b.datatype(data.dtype)), lambda: _pruned(b, data.detach(), options.prune))
+    return b.value(operand)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _palettized(b: ProgramBuilder, data: torch.Tensor, bits: int, channels: int) -> Var:
+    """Indices of a few bits into a table, or into one for each group of output channels."""
+    shape = tuple(data.shape)
+    groups = shape[0] // channels if channels and shape[0] % channels == 0 else 1
+    rows = data.reshape(groups, -1).to(torch.float32)
+    tables = torch.stack([palette(row, 1 << bits) for row in rows])
+    found = torch.stack([_nearest(row, table) for row, table in zip(rows, tables, strict=True)])
+    lut: np.ndarray[Any, Any] = tables.numpy().astype(NUMPY[b.datatype(data.dtype)])
+    if b.target < IOS18:
+        return b.call(
+            "constexpr_lut_to_dense",
+            indices=packed_bits(found.numpy().reshape(-1), bits),
+            lut=lut.reshape(-1),
+            shape=np.array(shape, dtype=np.uint32),
+        )
+    indices = b.narrow_integers(found.numpy().reshape(shape), BY_NAME[f"uint{bits}"])
+    return b.call(
+        "constexpr_lut_to_dense", indices=indices, lut=lut.reshape(groups, *[1] * (len(shape) - 1), 1 << bits, 1)
+    )
+
+
+def palette(values: torch.Tensor, entries: int) -> torch.Tensor:
+    """The numbers, ascending, to which those of a vector have the least squared distances; the last one is repeated
+    where fewer do. Found on the values in float16, of which there are few different ones."""
+    half = torch.finfo(torch.float16).max
+    known, counts = np.unique(values.clamp(-half, half).half().numpy(), return_counts=True)
+    made = known.astype(np.float64) if len(known) <= entries else clusters(known, counts, entries)
+    table = torch.from_numpy(np.sort(made)).to(torch.float32)
+    return torch.cat([table, table[-1:].expand(entries - len(table))])
+
+
+def _nearest(values: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """For each value, which entry of an ascending table is nearest."""
+    return torch.bucketize(values, (table[1:] + table[:-1]) / 2)
+
+
+def packed_bits(numbers: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """Small numbers as a stream of bits, the first in the lowest ones.
+
+    >>> packed_bits(np.array([1, 2, 3]), 4)
+    array([33,  3], dtype=uint8)
+    """
+    digits = (numbers[:, None] >> np.arange(bits)) & 1
+    return np.packbits(digits.astype(np.uint8).reshape(-1), bitorder="little")
+
+
+# -- without numbers near zero -----------------------------------------------------------------------------------------
+
+
+def _pruned(b: ProgramBuilder, data: torch.Tensor, share: float) -> Var:
+    """A mask, and the numbers where it holds: the smallest of the others are left out."""
+    flat = data.reshape(-1)
+    kept = torch.ones(flat.numel(), dtype=torch.bool)
+    kept[flat.abs().argsort(stable=True)[: math.floor(share * flat.numel())]] = False
+    kept &= flat != 0
+    datatype = b.datatype(data.dtype)
+    numbers = flat[kept].to(datatype.torch).numpy()
+    if b.target < IOS18:
+        return b.call(
+            "constexpr_sparse_to_dense",
+            nonzero_data=numbers,
+            mask=packed_bits(kept.numpy().astype(np.uint8), 1),
+            shape=np.array(data.shape, dtype=np.uint32),
+        )
+    mask = b.narrow_integers(kept.reshape(data.shape).numpy(), DataType.UINT1)
+    return b.call("constexpr_sparse_to_dense", nonzero_data=numbers, mask=mask)

@@ -1,0 +1,166 @@
+"""Operators that put elements in order, or keep a record along an axis: sort, topk, medians, running products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.builder import Var, datatype_of, numbers
+from ..ir.types import DataType
+from .common import (
+    ANY,
+    FLOATS,
+    INTEGERS,
+    REAL,
+    binary,
+    concatenated,
+    expanded,
+    has_axes,
+    mul,
+    reshaped,
+    sliced,
+    tensor,
+    types_of,
+    where,
+)
+from .floats import is_nan
+from .program import Lower, Made, ProgramBuilder
+
+_SORTED: Final = types_of("self", *FLOATS, *INTEGERS, "bool")
+
+
+def place_of_nan(call: Call) -> str:
+    """Where the order is not PyTorch's."""
+    floats = call["self"].dtype_name in FLOATS
+    return "the place of NaN depends on the device" if floats else ""
+
+
+# -- in order ----------------------------------------------------------------------------------------------------------
+
+
+def _first(b: ProgramBuilder, x: Var, axis: int, count: int, *, ascending: bool) -> tuple[Var, Var]:
+    """The least or largest elements along an axis in order, and their places. MIL orders no truth values."""
+    datatype = datatype_of(x)
+    if datatype is DataType.BOOL:
+        x = b.cast(x, DataType.INT32)
+    k, along = numbers([count, axis])
+    values, places = b.call("topk", x=x, k=k, axis=along, ascending=ascending)
+    return b.cast(values, datatype), places
+
+
+def _sort(b: ProgramBuilder, call: Call) -> Made:
+    x = tensor(b, call)
+    if not x.shape:
+        return b.call("identity", x=x), b.constant(torch.tensor(0))
+    axis = axis_of(call["dim"], len(x.shape))
+    return _first(b, x, axis, x.shape[axis], ascending=not call["descending"])
+
+
+def _largest(b: ProgramBuilder, call: Call) -> Made:
+    x = tensor(b, call)
+    return _first(b, x, axis_of(call["dim"], len(x.shape)), call["k"], ascending=not call["largest"])
+
+
+def unused_places(call: Call) -> str | None:
+    """With stable=True, the places are not used: MIL does not say in which order equal elements come."""
+    used = any(user.operator == "getitem" and user.node.args[1] == 1 for user in call.users)
+    return "the places of a stable order are used" if call.get("stable") and used else None
+
+
+def _at_rank(rank_of: Callable[[Call, int], int]) -> Lower:
+    """The element that so many others of its row are not larger than, and its place."""
+
+    def lower(b: ProgramBuilder, call: Call) -> Made:
+        x = tensor(b, call)
+        axis = axis_of(call["dim"], len(x.shape))
+        count = rank_of(call, x.shape[axis])
+        found = [sliced(b, item, axis, count - 1, count) for item in _first(b, x, axis, count, ascending=True)]
+        if call["keepdim"]:
+            return tuple(found)
+        return tuple(b.call("squeeze", x=item, axes=numbers([axis])) for item in found)
+
+    return lower
+
+
+def _middle(call: Call, size: int) -> int:
+    return (size + 1) // 2
+
+
+def _median(b: ProgramBuilder, call: Call) -> Var:
+    x = tensor(b, call)
+    x = reshaped(b, x, (math.prod(x.shape),))
+    count = _middle(call, x.shape[0])
+    values, _ = _first(b, x, 0, count, ascending=True)
+    return reshaped(b, sliced(b, values, 0, count - 1, count), ())
+
+
+# -- along an axis -----------------------------------------------------------------------------------------------------
+
+
+def _running(
+    b: ProgramBuilder, parts: tuple[Var, ...], axis: int, join: Callable[[list[Var], list[Var]], list[Var]]
+) -> tuple[Var, ...]:
+    """What `join` makes of all elements up to each: windows of 1, 2, 4, ... elements are joined with those before."""
+    size, step = parts[0].shape[axis], 1
+    found = list(parts)
+    while step < size:
+        later = [sliced(b, item, axis, step, size) for item in found]
+        earlier = [sliced(b, item, axis, 0, size - step) for item in found]
+        found = [
+            concatenated(b, [sliced(b, old, axis, 0, step), new], axis)
+            for old, new in zip(found, join(later, earlier), strict=True)
+        ]
+        step *= 2
+    return tuple(found)
+
+
+def _running_product(b: ProgramBuilder, call: Call) -> Var:
+    x = b.cast(tensor(b, call), b.result_type(call))
+    axis = axis_of(call["dim"], len(x.shape))
+    (found,) = _running(b, (x,), axis, lambda later, earlier: [mul(b, later[0], earlier[0])])
+    return found
+
+
+def _record(kind: str) -> Lower:
+    """The largest or least element so far, and the place of the last one that is equal to it."""
+
+    def lower(b: ProgramBuilder, call: Call) -> Made:
+        x = tensor(b, call)
+        datatype = datatype_of(x)
+        if datatype is DataType.BOOL:
+            x = b.cast(x, DataType.INT32)
+        axis = axis_of(call["dim"], len(x.shape))
+        order = torch.arange(x.shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(x.shape))])
+        places = expanded(b, b.constant(order), x.shape)
+
+        def join(later: list[Var], earlier: list[Var]) -> list[Var]:
+            is_record = binary(b, kind, later[0], earlier[0])
+            if datatype.is_float:
+                is_record = b.call("logical_or", x=is_record, y=is_nan(b, later[0]))
+            return [where(b, is_record, new, old) for new, old in zip(later, earlier, strict=True)]
+
+        values, at = _running(b, (x, places), axis, join)
+        return b.cast(values, datatype), at
+
+    return lower
+
+
+_ORDER: Final[dict[str, Any]] = {"static_only": True, "special_values": place_of_nan}
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("sort.default sort.stable", _sort, _SORTED, unused_places, **_ORDER),
+    row("topk.default", _largest, _SORTED, has_axes("self"), **_ORDER),
+    row("kthvalue.default", _at_rank(lambda call, size: call["k"]), _SORTED, has_axes("self"), keep=True, **_ORDER),
+    row("median.dim", _at_rank(_middle), _SORTED, has_axes("self"), keep=True, **_ORDER),
+    row("median.default", _median, _SORTED, keep=True, **_ORDER),
+    row("cumprod.default", _running_product, REAL, has_axes("self"), keep=True, static_only=True),
+    row("cummax.default", _record("greater_equal"), ANY, has_axes("self"), keep=True, static_only=True),
+    row("cummin.default", _record("less_equal"), ANY, has_axes("self"), keep=True, static_only=True),
+)

@@ -1,0 +1,125 @@
+"""Packed weights: what coremltools unpacks from the package is what the interpreter computes with."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from delegatekit_api import OptionError
+from delegatekit_conformance.testkit import Lowered, lower
+from delegatekit_coreml.blob.archive import read_archive
+from delegatekit_coreml.operators.compression import palette
+
+X = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 48, 3, padding=1, bias=False), nn.ReLU())
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(48 * 64, 10)).eval()
+
+
+def lowered(**options: Any) -> Lowered:
+    return lower(network(), X, backend="coreml", options={"precision": "float32", **options})
+
+
+def unpacked_by_coremltools(blob: bytes, folder: Path) -> list[np.ndarray[Any, Any]]:
+    """The packed constants of a program, in their order, as coremltools' own loader computes them."""
+    import coremltools
+    from coremltools.converters.mil.frontend.milproto.load import load
+
+    for path, content in read_archive(blob).items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    model = coremltools.models.MLModel(str(folder / "model.mlpackage"), skip_model_load=True)
+    specification = model.get_spec()
+    program = load(specification, specification.specificationVersion, model.weights_dir)
+    operations = program.functions["main"].operations
+    return [item.materialized_val_inference() for item in operations if item.op_type.startswith("constexpr_")]
+
+
+FORMS: list[dict[str, Any]] = [
+    *({"palettize": bits, "target": target} for bits in (1, 2, 4, 6, 8) for target in ("ios16", "ios18")),
+    {"palettize": 3, "target": "ios18"},
+    {"palettize": 4, "palette_channels": 16, "target": "ios18"},
+    {"palettize": 2, "palette_channels": 7, "target": "ios18"},
+    {"prune": 0.6, "target": "ios17"},
+    {"prune": 0.6, "target": "ios18"},
+]
+
+
+@pytest.mark.parametrize("options", FORMS, ids=str)
+def test_results_are_those_of_the_unpacked_weights(options: dict[str, Any], tmp_path: Path) -> None:
+    found = lowered(**options)
+    weights = unpacked_by_coremltools(found.delegate.blob, tmp_path)
+    model = copy.deepcopy(found.module).double()
+    # The first convolution has 1728 numbers, which is too few.
+    assert len(weights) == 2
+    for layer, weight in zip((model[2], model[5]), weights, strict=True):
+        with torch.no_grad():
+            layer.weight.copy_(torch.from_numpy(np.asarray(weight)))
+        if "prune" in options:
+            assert float((layer.weight == 0).double().mean()) == pytest.approx(0.6, abs=1e-4)
+        elif not options.get("palette_channels"):
+            assert len(layer.weight.unique()) == 1 << options["palettize"]
+    with torch.no_grad():
+        wanted = model(X.double())
+    torch.testing.assert_close(found.run()[0].double(), wanted, rtol=3e-6, atol=3e-6)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 6])
+def test_tables_are_as_good_as_those_of_scikit_learn(bits: int) -> None:
+    cluster = pytest.importorskip("sklearn.cluster")
+    values = torch.randn(5000, generator=torch.Generator().manual_seed(1)) ** 3
+    means = cluster.KMeans(1 << bits, n_init=4, random_state=0).fit(values[:, None].numpy())
+    table = palette(values, 1 << bits)
+    ours = float((values[:, None] - table).abs().amin(1).square().sum())
+    assert ours <= 1.001 * float(means.inertia_)
+
+
+def test_a_table_of_few_numbers_has_them_all() -> None:
+    values = torch.tensor([0.5, -1.0, 0.5, 2.0])
+    assert palette(values, 4).tolist() == [-1.0, 0.5, 2.0, 2.0]
+
+
+def test_a_packed_program_is_as_small_as_its_bits() -> None:
+    def size(**options: Any) -> int:
+        model = nn.Linear(512, 512, bias=False).eval()
+        return len(lower(model, torch.randn(1, 512), backend="coreml", options=options).delegate.blob)
+
+    numbers, rest = 512 * 512, 6000
+    assert numbers * 2 < size() < numbers * 2 + rest
+    for bits in (1, 2, 4, 6, 8):
+        assert numbers * bits / 8 < size(palettize=bits) < numbers * bits / 8 + rest
+    # A bit for each number, and two bytes for those that are left.
+    assert size(prune=0.75) < numbers / 8 + numbers * 2 / 4 + rest
+
+
+def test_the_report_has_the_bytes_of_each_form() -> None:
+    text = str(lowered(palettize=4, target="ios18").program.report())
+    assert "weights uint4" in text and "weights fp32" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"palettize": 4, "target": "ios15"}, "palettize needs ios16"),
+        ({"palettize": 3, "target": "ios17"}, "palettize=3 needs ios18"),
+        ({"palettize": 4, "palette_channels": 8, "target": "ios17"}, "palette_channels needs ios18"),
+        ({"prune": 0.5, "target": "ios15"}, "prune needs ios16"),
+        ({"prune": 0.5, "palettize": 4}, "exclude each other"),
+        ({"palette_channels": 8, "target": "ios18"}, "how many channels share a table"),
+        ({"palettize": 5}, "is not one of the choices"),
+        ({"prune": 1.5}, "is not between 0 and 1"),
+    ],
+)
+def test_forms_that_there_are_not_are_refused(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        lowered(**options)

@@ -1,0 +1,75 @@
+"""The parts of numbers, against PyTorch: bit by bit where nothing is rounded, else in double precision."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from delegatekit_conformance.testkit import compare, lower, refusals
+from delegatekit_coreml.options import CoreMLOptions
+from delegatekit_coreml.support import CoreMLPartitioner
+
+SINGLE = {"precision": "float32"}
+SPECIAL = torch.tensor([0.0, 1.5, -2.0, math.inf, -math.inf, math.nan])
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_what_is_no_number_is_found(precision: str) -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x.isnan(), x.isinf(), x.isfinite(), x.isposinf(), x.isneginf(), x.signbit(), x.nan_to_num(1, 2, 3)
+
+    compare(lower(function, SPECIAL, backend="coreml", options={"precision": precision}))
+
+
+def test_extremes_ignore_what_is_no_number() -> None:
+    x, y = torch.meshgrid(SPECIAL, SPECIAL, indexing="ij")
+    inputs = x.contiguous(), y.contiguous()
+    compare(lower(lambda x, y: (x.fmax(y), x.fmin(y[:1])), *inputs, backend="coreml", options=SINGLE))
+
+
+def test_signs_are_copied() -> None:
+    inputs = torch.randn(3, 5), torch.randn(5)
+    compare(lower(lambda x, y: (x.copysign(y), x.copysign(-2.0)), *inputs, backend="coreml", options=SINGLE))
+
+
+def test_angles_agree_with_double_precision() -> None:
+    points = torch.tensor([-3.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 4.0, 1e6])
+    y, x = points[:, None], points[None]
+    compare(lower(torch.atan2, y, x, backend="coreml", options=SINGLE), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("function", [torch.asinh, torch.acosh])
+def test_inverse_hyperbolic_functions_are_exact_near_and_far(function: Any) -> None:
+    sizes = torch.logspace(-6, 30, 80)
+    x = torch.cat([sizes + 1 if function is torch.acosh else sizes, -sizes if function is torch.asinh else sizes + 1])
+    compare(lower(function, x, backend="coreml", options=SINGLE), tolerance=2e-6)
+    half = lower(function, x.clamp(-6e4, 6e4), backend="coreml")
+    torch.testing.assert_close(half.run()[0], function(x.clamp(-6e4, 6e4).half().float()), rtol=4e-3, atol=2e-3)
+
+
+def test_decimals_are_rounded() -> None:
+    x = torch.tensor([1.2345, -7.6543, 123.456, 0.05])
+    lowered = lower(lambda x: (x.round(decimals=2), x.round(decimals=-1)), x, backend="coreml", options=SINGLE)
+    compare(lowered, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_bits_are_shifted(dtype: torch.dtype) -> None:
+    x, places = torch.tensor([5, -7, 1000, -1], dtype=dtype), torch.tensor([0, 1, 5, 3], dtype=dtype)
+    compare(lower(lambda x: (x << 3, x >> 2, x >> places, x << places), x, backend="coreml"))
+
+
+def test_computed_shifts_are_refused() -> None:
+    places = torch.tensor([0, 1])
+    found = refusals(CoreMLPartitioner(CoreMLOptions()), torch.bitwise_left_shift, places, places)
+    assert found == ["other is computed: a number or a constant is taken"]
+
+
+def test_powers_of_two_scale() -> None:
+    compare(
+        lower(torch.ldexp, torch.randn(4), torch.tensor([0, 3, -2, 10]), backend="coreml", options=SINGLE),
+        tolerance=1e-6,
+    )

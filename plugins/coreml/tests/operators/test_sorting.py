@@ -1,0 +1,43 @@
+"""Order and records along an axis, against PyTorch in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from delegatekit_conformance.testkit import compare, lower, refusals
+from delegatekit_coreml.options import CoreMLOptions
+from delegatekit_coreml.support import CoreMLPartitioner
+
+X = torch.randn(4, 7, 3, generator=torch.Generator().manual_seed(0))
+
+CASES: dict[str, Any] = {
+    "sort": lambda x: (*x.sort(1), *x.sort(0, descending=True), x.argsort(-1)),
+    "stable values": lambda x: torch.sort(x, stable=True, dim=1)[0],
+    "topk": lambda x: (*x.topk(3, 1), *x.topk(2, 0, largest=False), *x.topk(2, -1, sorted=False)),
+    "medians": lambda x: (*x.median(1), x.median(), *x.kthvalue(3, 1, keepdim=True), *x.kthvalue(2, 0)),
+    "records": lambda x: (*x.cummax(1), *x.cummin(0)),
+    "products": lambda x: (x.cumprod(1), x.cumprod(2)),
+    "one element": lambda x: (*x.sum().sort(0), x.sum().median()),
+}
+
+
+@pytest.mark.parametrize("target", ["ios15", "ios18"])
+@pytest.mark.parametrize("name", CASES)
+def test_order_agrees_with_double_precision(name: str, target: str) -> None:
+    options = {"precision": "float32", "target": target}
+    compare(lower(CASES[name], X, backend="coreml", options=options), tolerance=3e-6)
+
+
+@pytest.mark.parametrize("name", ["sort", "topk", "medians", "records"])
+def test_integers_are_in_exact_order(name: str) -> None:
+    # No two are equal: which of these comes first is nowhere said.
+    x = torch.randperm(84, generator=torch.Generator().manual_seed(1)).reshape(4, 7, 3) - 40
+    compare(lower(CASES[name], x, backend="coreml"))
+
+
+def test_places_of_a_stable_order_are_refused() -> None:
+    found = refusals(CoreMLPartitioner(CoreMLOptions()), lambda x: torch.sort(x, stable=True)[1], X)
+    assert any("the places of a stable order are used" in reason for reason in found)
