@@ -7,7 +7,7 @@ from typing import Final
 
 from delegatekit_toolkit.sizes import dynamic_count
 
-from ..ir.graph import Argument, Graph, Node, Tensor, constant
+from ..ir.graph import PREPACK, Argument, Graph, Node, Tensor, constant
 from ..ir.stock import (
     ADD,
     CHOOSE,
@@ -16,7 +16,6 @@ from ..ir.stock import (
     LINEAR_INT4,
     LINEAR_INT8,
     LINEAR_ROWS_INT4,
-    PREPACK,
     QUANTIZE_BLOCKS,
     VIEW,
 )

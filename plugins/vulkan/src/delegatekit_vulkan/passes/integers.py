@@ -15,7 +15,7 @@ import torch
 
 from delegatekit_toolkit.sizes import dynamic_count
 
-from ..ir.graph import Argument, Graph, Node, SymInt, Tensor, constant
+from ..ir.graph import PREPACK, Argument, Graph, Node, SymInt, Tensor, constant
 from ..ir.stock import (
     ADD,
     CHOOSE,
@@ -29,7 +29,6 @@ from ..ir.stock import (
     LINEAR,
     ON_INTEGERS,
     PAD,
-    PREPACK,
     QUANTIZE,
     QUANTIZE_BLOCKS,
 )

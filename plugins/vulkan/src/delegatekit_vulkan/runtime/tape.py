@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -41,11 +41,18 @@ Packing: TypeAlias = "Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]"
 
 @dataclass(eq=False)
 class Block:
-    """Memory of some words: of constants, which `content` makes once, or of values that are computed."""
+    """Memory of some words: of constants, which `content` makes once, of state, or of values that are computed."""
 
     words: int
     #: Makes the words of a constant (a uint32 array); None for computed values.
     content: Callable[[], np.ndarray[Any, Any]] | None = None
+    #: Whether it is kept from call to call: memory of the delegate's, not of a recording.
+    lasting: bool = False
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether its words have a meaning within one call only."""
+        return self.content is None and not self.lasting
 
     @property
     def bytes(self) -> int:
@@ -98,6 +105,21 @@ class Dispatch:
     call: int
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The tensors that are kept from call to call, in memory of the delegate's."""
+
+    blocks: Mapping[Tensor, Block]
+    #: Block -> position of the last call that overwrites it.
+    overwritten: Mapping[Block, int]
+    #: Tensor -> position of the last call that reads it.
+    last_reads: Mapping[Tensor | SymInt, int]
+
+    def changes_under(self, tensor: Tensor, source: Block, call: int) -> bool:
+        """Whether a tensor that a call makes of this memory is still read after the memory was overwritten."""
+        return call < self.overwritten.get(source, -1) < self.last_reads.get(tensor, -1)
+
+
 @dataclass
 class Tape:
     """Dispatches in order, and where inputs and outputs are."""
@@ -112,6 +134,8 @@ class Tape:
     where: str = ""
     #: Constants and what was made of them, shared by all tapes of a delegate.
     constants: dict[Hashable, Block] = field(default_factory=dict)
+    #: What is kept from call to call.
+    kept: Kept = field(default_factory=lambda: Kept({}, {}, {}))
 
     # -- tensors -------------------------------------------------------------------------------------------------------
 
@@ -146,14 +170,33 @@ class Tape:
     def result(self, tensor: Tensor | SymInt, shape: Sequence[int]) -> Value:
         """Memory for a result with the sizes of this call. Raises FormatError unless they are as declared."""
         target = self._declared(tensor, shape)
+        if target in self.kept.blocks and not self.writes_in_place:
+            made = self._replacements[target] = self.scratch(shape, target.datatype)
+            return made
         return self.values.setdefault(target, Value(tuple(shape), target.datatype, Block(math.prod(shape))))
+
+    def replace(self) -> None:
+        """Let what the call computed beside the state that it reads take its place."""
+        for tensor, made in self._replacements.items():
+            self.move(made, self.values[tensor])
+        self._replacements.clear()
 
     def alias(self, tensor: Tensor | SymInt, source: Value, shape: Sequence[int]) -> None:
         """Let a result be the memory of another value: views need no dispatch."""
         target = self._declared(tensor, shape)
         if math.prod(shape) != source.count or target.datatype.is_float != source.is_float:
             raise FormatError(f"views {source.shape} as {tuple(shape)}", where=self.where)
-        self.values[target] = Value(tuple(shape), target.datatype, source.block)
+        if target in self.kept.blocks or self.kept.changes_under(target, source.block, self.call):
+            self.move(source, self.result(target, shape))
+        else:
+            self.values[target] = Value(tuple(shape), target.datatype, source.block)
+
+    def move(self, source: Value, target: Value) -> None:
+        """Copy all elements, unless they are where they belong."""
+        if source.block is not target.block:
+            vectors = -(-source.count // 4)
+            push = (vectors, 0, 0, *[1] * 7, vectors, *[0] * 7, 1, *[0] * 7, 1, 0)
+            self.dispatch("copy", (source, target), push, (False, 1, True, True), items=vectors)
 
     def scratch(self, shape: Sequence[int], datatype: DataType = DataType.FLOAT32) -> Value:
         """Memory for an intermediate value."""
@@ -165,12 +208,16 @@ class Tape:
         fits = len(shape) == tensor.rank and all(
             0 <= size <= most for size, most in zip(shape, tensor.sizes, strict=True)
         )
-        if not fits or (self.largest and tuple(shape) != tensor.sizes):
+        if not fits or ((self.largest or tensor in self.kept.blocks) and tuple(shape) != tensor.sizes):
             raise FormatError(f"declares the result {tensor.sizes}, computes {tuple(shape)}", where=self.where)
         return tensor
 
     #: Whether this is the largest call: then sizes are the declared ones.
     largest: bool = True
+    #: Whether the call may write into state directly: it does not read it, or element by element.
+    writes_in_place: bool = True
+    #: State -> what the call computes in its place.
+    _replacements: dict[Tensor, Value] = field(default_factory=dict)
 
     # -- dispatches ----------------------------------------------------------------------------------------------------
 
