@@ -214,7 +214,7 @@ def _reads_state(tape: Tape, node: Node) -> bool:
 
 def _check_results(tape: Tape, node: Node) -> None:
     for result in node.results:
-        if isinstance(result, Tensor) and result not in tape.values:
+        if isinstance(result, Tensor) and not tape.is_made(result):
             # An operator's second results that nobody asks for need not be computed.
             if len(node.results) == 1:
                 raise FormatError("computes nothing", where=tape.where)

@@ -120,6 +120,25 @@ class Kept:
         return call < self.overwritten.get(source, -1) < self.last_reads.get(tensor, -1)
 
 
+@dataclass(frozen=True)
+class Padded:
+    """Zeros around a value, of which nothing is written until something reads them."""
+
+    source: Value
+    #: Zeros before and after it, along each axis.
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    #: Writes both into a result.
+    write: Callable[[Value], None]
+    #: Which call asked for it.
+    call: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes with the zeros."""
+        return tuple(map(sum, zip(self.source.shape, self.before, self.after, strict=True)))
+
+
 @dataclass
 class Tape:
     """Dispatches in order, and where inputs and outputs are."""
@@ -142,6 +161,8 @@ class Tape:
     def value(self, tensor: Tensor) -> Value:
         """The value of a tensor: computed, an input, or a constant as it is in the file."""
         found = self.values.get(tensor)
+        if found is None and tensor in self._padded:
+            found = self._written(tensor, self._padded[tensor])
         if found is None:
             if tensor.data is None:
                 raise FormatError("reads a tensor that is not computed", where=self.where)
@@ -191,6 +212,30 @@ class Tape:
         else:
             self.values[target] = Value(tuple(shape), target.datatype, source.block)
 
+    def pad(self, tensor: Tensor | SymInt, padded: Padded) -> None:
+        """Let a result be a value with zeros around it, which a convolution need not have in memory."""
+        target = self._declared(tensor, padded.shape)
+        if not (target.datatype.is_float and padded.source.is_float):
+            raise FormatError("has a result of another kind than its operand", where=self.where)
+        self._padded[target] = padded
+        if target in self.kept.blocks or padded.source.block.lasting:
+            self._written(target, padded)
+
+    def unpadded(self, tensor: Tensor) -> Padded | None:
+        """What the zeros around a value are around; None if there are none."""
+        return self._padded.get(tensor)
+
+    def is_made(self, tensor: Tensor) -> bool:
+        """Whether a tensor has a value, or can have it."""
+        return tensor in self.values or tensor in self._padded
+
+    def _written(self, tensor: Tensor, padded: Padded) -> Value:
+        now, self.call = self.call, padded.call
+        target = self.result(tensor, padded.shape)
+        padded.write(target)
+        self.call = now
+        return target
+
     def move(self, source: Value, target: Value) -> None:
         """Copy all elements, unless they are where they belong."""
         if source.block is not target.block:
@@ -218,6 +263,8 @@ class Tape:
     writes_in_place: bool = True
     #: State -> what the call computes in its place.
     _replacements: dict[Tensor, Value] = field(default_factory=dict)
+    #: Results with zeros around a value.
+    _padded: dict[Tensor, Padded] = field(default_factory=dict)
 
     # -- dispatches ----------------------------------------------------------------------------------------------------
 
