@@ -108,6 +108,8 @@ class Graph:
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
+    #: What users should know of the lowering: a line of text each.
+    notes: list[str] = field(default_factory=list)
 
     def users(self) -> dict[Tensor | SymInt, list[Node]]:
         """Value -> the nodes that read it, in order."""

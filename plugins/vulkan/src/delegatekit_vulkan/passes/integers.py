@@ -34,7 +34,7 @@ from ..ir.stock import (
 )
 from ..ir.weights import IntegerProduct, aligned, aligned_bias, channel_weights, holds, integer_convolution, to_numbers
 from .clamps import NO_BOUNDS, Bounds, bounds_of
-from .integer_weights import use_integer_weights
+from .integer_weights import lost_weights, use_integer_weights
 from .matching import Matcher, join_handles
 
 _LEAST, _GREATEST = -128, 127
@@ -56,6 +56,7 @@ def fold_integers(graph: Graph, *, half: bool, any_scale: bool = False) -> None:
     graph.nodes = [node for node in graph.nodes if node not in folder.folded]
     use_integer_weights(graph, half=half)
     _drop_unread(graph)
+    graph.notes += lost_weights(graph, half=half)
     for tensor in graph.constants():
         to_numbers(tensor)
 
