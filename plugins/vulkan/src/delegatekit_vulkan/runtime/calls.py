@@ -10,8 +10,9 @@ from delegatekit_api import FormatError
 
 from ..ir.graph import PREPACK, Argument, Graph, Node, SymInt, Tensor
 from ..ir.stock import POINTWISE
+from .memory import Block, Value
 from .state import kept_by
-from .tape import Block, Tape, Value
+from .tape import Tape
 
 
 class Reader:

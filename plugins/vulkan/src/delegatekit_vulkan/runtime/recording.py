@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
-from delegatekit_api import ExecutionError
-
-from .binding import WHERE, failed
-from .device import Buffer, Device
-from .resident import Constants, States, aligned
-from .tape import Block, Tape, Value
+from .binding import failed
+from .device import Buffer, Device, Submission
+from .memory import Block, Value
+from .planning import Hazards, check_size, plan
+from .resident import Constants, States
+from .tape import Tape
 
 
 class Recording:
@@ -39,39 +39,39 @@ class Recording:
         self._outputs: Final = outputs
         for item in tape.dispatches:
             for block in item.buffers:
-                _check_size(block, device)
+                check_size(block, device)
         constants.place(block for item in tape.dispatches for block in item.buffers)
         constants.place(value.block for value in outputs)
-        self._offsets, size = _plan(tape, inputs, outputs, device.physical.alignment)
+        self._offsets, size = plan(tape, inputs, outputs, device.physical.alignment)
         self._arena: Final = Buffer(device, size, host=False)
         self._staging: Final = None if self._arena.view is not None else Buffer(device, size, host=True)
         self._pools: list[Any] = []
         vk = device.vk
         try:
             self._record(tape)
-            self._fence: Final = vk.vkCreateFence(device.handle, vk.VkFenceCreateInfo(), None)
+            self._submission: Final = Submission(device, self._commands)
         except vk.VkError as error:
             self.close()
             raise failed(error, "recording") from None
         except BaseException:
             self.close()
             raise
-        self._buffers = [self._commands]
-        self._submission = [vk.VkSubmitInfo(pCommandBuffers=self._buffers)]
+        self._input_words = [self._words(value) for value in inputs]
+        self._output_words = [self._words(value) for value in outputs]
 
     # -- running -------------------------------------------------------------------------------------------------------
 
     def input_words(self, index: int) -> np.ndarray[Any, Any]:
         """Where the host writes an input."""
-        return self._words(self._inputs[index])
+        return self._input_words[index]
 
     def output_words(self, index: int) -> np.ndarray[Any, Any]:
         """Where the host finds an output after `run`."""
-        return self._words(self._outputs[index])
+        return self._output_words[index]
 
     def run(self) -> None:
         """Execute. Raises ExecutionError."""
-        self._device.run(self._submission, self._fence)
+        self._device.run(self._submission)
 
     def seconds(self) -> list[float]:
         """What each dispatch took in the last run, on the device, in seconds. Only of a `timed` recording."""
@@ -99,12 +99,14 @@ class Recording:
 
     def close(self) -> None:
         """Give everything back."""
-        vk, handle = self._device.vk, self._device.handle
+        handle = self._device.handle
         for destroy, item in reversed(self._pools):
             destroy(handle, item, None)
         self._pools = []
-        if getattr(self, "_fence", None) is not None:
-            vk.vkDestroyFence(handle, self._fence, None)
+        if hasattr(self, "_submission"):
+            self._submission.close()
+        # Views of memory that is given back.
+        self._input_words, self._output_words = [], []
         self._arena.close()
         if self._staging is not None:
             self._staging.close()
@@ -134,7 +136,7 @@ class Recording:
         self._begin_times()
         if self._states.blocks:
             self._barrier()  # what the call before wrote
-        hazards = _Hazards(self.place)
+        hazards = Hazards(self.place)
         bound = None
         for index, item in enumerate(tape.dispatches):
             if hazards.next(item.buffers, item.written) or self._timed:
@@ -251,79 +253,3 @@ class _Sets:
         writes = [write for _, _, write in held]
         vk.vkUpdateDescriptorSets(device.handle, len(writes), writes, 0, None)
         return made
-
-
-#: A buffer, and the first byte and the end of a part of it.
-_Extent: TypeAlias = tuple[Buffer, int, int]
-
-
-class _Hazards:
-    """Says before which dispatches those before must have ended: where they touch the same memory, and one writes."""
-
-    def __init__(self, place: Any) -> None:
-        self._place = place
-        self._read: list[_Extent] = []
-        self._written: list[_Extent] = []
-
-    def next(self, blocks: Sequence[Block], written: int) -> bool:
-        """Go on to the next dispatch; whether a barrier must stand before it."""
-        extents = [(block, block.content is None) for block in blocks]
-        first_written = len(blocks) - written
-        reads = [self._extent(block) for block, computed in extents[:first_written] if computed]
-        writes = [self._extent(block) for block, computed in extents[first_written:] if computed]
-        wait = _overlap(reads, self._written) or _overlap(writes, self._written) or _overlap(writes, self._read)
-        if wait:
-            self._read, self._written = [], []
-        self._read += reads
-        self._written += writes
-        return wait
-
-    def _extent(self, block: Block) -> _Extent:
-        buffer, offset = self._place(block)
-        return buffer, offset, offset + block.bytes
-
-
-def _overlap(left: list[_Extent], right: list[_Extent]) -> bool:
-    return any(one is other and a < d and c < b for one, a, b in left for other, c, d in right)
-
-
-def _plan(
-    tape: Tape, inputs: Sequence[Value], outputs: Sequence[Value], alignment: int
-) -> tuple[dict[Block, int], int]:
-    """An offset in the arena for each computed block: blocks that are needed at the same time lie apart.
-
-    Inputs and outputs have memory of their own: the host fills them and reads them outside of the commands.
-    """
-    lives: dict[Block, list[int]] = {}
-    for index, item in enumerate(tape.dispatches):
-        for block in item.buffers:
-            if block.is_computed:
-                lives.setdefault(block, [index, index])[1] = index
-    ends = len(tape.dispatches)
-    for value in (*inputs, *outputs):
-        if value.block.is_computed:
-            lives[value.block] = [-1, ends]
-    placed: list[tuple[int, int, int, int]] = []
-    offsets: dict[Block, int] = {}
-    size = 0
-    # The largest first, each at the lowest place that is free all its life.
-    for block, (first, last) in sorted(lives.items(), key=lambda item: (-item[0].bytes, item[1])):
-        taken = sorted((a, b) for a, b, begin, end in placed if begin <= last and first <= end)
-        offset = 0
-        for start, stop in taken:
-            if offset + block.bytes <= start:
-                break
-            offset = max(offset, aligned(stop, alignment))
-        placed.append((offset, offset + block.bytes, first, last))
-        offsets[block] = offset
-        size = max(size, offset + block.bytes)
-    return offsets, size
-
-
-def _check_size(block: Block, device: Device) -> None:
-    """Refuse what a shader cannot see whole, before memory is asked for."""
-    most = device.physical.most_bytes
-    if block.bytes > most:
-        raise ExecutionError(
-            f"a tensor has {block.bytes} bytes: {device.physical.name} shows a shader {most}", where=WHERE
-        )

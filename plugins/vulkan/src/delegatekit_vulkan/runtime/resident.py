@@ -12,8 +12,8 @@ import numpy as np
 from delegatekit_toolkit.content import storage_key
 
 from ..ir.graph import Graph, Tensor
-from .device import Buffer, Device
-from .tape import WORD, Block
+from .device import Buffer, Device, Submission
+from .memory import WORD, Block
 from .transfer import constant_array, words_of
 
 #: Words (uint32), and the offset in bytes where they go.
@@ -180,7 +180,7 @@ def _copy_now(device: Device, source: Buffer, target: Buffer) -> None:
     vk, size = device.vk, source.size
     info = vk.VkCommandPoolCreateInfo(queueFamilyIndex=device.physical.family)
     pool = vk.vkCreateCommandPool(device.handle, info, None)
-    fence = vk.vkCreateFence(device.handle, vk.VkFenceCreateInfo(), None)
+    submission = None
     try:
         info = vk.VkCommandBufferAllocateInfo(
             commandPool=pool, level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1
@@ -189,9 +189,11 @@ def _copy_now(device: Device, source: Buffer, target: Buffer) -> None:
         vk.vkBeginCommandBuffer(commands[0], vk.VkCommandBufferBeginInfo())
         vk.vkCmdCopyBuffer(commands[0], source.handle, target.handle, 1, [vk.VkBufferCopy(size=size)])
         vk.vkEndCommandBuffer(commands[0])
-        device.run([vk.VkSubmitInfo(pCommandBuffers=[commands[0]])], fence)
+        submission = Submission(device, commands[0])
+        device.run(submission)
     finally:
-        vk.vkDestroyFence(device.handle, fence, None)
+        if submission is not None:
+            submission.close()
         vk.vkDestroyCommandPool(device.handle, pool, None)
 
 

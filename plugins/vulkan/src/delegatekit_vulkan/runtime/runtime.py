@@ -15,10 +15,11 @@ from .binding import WHERE, chosen_device
 from .calls import write_tape
 from .device import Device, open_device
 from .kernels import KERNELS
+from .memory import Value
 from .recording import Recording
 from .resident import Constants, States, lasting_blocks
 from .state import numbers_in, states_of
-from .tape import Tape, Value
+from .tape import Tape
 from .transfer import from_device, to_device
 
 if TYPE_CHECKING:

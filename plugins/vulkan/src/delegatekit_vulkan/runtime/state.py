@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from delegatekit_api import FormatError
 
 from ..ir.graph import PREPACK, Graph, Node, SymInt, Tensor
-from .tape import Block, Kept
+from .memory import Block, Kept
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,8 @@ import numpy as np
 
 from ...ir.graph import Tensor
 from ..calls import Kernel, Reader
-from ..tape import Packing, Tape, Value
+from ..memory import Value
+from ..tape import Packing, Tape
 from .windows import BLOCK, Pair, Window, area_of, checked_result, checked_window
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

@@ -8,8 +8,9 @@ from typing import Final
 
 from ...ir.graph import SymInt
 from ..calls import Kernel, Reader
+from ..memory import Padded, Value
 from ..strided import broadcast, broadcast_strides, copy, strides, whole_copy
-from ..tape import Padded, Tape, Value
+from ..tape import Tape
 
 
 def _same(tape: Tape, call: Reader) -> None:

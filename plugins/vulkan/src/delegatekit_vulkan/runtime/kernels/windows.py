@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from ...targets import MOST_ROUNDS, rounds
 from ..calls import Reader
-from ..tape import Value
+from ..memory import Value
 
 #: (height, width)
 Pair: TypeAlias = "tuple[int, int]"
