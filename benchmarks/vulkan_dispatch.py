@@ -6,7 +6,8 @@
 Chains of small operators, each on the result of the one before, of several lengths. For each length: the CPU time of
 all threads and the wall time of a call through the engine, of the runtime's `execute` alone, and of submitting the
 recorded commands and waiting for them, which is the driver's. A line is fitted over the lengths: its slope is what a
-dispatch costs, its beginning what a call costs. The least of many calls counts, the three of them in turns.
+dispatch costs; what is left of the shortest chain is what a call costs. The least of many calls counts, the three of
+them in turns.
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ def measure(length: int, rounds: int) -> dict[str, tuple[float, float]]:
 
 
 def fitted(at: Sequence[int], values: Sequence[float]) -> tuple[float, float]:
-    """Where the line of least squares begins, and its slope."""
+    """What the first of the values is without its own dispatches, and the slope of the line of least squares."""
     middle, mean = sum(at) / len(at), sum(values) / len(values)
     slope = sum((x - middle) * (y - mean) for x, y in zip(at, values, strict=True)) / sum((x - middle) ** 2 for x in at)
-    return mean - slope * middle, slope
+    return values[0] - slope * at[0], slope
 
 
 if __name__ == "__main__":
