@@ -72,9 +72,9 @@ def compare(model: str) -> Comparison:
     """Lower a model of `MODELS` both ways and compare. Raises KeyError."""
     build, half = MODELS[model]
     case = build(model)
-    theirs = _graphs(stock_buffer(case.module, case.inputs, **({"force_fp16": True} if half else {})))
+    theirs = _file(stock_buffer(case.module, case.inputs, **({"force_fp16": True} if half else {})))
     options = {"vulkan": {"fp16": half}}
-    mine = _graphs(delegatekit.lower(case.export(), backends=["vulkan"], options=options).buffer)
+    mine = _file(delegatekit.lower(case.export(), backends=["vulkan"], options=options).buffer)
     stock, ours = ([node for graph in graphs for node in graph.nodes] for graphs in (theirs.graphs, mine.graphs))
     pairs, resized, alone = _aligned(_without_copies(stock), _without_copies(ours))
     differences = Counter(alone)
@@ -94,7 +94,12 @@ class _File:
     outside: int
 
 
-def _graphs(buffer: bytes) -> _File:
+def _file(buffer: bytes) -> _File:
+    (method,) = delegatekit.inspect(buffer).methods
+    return _File(graphs_of(buffer), sum(method.operators.values()))
+
+
+def graphs_of(buffer: bytes) -> list[Graph]:
     """The graphs of a file's Vulkan delegates, in order."""
     file = pte.read(buffer)
     named = {key: bytes(data) for key, data in file.named_data.items()}
@@ -103,8 +108,7 @@ def _graphs(buffer: bytes) -> _File:
         for table in plan.delegates or ():
             assert table.id == "VulkanBackend", table.id
             graphs.append(_graph(bytes(file.delegate_blob(table)), named))
-    (method,) = delegatekit.inspect(buffer).methods
-    return _File(graphs, sum(method.operators.values()))
+    return graphs
 
 
 def _graph(blob: bytes, named: dict[str, bytes]) -> Graph:

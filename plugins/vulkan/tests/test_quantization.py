@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -129,6 +130,29 @@ def test_sizes_that_change_are_computed_right(scheme: str) -> None:
         x = torch.randn(count, 64)
         for got, want in zip(lowered.run(x), model(x), strict=True):
             torch.testing.assert_close(got, want, rtol=0, atol=64 * 2.0**-23 * float(want.detach().abs().max()))
+
+
+def test_weights_that_become_numbers_are_named_with_the_reason() -> None:
+    x = torch.randn(3, 64)
+    model = quantized(Layers(), x, scheme="int4-weight-only")
+    rows = torch.export.Dim("rows", min=1, max=7)
+    with pytest.warns(UserWarning, match=r"integers \(48, 64\) of aten\.linear.*for the same sizes in every call"):
+        lower(model, x, backend="vulkan", dynamic_shapes=({0: rows},))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        lower(model, x, backend="vulkan")
+
+
+@pytest.mark.needs_device
+def test_groups_that_the_runtime_does_not_read_are_named_and_computed_in_float() -> None:
+    from torchao.quantization import IntxWeightOnlyConfig, PerGroup, quantize_
+
+    model = nn.Linear(12, 5).eval()
+    quantize_(model, IntxWeightOnlyConfig(torch.int4, PerGroup(6)))
+    x = torch.randn(2, 12)
+    with pytest.warns(UserWarning, match="in groups of 6, the runtime reads 4 bits, and"):
+        lowered = lower(model, x, backend="vulkan")
+    torch.testing.assert_close(lowered.run()[0], model(x), rtol=1e-5, atol=1e-5)
 
 
 def test_a_linear_layer_of_several_matrices_is_left_in_float_with_the_reason() -> None:

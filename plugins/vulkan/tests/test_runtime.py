@@ -13,7 +13,7 @@ from torch import nn
 import delegatekit
 from delegatekit_api import DelegateKitError, ExecutionError
 from delegatekit_conformance.testkit import Lowered, lower
-from delegatekit_vulkan.runtime import VulkanRuntime, binding, device, recording
+from delegatekit_vulkan.runtime import VulkanRuntime, binding, device, resident
 
 pytestmark = pytest.mark.needs_device
 
@@ -50,9 +50,9 @@ def test_sessions_share_the_constants_on_the_device(net: Lowered) -> None:
     first, second = program["forward"], program.new_session()["forward"]
     x = torch.randn(3, 4)
     close(first(x), x)
-    before = len(recording._shared)
+    before = len(resident._shared)
     close(second(-x), -x)
-    assert len(recording._shared) == before
+    assert len(resident._shared) == before
     program.close()
     close(delegatekit.load(net.buffer)["forward"](x), x)
 

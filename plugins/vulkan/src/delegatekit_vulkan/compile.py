@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from delegatekit_api import PartitionProgram, PreprocessResult, ProgramView
 
 from .blob.writer import serialize
@@ -16,6 +18,8 @@ def compile_partition(partition: PartitionProgram, options: VulkanOptions) -> Pr
     """Lower a partition to calls of the runtime's operators, rewrite them, serialize. Raises LoweringError."""
     graph = build_graph(partition.view, options)
     graph = optimize(graph, options)
+    for note in dict.fromkeys(graph.notes):
+        warnings.warn(f"delegate {partition.index} for Vulkan: {note}", stacklevel=2)
     result = serialize(graph)
     return PreprocessResult(result.blob, named_data=result.named_data, debug_handle_map=result.debug_handles)
 

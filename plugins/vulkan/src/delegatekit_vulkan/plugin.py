@@ -40,6 +40,7 @@ def describe_backend() -> BackendDescription:
         api_version=ApiVersion(2, 0),
         options=VulkanOptions,
         supports_dynamic_shapes=True,
+        owns_state=True,
     )
 
 

@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from delegatekit_api import Call, Verdict
+from delegatekit_api import Call, ProgramView, Verdict
+from delegatekit_toolkit.dtypes import dtype_name
 from delegatekit_toolkit.narrowing import narrow_constants
 from delegatekit_toolkit.passes import run_passes
 from delegatekit_toolkit.sizes import Dynamic, is_bounded, largest, shape_of, smallest
@@ -28,6 +29,7 @@ from .operators import (
     reduction,
     shape,
     spatial,
+    writing,
 )
 from .operators.program import Lower, build_layer
 from .passes import arithmetic
@@ -35,10 +37,16 @@ from .passes.integers import float_reason
 from .targets import TARGETS
 
 if TYPE_CHECKING:
+    from torch.fx import Node
+
     from .options import VulkanOptions
 
 #: What the device computes with; the host narrows int64.
 _TAKEN: Final = ("float32", "float16", "int32", "int64", "bool")
+#: New values of a state that keep what they do not replace as it is.
+_STORED_ONCE: Final = frozenset(
+    f"aten.{name}" for name in ("index_put.default", "copy.default", "slice_scatter.default", "select_scatter.default")
+)
 
 
 # -- every operator ----------------------------------------------------------------------------------------------------
@@ -142,6 +150,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *functions.ROWS,
         *shape.ROWS,
         *indexing.ROWS,
+        *writing.ROWS,
         *linear.ROWS,
         *normalization.ROWS,
         *reduction.ROWS,
@@ -180,6 +189,25 @@ class VulkanPartitioner(TablePartitioner):
         """What the layer is lowered to computes on integers, if the runtime has an operator for it."""
         graph = build_layer(layer, TABLE, self._options)
         return float_reason(run_passes(graph, arithmetic(self._options, any_scale=True)))
+
+    def state_reason(self, program: ProgramView, buffer: Node) -> str | None:
+        """The state is of a type that the device has, begins there as in the program, and does not lose digits."""
+        state = program.buffers[buffer]
+        initial, dtype = state.initial, dtype_name(state.initial.dtype)
+        if dtype not in _TAKEN:
+            return f"{state.name} is {dtype}: {', '.join(_TAKEN)} are kept on the device"
+        if initial.dim() > BUFFER_RANK:
+            return f"{state.name} has {initial.dim()} axes: {BUFFER_RANK} are the most"
+        if not initial.numel():
+            return f"{state.name} has no elements"
+        if dtype == "int64" and bool((initial.int() != initial).any()):
+            return f"{state.name} begins with a number that 32 bits cannot hold"
+        size = initial.numel() * device_type(initial.dtype, half=self._options.fp16).bytes
+        if size > self._buffer:
+            return f"{state.name} has {size} bytes: {self._buffer} are the most on {self._options.target}"
+        if self._options.fp16 and dtype == "float32" and str(state.updated.target) not in _STORED_ONCE:
+            return f"{state.name} would be float16 on the device (fp16 is set), and lose digits in each call"
+        return None
 
     def _too_large(self, call: Call) -> str | None:
         for item in call.tensors:

@@ -10,7 +10,7 @@ import torch
 from delegatekit_api import DelegatePayload, FormatError, TensorSpec
 from delegatekit_toolkit import flatbuffer as fb
 from delegatekit_toolkit.content import shown
-from delegatekit_toolkit.dataflow import Dataflow, element_count, section
+from delegatekit_toolkit.dataflow import element_count, section
 from delegatekit_toolkit.dtypes import dtype_of
 
 from ..ir.graph import Argument, Graph, Node, SymInt, Tensor
@@ -59,16 +59,8 @@ def read_graph(payload: DelegatePayload) -> Graph:
     )
     _check_caller("input", graph.inputs, payload.inputs)
     _check_caller("output", graph.outputs, payload.outputs)
-    _check_flow(graph)
+    graph.check_flow(_WHERE)
     return graph
-
-
-def _check_flow(graph: Graph) -> None:
-    flow = Dataflow(graph.inputs, dict.fromkeys(graph.constants()), _WHERE)
-    for index, node in enumerate(graph.nodes):
-        where = f"{_WHERE}, call {index} ({node.operator})"
-        flow.step(node.reads, node.results, where)
-    flow.check_outputs(graph.outputs)
 
 
 def _check_caller(what: str, tensors: list[Tensor], specs: tuple[TensorSpec, ...]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from delegatekit_api import LoweringError
+from delegatekit_api import FormatError, LoweringError
 from delegatekit_toolkit.dataflow import Dataflow
 from delegatekit_toolkit.sizes import Size, largest
 
@@ -47,6 +47,9 @@ class Tensor:
         """Number of axes."""
         return len(self.shape)
 
+
+#: The operator that brings a constant to the device, once, when the delegate is loaded.
+PREPACK: Final = "et_vk.prepack.default"
 
 #: Largest number of float16.
 HALF_MAX: Final = 65504.0
@@ -105,6 +108,8 @@ class Graph:
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
+    #: What users should know of the lowering: a line of text each.
+    notes: list[str] = field(default_factory=list)
 
     def users(self) -> dict[Tensor | SymInt, list[Node]]:
         """Value -> the nodes that read it, in order."""
@@ -115,20 +120,45 @@ class Graph:
         return users
 
     def producers(self) -> dict[Tensor | SymInt, Node]:
-        """Value -> the node that computes it."""
-        return {value: node for node in self.nodes for value in node.results}
+        """Value -> the node that computes it. Tensors that are kept from call to call have no such one."""
+        kept = self.kept()
+        return {value: node for node in self.nodes for value in node.results if value not in kept}
+
+    def kept(self) -> dict[Tensor, Tensor]:
+        """The tensors that are kept from call to call -> the constant with their first value.
+
+        Such a tensor is brought to the device when the delegate is loaded, and then is the result of another node, too.
+        """
+        written = {value for node in self.nodes if node.operator != PREPACK for value in node.results}
+        found = {}
+        for node in self.nodes:
+            if node.operator != PREPACK or node.result not in written or not node.arguments:
+                continue
+            source, tensor = node.arguments[0], node.result
+            if isinstance(source, Tensor) and isinstance(tensor, Tensor) and source.data is not None:
+                found[tensor] = source
+        return found
 
     def verify(self) -> None:
-        """Check that every value is computed once and before it is read. Raises LoweringError."""
-        from delegatekit_api import FormatError
-
+        """Check that every value is computed before it is read, and once unless it is kept. Raises LoweringError."""
         try:
-            flow = Dataflow(map(id, self.inputs), map(id, dict.fromkeys(self.constants())), "Vulkan graph")
-            for index, node in enumerate(self.nodes):
-                flow.step(map(id, node.reads), map(id, node.results), f"node {index} ({node.operator})")
-            flow.check_outputs(map(id, self.outputs))
+            self.check_flow("Vulkan graph")
         except FormatError as error:
             raise LoweringError(error.what, where=error.where) from error
+
+    def check_flow(self, where: str) -> None:
+        """As `verify`, for a graph that was read. Raises FormatError."""
+        kept, loaded = self.kept(), set[object]()
+        flow = Dataflow(self.inputs, dict.fromkeys(self.constants()), where)
+        for index, node in enumerate(self.nodes):
+            place = f"{where}, call {index} ({node.operator:.60})"
+            if node.operator == PREPACK:
+                loaded.update(node.results)
+            again = [value for value in node.results if value in kept and node.operator != PREPACK]
+            if not loaded.issuperset(again):
+                raise FormatError("overwrites a tensor before it is brought to the device", where=place)
+            flow.step(node.reads, [value for value in node.results if value not in again], place)
+        flow.check_outputs(self.outputs)
 
     def constants(self) -> Iterator[Tensor]:
         """The constants that nodes read."""

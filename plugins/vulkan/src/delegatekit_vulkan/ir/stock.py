@@ -105,7 +105,11 @@ LINEAR: Final = "aten.linear.default"
 ADD: Final = "aten.add.Tensor"
 VIEW: Final = "aten.view_copy.default"
 PAD: Final = "aten.constant_pad_nd.default"
-PREPACK: Final = "et_vk.prepack.default"
+MAX: Final = "aten.amax.default"
+#: Each element of the result is computed from those at its own place: the result may be an operand's memory.
+POINTWISE: Final = frozenset(
+    f"aten.{name}" for name in ("where.self", "add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "minimum.default")
+)
 
 # -- operators of quantized programs -----------------------------------------------------------------------------------
 

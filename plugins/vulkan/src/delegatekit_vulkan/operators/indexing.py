@@ -19,14 +19,14 @@ from .program import Lower, ProgramBuilder
 def _embedding(b: ProgramBuilder, call: Call) -> Tensor:
     weight, indices = call["weight"], b.tensor(call["indices"])
     if not weight.is_constant:
-        return _looked_up(b, b.tensor(weight), 0, indices)
+        return looked_up(b, b.tensor(weight), 0, indices)
     rest = [call["padding_idx"], call["scale_grad_by_freq"], call["sparse"]]
     made = b.weight(weight)
     assert made is not None
     return b.call("aten.embedding.default", [made, indices, *rest], b.shape(call))
 
 
-def _looked_up(b: ProgramBuilder, x: Tensor, axis: int, indices: Tensor) -> Tensor:
+def looked_up(b: ProgramBuilder, x: Tensor, axis: int, indices: Tensor) -> Tensor:
     """Slices of a tensor along an axis, at indices of any shape: the runtime takes a list of them."""
     flat = b.view(indices, (flattened(indices.shape),))
     shape = (*x.shape[:axis], *flat.shape, *x.shape[axis + 1 :])
@@ -49,7 +49,7 @@ def _indices(b: ProgramBuilder, operand: Operand, size: object) -> Tensor:
 def _index_select(b: ProgramBuilder, call: Call) -> Tensor:
     x = b.tensor(call["self"])
     axis = call["dim"] % max(x.rank, 1)
-    return _looked_up(b, x, axis, b.tensor(call["index"]))
+    return looked_up(b, x, axis, b.tensor(call["index"]))
 
 
 def _the_index(call: Call) -> tuple[int, Operand]:
@@ -101,7 +101,7 @@ def _index(b: ProgramBuilder, call: Call) -> Tensor:
         x = b.call(
             "aten.squeeze_copy.dims", [x, tuple(dropped)], [s for at, s in enumerate(x.shape) if at not in dropped]
         )
-    return _looked_up(b, x, axis - sum(at < axis for at in dropped), indices)
+    return looked_up(b, x, axis - sum(at < axis for at in dropped), indices)
 
 
 def _gather(b: ProgramBuilder, call: Call) -> Tensor:

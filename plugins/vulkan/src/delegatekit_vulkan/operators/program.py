@@ -16,6 +16,7 @@ from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, shape_of
 from delegatekit_toolkit.support import Row
 
 from ..ir.graph import Argument, Graph, Node, SymInt, Tensor, constant
+from ..ir.stock import BUFFER, VIEW
 from ..ir.types import DataType, device_type
 
 if TYPE_CHECKING:
@@ -41,8 +42,44 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         self._sources: list[torch.Tensor] = []
         self._prepacked: dict[Tensor, Tensor] = {}
         self._sizes: dict[FxNode, SymInt] = {}
+        #: What several calls need, computed once.
+        self.shared: Final[Merging[Any]] = Merging()
 
     # -- the walk over the program -----------------------------------------------------------------------------------
+
+    def build(self, table: Mapping[str, Row[Any]], *, skip: Callable[[Call], bool] = lambda call: False) -> None:
+        """Inputs and state, calls in execution order, outputs, and the new values of the state.
+
+        Raises LoweringError for an operator that has no row.
+        """
+        states = {}
+        for node, state in self.program.buffers.items():
+            operand = self.program.operand(node)
+            states[node] = self._kept(state.initial)
+            self.define(operand, states[node])
+        super().build(table, skip=skip)
+        self.debug_handle = None
+        self._keep([(self.program.operand(self.program.buffers[node].updated), to) for node, to in states.items()])
+
+    def _kept(self, initial: torch.Tensor) -> Tensor:
+        """A tensor that begins as a constant when the delegate is loaded. Buffers may be overwritten in place."""
+        made = self.call("et_vk.prepack.default", [self.constant(initial)], tuple(initial.shape))
+        made.storage, made.layout = BUFFER.storage, BUFFER.layout
+        return made
+
+    def _keep(self, updates: Sequence[tuple[Operand, Tensor]]) -> None:
+        """Write new values into state, after everything has read the old ones."""
+        old = {to for _, to in updates}
+        # What is another state's old value is copied before that is overwritten.
+        values = [self.tensor(operand) for operand, _ in updates]
+        copies = {value: self.copied(value) for value in dict.fromkeys(values) if value in old}
+        for value, (_, to) in zip(values, updates, strict=True):
+            if value is not to:
+                self.graph.nodes.append(Node(VIEW, [copies.get(value, value), to.sizes], to))
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        """The same elements in memory of their own."""
+        return self.call(VIEW, [tensor, tensor.sizes], tensor.shape)
 
     def make_input(self, operand: Operand) -> Tensor:
         """The delegate's next input: the host narrows 64 bits."""
@@ -179,15 +216,18 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
             self._sizes[item] = self._size(item)
         return self._sizes[item]
 
+    def size(self, tensor: Tensor, axis: int) -> SymInt:
+        """A size of a tensor in each call, as a number."""
+        return self._computed_number("sym_size.int", [tensor, axis])
+
     def _size(self, node: FxNode) -> SymInt:
         target: Any = node.target
         if str(target) == "aten.sym_size.int":
             source, axis = node.args
-            arguments: list[Argument] = [self.tensor(self.program.operand(source)), axis]  # type: ignore[arg-type, list-item]
-            name = "sym_size.int"
-        else:
-            arguments = [self._number(item) for item in node.args]
-            name = target.__name__
+            return self.size(self.tensor(self.program.operand(source)), axis)  # type: ignore[arg-type]
+        return self._computed_number(target.__name__, [self._number(item) for item in node.args])
+
+    def _computed_number(self, name: str, arguments: list[Argument]) -> SymInt:
         result = SymInt()
         self.graph.nodes.append(Node(name, arguments, result))
         return result

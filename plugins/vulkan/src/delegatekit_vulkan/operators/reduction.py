@@ -18,6 +18,7 @@ from delegatekit_toolkit.sizes import Dynamic, largest, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Argument, Tensor
+from ..ir.stock import MAX
 from ..ir.types import TEXTURE_RANK, DataType
 from ..targets import TARGETS
 from .conditions import FLOATS, few_changing, float_operands, not_scalar
@@ -25,7 +26,6 @@ from .program import Lower, ProgramBuilder
 
 _MEAN: Final = "aten.mean.dim"
 _SUM: Final = "aten.sum.dim_IntList"
-_MAX: Final = "aten.amax.default"
 _MIN: Final = "aten.amin.default"
 #: Arguments after `keepdim`, with their defaults: the runtime looks for the result at the place after all of them.
 _MORE: Final[dict[str, tuple[Argument, ...]]] = {_MEAN: (None,), _SUM: (None,)}
@@ -123,7 +123,7 @@ def _truth(*, every: bool) -> Lower:
             x = b.call("aten.ne.Scalar", [x, 0], x.shape, DataType.BOOL)
         one, zero = (b.scalar(number, DataType.FLOAT32) for number in (1.0, 0.0))
         x = b.call("aten.where.self", [x, one, zero], x.shape, DataType.FLOAT32)
-        x = reduced(b, _MIN if every else _MAX, x, _axes(call))
+        x = reduced(b, _MIN if every else MAX, x, _axes(call))
         return _finished(b, call, b.call("aten.gt.Scalar", [x, 0.5], x.shape, DataType.BOOL), _axes(call))
 
     return lower
@@ -184,7 +184,7 @@ _FLATTENED: Final = few_changing("self", lambda call: call["dim"] is None, "all 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("mean.dim", _reduction(_MEAN), FLOATS),
     row("sum.dim_IntList", _reduction(_SUM), FLOATS),
-    row("amax.default max.default", _reduction(_MAX), FLOATS),
+    row("amax.default max.default", _reduction(MAX), FLOATS),
     row("amin.default min.default", _reduction(_MIN), FLOATS),
     row("argmax.default", _position("aten.argmax.default"), float_operands, _FLATTENED),
     row("argmin.default", _position("aten.argmin.default"), float_operands, _FLATTENED),

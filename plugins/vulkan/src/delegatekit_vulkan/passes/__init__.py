@@ -15,6 +15,7 @@ from .layouts import choose_layouts
 from .memory import share_memory
 from .norms import fold_norms
 from .pads import fold_pads
+from .states import write_in_place
 
 if TYPE_CHECKING:
     from ..options import VulkanOptions
@@ -25,6 +26,7 @@ def optimize(graph: Graph, options: VulkanOptions) -> Graph:
     passes: tuple[Callable[[Graph], None], ...] = (
         *arithmetic(options),
         partial(choose_layouts, options=options),
+        write_in_place,
         share_memory,
     )
     return run_passes(graph, passes, Graph.verify)

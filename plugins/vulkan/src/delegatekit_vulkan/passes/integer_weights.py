@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import torch
+
 from delegatekit_toolkit.sizes import dynamic_count
 
-from ..ir.graph import Argument, Graph, Node, Tensor, constant
+from ..ir.graph import PREPACK, Argument, Graph, Node, Tensor, constant
 from ..ir.stock import (
     ADD,
     CHOOSE,
@@ -16,7 +18,6 @@ from ..ir.stock import (
     LINEAR_INT4,
     LINEAR_INT8,
     LINEAR_ROWS_INT4,
-    PREPACK,
     QUANTIZE_BLOCKS,
     VIEW,
 )
@@ -35,6 +36,33 @@ def use_integer_weights(graph: Graph, *, half: bool) -> None:
     """
     layers = _Layers(graph, half=half)
     graph.nodes = [made for node in graph.nodes for made in layers.replaced(node)]
+
+
+def lost_weights(graph: Graph, *, half: bool) -> list[str]:
+    """Why weights that are still kept as integers, after this pass, have to become numbers."""
+    notes = []
+    for node in graph.nodes:
+        for tensor in dict.fromkeys(node.reads):
+            if isinstance(tensor, Tensor) and tensor.integers is not None and tensor.rank > 1:
+                reason = _lost(node, tensor, half=half)
+                notes.append(f"integers {tensor.sizes} of {node.operator} become {tensor!r} in the file: {reason}")
+    return notes
+
+
+def _lost(node: Node, weight: Tensor, *, half: bool) -> str:
+    own, data = weight.integers, weight.data
+    assert own is not None and data is not None
+    if node.operator != LINEAR:
+        return "the runtime has no form of the operator that reads integers here"
+    if not own.is_symmetric or data.dtype is not torch.int8:
+        return "they have zero points, or not 8 bits or less with a sign"
+    if own.group is None:
+        return "their scales lose digits as float16" if own.axis in (None, 0) else "scales are not those of the rows"
+    if grouped_weight(weight) is None:
+        return f"in groups of {own.group}, the runtime reads 4 bits, and groups that are multiples of 4"
+    if dynamic_count(_input(node).shape):
+        return "the runtime reads groups of 4 bits for the same sizes in every call only"
+    return "their scales lose digits as float16" if half else "their form is unknown"
 
 
 class _Layers:

@@ -15,7 +15,7 @@ import torch
 
 from delegatekit_toolkit.sizes import dynamic_count
 
-from ..ir.graph import Argument, Graph, Node, SymInt, Tensor, constant
+from ..ir.graph import PREPACK, Argument, Graph, Node, SymInt, Tensor, constant
 from ..ir.stock import (
     ADD,
     CHOOSE,
@@ -29,13 +29,12 @@ from ..ir.stock import (
     LINEAR,
     ON_INTEGERS,
     PAD,
-    PREPACK,
     QUANTIZE,
     QUANTIZE_BLOCKS,
 )
 from ..ir.weights import IntegerProduct, aligned, aligned_bias, channel_weights, holds, integer_convolution, to_numbers
 from .clamps import NO_BOUNDS, Bounds, bounds_of
-from .integer_weights import use_integer_weights
+from .integer_weights import lost_weights, use_integer_weights
 from .matching import Matcher, join_handles
 
 _LEAST, _GREATEST = -128, 127
@@ -57,6 +56,7 @@ def fold_integers(graph: Graph, *, half: bool, any_scale: bool = False) -> None:
     graph.nodes = [node for node in graph.nodes if node not in folder.folded]
     use_integer_weights(graph, half=half)
     _drop_unread(graph)
+    graph.notes += lost_weights(graph, half=half)
     for tensor in graph.constants():
         to_numbers(tensor)
 

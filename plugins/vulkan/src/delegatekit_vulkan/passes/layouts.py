@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..ir.graph import Graph, Node, Tensor
+from ..ir.graph import PREPACK, Graph, Node, Tensor
 from ..ir.stock import ANY, BUFFER, STOCK, Form, StockOperator, forms_of
 from ..ir.types import Storage
 from ..targets import TARGETS
@@ -37,6 +37,7 @@ class _Chooser:
         self._texture = texture
         self._prefer = {"buffer": Storage.BUFFER, "texture": Storage.TEXTURE_3D}.get(options.storage)
         self._users = graph.users()
+        self._kept = graph.kept()
         self._copies: dict[tuple[Tensor, Form], Tensor] = {}
 
     def place(self, node: Node) -> list[Node]:
@@ -51,6 +52,9 @@ class _Chooser:
         together = [operand for operand in operands if operand not in apart]
         for tensor in (*together, *results):
             forms = self.allowed(tensor, forms)
+        decided = [result for result in results if result.storage is not Storage.DEFAULT]
+        if decided and node.operator != PREPACK:  # state, whose new value has to have its form
+            forms = (_form(decided[0]),)
         form = self._choice(node, together, results, forms)
         copies = []
         for operand in operands:
@@ -60,6 +64,8 @@ class _Chooser:
             elif _form(operand) not in taken and node.operator != _CLONE:
                 copies += self._copied(node, operand, taken[0])
         for index, result in enumerate(results):
+            if result in decided:
+                continue
             special = facts.results[index] if index < len(facts.results) else None
             own = (forms if facts.mixed else (form,)) if special is None else self.allowed(result, special)
             self.tag(result, self._wanted([result], own) or own[0])
@@ -73,6 +79,10 @@ class _Chooser:
         tensor.storage, tensor.layout = form.storage, form.layout
 
     def _choice(self, node: Node, operands: list[Tensor], results: list[Tensor], forms: tuple[Form, ...]) -> Form:
+        for operand in operands:
+            # What reads state stays where it is, so that a new value can be written in its place.
+            if operand in self._kept and _form(operand) in forms:
+                return _form(operand)
         if self._prefer is not None:
             forms = tuple(form for form in forms if form.storage is self._prefer) or forms
         for operand in operands:

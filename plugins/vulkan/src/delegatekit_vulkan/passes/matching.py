@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir.graph import Graph, Node, Tensor
-from ..ir.stock import PREPACK
+from ..ir.graph import PREPACK, Graph, Node, Tensor
 
 
 class Matcher:

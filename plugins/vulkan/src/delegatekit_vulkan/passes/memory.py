@@ -9,14 +9,14 @@ from ..ir.types import DataType, Layout, Storage
 def share_memory(graph: Graph) -> None:
     """Number the memory objects. A tensor gets one of its kind that no living tensor has, as large if there is one.
 
-    Inputs, outputs and what is packed from constants have memory of their own.
+    Inputs, outputs, what is packed from constants and what is kept from call to call have memory of their own.
     """
     last: dict[Tensor, int] = {}
     for index, node in enumerate(graph.nodes):
         for value in (*node.reads, *node.results):
             if isinstance(value, Tensor):
                 last[value] = index
-    own = {*graph.inputs, *graph.outputs}
+    own = {*graph.inputs, *graph.outputs, *graph.kept()}
     free: list[tuple[tuple[Storage, Layout, DataType], int, int]] = []
     ends: dict[int, list[tuple[tuple[Storage, Layout, DataType], int, int]]] = {}
     count = 0

@@ -8,8 +8,11 @@ from typing import Any, Final
 
 from delegatekit_api import FormatError
 
-from ..ir.graph import Argument, Graph, Node, SymInt, Tensor
-from .tape import Block, Tape, Value
+from ..ir.graph import PREPACK, Argument, Graph, Node, SymInt, Tensor
+from ..ir.stock import POINTWISE
+from .memory import Block, Value
+from .state import kept_by
+from .tape import Tape
 
 
 class Reader:
@@ -168,16 +171,23 @@ def write_tape(
     constants: dict[Hashable, Block],
     *,
     largest: bool,
-    caches: Sequence[Tensor] = (),
+    states: Mapping[Tensor, Block] | None = None,
     numbers: Mapping[SymInt, int] | None = None,
 ) -> Tape:
     """The dispatches of a graph for inputs of these sizes. Raises FormatError for what is unknown or does not fit.
 
-    `caches` are constants that calls overwrite, `numbers` those that stand in the inputs (as far as they are known).
+    `states` is the memory of what calls keep, `numbers` are those that stand in the inputs (as far as they are known).
     """
-    tape = Tape(constants=constants, largest=largest, numbers=dict(numbers or {}), inputs=frozenset(graph.inputs))
-    for tensor in caches:
-        tape.values[tensor] = Value(tensor.sizes, tensor.datatype, Block(math.prod(tensor.sizes)))
+    states = states or {}
+    tape = Tape(
+        constants=constants,
+        largest=largest,
+        numbers=dict(numbers or {}),
+        inputs=frozenset(graph.inputs),
+        kept=kept_by(graph, states),
+    )
+    for tensor, block in states.items():
+        tape.values[tensor] = Value(tensor.sizes, tensor.datatype, block)
     for tensor, shape in zip(graph.inputs, sizes, strict=True):
         tape.values[tensor] = Value(tuple(shape), tensor.datatype, Block(math.prod(shape)))
     for index, node in enumerate(graph.nodes):
@@ -185,12 +195,30 @@ def write_tape(
         kernel = kernels.get(node.operator)
         if kernel is None:
             raise FormatError("the runtime does not know the operator", where=tape.where)
+        if node.operator == PREPACK and node.result in states:
+            continue  # done when the delegate was loaded
+        tape.writes_in_place = node.operator in POINTWISE or not _reads_state(tape, node)
         kernel(tape, Reader(tape, node))
-        for result in node.results:
-            if isinstance(result, Tensor) and result not in tape.values:
-                # An operator's second results that nobody asks for need not be computed.
-                if len(node.results) == 1:
-                    raise FormatError("computes nothing", where=tape.where)
-            elif isinstance(result, SymInt) and result not in tape.numbers:
-                raise FormatError("computes no number", where=tape.where)
+        tape.replace()
+        _check_results(tape, node)
+    for tensor in graph.outputs:
+        value = tape.value(tensor)
+        if value.block.lasting:
+            tape.values[tensor] = tape.scratch(value.shape, value.datatype)
+            tape.move(value, tape.values[tensor])
     return tape
+
+
+def _reads_state(tape: Tape, node: Node) -> bool:
+    values = (tape.values.get(item) for item in node.reads if isinstance(item, Tensor))
+    return any(value is not None and value.block.lasting for value in values)
+
+
+def _check_results(tape: Tape, node: Node) -> None:
+    for result in node.results:
+        if isinstance(result, Tensor) and not tape.is_made(result):
+            # An operator's second results that nobody asks for need not be computed.
+            if len(node.results) == 1:
+                raise FormatError("computes nothing", where=tape.where)
+        elif isinstance(result, SymInt) and result not in tape.numbers:
+            raise FormatError("computes no number", where=tape.where)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,6 +63,24 @@ class Pipeline:
         self.handle: Final = handle
         self.layout: Final = layout
         self.sets: Final = sets
+
+
+class Submission:
+    """Recorded commands with a fence, as the driver takes them: the binding would convert lists in each call."""
+
+    def __init__(self, device: Device, commands: Any) -> None:
+        vk, self._device = device.vk, device
+        self.fence: Final = vk.vkCreateFence(device.handle, vk.VkFenceCreateInfo(), None)
+        self._buffers: Final = vk.ffi.new("VkCommandBuffer[]", [commands])
+        self.infos: Final = vk.ffi.new("VkSubmitInfo[]", 1)
+        self.infos[0].sType = vk.VK_STRUCTURE_TYPE_SUBMIT_INFO
+        self.infos[0].commandBufferCount = 1
+        self.infos[0].pCommandBuffers = self._buffers
+        self.fences: Final = vk.ffi.new("VkFence[]", [self.fence])
+
+    def close(self) -> None:
+        """Give the fence back."""
+        self._device.vk.vkDestroyFence(self._device.handle, self.fence, None)
 
 
 class Device:
@@ -213,14 +230,14 @@ class Device:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def run(self, submissions: Sequence[Any], fence: Any) -> None:
+    def run(self, submission: Submission) -> None:
         """Submit recorded commands and wait for them. Raises ExecutionError."""
-        vk = self.vk
+        vk, fences = self.vk, submission.fences
         with self.lock:
             try:
-                vk.vkQueueSubmit(self.queue, len(submissions), submissions, fence)
-                vk.vkWaitForFences(self.handle, 1, [fence], True, _PATIENCE)
-                vk.vkResetFences(self.handle, 1, [fence])
+                vk.vkQueueSubmit(self.queue, 1, submission.infos, submission.fence)
+                vk.vkWaitForFences(self.handle, 1, fences, True, _PATIENCE)
+                vk.vkResetFences(self.handle, 1, fences)
             except vk.VkError as error:
                 self.lost = True
                 raise failed(error, "running on the device") from None

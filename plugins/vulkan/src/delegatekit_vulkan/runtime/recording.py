@@ -2,91 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from delegatekit_api import ExecutionError
-from delegatekit_toolkit.content import storage_key
-
-from ..ir.graph import Graph
-from .binding import WHERE, failed
-from .device import Buffer, Device
-from .tape import WORD, Block, Tape, Value
-
-
-class Constants:
-    """The constants of a delegate on the device, uploaded once, for all sizes and all handles of the same file.
-
-    `share` gives the same object for the same memory of a file; each user of it says `release` in the end.
-    """
-
-    def __init__(self, device: Device) -> None:
-        self._device: Final = device
-        self._places: dict[Block, tuple[Buffer, int]] = {}
-        self._users = 0
-        #: Guards `blocks` and what is uploaded: handles may be made in several threads.
-        self.lock: Final = threading.RLock()
-        #: What tapes know constants by -> block.
-        self.blocks: Final[dict[Hashable, Block]] = {}
-
-    @staticmethod
-    def share(device: Device, graph: Graph) -> Constants:
-        """The constants of a graph. Memory keeps its meaning as long as a handle that uses it lives."""
-        key = (id(device), frozenset(storage_key(item.data) for item in graph.constants() if item.data is not None))
-        with _sharing:
-            found = _shared.setdefault(key, Constants(device))
-            found._users += 1
-            return found
-
-    def release(self) -> None:
-        """One user less; the last one gives the memory back."""
-        with _sharing:
-            self._users -= 1
-            if self._users:
-                return
-            for key in [key for key, item in _shared.items() if item is self]:
-                del _shared[key]
-        for buffer in dict.fromkeys(buffer for buffer, _ in self._places.values()):
-            buffer.close()
-        self._places = {}
-
-    def place(self, blocks: Iterable[Block]) -> None:
-        """Upload those that are not there yet."""
-        missing = [block for block in dict.fromkeys(blocks) if block.content is not None and block not in self._places]
-        if not missing:
-            return
-        offsets, size = {}, 0
-        for block in missing:
-            offsets[block] = size
-            size = _aligned(size + block.bytes, self._device.physical.alignment)
-        buffer = Buffer(self._device, size, host=False)
-        if buffer.view is not None:
-            self._write(buffer.view, offsets)
-        else:
-            staging = Buffer(self._device, size, host=True)
-            assert staging.view is not None
-            self._write(staging.view, offsets)
-            copy_now(self._device, staging, buffer, size)
-            staging.close()
-        self._places.update({block: (buffer, offset) for block, offset in offsets.items()})
-
-    def _write(self, view: memoryview, offsets: dict[Block, int]) -> None:
-        words = np.frombuffer(view, dtype=np.uint32)
-        for block, offset in offsets.items():
-            assert block.content is not None
-            content = block.content()
-            words[offset // WORD : offset // WORD + content.size] = content
-
-    def where(self, block: Block) -> tuple[Buffer, int]:
-        """The buffer of a block, and the offset in it."""
-        return self._places[block]
-
-
-_shared: Final[dict[Hashable, Constants]] = {}
-_sharing: Final = threading.Lock()
+from .binding import failed
+from .device import Buffer, Device, Submission
+from .memory import Block, Value
+from .planning import Hazards, check_size, plan
+from .resident import Constants, States
+from .tape import Tape
 
 
 class Recording:
@@ -97,6 +23,7 @@ class Recording:
         device: Device,
         tape: Tape,
         constants: Constants,
+        states: States,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
         *,
@@ -107,43 +34,44 @@ class Recording:
         self._dispatches: Final = len(tape.dispatches)
         self._device: Final = device
         self._constants: Final = constants
+        self._states: Final = states
         self._inputs: Final = inputs
         self._outputs: Final = outputs
         for item in tape.dispatches:
             for block in item.buffers:
-                _check_size(block, device)
+                check_size(block, device)
         constants.place(block for item in tape.dispatches for block in item.buffers)
         constants.place(value.block for value in outputs)
-        self._offsets, size = _plan(tape, inputs, outputs, device.physical.alignment)
+        self._offsets, size = plan(tape, inputs, outputs, device.physical.alignment)
         self._arena: Final = Buffer(device, size, host=False)
         self._staging: Final = None if self._arena.view is not None else Buffer(device, size, host=True)
         self._pools: list[Any] = []
         vk = device.vk
         try:
             self._record(tape)
-            self._fence: Final = vk.vkCreateFence(device.handle, vk.VkFenceCreateInfo(), None)
+            self._submission: Final = Submission(device, self._commands)
         except vk.VkError as error:
             self.close()
             raise failed(error, "recording") from None
         except BaseException:
             self.close()
             raise
-        self._buffers = [self._commands]
-        self._submission = [vk.VkSubmitInfo(pCommandBuffers=self._buffers)]
+        self._input_words = [self._words(value) for value in inputs]
+        self._output_words = [self._words(value) for value in outputs]
 
     # -- running -------------------------------------------------------------------------------------------------------
 
     def input_words(self, index: int) -> np.ndarray[Any, Any]:
         """Where the host writes an input."""
-        return self._words(self._inputs[index])
+        return self._input_words[index]
 
     def output_words(self, index: int) -> np.ndarray[Any, Any]:
         """Where the host finds an output after `run`."""
-        return self._words(self._outputs[index])
+        return self._output_words[index]
 
     def run(self) -> None:
         """Execute. Raises ExecutionError."""
-        self._device.run(self._submission, self._fence)
+        self._device.run(self._submission)
 
     def seconds(self) -> list[float]:
         """What each dispatch took in the last run, on the device, in seconds. Only of a `timed` recording."""
@@ -171,12 +99,14 @@ class Recording:
 
     def close(self) -> None:
         """Give everything back."""
-        vk, handle = self._device.vk, self._device.handle
+        handle = self._device.handle
         for destroy, item in reversed(self._pools):
             destroy(handle, item, None)
         self._pools = []
-        if getattr(self, "_fence", None) is not None:
-            vk.vkDestroyFence(handle, self._fence, None)
+        if hasattr(self, "_submission"):
+            self._submission.close()
+        # Views of memory that is given back.
+        self._input_words, self._output_words = [], []
         self._arena.close()
         if self._staging is not None:
             self._staging.close()
@@ -204,7 +134,9 @@ class Recording:
         vk.vkBeginCommandBuffer(self._commands, vk.VkCommandBufferBeginInfo())
         self._copy(self._staging, self._arena, self._inputs)
         self._begin_times()
-        hazards = _Hazards(self.place)
+        if self._states.blocks:
+            self._barrier()  # what the call before wrote
+        hazards = Hazards(self.place)
         bound = None
         for index, item in enumerate(tape.dispatches):
             if hazards.next(item.buffers, item.written) or self._timed:
@@ -239,6 +171,8 @@ class Recording:
         """The buffer of a block, and the offset in it."""
         if block.content is not None:
             return self._constants.where(block)
+        if block.lasting:
+            return self._states.where(block)
         return self._arena, self._offsets[block]
 
     def _copy(self, source: Buffer | None, target: Buffer | None, values: Sequence[Value]) -> None:
@@ -248,7 +182,7 @@ class Recording:
         vk = self._device.vk
         self._barrier()
         for value in values:
-            if value.block.content is None:
+            if value.block.is_computed:
                 offset = self._offsets[value.block]
                 region = vk.VkBufferCopy(srcOffset=offset, dstOffset=offset, size=value.block.bytes)
                 vk.vkCmdCopyBuffer(self._commands, source.handle, target.handle, 1, [region])
@@ -319,99 +253,3 @@ class _Sets:
         writes = [write for _, _, write in held]
         vk.vkUpdateDescriptorSets(device.handle, len(writes), writes, 0, None)
         return made
-
-
-class _Hazards:
-    """Says before which dispatches those before must have ended: where they touch the same memory, and one writes."""
-
-    def __init__(self, place: Any) -> None:
-        self._place = place
-        self._read: list[tuple[int, int]] = []
-        self._written: list[tuple[int, int]] = []
-
-    def next(self, blocks: Sequence[Block], written: int) -> bool:
-        """Go on to the next dispatch; whether a barrier must stand before it."""
-        extents = [(block, block.content is None) for block in blocks]
-        first_written = len(blocks) - written
-        reads = [self._extent(block) for block, computed in extents[:first_written] if computed]
-        writes = [self._extent(block) for block, computed in extents[first_written:] if computed]
-        wait = _overlap(reads, self._written) or _overlap(writes, self._written) or _overlap(writes, self._read)
-        if wait:
-            self._read, self._written = [], []
-        self._read += reads
-        self._written += writes
-        return wait
-
-    def _extent(self, block: Block) -> tuple[int, int]:
-        _, offset = self._place(block)
-        return offset, offset + block.bytes
-
-
-def _overlap(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> bool:
-    return any(a < d and c < b for a, b in left for c, d in right)
-
-
-def _plan(
-    tape: Tape, inputs: Sequence[Value], outputs: Sequence[Value], alignment: int
-) -> tuple[dict[Block, int], int]:
-    """An offset in the arena for each computed block: blocks that are needed at the same time lie apart.
-
-    Inputs and outputs have memory of their own: the host fills them and reads them outside of the commands.
-    """
-    lives: dict[Block, list[int]] = {}
-    for index, item in enumerate(tape.dispatches):
-        for block in item.buffers:
-            if block.content is None:
-                lives.setdefault(block, [index, index])[1] = index
-    ends = len(tape.dispatches)
-    for value in (*inputs, *outputs):
-        if value.block.content is None:
-            lives[value.block] = [-1, ends]
-    placed: list[tuple[int, int, int, int]] = []
-    offsets: dict[Block, int] = {}
-    size = 0
-    # The largest first, each at the lowest place that is free all its life.
-    for block, (first, last) in sorted(lives.items(), key=lambda item: (-item[0].bytes, item[1])):
-        taken = sorted((a, b) for a, b, begin, end in placed if begin <= last and first <= end)
-        offset = 0
-        for start, stop in taken:
-            if offset + block.bytes <= start:
-                break
-            offset = max(offset, _aligned(stop, alignment))
-        placed.append((offset, offset + block.bytes, first, last))
-        offsets[block] = offset
-        size = max(size, offset + block.bytes)
-    return offsets, size
-
-
-def _check_size(block: Block, device: Device) -> None:
-    """Refuse what a shader cannot see whole, before memory is asked for."""
-    most = device.physical.most_bytes
-    if block.bytes > most:
-        raise ExecutionError(
-            f"a tensor has {block.bytes} bytes: {device.physical.name} shows a shader {most}", where=WHERE
-        )
-
-
-def copy_now(device: Device, source: Buffer, target: Buffer, size: int) -> None:
-    """Copy between buffers, and wait."""
-    vk = device.vk
-    info = vk.VkCommandPoolCreateInfo(queueFamilyIndex=device.physical.family)
-    pool = vk.vkCreateCommandPool(device.handle, info, None)
-    fence = vk.vkCreateFence(device.handle, vk.VkFenceCreateInfo(), None)
-    try:
-        info = vk.VkCommandBufferAllocateInfo(
-            commandPool=pool, level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1
-        )
-        commands = vk.vkAllocateCommandBuffers(device.handle, info)
-        vk.vkBeginCommandBuffer(commands[0], vk.VkCommandBufferBeginInfo())
-        vk.vkCmdCopyBuffer(commands[0], source.handle, target.handle, 1, [vk.VkBufferCopy(size=size)])
-        vk.vkEndCommandBuffer(commands[0])
-        device.run([vk.VkSubmitInfo(pCommandBuffers=[commands[0]])], fence)
-    finally:
-        vk.vkDestroyFence(device.handle, fence, None)
-        vk.vkDestroyCommandPool(device.handle, pool, None)
-
-
-def _aligned(offset: int, alignment: int) -> int:
-    return -(-offset // alignment) * alignment

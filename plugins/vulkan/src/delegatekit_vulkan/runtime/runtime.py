@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, RuntimeUnavailableError
 from delegatekit_toolkit.signature import Signature, check_call
 
 from ..blob.reader import read_graph
-from ..ir.graph import Graph, SymInt, Tensor
+from ..ir.graph import Graph, SymInt
 from .binding import WHERE, chosen_device
 from .calls import write_tape
 from .device import Device, open_device
 from .kernels import KERNELS
-from .recording import Constants, Recording
-from .state import caches_of, first_words, numbers_in
-from .tape import Tape, Value
+from .memory import Value
+from .recording import Recording
+from .resident import Constants, States, lasting_blocks
+from .state import numbers_in, states_of
+from .tape import Tape
 from .transfer import from_device, to_device
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 #: Recordings of other sizes that a delegate keeps.
@@ -40,9 +41,8 @@ class _Handle:
     signature: Signature
     device: Device
     constants: Constants
-    #: Constants that calls overwrite, and what they hold.
-    caches: tuple[Tensor, ...]
-    contents: list[np.ndarray[Any, Any]]
+    #: What calls keep for the next one.
+    states: States
     #: Sizes of the inputs, and the numbers that stand in them -> recording.
     recordings: dict[_Key, tuple[Recording, list[Value]]] = field(default_factory=dict)
     closed: bool = False
@@ -76,12 +76,11 @@ class VulkanRuntime:
         signature = Signature.of_payload(payload)
         sizes = tuple(tensor.sizes for tensor in graph.inputs)
         # All that the blob may get wrong is found here, before the driver hears of it.
-        caches = caches_of(graph)
-        write_tape(graph, KERNELS, sizes, {}, largest=True, caches=caches)
+        kept = states_of(graph)
+        write_tape(graph, KERNELS, sizes, {}, largest=True, states=lasting_blocks(kept))
         device = open_device()
-        handle = _Handle(
-            graph, signature, device, Constants.share(device, graph), caches, list(map(first_words, caches))
-        )
+        states = States(device, kept)
+        handle = _Handle(graph, signature, device, Constants.share(device, graph), states)
         try:
             self._recording(handle, (sizes, ()))
         except BaseException:
@@ -101,8 +100,6 @@ class VulkanRuntime:
             raise ExecutionError(f"cannot run with these inputs: {error.what}", where=error.where) from error
         _fill(handle, recording, inputs)
         recording.run()
-        for index, content in enumerate(handle.contents, len(handle.graph.outputs)):
-            content[:] = recording.output_words(index)
         for index, (output, declared) in enumerate(zip(outputs, handle.graph.outputs, strict=True)):
             shape = results[index].shape
             if tuple(output.shape) != shape:
@@ -110,16 +107,21 @@ class VulkanRuntime:
             from_device(recording.output_words(index), declared, output)
 
     def profile(self, handle: _Handle, inputs: Sequence[torch.Tensor]) -> tuple[DispatchTime, ...]:
-        """How long each dispatch of a call takes on the device. Raises ExecutionError, also where it has no clock."""
+        """How long each dispatch of a call takes on the device; the delegate's state stays as it is.
+
+        Raises ExecutionError, also where the device has no clock.
+        """
         if not handle.device.physical.tick:
             raise ExecutionError(f"{handle.device.physical.name} has no clock", where=WHERE)
         recording, tape, _ = self._recorded(handle, _key(handle, inputs), timed=True)
+        state = handle.states.saved()
         try:
             _fill(handle, recording, inputs)
             recording.run()
             times = recording.seconds()
         finally:
             recording.close()
+            handle.states.restore(state)
         operators = [node.operator for node in handle.graph.nodes]
         return tuple(
             DispatchTime(item.call, operators[item.call], item.shader, seconds)
@@ -134,6 +136,7 @@ class VulkanRuntime:
         for recording, _ in handle.recordings.values():
             recording.close()
         handle.recordings.clear()
+        handle.states.close()
         handle.constants.release()
 
     def _recording(self, handle: _Handle, key: _Key) -> tuple[Recording, list[Value]]:
@@ -158,15 +161,12 @@ class VulkanRuntime:
                 sizes,
                 handle.constants.blocks,
                 largest=largest,
-                caches=handle.caches,
+                states=handle.states.blocks,
                 numbers=dict(numbers),
             )
             inputs = [tape.value(tensor) for tensor in handle.graph.inputs]
             outputs = [tape.value(tensor) for tensor in handle.graph.outputs]
-            caches = [tape.value(tensor) for tensor in handle.caches]
-            recording = Recording(
-                handle.device, tape, handle.constants, [*inputs, *caches], [*outputs, *caches], timed=timed
-            )
+            recording = Recording(handle.device, tape, handle.constants, handle.states, inputs, outputs, timed=timed)
         return recording, tape, outputs
 
 
@@ -176,8 +176,6 @@ def _key(handle: _Handle, inputs: Sequence[torch.Tensor]) -> _Key:
 
 
 def _fill(handle: _Handle, recording: Recording, inputs: Sequence[torch.Tensor]) -> None:
-    """Write a call's inputs, and what the caches hold."""
+    """Write a call's inputs."""
     for index, (tensor, declared) in enumerate(zip(inputs, handle.graph.inputs, strict=True)):
         to_device(tensor, declared, recording.input_words(index), f"input {index}")
-    for index, content in enumerate(handle.contents, len(inputs)):
-        recording.input_words(index)[:] = content

@@ -1,43 +1,63 @@
-"""What the next call of a delegate needs to know: caches that calls write into, and numbers that stand in inputs.
+"""What a delegate keeps from call to call, and numbers that stand in a call's inputs.
 
-ExecuTorch's lowering leaves key and value caches in the blob as constants that an operator overwrites, and the position
-in them as a number that is read out of an input.
+State is a constant that is brought to the device once and then is the result of another call. ExecuTorch's lowering
+also leaves key and value caches in the blob as constants that an operator overwrites, and the position in them as a
+number that is read out of an input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
-from ..ir.graph import Graph, SymInt, Tensor
-from .transfer import constant_array, words_of
+from delegatekit_api import FormatError
+
+from ..ir.graph import PREPACK, Graph, Node, SymInt, Tensor
+from .memory import Block, Kept
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 #: Operator -> positions of the arguments that it overwrites.
-_OVERWRITTEN: Final = {"sdpa_with_kv_cache.default": (3, 4)}
+_OVERWRITES: Final = {"sdpa_with_kv_cache.default": (3, 4)}
 #: Reads a number out of a tensor.
 READS_NUMBER: Final = "et_vk.select_as_symint.default"
 
 
-def caches_of(graph: Graph) -> tuple[Tensor, ...]:
-    """The constants that calls overwrite."""
-    found: dict[Tensor, None] = {}
+def states_of(graph: Graph) -> dict[Tensor, Tensor]:
+    """The tensors that calls overwrite for the next call -> the constant with their first value.
+
+    Raises FormatError for one that is declared otherwise than the constant.
+    """
+    found = graph.kept()
+    for tensor, source in found.items():
+        if (tensor.sizes, tensor.datatype) != (source.sizes, source.datatype):
+            raise FormatError(f"keeps {tensor!r}, which begins as {source!r}", where="Vulkan blob")
     for node in graph.nodes:
-        for position in _OVERWRITTEN.get(node.operator, ()):
-            tensor = node.arguments[position] if position < len(node.arguments) else None
-            if isinstance(tensor, Tensor) and tensor.data is not None:
-                found[tensor] = None
-    return tuple(found)
-
-
-def first_words(cache: Tensor) -> np.ndarray[Any, Any]:
-    """What a cache holds before the first call."""
-    assert cache.data is not None
-    found: np.ndarray[Any, Any] = words_of(constant_array(cache.data)).copy()
+        for cache in _overwritten_by(node):
+            if cache.data is not None:
+                found[cache] = cache
     return found
+
+
+def kept_by(graph: Graph, blocks: Mapping[Tensor, Block]) -> Kept:
+    """When the calls of a graph read and overwrite what is kept in these blocks."""
+    overwritten: dict[Block, int] = {}
+    last_reads: dict[Tensor | SymInt, int] = {}
+    for index, node in enumerate(graph.nodes):
+        last_reads.update(dict.fromkeys(node.reads, index))
+        for item in (*node.results, *_overwritten_by(node)):
+            if isinstance(item, Tensor) and item in blocks and node.operator != PREPACK:
+                overwritten[blocks[item]] = index
+    last_reads.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
+    return Kept(blocks, overwritten, last_reads)
+
+
+def _overwritten_by(node: Node) -> list[Tensor]:
+    """The operands that a call overwrites."""
+    positions = _OVERWRITES.get(node.operator, ())
+    found = [node.arguments[position] for position in positions if position < len(node.arguments)]
+    return [item for item in found if isinstance(item, Tensor)]
 
 
 def numbers_in(graph: Graph, inputs: Sequence[torch.Tensor]) -> dict[SymInt, int]:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .tape import Tape, Value
+from .memory import Value
+from .tape import Tape
 
 #: Axes that the shaders go over (`AXES` in shaders/common.glsl).
 AXES = 8

@@ -19,12 +19,12 @@ from delegatekit_toolkit.content import storage_key
 
 from ..ir.graph import SymInt, Tensor
 from ..ir.types import DataType
+from .memory import Block, Kept, Padded, Value
 from .transfer import constant_array, words_of
 
 if TYPE_CHECKING:
     import numpy as np
 
-WORD: Final = 4
 #: Invocations in a work group of most shaders, along x (`local_size_x` in shaders/common.glsl).
 GROUP: Final = 64
 #: Work groups along one axis that every device allows.
@@ -37,49 +37,6 @@ MOST_BYTES: Final = 1 << 32
 
 #: Elements of a constant in another order.
 Packing: TypeAlias = "Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]"
-
-
-@dataclass(eq=False)
-class Block:
-    """Memory of some words: of constants, which `content` makes once, or of values that are computed."""
-
-    words: int
-    #: Makes the words of a constant (a uint32 array); None for computed values.
-    content: Callable[[], np.ndarray[Any, Any]] | None = None
-
-    @property
-    def bytes(self) -> int:
-        """Its size, a multiple of four words: shaders take four at a time. Nothing is bound that has no bytes."""
-        return -(-max(self.words, 1) // 4) * 4 * WORD
-
-
-@dataclass(frozen=True, eq=False)
-class Value:
-    """A tensor on the device."""
-
-    shape: tuple[int, ...]
-    datatype: DataType
-    block: Block
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def rank(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def is_float(self) -> bool:
-        """Whether its words are float32 rather than int32."""
-        return self.datatype.is_float
-
-    @property
-    def is_half(self) -> bool:
-        """Whether what is stored is rounded to float16."""
-        return self.datatype is DataType.FLOAT16
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +69,16 @@ class Tape:
     where: str = ""
     #: Constants and what was made of them, shared by all tapes of a delegate.
     constants: dict[Hashable, Block] = field(default_factory=dict)
+    #: What is kept from call to call.
+    kept: Kept = field(default_factory=lambda: Kept({}, {}, {}))
 
     # -- tensors -------------------------------------------------------------------------------------------------------
 
     def value(self, tensor: Tensor) -> Value:
         """The value of a tensor: computed, an input, or a constant as it is in the file."""
         found = self.values.get(tensor)
+        if found is None and tensor in self._padded:
+            found = self._written(tensor, self._padded[tensor])
         if found is None:
             if tensor.data is None:
                 raise FormatError("reads a tensor that is not computed", where=self.where)
@@ -146,14 +107,57 @@ class Tape:
     def result(self, tensor: Tensor | SymInt, shape: Sequence[int]) -> Value:
         """Memory for a result with the sizes of this call. Raises FormatError unless they are as declared."""
         target = self._declared(tensor, shape)
+        if target in self.kept.blocks and not self.writes_in_place:
+            made = self._replacements[target] = self.scratch(shape, target.datatype)
+            return made
         return self.values.setdefault(target, Value(tuple(shape), target.datatype, Block(math.prod(shape))))
+
+    def replace(self) -> None:
+        """Let what the call computed beside the state that it reads take its place."""
+        for tensor, made in self._replacements.items():
+            self.move(made, self.values[tensor])
+        self._replacements.clear()
 
     def alias(self, tensor: Tensor | SymInt, source: Value, shape: Sequence[int]) -> None:
         """Let a result be the memory of another value: views need no dispatch."""
         target = self._declared(tensor, shape)
         if math.prod(shape) != source.count or target.datatype.is_float != source.is_float:
             raise FormatError(f"views {source.shape} as {tuple(shape)}", where=self.where)
-        self.values[target] = Value(tuple(shape), target.datatype, source.block)
+        if target in self.kept.blocks or self.kept.changes_under(target, source.block, self.call):
+            self.move(source, self.result(target, shape))
+        else:
+            self.values[target] = Value(tuple(shape), target.datatype, source.block)
+
+    def pad(self, tensor: Tensor | SymInt, padded: Padded) -> None:
+        """Let a result be a value with zeros around it, which a convolution need not have in memory."""
+        target = self._declared(tensor, padded.shape)
+        if not (target.datatype.is_float and padded.source.is_float):
+            raise FormatError("has a result of another kind than its operand", where=self.where)
+        self._padded[target] = padded
+        if target in self.kept.blocks or padded.source.block.lasting:
+            self._written(target, padded)
+
+    def unpadded(self, tensor: Tensor) -> Padded | None:
+        """What the zeros around a value are around; None if there are none."""
+        return self._padded.get(tensor)
+
+    def is_made(self, tensor: Tensor) -> bool:
+        """Whether a tensor has a value, or can have it."""
+        return tensor in self.values or tensor in self._padded
+
+    def _written(self, tensor: Tensor, padded: Padded) -> Value:
+        now, self.call = self.call, padded.call
+        target = self.result(tensor, padded.shape)
+        padded.write(target)
+        self.call = now
+        return target
+
+    def move(self, source: Value, target: Value) -> None:
+        """Copy all elements, unless they are where they belong."""
+        if source.block is not target.block:
+            vectors = -(-source.count // 4)
+            push = (vectors, 0, 0, *[1] * 7, vectors, *[0] * 7, 1, *[0] * 7, 1, 0)
+            self.dispatch("copy", (source, target), push, (False, 1, True, True), items=vectors)
 
     def scratch(self, shape: Sequence[int], datatype: DataType = DataType.FLOAT32) -> Value:
         """Memory for an intermediate value."""
@@ -165,12 +169,18 @@ class Tape:
         fits = len(shape) == tensor.rank and all(
             0 <= size <= most for size, most in zip(shape, tensor.sizes, strict=True)
         )
-        if not fits or (self.largest and tuple(shape) != tensor.sizes):
+        if not fits or ((self.largest or tensor in self.kept.blocks) and tuple(shape) != tensor.sizes):
             raise FormatError(f"declares the result {tensor.sizes}, computes {tuple(shape)}", where=self.where)
         return tensor
 
     #: Whether this is the largest call: then sizes are the declared ones.
     largest: bool = True
+    #: Whether the call may write into state directly: it does not read it, or element by element.
+    writes_in_place: bool = True
+    #: State -> what the call computes in its place.
+    _replacements: dict[Tensor, Value] = field(default_factory=dict)
+    #: Results with zeros around a value.
+    _padded: dict[Tensor, Padded] = field(default_factory=dict)
 
     # -- dispatches ----------------------------------------------------------------------------------------------------
 

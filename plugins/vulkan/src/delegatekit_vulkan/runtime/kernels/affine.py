@@ -11,8 +11,9 @@ import numpy as np
 from ...ir.graph import Tensor
 from ...ir.types import DataType
 from ..calls import Reader
+from ..memory import Value
 from ..strided import padded, walk
-from ..tape import Tape, Value
+from ..tape import Tape
 from ..transfer import constant_array
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

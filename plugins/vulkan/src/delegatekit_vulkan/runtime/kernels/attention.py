@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..calls import Kernel, Reader
+from ..memory import Value
 from ..strided import broadcast, broadcast_strides, contiguous, copy, permuted, strides, viewed, whole_copy
-from ..tape import Tape, Value
+from ..tape import Tape
 from .normalization import softmax
 from .products import Bias, matrices, multiply
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from ...ir.graph import Tensor
 from ..calls import Kernel, Reader
-from ..tape import Packing, Tape, Value
+from ..memory import Value
+from ..tape import Packing, Tape
 from .windows import BLOCK, Pair, Window, area_of, checked_result, checked_window
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -36,16 +37,29 @@ class Filters:
 
 def convolution(tape: Tape, call: Reader) -> None:
     """aten.convolution, and et_vk.conv_with_clamp with the bounds as arguments 9 and 10."""
-    x = call.tensor(0, 3, 4)
-    axes = x.rank - 2
-    window = _window(call, axes)
+    x, window = _input(tape, call)
     channels = _channels(call, x, window)
     height, width = checked_result(call, x, window)
-    shape = (x.shape[0], channels, *((width,) if axes == 1 else (height, width)))
+    shape = (x.shape[0], channels, *((width,) if x.rank == 3 else (height, width)))
     target = tape.result(call.result, shape)
     if not (x.is_float and target.is_float):
         raise call.error("computes with integers")
     convolve(tape, window, x, target, _filters(call))
+
+
+def _input(tape: Tape, call: Reader) -> tuple[Value, Window]:
+    """The input, without zeros around its last axes where the shader can see them there, and the settings."""
+    padded = tape.unpadded(call.declared(0))
+    if padded is not None and padded.source.rank in (3, 4):
+        axes = padded.source.rank - 2
+        window = _window(call, axes)
+        if not window.transposed and not any((*padded.before[:2], *padded.after[:2])):
+            before, after = _pair(padded.before[2:], 0), _pair(padded.after[2:], 0)
+            own = (window.padding[0] + before[0], window.padding[1] + before[1])
+            more = (after[0] - before[0], after[1] - before[1])
+            return padded.source, checked_window(call, replace(window, padding=own, more_after=more))
+    x = call.tensor(0, 3, 4)
+    return x, _window(call, x.rank - 2)
 
 
 def _filters(call: Reader) -> Filters:

@@ -8,8 +8,9 @@ from typing import Final
 from ...ir.graph import Tensor
 from ...ir.types import DataType
 from ..calls import Kernel, Reader
+from ..memory import Value
 from ..strided import broadcast, contiguous, padded, tape_error, walk
-from ..tape import Tape, Value
+from ..tape import Tape
 
 #: Numbers of the operations in shaders/binary.comp.
 ADD, _SUB, _MUL, _DIV, _FLOOR_DIV, _TRUNC_DIV, _POW, _MIN, _MAX = range(9)

@@ -7,8 +7,9 @@ from typing import Final
 
 from ...ir.types import DataType
 from ..calls import Kernel, Reader
+from ..memory import Value
 from ..strided import AXES, padded, strides
-from ..tape import Tape, Value
+from ..tape import Tape
 
 
 def _embedding(tape: Tape, call: Reader) -> None:

@@ -7,8 +7,9 @@ from typing import Final
 
 from ...ir.types import DataType
 from ..calls import Kernel, Reader
+from ..memory import Value
 from ..strided import tape_error
-from ..tape import Tape, Value
+from ..tape import Tape
 from .reduction import LONGEST, MAX, SUM, SUM_EXPONENTIALS, SUM_SQUARES, Reduction, part_length, reduce_axis
 from .shape import fill
 

@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 from ...ir.types import DataType
 from ...targets import MOST_ROUNDS, rounds
 from ..calls import Kernel, Reader
-from ..tape import Tape, Value
+from ..memory import Value
+from ..tape import Tape
 
 #: (height, width)
 Pair: TypeAlias = "tuple[int, int]"

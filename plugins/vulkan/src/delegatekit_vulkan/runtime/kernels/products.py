@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...targets import MOST_ROUNDS, rounds
 from ..calls import Kernel, Reader
+from ..memory import Value
 from ..strided import copy, permuted, strides, tape_error, viewed
-from ..tape import Tape, Value
+from ..tape import Tape
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,8 +9,9 @@ from typing import Final
 from ...ir.graph import Tensor
 from ...ir.types import DataType
 from ..calls import Kernel, Reader
+from ..memory import Value
 from ..strided import broadcast, viewed
-from ..tape import Tape, Value
+from ..tape import Tape
 from ..transfer import constant_array
 from .affine import (
     DEQUANTIZE,

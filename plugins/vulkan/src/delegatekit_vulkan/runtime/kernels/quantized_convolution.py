@@ -15,7 +15,8 @@ import numpy as np
 from ...ir.graph import Tensor
 from ...ir.types import DataType
 from ..calls import Kernel, Reader
-from ..tape import Tape, Value
+from ..memory import Value
+from ..tape import Tape
 from .affine import (
     Sums,
     activation,

@@ -12,8 +12,9 @@ import numpy as np
 from ...ir.graph import Tensor
 from ...ir.types import DataType
 from ..calls import Kernel, Reader
+from ..memory import Value
 from ..strided import viewed
-from ..tape import Packing, Tape, Value
+from ..tape import Packing, Tape
 from .affine import (
     BOTH,
     DEQUANTIZE,

@@ -9,7 +9,8 @@ from typing import Final
 
 from ...ir.types import DataType
 from ..calls import Kernel, Reader
-from ..tape import Tape, Value
+from ..memory import Value
+from ..tape import Tape
 
 #: Numbers of the operations in shaders/reduce.comp.
 SUM, MAX, MIN, PRODUCT, SUM_EXPONENTIALS, SUM_SQUARES = range(6)

@@ -8,12 +8,17 @@ from typing import Final
 
 from ...ir.graph import SymInt
 from ..calls import Kernel, Reader
+from ..memory import Padded, Value
 from ..strided import broadcast, broadcast_strides, copy, strides, whole_copy
-from ..tape import Tape, Value
+from ..tape import Tape
 
 
 def _same(tape: Tape, call: Reader) -> None:
     """The input's own memory: layouts of the device mean nothing here."""
+    padded = tape.unpadded(call.declared(0))
+    if padded is not None:
+        tape.pad(call.result, padded)
+        return
     value = call.tensor(0)
     tape.alias(call.result, value, value.shape)
 
@@ -209,22 +214,28 @@ def _pad(tape: Tape, call: Reader) -> None:
     if not any(pads):
         tape.alias(call.result, value, shape)
         return
-    target = tape.result(call.result, shape)
     number = call.number(2, 0.0)
-    fill(tape, target, number)
-    own, there = strides(value.shape), strides(shape)
-    skipped = [max(-pad, 0) for pad in before]
-    sizes = [max(0, size - cut - max(-pad, 0)) for size, cut, pad in zip(value.shape, skipped, after, strict=True)]
-    copy(
-        tape,
-        value,
-        target,
-        sizes,
-        own,
-        there,
-        from_offset=sum(map(int.__mul__, skipped, own)),
-        to_offset=sum(max(pad, 0) * step for pad, step in zip(before, there, strict=True)),
-    )
+
+    def write(target: Value) -> None:
+        fill(tape, target, number)
+        own, there = strides(value.shape), strides(shape)
+        skipped = [max(-pad, 0) for pad in before]
+        sizes = [max(0, size - cut - max(-pad, 0)) for size, cut, pad in zip(value.shape, skipped, after, strict=True)]
+        copy(
+            tape,
+            value,
+            target,
+            sizes,
+            own,
+            there,
+            from_offset=sum(map(int.__mul__, skipped, own)),
+            to_offset=sum(max(pad, 0) * step for pad, step in zip(before, there, strict=True)),
+        )
+
+    if number == 0 and value.is_float and min(*before, *after) >= 0:
+        tape.pad(call.result, Padded(value, tuple(before), tuple(after), write, tape.call))
+    else:
+        write(tape.result(call.result, shape))
 
 
 def fill(tape: Tape, target: Value, number: float) -> None:

@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 
 from ..calls import Kernel, Reader
-from ..tape import Tape, Value
+from ..memory import Value
+from ..tape import Tape
 
 #: Kinds of shaders/resize.comp.
 _NEAREST, _BILINEAR, _BILINEAR_CORNERS = range(3)

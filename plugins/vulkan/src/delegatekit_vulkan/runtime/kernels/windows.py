@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from ...targets import MOST_ROUNDS, rounds
 from ..calls import Reader
-from ..tape import Value
+from ..memory import Value
 
 #: (height, width)
 Pair: TypeAlias = "tuple[int, int]"
@@ -30,6 +30,8 @@ class Window:
     output_padding: Pair
     transposed: bool
     groups: int
+    #: How many more zeros there are after the input than before it.
+    more_after: Pair = (0, 0)
 
     def result(self, size: Pair) -> Pair:
         """Height and width of the result."""
@@ -41,18 +43,19 @@ class Window:
         if self.transposed:
             before = (size - 1) * self.stride[axis] - 2 * self.padding[axis]
             return before + reach + self.output_padding[axis]
-        return (size + 2 * self.padding[axis] - reach) // self.stride[axis] + 1
+        return (size + 2 * self.padding[axis] + self.more_after[axis] - reach) // self.stride[axis] + 1
 
     @property
     def plain(self) -> bool:
         """Whether each pixel is computed from one pixel, the one in its place."""
         settings = (*self.kernel, *self.stride, self.groups)
-        return not self.transposed and not any(self.padding) and all(setting == 1 for setting in settings)
+        zeros = any((*self.padding, *self.more_after))
+        return not self.transposed and not zeros and all(setting == 1 for setting in settings)
 
 
 def checked_window(call: Reader, found: Window) -> Window:
     """The settings, if there are such convolutions."""
-    settings = (*found.kernel, *found.stride, *found.padding, *found.dilation, *found.output_padding)
+    settings = (*found.kernel, *found.stride, *found.padding, *found.dilation, *found.output_padding, *found.more_after)
     if max(map(abs, settings)) >= _MOST:
         raise call.error(f"has the settings {found}")
     if min(*found.stride, *found.dilation, *found.kernel, found.groups) < 1:

@@ -1,0 +1,42 @@
+"""Lets the operator that computes the new value of a state write it where the old one is."""
+
+from __future__ import annotations
+
+from ..ir.graph import Graph, Tensor
+from ..ir.stock import POINTWISE, VIEW
+
+
+def write_in_place(graph: Graph) -> None:
+    """Replace copies into state by the node that makes what is copied, if nothing reads the old value after it.
+
+    Elements have to be computed from those at their own places, and to lie in the same form.
+    """
+    kept = graph.kept()
+    made_at = {value: at for at, node in enumerate(graph.nodes) for value in node.results if value not in kept}
+    reads: dict[object, int] = {}
+    for at, node in enumerate(graph.nodes):
+        reads.update(dict.fromkeys(node.reads, at))
+    dropped = set()
+    for node in graph.nodes:
+        if node.operator != VIEW or node.result not in kept or len(node.reads) != 1:
+            continue
+        source, state = node.reads[0], node.result
+        assert isinstance(source, Tensor) and isinstance(state, Tensor)
+        if source not in made_at or source in graph.outputs:
+            continue
+        at = made_at[source]
+        maker = graph.nodes[at]
+        if maker.operator in POINTWISE and reads.get(state, -1) <= at and _alike(source, state):
+            maker.result = state
+            for reader in graph.nodes:
+                reader.replace(source, state)
+            dropped.add(node)
+            # The state is now read where the new value was: no other copy may be made of it in place.
+            reads[state] = max(reads.get(state, -1), reads[source])
+    graph.nodes = [node for node in graph.nodes if node not in dropped]
+
+
+def _alike(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors are kept in the same way."""
+    forms = ((item.sizes, item.datatype, item.storage, item.layout) for item in (left, right))
+    return len(set(forms)) == 1
