@@ -322,25 +322,46 @@ TASKS: Final[dict[str, Callable[[], Task]]] = {"digits": digits, "photos": photo
 
 @dataclass(frozen=True)
 class Way:
-    """A scheme of a backend (None: float), with or without corrected biases."""
+    """A scheme of a backend (None: float), with or without corrected biases; or an option that packs weights."""
 
     backend: str
     scheme: str | None = None
     correct_bias: bool = False
+    #: An option in words, and what is said to the backend beside `OPTIONS`.
+    packed: str = ""
 
     @property
     def name(self) -> str:
         """As the table calls it."""
-        return (self.scheme or "float") + (", correct_bias" if self.correct_bias else "")
+        return (self.scheme or self.packed or "float") + (", correct_bias" if self.correct_bias else "")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What is said to the backend."""
+        return {**OPTIONS.get(self.backend, {}), **PACKED.get(self.backend, {}).get(self.packed, {})}
+
+
+#: Backend -> options that all its rows have: those that the schemes need.
+OPTIONS: Final[dict[str, dict[str, Any]]] = {"coreml": {"target": "ios18"}}
+#: Backend -> what its options do to weights, in words -> options.
+PACKED: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "coreml": {
+        "6-bit tables": {"palettize": 6},
+        "4-bit tables": {"palettize": 4},
+        "4-bit tables, 16 channels each": {"palettize": 4, "palette_channels": 16},
+        "half of the weights pruned": {"prune": 0.5},
+    }
+}
 
 
 def ways(backend: str) -> list[Way]:
-    """Float and all schemes of a backend; none if it has no schemes."""
-    schemes = get_backend(backend).quantization_schemes()
+    """Float, all schemes of a backend, and what its options do to weights; none if it has no schemes."""
+    plugin = get_backend(backend)
+    schemes = plugin.quantization_schemes(plugin.make_options(Way(backend).options))
     found = [Way(backend)] if schemes else []
     for scheme in schemes:
         found += [Way(backend, scheme.name, corrected) for corrected in (False, True)[: 1 + (scheme.kind == "static")]]
-    return found
+    return found + [Way(backend, packed=words) for words in PACKED.get(backend, {})]
 
 
 class Measured:
@@ -354,12 +375,13 @@ class Measured:
                 task.calibration,
                 backend=way.backend,
                 scheme=way.scheme,
+                options=way.options,
                 correct_bias=way.correct_bias,
                 progress=False,
             )
         with torch.no_grad():
             eager = [module(*inputs) for inputs in task.judged]
-        program = delegatekit.lower(module, task.judged[0], backends=[way.backend])
+        program = delegatekit.lower(module, task.judged[0], backends=[way.backend], options={way.backend: way.options})
         #: The stock runtime does not keep the bytes alive.
         self.buffer = program.buffer
         ours = delegatekit.load(self.buffer)["forward"]
@@ -443,14 +465,15 @@ HEAD: Final = """# Accuracy of quantized models
 Written by `python benchmarks/accuracy.py --write` (`make accuracy`). Do not edit. How to quantize:
 [quantization.md](quantization.md).
 
-Each model is quantized with every scheme of the backends that have schemes, lowered, and run on the judged inputs in
-DelegateKit's engine and in the stock ExecuTorch runtime; "same bits" says that both gave equal tensors on all of them
-(-: the stock runtime of the Python wheel lacks the delegate). "file" is the measure of the lowered file, "eager" that
-of the quantized module in PyTorch, both against the float model in PyTorch. SQNR is the ratio of signal to quantization
-noise in dB: of the file against the float model, and against the quantized module that was lowered. Latency is CPU time
-in the stock runtime, with one thread, or else in DelegateKit's engine, divided by that of the float file, the median of
-{rounds} interleaved rounds. With `correct_bias`, biases are corrected
-([how](quantization.md#which-layers-and-how-exact)). Nothing is calibrated on what is judged.
+Each model is quantized with every scheme of the backends that have schemes, or lowered with an option that packs its
+weights (Core ML's rows are for ios18); it is run on the judged inputs in DelegateKit's engine and in the stock
+ExecuTorch runtime. "same bits" says that both gave equal tensors on all of them (-: the stock runtime of the Python
+wheel lacks the delegate). "file" is the measure of the lowered file, "eager" that of the quantized module in PyTorch,
+both against the float model in PyTorch. SQNR is the ratio of signal to quantization noise in dB: of the file against
+the float model, and against the module that was lowered. Latency is CPU time in the stock runtime, with one thread, or
+else in DelegateKit's engine, divided by that of the float file, the median of {rounds} interleaved rounds. With
+`correct_bias`, biases are corrected ([how](quantization.md#which-layers-and-how-exact)). Nothing is calibrated on what
+is judged.
 """
 
 

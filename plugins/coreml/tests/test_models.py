@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 import delegatekit
-from delegatekit_conformance.models import build_model
+from delegatekit_conformance.models import build_model, photo_batch
+from delegatekit_toolkit.testing import signal_to_noise
 
 SMALL = ("mobilenet-v2", "resnet-50", "vit-base", "bert-base", "llama-100m", "whisper-tiny encoder", "u-net")
 WHOLE = (*SMALL, "efficientnet-lite0", "minilm")
@@ -43,3 +46,48 @@ def test_small_networks_in_half_precision(name: str) -> None:
 def test_networks(name: str) -> None:
     pytest.importorskip("transformers")
     assert error_of(name, small=False, precision="float32") <= 1e-5
+
+
+@pytest.mark.slow
+def test_networks_in_half_precision() -> None:
+    pytest.importorskip("transformers")
+    for name in ("resnet-50", "vit-base", "efficientnet-lite0", "minilm"):
+        assert error_of(name, small=False, precision="float16") <= 2e-2, name
+
+
+#: How weights are stored -> scheme, options, the least signal to noise ratio in dB over the photos, and how many of
+#: these show the same class.
+STORED: dict[str, tuple[str | None, dict[str, Any], float, int]] = {
+    "int8": ("int8", {}, 14, 2),
+    "int8 weights": ("int8-weight-only", {}, 18, 4),
+    "int4 weights of linear layers": ("int4-weight-only", {}, 15, 4),
+    "8-bit tables": (None, {"palettize": 8}, 26, 4),
+    "6-bit tables": (None, {"palettize": 6}, 15, 4),
+    # Depthwise convolutions do not stand so few numbers without training.
+    "4-bit tables": (None, {"palettize": 4}, 1.5, 1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STORED)
+def test_a_pretrained_network_sees_in_photos_what_eager_sees(name: str) -> None:
+    data = pytest.importorskip("skimage.data")
+    pytest.importorskip("efficientnet_lite_pytorch")
+    scheme, options, least, same = STORED[name]
+    options = {"target": "ios18", **options}
+    module = model = build_model("efficientnet-lite0").module
+    if scheme is not None:
+        pictures = [
+            (photo_batch(getattr(data, item)()),) for item in ("retina", "hubble_deep_field", "immunohistochemistry")
+        ]
+        module = delegatekit.quantize(model, pictures, backend="coreml", scheme=scheme, options=options)
+    photos = [photo_batch(getattr(data, item)()) for item in ("chelsea", "coffee", "rocket", "astronaut")]
+    program = delegatekit.lower(module, (photos[0],), backends=["coreml"], options={"coreml": options})
+    (method,) = program.report().methods
+    assert len(method.delegates) == 1 and not method.fallback, str(program.report())
+    classify = delegatekit.load(program.buffer)["forward"]
+    with torch.no_grad():
+        pairs = [(classify(photo), model(photo)) for photo in photos]
+    got, wanted = (torch.cat(items) for items in zip(*pairs, strict=True))
+    found = int((got.argmax(1) == wanted.argmax(1)).sum())
+    assert signal_to_noise(got, wanted) >= least and found >= same, (signal_to_noise(got, wanted), found)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Smaller weights stay as they are, as coremltools has it.
 _LEAST: Final = 2048
+#: What a channel of zeros is divided by; float16 has it.
+_LEAST_LARGEST: Final = 2.0**-14
 #: Bits that packages had before iOS 18.
 _OLD_BITS: Final = (1, 2, 4, 6, 8)
 
@@ -64,10 +66,13 @@ def weight_of(b: ProgramBuilder, operand: Operand) -> Var:
 
 
 def _palettized(b: ProgramBuilder, data: torch.Tensor, bits: int, channels: int) -> Var:
-    """Indices of a few bits into a table, or into one for each group of output channels."""
+    """Indices of a few bits into a table, or into one for each group of output channels. From iOS 18 on a table has
+    shares of each channel's largest number: batch norms make channels very different from each other."""
     shape = tuple(data.shape)
     groups = shape[0] // channels if channels and shape[0] % channels == 0 else 1
-    rows = data.reshape(groups, -1).to(torch.float32)
+    largest = data.to(torch.float32).abs().amax(tuple(range(1, len(shape))), keepdim=True).clamp(min=_LEAST_LARGEST)
+    shares = data.to(torch.float32) / largest if b.target >= IOS18 else data
+    rows = shares.reshape(groups, -1).to(torch.float32)
     tables = torch.stack([palette(row, 1 << bits) for row in rows])
     found = torch.stack([_nearest(row, table) for row, table in zip(rows, tables, strict=True)])
     lut: np.ndarray[Any, Any] = tables.numpy().astype(NUMPY[b.datatype(data.dtype)])
@@ -79,9 +84,10 @@ def _palettized(b: ProgramBuilder, data: torch.Tensor, bits: int, channels: int)
             shape=np.array(shape, dtype=np.uint32),
         )
     indices = b.narrow_integers(found.numpy().reshape(shape), BY_NAME[f"uint{bits}"])
-    return b.call(
+    made = b.call(
         "constexpr_lut_to_dense", indices=indices, lut=lut.reshape(groups, *[1] * (len(shape) - 1), 1 << bits, 1)
     )
+    return b.call("constexpr_blockwise_shift_scale", data=made, scale=largest.numpy().astype(lut.dtype))
 
 
 def palette(values: torch.Tensor, entries: int) -> torch.Tensor:
