@@ -99,7 +99,7 @@ runtime: $(STAMP) ## our XNNPACK delegate against other engines, in time and mem
 	$(BIN)/python benchmarks/runtime.py --int8
 
 accuracy: $(STAMP) ## quantize, run and judge with every scheme, and write docs/accuracy.md
-	$(BIN)/python benchmarks/accuracy.py --write --backends xnnpack vulkan
+	$(BIN)/python benchmarks/accuracy.py --write --backends xnnpack vulkan coreml
 
 wheels: $(STAMP) ## build all wheels into dist/
 	@rm -rf dist
