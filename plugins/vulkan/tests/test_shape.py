@@ -108,3 +108,7 @@ def test_planes_are_shuffled_by_views():
         return F.channel_shuffle(x * 2, 3)
 
     compare(lower(function, numbered(2, 6, 4, 5), backend="vulkan"))
+
+
+def test_windows_of_a_single_number_stay_outside():
+    compare(lower(lambda x: x.unfold(0, 1, 1).abs(), torch.tensor(-2.0), backend="vulkan", whole=False))

@@ -36,6 +36,11 @@ def _slice(b: ProgramBuilder, call: Call) -> Tensor:
     return b.call("aten.slice_copy.Tensor", [x, axis, *bounds], b.shape(call))
 
 
+def _has_axes(call: Call) -> str | None:
+    """A number without axes counts as a window of itself in PyTorch."""
+    return None if call["self"].rank else "the operand is a single number, which has no windows"
+
+
 def _concatenate(b: ProgramBuilder, call: Call) -> Tensor:
     parts = [b.tensor(item) for item in call["tensors"] if shape_of(item) != (0,)]
     shape, is_bool = b.shape(call), parts[0].datatype is DataType.BOOL
@@ -147,6 +152,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "unfold_copy.default",
         _with_arguments("aten.unfold_copy.default", "dimension", "size", "step"),
         types(*FLOATS),
+        _has_axes,
         passenger=True,
     ),
     row(

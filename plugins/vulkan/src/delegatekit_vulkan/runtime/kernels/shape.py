@@ -171,6 +171,8 @@ def _flip(tape: Tape, call: Reader) -> None:
 def _unfold(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
     axis, size, step = call.axis(1, value.rank), call.integer(2), call.integer(3)
+    if not value.rank:
+        raise call.error("takes windows of a single number")
     if step < 1 or not 0 <= size <= value.shape[axis]:
         raise call.error(f"takes windows of {size}, {step} apart, of {value.shape[axis]}")
     own = strides(value.shape)
