@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("DELEGATEKIT_VERIFY", "1")
 # Plugins that tests write are new each time: a process for the first import of each would cost minutes.
 os.environ.setdefault("DELEGATEKIT_FIRST_IMPORTS", "off")
+# Compilers under test compile, each time.
+os.environ.setdefault("DELEGATEKIT_COMPILED", "off")
 
 
 @pytest.hookimpl(tryfirst=True)

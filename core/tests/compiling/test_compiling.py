@@ -14,7 +14,7 @@ from torch import nn
 import delegatekit
 from delegatekit import Compiling
 from delegatekit.compiling import cache
-from delegatekit.plugins import remembered
+from delegatekit.plugins import COMPILED, remembered
 from delegatekit_api import LoweringError, PluginError, UnsupportedError
 
 #: A backend whose compiler does what `BODY` says, and notes in a file that it was called.
@@ -59,7 +59,7 @@ Make = Callable[..., Callable[[], list[str]]]
 def make(install_plugin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Installs the backend; what is returned reads the processes in which it compiled. The cache is empty."""
     monkeypatch.setenv(remembered.CACHE, str(tmp_path / "cache"))
-    monkeypatch.delenv(cache.COMPILED, raising=False)
+    monkeypatch.delenv(COMPILED, raising=False)
     calls = tmp_path / "calls"
 
     def install(body: str = "pass", described: str = "", more: str = "") -> Callable[[], list[str]]:
@@ -198,7 +198,7 @@ def test_a_change_is_compiled_anew(change: str, make: Make, monkeypatch: pytest.
     elif change == "the program":
         module = nn.Sequential(Net(), nn.Tanh(), Net())
     elif change == "turned off":
-        monkeypatch.setenv(cache.COMPILED, "off")
+        monkeypatch.setenv(COMPILED, "off")
     else:
         _damage(tmp_path / "cache" / "compiled")
     assert lower(module=module).buffer

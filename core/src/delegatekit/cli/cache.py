@@ -19,7 +19,8 @@ def cache(
     """Show or clear the cache of compiled partitions."""
     if action not in _ACTIONS:
         usage(f"{action!r} is neither {' nor '.join(_ACTIONS)}")
-    from ..compiling.cache import COMPILED, Cache
+    from ..compiling.cache import Cache
+    from ..plugins import COMPILED
     from ..text import human_size
 
     kept = Cache.of_user()

@@ -22,14 +22,12 @@ from delegatekit_api import BackendOptions, PartitionProgram
 from delegatekit_api.versions import API_VERSION
 from delegatekit_toolkit.content import content_key
 
-from ..plugins import LoadedBackend, cache_folder, state_of, warn
+from ..plugins import COMPILED, LoadedBackend, cache_folder, state_of, warn
 from ..version import __version__
 from .packed import DamagedError, pack, unpack
 from .plain_program import NotPlainError, PlainProgram
 from .result import CheckedResult
 
-#: Environment variable that turns the cache off ("off") or says how large it may grow ("500MB").
-COMPILED: Final = "DELEGATEKIT_COMPILED"
 #: Bytes that it holds by default.
 _SIZE: Final = 2 << 30
 #: Seconds that a process waits for another's access.

@@ -12,11 +12,12 @@ from .discovery import ALLOW_LIST, OwnerError, ask_all, backends, find_by_delega
 from .entry_points import BACKEND_GROUP, OBSERVER_GROUP
 from .first_import import FIRST_IMPORTS
 from .observers import add_observer, extra_conformance_cases, notify
-from .remembered import cache_folder
+from .remembered import COMPILED, cache_folder
 
 __all__ = [
     "ALLOW_LIST",
     "BACKEND_GROUP",
+    "COMPILED",
     "FIRST_IMPORTS",
     "OBSERVER_GROUP",
     "BackendInfo",

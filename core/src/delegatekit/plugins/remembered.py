@@ -20,6 +20,8 @@ from ..json_text import to_json
 
 #: Environment variable with the folder, or "off" to remember nothing.
 CACHE: Final = "DELEGATEKIT_CACHE"
+#: Environment variable that turns the cache of compiled partitions off ("off") or says how large it may grow ("500MB").
+COMPILED: Final = "DELEGATEKIT_COMPILED"
 #: Seconds after which a plugin that died is tried again: what it needs may have come meanwhile.
 _AGAIN: Final = 3600.0
 
