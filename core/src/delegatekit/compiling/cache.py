@@ -7,7 +7,6 @@ out of date. The store is diskcache's: SQLite and files, for several processes, 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from delegatekit_api import BackendOptions, PartitionProgram
 from delegatekit_api.versions import API_VERSION
 from delegatekit_toolkit.content import content_key
 
+from ..json_text import to_json
 from ..plugins import COMPILED, LoadedBackend, cache_folder, state_of, warn
 from ..version import __version__
 from .packed import DamagedError, pack, unpack
@@ -167,6 +167,6 @@ def key_of(
     # What is compiled together may depend on each other.
     together = digests if backend.has("preprocess_methods") else []
     return [
-        (hashlib.sha256(json.dumps([maker, own, together]).encode()).hexdigest(), item.constants)
+        (hashlib.sha256(to_json([maker, own, together], compact=True).encode()).hexdigest(), item.constants)
         for own, item in zip(digests, plain, strict=True)
     ]

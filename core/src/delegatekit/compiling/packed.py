@@ -17,6 +17,7 @@ import torch
 
 from delegatekit_api import CompileSpec, NamedData
 
+from ..json_text import to_json
 from ..pte.estimates import Estimates
 from .constants import Pieces, elements
 from .result import CheckedResult
@@ -53,7 +54,7 @@ def pack(result: CheckedResult, constants: Sequence[torch.Tensor]) -> bytes:
         "handles": [[key, list(handles)] for key, handles in result.debug_handle_map.items()],
         "estimate": Estimates({"": [result.estimate]}).to_json().decode(),
     }
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = to_json(header, compact=True).encode()
     content = b"".join((_MAGIC, _LENGTH.pack(len(text)), text, *chunks))
     return content + hashlib.sha256(content).digest()
 

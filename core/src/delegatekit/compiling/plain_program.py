@@ -7,7 +7,6 @@ their digest is a key of the cache.
 from __future__ import annotations
 
 import importlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from torch.fx import Graph, Node
 
 from delegatekit_api import MutableState, PartitionProgram
 
+from ..json_text import to_json
 from .program import assemble
 from .symbols import SymbolReader, SymbolWriter
 
@@ -63,7 +63,7 @@ class PlainProgram:
         nodes = [{key: value for key, value in node.items() if key != _TRACE} for node in self.content["nodes"]]
         tensors = [[str(tensor.dtype), list(tensor.shape)] for tensor in self.constants]
         content = {**self.content, "nodes": nodes, "tensors": tensors}
-        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+        return to_json(content, sort_keys=True, compact=True).encode()
 
     def program(self) -> PartitionProgram:
         """The partition that this stands for."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from ..json_text import to_json
 
 REQUEST: Final = "request.json"
 CONSTANTS: Final = "constants.bin"
@@ -38,7 +40,7 @@ class Request:
 
     def write(self, folder: Path) -> None:
         """Put it into the folder."""
-        (folder / REQUEST).write_text(json.dumps(asdict(self)), "utf-8")
+        (folder / REQUEST).write_text(to_json(self, compact=True), "utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Request:

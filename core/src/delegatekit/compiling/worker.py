@@ -8,7 +8,6 @@ compiler prints is not read here.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 from delegatekit_api import DelegateKitError, PartitionProgram
 
+from ..json_text import to_json
 from ..plugins import LoadedBackend, fault, get_backend
 from .constants import map_constants
 from .hooks import compile_together
@@ -44,7 +44,7 @@ def main(folder: str) -> None:
         ]
         write_results(place / RESULTS, packed)
     except BaseException as error:
-        (place / ERROR).write_text(json.dumps(_described(error)), "utf-8")
+        (place / ERROR).write_text(to_json(_described(error)), "utf-8")
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()
@@ -74,7 +74,7 @@ def _described(error: BaseException) -> Mapping[str, Any]:
         with suppress(Exception):
             kinds = [kind.__name__ for kind in type(error).__mro__ if issubclass(kind, DelegateKitError)]
             described = {"kinds": kinds, "what": error.what, "where": error.where, "hint": error.hint}
-            json.dumps(described)
+            to_json(described)
             return described
     return {"fault": fault(error)}
 
