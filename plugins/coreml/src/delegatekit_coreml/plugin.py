@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, cast
 
 from delegatekit_api import (
@@ -70,7 +70,10 @@ def create_partitioner(options: BackendOptions) -> Partitioner:
 @hookimpl
 def compiler_version(options: BackendOptions) -> str:
     """The version of coremltools, whose builder makes the program."""
-    return f"coremltools {version('coremltools')}"
+    try:
+        return f"coremltools {version('coremltools')}"
+    except PackageNotFoundError:  # lowering says what to install
+        return "unknown"
 
 
 @hookimpl
