@@ -101,6 +101,13 @@ def test_files_are_the_same_wherever_partitions_are_compiled(compiling: Compilin
     assert len(set(calls())) == 3, "each in a process of its own"
 
 
+def test_settings_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(LoweringError, match=r"isolate=\['maker'\]"):
+        Compiling(isolate="maker")
+    with pytest.raises(LoweringError, match="jobs = 0"):
+        Compiling(jobs=0)
+
+
 def test_a_backend_may_demand_a_process_of_its_own(make: Make) -> None:
     calls = make(described="isolated_compiler=True")
     lower()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from delegatekit_api import BackendOptions, PartitionProgram
 
+from ..misuse import WrongArgumentError
 from ..plugins import LoadedBackend
 from .cache import Cache, key_of
 from .hooks import compile_together, compiles_together
@@ -30,6 +31,15 @@ class Compiling:
     seconds: float | None = 3600.0
     memory: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what would be ignored or misunderstood."""
+        if isinstance(self.isolate, str):
+            raise WrongArgumentError(
+                f"isolate = {self.isolate!r} is a text", hint=f"a list of backends: isolate=[{self.isolate!r}], or True"
+            )
+        if self.jobs < 1:
+            raise WrongArgumentError(f"jobs = {self.jobs!r}", hint="at least one compiler runs at a time")
+
 
 @dataclass(frozen=True)
 class Task:
@@ -42,20 +52,11 @@ class Task:
     places: Sequence[str]
 
 
-@dataclass
-class Statistics:
-    """How results were got."""
-
-    compiled: int = 0
-    cached: int = 0
-
-
-@dataclass
+@dataclass(frozen=True)
 class Compiler:
     """Compiles the partitions of one lowering."""
 
-    settings: Compiling = field(default_factory=Compiling)
-    statistics: Statistics = field(default_factory=Statistics)
+    settings: Compiling
 
     def run(self, tasks: Sequence[Task]) -> Generator[list[CheckedResult], None, None]:
         """The results of each task, in order, as they come. Raises what the first task raises that fails.
@@ -65,7 +66,7 @@ class Compiler:
         cache = Cache.of_user() if self.settings.cache else None
         isolation = Isolation(self.settings.seconds, self.settings.memory)
         apart = [self._isolated(task, len(tasks)) for task in tasks]
-        threads = ThreadPoolExecutor(max(1, self.settings.jobs), thread_name_prefix="compile")
+        threads = ThreadPoolExecutor(self.settings.jobs, thread_name_prefix="compile")
         try:
             waiting: list[Callable[[], list[CheckedResult]]] = []
             for task, isolated in zip(tasks, apart, strict=True):
@@ -85,7 +86,6 @@ class Compiler:
             kept = [cache.find(key, constants) for key, constants in keys]
             found = [item for item in kept if item is not None]
             if len(found) == len(kept):
-                self.statistics.cached += len(found)
                 return lambda: found
         future: Future[list[CheckedResult]] | None = None
         if isolation is not None:
@@ -93,7 +93,6 @@ class Compiler:
 
         def finish() -> list[CheckedResult]:
             results = _compile_here(task) if future is None else future.result()
-            self.statistics.compiled += len(results)
             if cache is not None and keys is not None:
                 for (key, constants), result in zip(keys, results, strict=True):
                     cache.keep(key, result, constants)
