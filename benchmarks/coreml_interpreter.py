@@ -11,23 +11,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from apart import measured
+
 MODELS = ("mobilenet-v2", "resnet-50", "vit-base")
 PRECISIONS = ("float16", "float32")
 #: Parts of lowering: what is called for each, and its name in the table.
 PARTS = {
     "coremltools' builder": ("delegatekit_coreml.ir.builder", "FunctionBuilder", "call"),
-    "coremltools' writer": ("delegatekit_coreml.compile", "", "package_of"),
+    "coremltools' writer": ("delegatekit_coreml.compile", "", "model_of"),
     "archive": ("delegatekit_coreml.compile", "", "write_package"),
-    "the backend in all": ("delegatekit_coreml.compile", "", "compile_partition"),
+    "the backend in all": ("delegatekit_coreml.compile", "", "compile_methods"),
 }
 
 
@@ -59,13 +59,7 @@ def main() -> None:
 
 def run(name: str, precision: str, rounds: int) -> dict[str, Any]:
     """One measurement in a fresh process."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, __file__, "--measure", name, precision, "--rounds", str(rounds)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode:
-        raise SystemExit(f"{name} failed:\n{result.stderr[-2000:]}")
-    answer: dict[str, Any] = json.loads(result.stdout.strip().splitlines()[-1])
-    return answer
+    return measured(__file__, name, precision, more=["--rounds", str(rounds)]) or sys.exit(1)
 
 
 def measure(name: str, precision: str, rounds: int) -> dict[str, Any]:

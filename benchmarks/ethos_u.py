@@ -20,12 +20,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from apart import measured
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -77,16 +77,9 @@ def main() -> None:
 
 def run(engine: str, model: str, target: str, keep: Path | None) -> dict[str, Any] | None:
     """One measurement in a fresh process; None, with the reason on stderr, if it fails."""
-    command = [sys.executable, __file__, "--measure", engine, model, target]
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        command += ["--keep", str(keep)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode:
-        print(f"{engine} {model} {target} failed:\n{result.stderr[-2000:]}", file=sys.stderr)
-        return None
-    answer: dict[str, Any] = json.loads(result.stdout.strip().splitlines()[-1])
-    return answer
+    return measured(__file__, engine, model, target, more=[] if keep is None else ["--keep", str(keep)])
 
 
 def measure(engine: str, model: str, target: str, keep: Path | None) -> dict[str, Any]:

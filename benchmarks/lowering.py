@@ -17,12 +17,13 @@ import importlib
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from apart import measured
 
 ENGINES = ("stock", "ours")
 PATTERNS = ("all", "alternate")
@@ -76,7 +77,7 @@ def table(title: str, subjects: list[str], limit: int | None) -> list[dict[str, 
         found: dict[str, Any] = {}
         for engine in ENGINES:
             too_long = limit is not None and int(subject.rpartition(":")[2]) > limit
-            found[engine] = None if engine == "stock" and too_long else run(engine, subject)
+            found[engine] = None if engine == "stock" and too_long else measured(__file__, engine, subject)
         rows.append({"subject": subject, **found})
         print(row(subject, found["stock"], found["ours"]), flush=True)
     return rows
@@ -89,18 +90,6 @@ def row(subject: str, stock: Any, ours: Any) -> str:
     ratio = f"1/{stock['cpu'] / ours['cpu']:.0f}" if stock and ours else "-"
     cells = [subject.replace("chain:", "").replace(":", " "), *both("cpu", "{:.2f}"), ratio, *both("peak_mib")]
     return "| " + " | ".join([*cells, *both("file_kib"), *both("delegates"), *both("fallback")]) + " |"
-
-
-def run(engine: str, subject: str) -> dict[str, Any] | None:
-    """One measurement in a fresh process; None, with the reason on stderr, if it fails."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, __file__, "--measure", engine, subject]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode:
-        print(f"{engine} {subject} failed:\n{result.stderr[-2000:]}", file=sys.stderr)
-        return None
-    answer: dict[str, Any] = json.loads(result.stdout.strip().splitlines()[-1])
-    return answer
 
 
 def measure(engine: str, subject: str) -> dict[str, Any]:

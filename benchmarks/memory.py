@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from apart import measured
 
 ENGINES = ("stock", "ours")
 MODES = ("xnnpack", "runtime")
@@ -42,7 +42,7 @@ def main() -> None:
         print(f"\n| {TITLES[mode]} | planned bytes: stock | ours | ours / stock | bound of ours | copies saved: ours |")
         print("|---" * 6 + "|")
         for model in arguments.models or MODELS:
-            found = {engine: run(engine, mode, model) for engine in ENGINES}
+            found = {engine: measured(__file__, engine, mode, model) for engine in ENGINES}
             rows.append({"model": model, "mode": mode, **found})
             print(row(model, found["stock"], found["ours"]), flush=True)
     if arguments.json:
@@ -58,18 +58,6 @@ def row(model: str, stock: Any, ours: Any) -> str:
     ratio = f"{ours['planned'] / stock['planned']:.3f}" if stock and ours else "-"
     rest = [f"{ours['bound']:,}", str(ours["saved"])] if ours else ["-", "-"]
     return "| " + " | ".join([model, *cells, ratio, *rest]) + " |"
-
-
-def run(engine: str, mode: str, model: str) -> dict[str, Any] | None:
-    """One measurement in a fresh process; None, with the reason on stderr, if it fails."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, __file__, "--measure", engine, mode, model]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode:
-        print(f"{engine} {mode} {model} failed:\n{result.stderr[-2000:]}", file=sys.stderr)
-        return None
-    answer: dict[str, Any] = json.loads(result.stdout.strip().splitlines()[-1])
-    return answer
 
 
 def measure(engine: str, mode: str, model: str) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+
+from apart import measured
 
 MODELS = ("mobilenet-v2", "efficientnet-lite0", "resnet-50", "vit-base", "minilm", "bert-base", "llama-100m")
 MORE = ("whisper-tiny encoder", "u-net")
@@ -57,13 +57,7 @@ def main() -> None:
 
 def run(name: str, rounds: int, *, fp16: bool) -> dict[str, Any]:
     """One measurement in a fresh process."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, __file__, "--measure", name, "--rounds", str(rounds), *(["--fp16"] if fp16 else [])]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode:
-        raise SystemExit(f"{name} failed:\n{result.stderr[-2000:]}")
-    answer: dict[str, Any] = json.loads(result.stdout.strip().splitlines()[-1])
-    return answer
+    return measured(__file__, name, more=["--rounds", str(rounds), *(["--fp16"] if fp16 else [])]) or sys.exit(1)
 
 
 def measure(name: str, rounds: int, fp16: bool) -> dict[str, Any]:
