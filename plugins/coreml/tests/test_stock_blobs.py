@@ -166,20 +166,11 @@ def test_stock_unpacks_every_archive(blobs: dict[str, bytes], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_coremltools_infers_the_types_of_every_program(name: str, blobs: dict[str, bytes], tmp_path: Path) -> None:
-    import coremltools
-    from coremltools.converters.mil.frontend.milproto.load import load
-
-    files = read_archive(blobs[name])
-    for path, content in files.items():
-        file = tmp_path / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-    model = coremltools.models.MLModel(str(tmp_path / "model.mlpackage"), skip_model_load=True)
-    specification = model.get_spec()
-    program = load(specification, specification.specificationVersion, model.weights_dir)
+def test_coremltools_infers_the_types_of_every_program(name: str, blobs: dict[str, bytes], read_back: Any) -> None:
+    specification, program = read_back(blobs[name])
     function, declared = program.functions["main"], specification.mlProgram.functions["main"]
-    assert [value.name for value in function.outputs] == json.loads(bytes(files["metadata.json"]))["outputNames"]
+    metadata = json.loads(bytes(read_archive(blobs[name])["metadata.json"]))
+    assert [value.name for value in function.outputs] == metadata["outputNames"]
     # The loader makes operations of its own for constants that stand in place: ours are all there.
     block = declared.block_specializations[declared.opset]
     kinds = sorted(item.type for item in block.operations if item.type != "const")

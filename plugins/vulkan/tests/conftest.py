@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +28,20 @@ def complete_calls(monkeypatch: pytest.MonkeyPatch) -> None:
         return serialize(graph)
 
     monkeypatch.setattr(compiler, "serialize", checked)
+
+
+@pytest.fixture
+def handles(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The handles that runtimes make in a test, in order."""
+    found: list[Any] = []
+    init = VulkanRuntime.init
+
+    def made(self: VulkanRuntime, payload: Any) -> Any:
+        found.append(init(self, payload))
+        return found[-1]
+
+    monkeypatch.setattr(VulkanRuntime, "init", made)
+    return found
 
 
 def argument_count(node: Node) -> int:

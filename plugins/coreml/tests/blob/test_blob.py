@@ -36,15 +36,6 @@ def payload(blob: bytes) -> DelegatePayload:
     return payload_of(blob, [TensorSpec("float32", (1, 3, 8, 8))], [TensorSpec("float32", (1, 10))])
 
 
-def unpacked(blob: bytes, folder: Path) -> Path:
-    """The files of an archive in a folder."""
-    for path, content in read_archive(blob).items():
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-    return folder
-
-
 def test_an_archive_is_read_as_it_was_written() -> None:
     files = {"a/b.txt": b"one", "c": b"\xff{}", "a/d/e": b"\0" * 5}
     found = read_archive(b"".join(write_archive(files)) + b"\0" * 37)
@@ -71,15 +62,9 @@ def test_stock_unpacks_the_archive(lowered: Lowered, tmp_path: Path) -> None:
     assert found == {path: bytes(content) for path, content in read_archive(lowered.delegate.blob).items()}
 
 
-def test_coremltools_loads_the_package(lowered: Lowered, tmp_path: Path) -> None:
-    import coremltools
-    from coremltools.converters.mil.frontend.milproto.load import load
-
-    package = unpacked(lowered.delegate.blob, tmp_path) / "model.mlpackage"
-    model = coremltools.models.MLModel(str(package), skip_model_load=True)
-    specification = model.get_spec()
+def test_coremltools_loads_the_package(lowered: Lowered, read_back: Any) -> None:
     # Its own loader infers all types and shapes again.
-    program = load(specification, specification.specificationVersion, model.weights_dir)
+    specification, program = read_back(lowered.delegate.blob)
     metadata = json.loads(bytes(read_archive(lowered.delegate.blob)["metadata.json"]))
     assert [item.name for item in specification.description.input] == metadata["inputNames"]
     assert [value.name for value in program.functions["main"].outputs] == metadata["outputNames"]

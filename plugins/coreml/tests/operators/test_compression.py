@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from torch import nn
 
 from delegatekit_api import OptionError
 from delegatekit_conformance.testkit import Lowered, lower
-from delegatekit_coreml.blob.archive import read_archive
 from delegatekit_coreml.operators.compression import palette
 
 X = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -29,18 +27,8 @@ def lowered(**options: Any) -> Lowered:
     return lower(network(), X, backend="coreml", options={"precision": "float32", **options})
 
 
-def unpacked_by_coremltools(blob: bytes, folder: Path) -> list[np.ndarray[Any, Any]]:
+def computed_constants(program: Any) -> list[np.ndarray[Any, Any]]:
     """The packed constants of a program, in their order, as coremltools' own loader computes them."""
-    import coremltools
-    from coremltools.converters.mil.frontend.milproto.load import load
-
-    for path, content in read_archive(blob).items():
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-    model = coremltools.models.MLModel(str(folder / "model.mlpackage"), skip_model_load=True)
-    specification = model.get_spec()
-    program = load(specification, specification.specificationVersion, model.weights_dir)
     operations = program.functions["main"].operations
     packed = [item for item in operations if item.op_type.startswith("constexpr_")]
     inner = [item for item in packed if any(user in packed for user in item.outputs[0].child_ops)]
@@ -58,9 +46,10 @@ FORMS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", FORMS, ids=str)
-def test_results_are_those_of_the_unpacked_weights(options: dict[str, Any], tmp_path: Path) -> None:
+def test_results_are_those_of_the_unpacked_weights(options: dict[str, Any], read_back: Any) -> None:
     found = lowered(**options)
-    weights = unpacked_by_coremltools(found.delegate.blob, tmp_path)
+    _, program = read_back(found.delegate.blob)
+    weights = computed_constants(program)
     model = copy.deepcopy(found.module).double()
     # The first convolution has 1728 numbers, which is too few.
     assert len(weights) == 2
