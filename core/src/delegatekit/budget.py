@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
@@ -11,13 +10,12 @@ from delegatekit_api.devices import Estimate
 
 from .lowering import Delegate, LoweredMethod
 from .misuse import WrongArgumentError
-from .text import human_size, human_time
+from .text import BYTES, human_size, human_time, with_unit
 
 #: "latency" (seconds) or the name of a memory (bytes) -> a number, or a text such as "512KB" or "20ms".
 Budget: TypeAlias = Mapping[str, float | str]
 
 LATENCY: Final = "latency"
-_UNITS: Final = {"b": 1, "kb": 1 << 10, "kib": 1 << 10, "mb": 1 << 20, "mib": 1 << 20, "gb": 1 << 30, "gib": 1 << 30}
 _SECONDS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
@@ -44,13 +42,9 @@ def check_budget(methods: Mapping[str, LoweredMethod], budget: Budget) -> None:
 
 def parse_limit(name: str, value: float | str) -> float:
     """A limit in seconds or bytes: "20ms", "512KB" (1024 bytes to the KB), or a number. Raises LoweringError."""
-    units = _SECONDS if name == LATENCY else _UNITS
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", str(value).lower())
-    try:
-        if match is not None and (not match[2] or match[2] in units):
-            return float(match[1]) * units.get(match[2], 1)
-    except ValueError:
-        pass
+    limit = with_unit(str(value), _SECONDS if name == LATENCY else BYTES)
+    if limit is not None:
+        return limit
     allowed = ", ".join(("s", "ms", "us") if name == LATENCY else ("B", "KB", "MB", "GB"))
     raise WrongArgumentError(
         f"{name} = {value!r} is not a limit", where="budget", hint=f"a number with one of {allowed}"

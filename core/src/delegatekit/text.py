@@ -1,6 +1,24 @@
-"""Numbers as people read them."""
+"""Numbers as people read and write them."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+#: Units of sizes, in small letters, in bytes.
+BYTES: Final = {"b": 1, "kb": 1 << 10, "kib": 1 << 10, "mb": 1 << 20, "mib": 1 << 20, "gb": 1 << 30, "gib": 1 << 30}
+
+
+def with_unit(text: str, units: Mapping[str, float]) -> float | None:
+    """The number of a text such as "512KB" or "20 ms", in units of 1; None if it is none."""
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", text.lower())
+    try:
+        if match is not None and (not match[2] or match[2] in units):
+            return float(match[1]) * units.get(match[2], 1)
+    except ValueError:
+        pass
+    return None
 
 
 def human_size(size: int) -> str:

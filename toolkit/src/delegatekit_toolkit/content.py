@@ -22,11 +22,18 @@ def content_key(data: torch.Tensor | bytes | bytearray | memoryview) -> str:
     >>> content_key(torch.zeros(2, 3))[:16], content_key(bytes(24))[:16]
     ('9d908ecfb6b256de', '9d908ecfb6b256de')
     """
-    if not isinstance(data, torch.Tensor):
-        return hashlib.sha256(data).hexdigest()
+    content = elements(data).numpy().data if isinstance(data, torch.Tensor) else data
+    return hashlib.sha256(content).hexdigest()
+
+
+def elements(data: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor's elements in row-major order; on the tensor's memory if they lie there so.
+
+    >>> elements(torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8).T).tolist()
+    [1, 3, 2, 4]
+    """
     # One element is contiguous with any stride: reshape would keep that.
-    elements = data.detach().contiguous().as_strided((data.numel(),), (1,)).view(torch.uint8)
-    return hashlib.sha256(elements.numpy().data).hexdigest()
+    return data.detach().contiguous().as_strided((data.numel(),), (1,)).view(torch.uint8)
 
 
 def storage_key(data: torch.Tensor) -> Hashable:

@@ -6,6 +6,7 @@ from .hooks import compiles_together
 from .isolation import CompilerDiedError
 from .program import assemble
 from .result import CheckedResult
-from .service import Compiler, Compiling, Task
+from .service import Compiler, Compiling
+from .task import Task
 
 __all__ = ["CheckedResult", "Compiler", "CompilerDiedError", "Compiling", "Task", "assemble", "compiles_together"]

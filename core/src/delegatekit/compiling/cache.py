@@ -7,32 +7,33 @@ out of date. The store is diskcache's: SQLite and files, for several processes, 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import torch
 
-from delegatekit_api import BackendOptions, PartitionProgram
 from delegatekit_api.versions import API_VERSION
 from delegatekit_toolkit.content import content_key
 
 from ..json_text import to_json
-from ..plugins import COMPILED, LoadedBackend, cache_folder, state_of, warn
+from ..plugins import COMPILED, cache_folder, state_of, warn
+from ..text import BYTES, with_unit
 from ..version import __version__
+from .hooks import compiles_together
 from .packed import DamagedError, pack, unpack
-from .plain_program import NotPlainError, PlainProgram
+from .plain_program import NotPlainError
 from .result import CheckedResult
+from .task import Task
 
 #: Bytes that it holds by default.
 _SIZE: Final = 2 << 30
 #: Seconds that a process waits for another's access.
 _PATIENCE: Final = 10.0
-_UNITS: Final = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 T = TypeVar("T")
 
@@ -127,45 +128,34 @@ def _plain_disk() -> type:
 
 def _size(text: str) -> int:
     """Bytes of "500MB"; the default for what is no size."""
-    with suppress(ValueError, OverflowError):
-        for unit, factor in _UNITS.items():
-            if text.upper().endswith(unit):
-                return max(0, int(float(text[: -len(unit)]) * factor))
-        return max(0, int(text))
+    size = with_unit(text, BYTES)
+    if size is not None and math.isfinite(size):
+        return round(size)
     warn(f"{COMPILED}={text} is neither off nor a size such as 500MB: {_SIZE >> 30} GiB are used")
     return _SIZE
 
 
-def key_of(
-    backend: LoadedBackend, programs: Sequence[PartitionProgram], options: BackendOptions
-) -> list[tuple[str, tuple[torch.Tensor, ...]]] | None:
-    """For each program, the key of its result, and the constants that the result may refer to.
+def keys_of(task: Task) -> list[tuple[str, tuple[torch.Tensor, ...]]] | None:
+    """For each program of a task, the key of its result, and the constants that the result may refer to.
 
     None for backends that do not tell the version of their tool, and for programs that are not plain.
     """
+    backend, options = task.backend, task.options
     tool = backend.compiler_version(options)
     if tool is None:
         return None
     maker = [
-        __version__,
-        str(API_VERSION),
-        torch.__version__,
-        platform.python_version(),
-        platform.machine(),
-        backend.name,
-        backend.distribution,
-        backend.version,
-        state_of(backend.name),
-        tool,
+        *(__version__, str(API_VERSION), torch.__version__, platform.python_version(), platform.machine()),
+        *(backend.name, backend.distribution, backend.version, state_of(backend.name), tool),
         options.to_json().decode(),
     ]
     try:
-        plain = [PlainProgram.of(program) for program in programs]
+        plain = task.plain
     except NotPlainError:
         return None
     digests = [[hashlib.sha256(item.text()).hexdigest(), *map(content_key, item.constants)] for item in plain]
     # What is compiled together may depend on each other.
-    together = digests if backend.has("preprocess_methods") else []
+    together = digests if compiles_together(backend) else []
     return [
         (hashlib.sha256(to_json([maker, own, together], compact=True).encode()).hexdigest(), item.constants)
         for own, item in zip(digests, plain, strict=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 import torch
 
-from delegatekit_toolkit.content import storage_key
+from delegatekit_toolkit.content import elements, storage_key
 
 #: Where a constant begins in the file: at a multiple of so many bytes.
 _ALIGNMENT: Final = 64
@@ -41,13 +41,6 @@ def map_constants(
         size = torch.Size(shape).numel() * dtype.itemsize
         found.append(mapped[offset : offset + size].view(dtype).reshape(tuple(shape)))
     return found
-
-
-def elements(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor's elements in row-major order; on its own memory if they lie there so."""
-    plain = tensor.detach().contiguous()
-    # One element is contiguous with any stride: reshape would keep that.
-    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)
 
 
 class Pieces:

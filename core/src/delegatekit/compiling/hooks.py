@@ -8,6 +8,7 @@ from typing import Any
 from delegatekit_api import BackendOptions, PartitionProgram, PluginError
 
 from ..plugins import LoadedBackend, check_answer
+from .result import CheckedResult, check_result
 
 
 def compiles_together(backend: LoadedBackend) -> bool:
@@ -15,9 +16,21 @@ def compiles_together(backend: LoadedBackend) -> bool:
     return backend.has("preprocess_methods")
 
 
-def compile_together(
-    backend: LoadedBackend, programs: Sequence[PartitionProgram], options: BackendOptions
-) -> list[Any]:
+def compile_here(
+    backend: LoadedBackend, programs: Sequence[PartitionProgram], options: BackendOptions, places: Sequence[str]
+) -> list[CheckedResult]:
+    """Compile partitions in this process, all in one call if the backend wants that; `places` are their names.
+
+    Raises whatever the backend raises, and PluginError for results of another form.
+    """
+    if compiles_together(backend):
+        results = _together(backend, programs, options)
+    else:
+        results = [backend.preprocess(program, options) for program in programs]
+    return [check_result(result, place) for result, place in zip(results, places, strict=True)]
+
+
+def _together(backend: LoadedBackend, programs: Sequence[PartitionProgram], options: BackendOptions) -> list[Any]:
     """What `preprocess_methods` makes of partitions, in order. Raises PluginError for a wrong answer."""
     methods: dict[str, list[PartitionProgram]] = {}
     for program in programs:

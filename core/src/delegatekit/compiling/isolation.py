@@ -11,16 +11,16 @@ from threading import Event
 from typing import Any, Final
 
 import delegatekit_api
-from delegatekit_api import BackendOptions, DelegateKitError, LoweringError, PartitionProgram
+from delegatekit_api import DelegateKitError, LoweringError
+from delegatekit_toolkit.dtypes import dtype_name
 
-from ..plugins import LoadedBackend
 from ..processes import Ended, Process
 from .constants import write_constants
-from .hooks import compiles_together
 from .packed import DamagedError, unpack
-from .plain_program import NotPlainError, PlainProgram
+from .plain_program import NotPlainError
 from .request import CONSTANTS, ERROR, RESULTS, Request, read_results
 from .result import CheckedResult
+from .task import Task
 
 _WORKER: Final = "delegatekit.compiling.worker"
 #: Lines of what a compiler printed that an error shows.
@@ -41,26 +41,22 @@ class Isolation:
         self._running: set[Process] = set()
         self._stopped = Event()
 
-    def compile(
-        self,
-        backend: LoadedBackend,
-        programs: Sequence[PartitionProgram],
-        options: BackendOptions,
-        places: Sequence[str],
-    ) -> list[CheckedResult]:
-        """Compile partitions in one process, all together if the backend wants that; `places` are their names.
+    def compile(self, task: Task) -> list[CheckedResult]:
+        """Do a task in one process.
 
         Raises what the backend refuses with, and CompilerDiedError for whatever else happens there.
         """
         try:
-            plain = [PlainProgram.of(program) for program in programs]
+            plain = task.plain
         except NotPlainError as error:
             raise LoweringError(
-                f"cannot be handed to a process of its own: {error}", where=places[0], hint="compile without isolation"
+                f"cannot be handed to a process of its own: {error}",
+                where=task.places[0],
+                hint="compile without isolation",
             ) from None
         with TemporaryDirectory(prefix="delegatekit-") as folder:
             place = Path(folder)
-            self._write(place, backend, plain, options, places)
+            self._write(place, task)
             ended = self._run(place)
             results = place / RESULTS
             if ended.code == 0 and results.exists():
@@ -75,25 +71,17 @@ class Isolation:
         for process in tuple(self._running):
             process.stop()
 
-    def _write(
-        self,
-        place: Path,
-        backend: LoadedBackend,
-        plain: Sequence[PlainProgram],
-        options: BackendOptions,
-        places: Sequence[str],
-    ) -> None:
-        tensors = [tensor for item in plain for tensor in item.constants]
+    def _write(self, place: Path, task: Task) -> None:
+        tensors = [tensor for item in task.plain for tensor in item.constants]
         offsets = write_constants(place / CONSTANTS, tensors)
         Request(
-            backend=backend.name,
-            options=options.to_mapping(),
-            together=compiles_together(backend),
-            programs=[item.content for item in plain],
-            places=list(places),
+            backend=task.backend.name,
+            options=task.options.to_mapping(),
+            programs=[item.content for item in task.plain],
+            places=list(task.places),
             offsets=offsets,
             shapes=[list(tensor.shape) for tensor in tensors],
-            dtypes=[str(tensor.dtype).removeprefix("torch.") for tensor in tensors],
+            dtypes=[dtype_name(tensor.dtype) for tensor in tensors],
             memory=self._memory,
         ).write(place)
 
@@ -102,6 +90,8 @@ class Isolation:
             raise CompilerDiedError("was not started: another compiler has failed")
         process = Process(_WORKER, str(place), joined=True)
         self._running.add(process)
+        if self._stopped.is_set():  # meanwhile
+            process.stop()
         try:
             return process.wait(self._seconds)
         finally:

@@ -16,10 +16,11 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import CompileSpec, NamedData
+from delegatekit_toolkit.content import elements
 
 from ..json_text import to_json
 from ..pte.estimates import Estimates
-from .constants import Pieces, elements
+from .constants import Pieces
 from .result import CheckedResult
 
 #: What packed results begin with: a name, and the number of this form.

@@ -17,6 +17,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, Node
 
 from delegatekit_api import MutableState, PartitionProgram
+from delegatekit_toolkit.dtypes import dtype_name
 
 from ..json_text import to_json
 from .program import assemble
@@ -103,7 +104,7 @@ class _Writer:
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return {"dtype": _name(value.dtype), "shape": [self.sizes.size(size) for size in value.shape]}
+            return {"dtype": dtype_name(value.dtype), "shape": [self.sizes.size(size) for size in value.shape]}
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             return self.sizes.value(value)
         if isinstance(value, tuple | list):

@@ -26,8 +26,6 @@ class Request:
     backend: str
     #: The backend's options as `BackendOptions.to_mapping` gives them.
     options: Mapping[str, Any]
-    #: Whether all programs are compiled in one call.
-    together: bool
     #: The contents of the plain programs, and how messages name each.
     programs: Sequence[Mapping[str, Any]]
     places: Sequence[str]

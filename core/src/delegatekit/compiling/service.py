@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
-
-from delegatekit_api import BackendOptions, PartitionProgram
 
 from ..misuse import WrongArgumentError
-from ..plugins import LoadedBackend
-from .cache import Cache, key_of
-from .hooks import compile_together, compiles_together
+from .cache import Cache, keys_of
 from .isolation import Isolation
-from .result import CheckedResult, check_result
+from .result import CheckedResult
+from .task import Task
 
 
 @dataclass(frozen=True)
@@ -39,17 +35,6 @@ class Compiling:
             )
         if self.jobs < 1:
             raise WrongArgumentError(f"jobs = {self.jobs!r}", hint="at least one compiler runs at a time")
-
-
-@dataclass(frozen=True)
-class Task:
-    """Partitions that are compiled in one call: one, or all of a backend."""
-
-    backend: LoadedBackend
-    options: BackendOptions
-    programs: Sequence[PartitionProgram]
-    #: How messages name each.
-    places: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -81,7 +66,7 @@ class Compiler:
         self, task: Task, isolation: Isolation | None, cache: Cache | None, threads: ThreadPoolExecutor
     ) -> Callable[[], list[CheckedResult]]:
         """Begin a task, if that needs a process; the result of what is returned are the task's results."""
-        keys = None if cache is None else key_of(task.backend, task.programs, task.options)
+        keys = None if cache is None else keys_of(task)
         if cache is not None and keys is not None:
             kept = [cache.find(key, constants) for key, constants in keys]
             found = [item for item in kept if item is not None]
@@ -89,10 +74,10 @@ class Compiler:
                 return lambda: found
         future: Future[list[CheckedResult]] | None = None
         if isolation is not None:
-            future = threads.submit(isolation.compile, task.backend, task.programs, task.options, task.places)
+            future = threads.submit(isolation.compile, task)
 
         def finish() -> list[CheckedResult]:
-            results = _compile_here(task) if future is None else future.result()
+            results = task.compile_here() if future is None else future.result()
             if cache is not None and keys is not None:
                 for (key, constants), result in zip(keys, results, strict=True):
                     cache.keep(key, result, constants)
@@ -104,12 +89,3 @@ class Compiler:
         wanted = self.settings.isolate
         asked = wanted if isinstance(wanted, bool) else task.backend.name in wanted
         return asked or task.backend.description.isolated_compiler or (self.settings.jobs > 1 and tasks > 1)
-
-
-def _compile_here(task: Task) -> list[CheckedResult]:
-    results: list[Any]
-    if compiles_together(task.backend):
-        results = compile_together(task.backend, task.programs, task.options)
-    else:
-        results = [task.backend.preprocess(program, task.options) for program in task.programs]
-    return [check_result(result, place) for result, place in zip(results, task.places, strict=True)]

@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from delegatekit_api import DelegateKitError, PartitionProgram
+from delegatekit_api import DelegateKitError
 
 from ..json_text import to_json
-from ..plugins import LoadedBackend, fault, get_backend
+from ..plugins import fault, get_backend
 from .constants import map_constants
-from .hooks import compile_together
+from .hooks import compile_here
 from .packed import pack
 from .plain_program import PlainProgram
 from .request import CONSTANTS, ERROR, RESULTS, Request, write_results
-from .result import check_result
 
 
 def main(folder: str) -> None:
@@ -37,11 +36,8 @@ def main(folder: str) -> None:
         programs = _programs(place, request)
         backend = get_backend(request.backend)
         options = backend.make_options(request.options)
-        results = _compile(backend, request, [program.program() for program in programs], options)
-        packed = [
-            pack(check_result(result, where), program.constants)
-            for result, program, where in zip(results, programs, request.places, strict=True)
-        ]
+        results = compile_here(backend, [item.program() for item in programs], options, request.places)
+        packed = [pack(result, item.constants) for result, item in zip(results, programs, strict=True)]
         write_results(place / RESULTS, packed)
     except BaseException as error:
         (place / ERROR).write_text(to_json(_described(error)), "utf-8")
@@ -58,14 +54,6 @@ def _programs(place: Path, request: Request) -> list[PlainProgram]:
         PlainProgram(content, tuple(next(tensors) for _ in range(count)))
         for content, count in zip(request.programs, counts, strict=True)
     ]
-
-
-def _compile(
-    backend: LoadedBackend, request: Request, programs: Sequence[PartitionProgram], options: Any
-) -> Sequence[Any]:
-    if not request.together:
-        return [backend.preprocess(program, options) for program in programs]
-    return compile_together(backend, programs, options)
 
 
 def _described(error: BaseException) -> Mapping[str, Any]:
