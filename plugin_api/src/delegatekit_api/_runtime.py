@@ -43,13 +43,15 @@ class DelegatePayload:
     outputs: tuple[TensorSpec, ...]
     #: Named data of the file, by key.
     named_data: Mapping[str, memoryview]
-    #: The delegate alone as a complete .pte with one method "forward", for runtimes that only take whole files; its
+    #: The delegate alone as a complete .pte with one method, `method`, for runtimes that only take whole files; its
     #: argument are the keys of the named data to put in. Inputs and outputs are not memory-planned: the runtime points
     #: at the caller's tensors.
     as_program: Callable[[Collection[str]], bytes]
     #: Where among the arguments of the file's call (inputs, then outputs) numbers stand, which are not given to
     #: `execute`: stock ExecuTorch passes them where a delegate's program names sizes.
     numbers: tuple[int, ...] = ()
+    #: Name of the method that calls the delegate.
+    method: str = "forward"
 
 
 class DelegateRuntime(Protocol):

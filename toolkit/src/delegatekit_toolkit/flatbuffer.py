@@ -169,8 +169,8 @@ def _members(kind: _Kind) -> Any:
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
-def serialize(root: Table, identifier: bytes) -> bytes:
-    """The finished flatbuffer with `root` as its root table and a 4-byte file identifier.
+def serialize(root: Table, identifier: bytes | None = None) -> bytes:
+    """The finished flatbuffer with `root` as its root table and a 4-byte file identifier, if the format has one.
 
     Equal strings and equal vectors of numbers are stored once. Raises FormatError for a value that its field cannot
     hold, with the field's name.

@@ -130,9 +130,9 @@ def _destroy(runtime: DelegateRuntime, handle: Any, where: str) -> None:
 
 
 def payload(
-    file: PteFile, table: schema.BackendDelegate, inputs: Sequence[Any], outputs: Sequence[Any]
+    file: PteFile, table: schema.BackendDelegate, inputs: Sequence[Any], outputs: Sequence[Any], method: str
 ) -> DelegatePayload:
-    """What a delegate's runtime receives, for a call with these tables as inputs and outputs."""
+    """What a delegate's runtime receives, for a call with these tables as inputs and outputs in a method."""
     blob = file.delegate_blob(table)
     specs = tuple(CompileSpec(str(spec.key), spec.value or b"") for spec in table.compile_specs or ())
     input_specs, output_specs = ([tensor_spec(tensor) for tensor in tensors] for tensors in (inputs, outputs))
@@ -146,7 +146,7 @@ def payload(
                 hint=GIVE_DATA,
             )
         named = tuple(NamedData(key, file.named_data[key]) for key in keys)
-        return to_bytes(delegate_program(table, blob, named, inputs, outputs))
+        return to_bytes(delegate_program(table, blob, named, inputs, outputs, method))
 
     return DelegatePayload(
         delegate_id=str(table.id),
@@ -156,6 +156,7 @@ def payload(
         outputs=tuple(spec for spec in output_specs if spec is not None),
         named_data=file.named_data,
         as_program=as_program,
+        method=method,
         numbers=tuple(place for place, item in enumerate(inputs) if not isinstance(item, schema.Tensor)),
     )
 
@@ -166,6 +167,7 @@ def delegate_program(
     named_data: tuple[NamedData, ...],
     inputs: Sequence[Any],
     outputs: Sequence[Any],
+    method: str,
 ) -> PteImage:
     """A file with one method that calls one delegate; its inputs and outputs are not memory-planned.
 
@@ -179,7 +181,7 @@ def delegate_program(
         compile_specs=table.compile_specs or [],
     )
     plan = schema.ExecutionPlan(
-        name="forward",
+        name=method,
         container_meta_type=schema.ContainerMetadata("", ""),
         values=values,
         inputs=[index for index, table in enumerate(inputs) if isinstance(table, schema.Tensor)],

@@ -155,7 +155,7 @@ class Method:
         runtime = self._runtimes.get(str(table.id), self._manifest.owner(self.name, index), where)
         values: Any = self._plan.values
         inputs, outputs = ([values[item].val for item in items] for items in (reads, writes))
-        return DelegateInstance(runtime, payload(self._file, table, inputs, outputs), where)
+        return DelegateInstance(runtime, payload(self._file, table, inputs, outputs, self.name), where)
 
     # -- running -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,118 @@
+"""The compile spec of ExecuTorch's QNN delegate (1.5): a flatbuffer with the options of compiler and runtime."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from delegatekit_api import CompileSpec
+from delegatekit_toolkit import flatbuffer as fb
+
+from ..options import QnnOptions
+from ..targets import CHIPS
+
+KEY: Final = "qnn_compile_spec"
+#: The Hexagon Tensor Processor among the kinds of backends.
+_HTP: Final = 2
+_PERFORMANCE: Final = {
+    name: number
+    for number, name in enumerate(
+        (
+            *("default", "sustained_high", "burst", "high", "power_saver", "low_power_saver", "high_power_saver"),
+            *("low_balanced", "balanced"),
+        )
+    )
+}
+_FLOAT16: Final = 1
+_PROFILE: Final = {"off": 0, "detailed": 2, "optrace": 3}
+_LOG_ERRORS: Final = 1
+
+
+class HtpInfo(fb.Table):
+    """The processor."""
+
+    htp_arch: int = fb.i32()
+    vtcm_size_in_mb: int = fb.u32()
+
+
+class SocInfo(fb.Table):
+    """The chip."""
+
+    soc_model: int = fb.i32()
+    htp_info: HtpInfo | None = fb.ref(lambda: HtpInfo)
+    lpai_info: Any = fb.deprecated()
+
+
+class HtpOptions(fb.Table):
+    """How the compiler and the runtime treat the processor."""
+
+    max_sf_buf_size: int = fb.i32()
+    performance_mode: int = fb.i32()
+    precision: int = fb.i32()
+    pd_session: int = fb.i32()
+    use_conv_hmx: bool = fb.bool_()
+    use_dlbc: bool = fb.bool_()
+    use_fold_relu: bool = fb.bool_()
+    use_multi_contexts: bool = fb.bool_()
+    use_weight_sharing: bool = fb.bool_()
+    use_slc_allocator: bool = fb.bool_()
+
+
+class BackendChoice(fb.Table):
+    """Which of the vendor's backends, and its options."""
+
+    backend_type: int = fb.i32()
+    htp_options: HtpOptions | None = fb.ref(lambda: HtpOptions)
+    gpu_options: Any = fb.deprecated()
+    lpai_options: Any = fb.deprecated()
+
+
+class OpPackages(fb.Table):
+    """Packages of operations that others wrote: none."""
+
+    op_package_infos: Any = fb.deprecated()
+
+
+class Options(fb.Table):
+    """The root."""
+
+    soc_info: SocInfo | None = fb.ref(lambda: SocInfo)
+    backend_options: BackendChoice | None = fb.ref(lambda: BackendChoice)
+    library_path: str | None = fb.string()
+    log_level: int = fb.i32()
+    online_prepare: bool = fb.bool_()
+    dump_intermediate_outputs: bool = fb.bool_()
+    profile_level: int = fb.i32()
+    shared_buffer: bool = fb.bool_()
+    is_from_context_binary: bool = fb.bool_()
+    saver: bool = fb.bool_()
+    saver_output_dir: str | None = fb.string()
+    op_package_options: OpPackages | None = fb.ref(lambda: OpPackages)
+    use_mha2sha: bool = fb.bool_()
+
+
+def options_of(options: QnnOptions, *, floats: bool, shared: bool = False) -> bytes:
+    """The flatbuffer; `floats`: something is computed in floating point; `shared`: several graphs share weights."""
+    chip = CHIPS[options.soc]
+    htp = HtpOptions(
+        performance_mode=_PERFORMANCE[options.performance],
+        precision=_FLOAT16 if floats else 0,
+        use_conv_hmx=True,
+        use_fold_relu=True,
+        use_weight_sharing=shared,
+    )
+    return fb.serialize(
+        Options(
+            soc_info=SocInfo(chip.number, HtpInfo(chip.generation, options.vtcm or chip.memory)),
+            backend_options=BackendChoice(_HTP, htp),
+            library_path="",
+            log_level=_LOG_ERRORS,
+            profile_level=_PROFILE[options.profile],
+            saver_output_dir="",
+            op_package_options=OpPackages(),
+        )
+    )
+
+
+def compile_spec_of(value: bytes) -> CompileSpec:
+    """The compile spec with such a flatbuffer."""
+    return CompileSpec(KEY, value)

@@ -1,0 +1,1 @@
+"""Qualcomm's compiler, in processes of its own."""

@@ -1,0 +1,89 @@
+"""Where the vendor's library is, and why it cannot be used where it cannot."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+INSTALL: Final = "pip install 'delegatekit-qnn[htp]'"
+#: The environment variable that names a full SDK of the vendor.
+SDK: Final = "QNN_SDK_ROOT"
+_LIBRARY: Final = "libQnnHtp.so"
+_OLDEST_GLIBC: Final = (2, 35)
+#: The wheel whose library works with ExecuTorch's binding.
+_WHEEL: Final = "2.5.0"
+#: The library's version in wheels that were tried.
+_LIBRARY_VERSIONS: Final = {
+    "2.3.0": "2.47.0",
+    "2.4.0": "2.48.40",
+    "2.5.0": "2.49.40",
+    "2.6.0": "2.50.40",
+    "2.7.0": "2.51.0",
+}
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A library that can be used."""
+
+    folder: Path
+    version: str
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why there is none, and what to do."""
+
+    reason: str
+    hint: str = INSTALL
+
+
+@cache
+def find_installation() -> Installation | Missing:
+    """The library of the SDK that the environment names, or of the wheel."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return Missing(
+            f"Qualcomm's compiler runs on Linux with an x86-64 processor, not on {sys.platform} {platform.machine()}",
+            "compile on such a machine: the .pte runs on the device",
+        )
+    name, number = platform.libc_ver()
+    if name != "glibc" or tuple(map(int, number.split(".")[:2])) < _OLDEST_GLIBC:
+        return Missing(
+            f"Qualcomm's compiler needs glibc 2.35 or newer, here is {name or 'another C library'} {number}",
+            "use a newer distribution, such as Debian 12 or Ubuntu 22.04",
+        )
+    if find_spec("executorch") is None:
+        return Missing("executorch, whose binding of Qualcomm's compiler is used, is not installed")
+    root = os.environ.get(SDK)
+    return _from_sdk(Path(root)) if root else _from_wheel()
+
+
+def _from_sdk(root: Path) -> Installation | Missing:
+    folder = root / "lib" / "x86_64-linux-clang"
+    if not (folder / _LIBRARY).exists():
+        return Missing(f"{SDK} is {root}, but there is no {folder / _LIBRARY}", f"correct {SDK}, or unset it")
+    # The SDK's folder is named by its version: qairt/2.37.0.250724.
+    return Installation(folder, ".".join(root.resolve().name.split(".")[:3]))
+
+
+def _from_wheel() -> Installation | Missing:
+    found = find_spec("onnxruntime_qnn")
+    if found is None or not found.submodule_search_locations:
+        return Missing("onnxruntime-qnn, which has Qualcomm's compiler, is not installed")
+    try:
+        installed = version("onnxruntime-qnn")
+    except PackageNotFoundError:
+        return Missing("onnxruntime-qnn is installed without its metadata")
+    if installed != _WHEEL:
+        return Missing(
+            f"onnxruntime-qnn {installed} is installed: ExecuTorch's binding works with the library of {_WHEEL} only",
+            f"pip install onnxruntime-qnn=={_WHEEL}",
+        )
+    return Installation(Path(found.submodule_search_locations[0]), _LIBRARY_VERSIONS[installed])

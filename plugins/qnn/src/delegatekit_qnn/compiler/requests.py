@@ -1,0 +1,111 @@
+"""Graphs as the worker process reads them: JSON, and the constants' bytes in a file of their own."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ..ir.graph import Array, Graph, Node, Parameter, Scalar, Tensor
+
+_ROLES: Final = {"input": "APP_WRITE", "output": "APP_READ", "": "NATIVE"}
+_ALIGNMENT: Final = 64
+
+
+class Constants:
+    """The bytes of constants, each once."""
+
+    def __init__(self) -> None:
+        self.arrays: Final[list[Array]] = []
+        self._offsets: dict[bytes, int] = {}
+        self._end = 0
+
+    def offset(self, data: Array) -> int:
+        """Where the bytes of a constant lie."""
+        key = data.tobytes()
+        if key not in self._offsets:
+            self._offsets[key] = self._end
+            self.arrays.append(data)
+            self._end += -(-len(key) // _ALIGNMENT) * _ALIGNMENT
+        return self._offsets[key]
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        with path.open("wb") as file:
+            for data in self.arrays:
+                file.write(data.tobytes())
+                file.write(bytes(-data.nbytes % _ALIGNMENT))
+
+
+def request(options: bytes, **more: Any) -> dict[str, Any]:
+    """A request with the options of the compiler."""
+    return {"options": b64encode(options).decode(), **more}
+
+
+def describe(graph: Graph, offset: Callable[[Array], int] = lambda data: 0) -> dict[str, Any]:
+    """A graph; `offset` says where a constant lies. Names that nothing reads are made here."""
+    tensors = graph.tensors
+    places = {tensor: index for index, tensor in enumerate(tensors)}
+    return {
+        "name": graph.name,
+        "tensors": [_tensor(tensor, index, offset) for tensor, index in places.items()],
+        "nodes": [_node(node, places) for node in graph.nodes],
+    }
+
+
+def _tensor(tensor: Tensor, index: int, offset: Callable[[Array], int]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": tensor.name or f"t{index}",
+        "role": _ROLES[tensor.role] if tensor.data is None else "STATIC",
+        "type": tensor.datatype.value,
+        "numpy": tensor.datatype.numpy.str,
+        "shape": list(tensor.shape),
+    }
+    if tensor.encoding is not None:
+        encoding = tensor.encoding
+        found["encoding"] = {
+            "scales": encoding.scales,
+            "zero_points": encoding.zero_points,
+            "axis": encoding.axis,
+            "bits": encoding.bits,
+        }
+    if tensor.data is not None:
+        found["offset"] = offset(_stored(tensor))
+    return found
+
+
+def _stored(tensor: Tensor) -> Array:
+    """A constant's bytes: of integers with 4 bits the high half is empty."""
+    assert tensor.data is not None
+    if tensor.encoding is not None and tensor.encoding.bits == 4:
+        return tensor.data & np.int8(0x0F)
+    return tensor.data
+
+
+def _node(node: Node, places: dict[Tensor, int]) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "kind": node.kind,
+        "inputs": [places[item] for item in node.inputs],
+        "outputs": [places[item] for item in node.outputs],
+        "scalars": [
+            [name, item.datatype.value, item.value]
+            for name, item in node.parameters.items()
+            if isinstance(item, Scalar)
+        ],
+        "arrays": [_array(name, item) for name, item in node.parameters.items() if not isinstance(item, Scalar)],
+    }
+
+
+def _array(name: str, data: Parameter) -> list[Any]:
+    assert isinstance(data, np.ndarray)
+    kind = "UINT_32" if data.dtype == np.uint32 else "INT_32"
+    return [name, kind, list(data.shape), data.reshape(-1).tolist()]
+
+
+def graphs_request(options: bytes, graphs: Sequence[Graph], constants: Constants) -> dict[str, Any]:
+    """A request to compile graphs into one context."""
+    return request(options, graphs=[describe(graph, constants.offset) for graph in graphs])

@@ -1,0 +1,1 @@
+"""The graph that the vendor's compiler is given, as plain data."""

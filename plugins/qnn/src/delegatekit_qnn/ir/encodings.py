@@ -1,0 +1,92 @@
+"""From the program's quantization to QNN's encodings. Activations are unsigned in QNN, weights signed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import torch
+
+from delegatekit_api.quantization import Quantization
+
+from .graph import Array, Encoding
+from .types import DataType
+
+#: Integers of activations: their type in QNN, their range, and what is added to make them unsigned.
+_ACTIVATIONS: Final = {
+    torch.uint8: (DataType.UFIXED8, (0, 255), 0),
+    torch.uint16: (DataType.UFIXED16, (0, 65535), 0),
+    torch.int8: (DataType.UFIXED8, (-128, 127), 128),
+    torch.int16: (DataType.UFIXED16, (-32768, 32767), 32768),
+}
+#: Weights within this range are stored in 4 bits.
+_FOUR_BITS: Final = (-8, 7)
+
+
+def activation_fault(quantization: Quantization | None) -> str | None:
+    """Why a tensor of activations is not one for the processor; None if it is."""
+    if quantization is None:
+        return "its scales are found in each call: the processor needs fixed ones"
+    if quantization.dtype not in _ACTIVATIONS:
+        name = str(quantization.dtype).removeprefix("torch.")
+        return f"its integers are {name}: uint8, int8, uint16 and int16 are taken"
+    if not quantization.is_per_tensor:
+        return "it has several scales: activations have one"
+    found, wanted = (quantization.minimum, quantization.maximum), _ACTIVATIONS[quantization.dtype][1]
+    if found != wanted:
+        return f"its integers are {found[0]} to {found[1]}: the whole range of the type is taken"
+    if not 0 < float(quantization.scale) < float("inf"):
+        return f"its scale is {float(quantization.scale)}"
+    return None
+
+
+def activation_type(quantization: Quantization) -> tuple[DataType, Encoding]:
+    """The type and encoding of activations."""
+    datatype, _, shift = _ACTIVATIONS[quantization.dtype]
+    return datatype, Encoding((float(quantization.scale),), (int(quantization.zero_point) + shift,))
+
+
+def weight_fault(quantization: Quantization | None) -> str | None:
+    """Why constant integers are not ones for the processor; None if they are."""
+    if quantization is None:
+        return "its scales are not constant"
+    if quantization.group is not None:
+        return "its scales are for groups of a row: one for each output channel, or one for all, are taken"
+    if quantization.dtype in _ACTIVATIONS and quantization.is_per_tensor:
+        return None
+    if quantization.dtype is not torch.int8 or not quantization.is_symmetric:
+        name = str(quantization.dtype).removeprefix("torch.")
+        return f"its integers are {name} with zero points: weights are int8, symmetric"
+    return None
+
+
+def weight_type(quantization: Quantization, axis: int | None) -> tuple[DataType, Encoding]:
+    """The type and encoding of symmetric int8 weights whose scales lie along `axis`."""
+    scales = torch.as_tensor(quantization.scale, dtype=torch.float64).reshape(-1).tolist()
+    narrow = _FOUR_BITS[0] <= quantization.minimum and quantization.maximum <= _FOUR_BITS[1]
+    return DataType.SFIXED8, Encoding(tuple(scales), (0,) * len(scales), axis, 4 if narrow else None)
+
+
+def encoded(numbers: Array, datatype: DataType) -> tuple[Array, Encoding]:
+    """Numbers as unsigned integers with a scale that covers them and zero; a single number is exact."""
+    last = float(np.iinfo(datatype.numpy).max)
+    low, high = min(0.0, float(numbers.min(initial=0.0))), max(0.0, float(numbers.max(initial=0.0)))
+    if low == high:
+        return np.zeros(numbers.shape, datatype.numpy), Encoding((1.0,), (0,))
+    found = np.unique(numbers)
+    if found.size == 1:
+        # 1 step above zero, or all steps below.
+        scale, zero = (high, 0) if high else (-low, 1)
+    else:
+        scale = (high - low) / last
+        zero = round(-low / scale)
+    integers = np.clip(np.rint(numbers / scale) + zero, 0, last)
+    return integers.astype(datatype.numpy), Encoding((scale,), (zero,))
+
+
+def bias_integers(numbers: Array, scales: Array) -> tuple[Array, Encoding]:
+    """A bias as int32 in steps of input times weight, which may be one or one for each channel."""
+    integers = np.clip(np.rint(numbers / scales), -(2**31), 2**31 - 1).astype(np.int32)
+    axis = None if scales.size == 1 else 0
+    found = tuple(map(float, scales.reshape(-1)))
+    return integers, Encoding(found, (0,) * len(found), axis)

@@ -1,0 +1,144 @@
+"""Convolutions of one and two dimensions, plain, depthwise, grouped and transposed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from delegatekit_api import Call, Operand
+from delegatekit_api.quantization import Quantization
+from delegatekit_toolkit.layout import to_channels_last
+from delegatekit_toolkit.quantized import known_data
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.encodings import bias_integers, weight_fault, weight_type
+from ..ir.graph import Array, Scalar, Tensor, uint32
+from ..ir.types import DataType
+from ..ir.values import Value
+from .common import REAL, known
+from .program import Lower, ProgramBuilder
+
+
+def weight_of(
+    b: ProgramBuilder, operand: Operand, order: Sequence[int], shape: Sequence[int], axis: int
+) -> tuple[Tensor, Array | None]:
+    """A constant weight with its axes in an order and a shape, scales along `axis`; and its scales, if it is integers."""
+    data, quantization = known_data(operand)
+    array = data.detach().numpy() if b.is_fixed and quantization is not None else b.numbers(operand)
+    array = np.ascontiguousarray(array.reshape(array.shape)).transpose(order).reshape(shape)
+    if not b.is_fixed:
+        return b.constant(array), None
+    assert quantization is not None
+    datatype, encoding = weight_type(quantization, axis if quantization.axis is not None else None)
+    return b.constant(array, datatype, encoding), np.array(encoding.scales)
+
+
+def bias_of(b: ProgramBuilder, operand: Operand | None, channels: int, x: Tensor, scales: Array | None) -> Tensor:
+    """The bias: zeros where there is none; int32 beside integers, in steps of input times weight."""
+    numbers: Array = np.zeros(channels, np.float32) if operand is None else b.numbers(operand)
+    if scales is None:
+        return b.constant(numbers.astype(np.float32))
+    assert x.encoding is not None
+    integers, encoding = bias_integers(numbers.astype(np.float64), scales * x.encoding.scale)
+    return b.constant(integers, DataType.SFIXED32, encoding)
+
+
+def _convolve(b: ProgramBuilder, call: Call) -> Value:
+    x = b.activation(call["input"])
+    spatial = x.rank - 2
+    stride, padding, dilation = (list(call[name]) for name in ("stride", "padding", "dilation"))
+    groups = call["groups"]
+    source = call["weight"]
+    sizes = list(source.shape)
+    result = list(call.result.shape)
+    flat = spatial == 1
+    tensor = b.stored(x, to_channels_last(x.rank))
+    if flat:
+        # One row.
+        tensor = b.reshaped(tensor, (tensor.shape[0], 1, *tensor.shape[1:]))
+        stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
+        sizes = [*sizes[:2], 1, sizes[2]]
+    transposed = call["transposed"]
+    kind, parameters, weight, scales = _kind(b, call, source, sizes, groups)
+    padding_pairs = np.array([[pad, pad] for pad in padding], dtype=np.uint32)
+    parameters |= {"stride": uint32(*stride), "pad_amount": padding_pairs}
+    if transposed:
+        extra = list(call["output_padding"])
+        parameters["output_padding"] = uint32(*([0, *extra] if flat else extra))
+    else:
+        parameters["dilation"] = uint32(*dilation)
+    bias = bias_of(b, call["bias"], result[1], tensor, scales)
+    datatype, encoding = b.result_type(call)
+    shape = (result[0], *((1,) if flat else ()), *result[2:], result[1])
+    made = b.emit(kind, [tensor, weight, bias], shape, datatype, encoding, **parameters)
+    if flat:
+        made = b.reshaped(made, (result[0], result[2], result[1]))
+    return Value(made, to_channels_last(x.rank))
+
+
+def _kind(
+    b: ProgramBuilder, call: Call, source: Operand, sizes: list[int], groups: int
+) -> tuple[str, dict[str, Scalar | Array], Tensor, Array | None]:
+    """The operation, its parameters of this kind, the weight as (height, width, in / group, out) and its scales."""
+    rank = source.rank
+    places = tuple(range(2, rank))
+    if call["transposed"]:
+        shape = (*sizes[2:], sizes[0], sizes[1])
+        weight, scales = weight_of(b, source, (*places, 0, 1), shape, 3)
+        return "TransposeConv2d", {"group": Scalar(DataType.UINT32, groups)}, weight, scales
+    shape = (*sizes[2:], sizes[1], sizes[0])
+    weight, scales = weight_of(b, source, (*places, 1, 0), shape, 3)
+    if groups > 1 and sizes[1] == 1 and sizes[0] == groups:
+        return "DepthWiseConv2d", {}, weight, scales
+    return "Conv2d", {"group": Scalar(DataType.UINT32, groups)}, weight, scales
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
+
+
+def one_or_two_axes(call: Call) -> str | None:
+    """One or two spatial axes, and a batch."""
+    rank = call["input"].rank
+    return None if rank in (3, 4) else f"{rank - 2} spatial axes: 1 and 2 are taken"
+
+
+def plain_transposed(call: Call) -> str | None:
+    """Transposed: no dilation; one group, or one scale for all of an integer weight."""
+    if not call["transposed"]:
+        return None
+    if set(call["dilation"]) - {1}:
+        return f"a transposed convolution with dilation {list(call['dilation'])}"
+    return None
+
+
+def weights_as_integers(call: Call, name: str = "weight", axis: int | None = None) -> str | None:
+    """Beside integers, weights are symmetric int8 or int4, with a scale for each output channel or one for all."""
+    source: Operand = call[name]
+    if not source.is_known or source.integers is None:
+        return None
+    found: Quantization | None = source.quantization
+    fault = weight_fault(found)
+    if fault is not None:
+        return f"{source.name}: {fault}"
+    wanted = (1 if call.get("transposed") else 0) if axis is None else axis
+    if found is not None and found.axis not in (None, wanted):
+        return f"{source.name} has scales along axis {found.axis}: axis {wanted} is taken"
+    return None
+
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row(
+        "convolution.default",
+        _convolve,
+        REAL,
+        one_or_two_axes,
+        known("weight", "bias"),
+        plain_transposed,
+        weights_as_integers,
+        fixed=True,
+        weights=("weight",),
+        keep=True,
+    ),
+)

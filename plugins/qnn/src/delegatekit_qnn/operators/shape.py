@@ -1,0 +1,223 @@
+"""Operators that move elements, or make constant ones: views, slices, joins, pads."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import same_dtypes
+from delegatekit_toolkit.layout import identity
+from delegatekit_toolkit.narrowing import whole_numbers_fit
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.encodings import activation_fault, activation_type
+from ..ir.graph import Scalar, Tensor, uint32
+from ..ir.types import INNER, DataType
+from ..ir.values import Value
+from .common import ANY, has_axes
+from .program import Lower, ProgramBuilder
+
+
+def _source(b: ProgramBuilder, call: Call, name: str = "self") -> Value:
+    """A value that is moved as it is, integers with their encoding."""
+    return b.value(call[name])
+
+
+def _view(b: ProgramBuilder, call: Call) -> Value:
+    x = _source(b, call)
+    shape = tuple(call.result.shape)
+    return Value(b.reshaped(b.dense(x), shape), identity(len(shape)))
+
+
+def _permute(b: ProgramBuilder, call: Call) -> Value:
+    x = _source(b, call)
+    return x.permuted([axis_of(dim, x.rank) for dim in call["dims"]])
+
+
+def _expand(b: ProgramBuilder, call: Call) -> Value:
+    x = _source(b, call)
+    shape = tuple(call.result.shape)
+    tensor = b.reshaped(b.dense(x), (1,) * (len(shape) - x.rank) + x.shape)
+    counts = [new if old == 1 else 1 for new, old in zip(shape, tensor.shape, strict=True)] if shape else [1]
+    return Value(_tiled(b, tensor, counts), identity(len(shape)))
+
+
+def _tiled(b: ProgramBuilder, tensor: Tensor, counts: list[int]) -> Tensor:
+    if set(counts) == {1}:
+        return tensor
+    if tensor.data is not None:
+        return b.constant(np.tile(tensor.data, counts), tensor.datatype, tensor.encoding)
+    shape = [size * count for size, count in zip(tensor.shape, counts, strict=True)]
+    return b.emit("Tile", [tensor], shape, tensor.datatype, tensor.encoding, multiples=uint32(*counts))
+
+
+def _repeat(b: ProgramBuilder, call: Call) -> Value:
+    x = _source(b, call)
+    repeats = list(call["repeats"])
+    tensor = b.reshaped(b.dense(x), (1,) * (len(repeats) - x.rank) + x.shape)
+    return Value(_tiled(b, tensor, repeats or [1]), identity(len(repeats)))
+
+
+def sliced(b: ProgramBuilder, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
+    """The part of a value along an axis."""
+    tensor, place = x.tensor, x.stored_axis(axis)
+    if (start, end, step) == (0, tensor.shape[place], 1):
+        return x
+    ranges = [[0, size, 1] for size in tensor.shape]
+    ranges[place] = [start, end, step]
+    shape = list(tensor.shape)
+    shape[place] = -(-(end - start) // step)
+    array = np.array(ranges, dtype=np.int32)
+    return Value(b.emit("StridedSlice", [tensor], shape, tensor.datatype, tensor.encoding, ranges=array), x.order)
+
+
+def _slice(b: ProgramBuilder, call: Call) -> Value:
+    x = _source(b, call)
+    axis = axis_of(call["dim"], x.rank)
+    size = x.shape[axis]
+    start, end = (_bound(call[name], size, default) for name, default in (("start", 0), ("end", size)))
+    return sliced(b, x, axis, start, end, call["step"])
+
+
+def _bound(value: Any, size: int, default: int) -> int:
+    if value is None:
+        return default
+    return int(min(max(value + size if value < 0 else value, 0), size))
+
+
+def _select(b: ProgramBuilder, call: Call) -> Value:
+    x = _source(b, call)
+    axis = axis_of(call["dim"], x.rank)
+    index = call["index"] % x.shape[axis]
+    return dropped(b, sliced(b, x, axis, index, index + 1), axis)
+
+
+def dropped(b: ProgramBuilder, x: Value, axis: int) -> Value:
+    """A value without an axis of size 1."""
+    order = tuple(item - (item > axis) for item in x.order if item != axis)
+    shape = [size for place, size in enumerate(x.tensor.shape) if x.order[place] != axis]
+    return Value(b.reshaped(x.tensor, shape), order)
+
+
+def inserted(b: ProgramBuilder, x: Value, axis: int) -> Value:
+    """A value with a new axis of size 1."""
+    order = (axis, *(item + (item >= axis) for item in x.order))
+    shape = (1, *(x.tensor.shape if x.rank else ()))
+    return Value(b.reshaped(x.tensor, shape), order)
+
+
+def _unsqueeze(b: ProgramBuilder, call: Call) -> Value:
+    x = _source(b, call)
+    tensor = b.reshaped(b.dense(x), call.result.shape)
+    return Value(tensor, identity(call.result.rank))
+
+
+def concatenated(b: ProgramBuilder, parts: list[Value], axis: int) -> Value:
+    """Values one after the other along an axis."""
+    if len(parts) == 1:
+        return parts[0]
+    order = next((item.order for item in parts if item.tensor.data is None), parts[0].order)
+    tensors = [b.stored(item, order) for item in parts]
+    place = order.index(axis)
+    shape = list(tensors[0].shape)
+    shape[place] = sum(item.shape[place] for item in tensors)
+    first = tensors[0]
+    made = b.emit(
+        "Concat", tensors, shape, first.datatype, first.encoding, axis=Scalar(DataType.UINT32, place)
+    )
+    return Value(made, order)
+
+
+def _concatenate(b: ProgramBuilder, call: Call) -> Value:
+    values = [b.value(item) for item in call["tensors"]]
+    values = [item for item in values if item.shape != (0,)]
+    axis = axis_of(call["dim"], call.result.rank)
+    return concatenated(b, _alike(b, call, values), axis)
+
+
+def _alike(b: ProgramBuilder, call: Call, values: list[Value]) -> list[Value]:
+    """Values all as floats, or all as integers of the result's encoding."""
+    if not any(item.is_fixed for item in values):
+        return values
+    quantization = call.result.quantization
+    if activation_fault(quantization) is None and all(item.is_fixed for item in values):
+        assert quantization is not None
+        return [b.quantized(item, *activation_type(quantization)) for item in values]
+    if len({(item.tensor.datatype, item.tensor.encoding) for item in values}) == 1:
+        return values
+    return [b.floats(item) for item in values]
+
+
+def _full(b: ProgramBuilder, call: Call) -> Value:
+    shape = tuple(call.result.shape)
+    datatype = INNER[call.result.dtype]
+    data = np.full(shape or (1,), call["fill_value"], dtype=datatype.numpy)
+    return Value(b.constant(data, datatype), identity(len(shape)))
+
+
+def _pad(b: ProgramBuilder, call: Call) -> Value:
+    x = _source(b, call)
+    flat = list(call["pad"])
+    pads = [(0, 0)] * (x.rank - len(flat) // 2) + [(flat[i], flat[i + 1]) for i in range(len(flat) - 2, -1, -2)]
+    for axis, (before, after) in enumerate(pads):
+        size = x.shape[axis]
+        x = sliced(b, x, axis, max(-before, 0), size - max(-after, 0))
+    return padded(b, x, [(max(before, 0), max(after, 0)) for before, after in pads], call["value"] or 0)
+
+
+def padded(b: ProgramBuilder, x: Value, pads: list[tuple[int, int]], value: float) -> Value:
+    """A value with so many elements of a number more before and after, for each of the program's axes."""
+    if not any(map(any, pads)):
+        return x
+    if x.is_fixed and value:
+        x = b.floats(x)
+    tensor = x.tensor
+    stored = [pads[axis] for axis in x.order]
+    shape = [size + sum(pad) for size, pad in zip(tensor.shape, stored, strict=True)]
+    number: Scalar
+    if tensor.encoding is not None:
+        number = Scalar(DataType.INT32, tensor.encoding.zero_point)
+    elif tensor.datatype.is_float:
+        number = Scalar(DataType.FLOAT32, float(value))
+    else:
+        number = Scalar(DataType.INT32, int(value))
+    array = np.array(stored, dtype=np.uint32)
+    made = b.emit(
+        "Pad",
+        [tensor],
+        shape,
+        tensor.datatype,
+        tensor.encoding,
+        scheme=Scalar(DataType.UINT32, 0),
+        pad_amount=array,
+        pad_constant_value=number,
+    )
+    return Value(made, x.order)
+
+
+def finite_value(call: Call) -> str | None:
+    """The number is finite."""
+    name = "value" if call.has("value") else "fill_value"
+    found = call[name]
+    return None if found is None or math.isfinite(found) else f"{name} = {found}: the processor has no infinity"
+
+
+_MOVES: Final = {"passenger": True, "moves": True}
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("view_copy.default squeeze_copy.dims", _view, ANY, **_MOVES),
+    row("unsqueeze_copy.default", _unsqueeze, ANY, **_MOVES),
+    row("permute_copy.default", _permute, ANY, **_MOVES),
+    row("expand_copy.default", _expand, ANY, **_MOVES),
+    row("repeat.default", _repeat, ANY, **_MOVES),
+    row("select_copy.int", _select, ANY, has_axes("self"), **_MOVES),
+    row("slice_copy.Tensor", _slice, ANY, has_axes("self"), **_MOVES),
+    row("cat.default", _concatenate, ANY, same_dtypes(), **_MOVES),
+    row("constant_pad_nd.default", _pad, ANY, has_axes("self"), finite_value, **_MOVES),
+    row("full.default", _full, ANY, whole_numbers_fit, finite_value, passenger=True),
+)

@@ -1,0 +1,41 @@
+"""The options of the QNN backend."""
+
+from __future__ import annotations
+
+from delegatekit_api import BackendOptions, option
+from delegatekit_toolkit.options import at_least, leave_out_option
+
+from dataclasses import dataclass
+from .targets import CHIPS
+
+
+@dataclass(frozen=True)
+class QnnOptions(BackendOptions):
+    """What a user may choose about lowering to Qualcomm's HTP."""
+
+    leave_out: frozenset[str] = leave_out_option()
+    soc: str = option("sm8650", help="The chip that the program is compiled for.", choices=tuple(CHIPS))
+    precision: str = option(
+        "float16",
+        help="What is computed that is not quantized: float16 takes it, in float16; quantized leaves it outside.",
+        choices=("float16", "quantized"),
+    )
+    performance: str = option(
+        "burst",
+        help="How the device runs the processor while it executes.",
+        choices=(
+            *("default", "sustained_high", "burst", "high", "power_saver", "low_power_saver", "high_power_saver"),
+            *("low_balanced", "balanced"),
+        ),
+    )
+    vtcm: int = option(0, help="MB of the chip's fast memory that the program may use; 0: all.", check=at_least(0))
+    weight_sharing: bool = option(
+        True, help="Whether delegates of several methods are graphs of one context, which keeps equal weights once."
+    )
+    profile: str = option(
+        "off", help="What the device's runtime measures while it executes.", choices=("off", "detailed", "optrace")
+    )
+    validate: bool = option(
+        True,
+        help="Whether the vendor's library, where it is installed, has the last word on every operator.",
+    )

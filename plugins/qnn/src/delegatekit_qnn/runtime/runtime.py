@@ -1,0 +1,79 @@
+"""The delegate inside stock ExecuTorch, with the vendor's library loaded into this process."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from delegatekit_api import Availability, DelegatePayload, FormatError, RuntimeUnavailableError
+from delegatekit_toolkit.capture import quiet
+from delegatekit_toolkit.stock import StockDelegate, stock_has
+
+from ..blob.header import read_blob
+from ..compiler.installation import INSTALL, Installation, Missing, find_installation
+
+if TYPE_CHECKING:
+    import torch
+
+_DELEGATE_ID: Final = "QnnBackend"
+_WHERE: Final = "QNN delegate"
+_LIBRARIES: Final = ("libQnnHtp.so", "libQnnSystem.so")
+_ERRORS: Final = {0x01: "internal error: Qualcomm's library refused the context or the call"}
+
+
+class QnnRuntime:
+    """A `DelegateRuntime` on stock ExecuTorch and Qualcomm's simulator."""
+
+    def is_available(self) -> Availability:
+        """Whether ExecuTorch is installed with the delegate, and the vendor's library beside it."""
+        found = find_installation()
+        if isinstance(found, Missing):
+            return Availability(False, f"{found.reason}: {found.hint}")
+        known = stock_has(_DELEGATE_ID, INSTALL)
+        if not known.available:
+            return known
+        try:
+            _load(found)
+        except OSError as error:
+            return Availability(False, f"Qualcomm's library cannot be loaded: {error}")
+        return known
+
+    def init(self, payload: DelegatePayload) -> StockDelegate:
+        """Check the blob and load it. Raises FormatError, or RuntimeUnavailableError without the library."""
+        blob = read_blob(payload.blob)
+        available = self.is_available()
+        found = find_installation()
+        if not available.available or isinstance(found, Missing):
+            raise RuntimeUnavailableError(available.reason, where=_DELEGATE_ID)
+        if blob.version and _numbers(blob.version) > _numbers(found.version):
+            raise FormatError(
+                f"was compiled by QNN {blob.version}, and here is {found.version}: older libraries read no newer blobs",
+                where=_WHERE,
+                hint="compile it with the older library, or install the newer one",
+            )
+        with quiet():
+            return StockDelegate(payload, (), where=_WHERE, errors=_ERRORS)
+
+    def execute(self, handle: StockDelegate, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Run once. Raises ExecutionError."""
+        handle.execute(inputs, outputs)
+
+    def destroy(self, handle: StockDelegate) -> None:
+        """Release the delegate; twice is harmless."""
+        handle.destroy()
+
+
+@cache
+def _load(found: Installation) -> None:
+    """Load the vendor's libraries by their paths: the delegate finds them by name then.
+
+    torch is there already, and with it the unwinder that must come before the vendor's.
+    """
+    for name in _LIBRARIES:
+        ctypes.CDLL(str(found.folder / name))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

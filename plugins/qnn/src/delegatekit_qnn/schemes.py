@@ -1,0 +1,64 @@
+"""How programs for the processor are quantized: its schemes as tables. Whether a layer is, the support table says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from delegatekit_api.quantization import (
+    MOVING_OPERATORS,
+    PER_CHANNEL,
+    PER_TENSOR,
+    QuantizationRule,
+    QuantizationScheme,
+    TensorQuantization,
+)
+
+_BYTES: Final = TensorQuantization("uint8", observer="histogram")
+_WORDS: Final = TensorQuantization("uint16", observer="minmax")
+_WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL)
+_NARROW: Final = TensorQuantization("int8", -7, 7, symmetric=True, granularity=PER_CHANNEL)
+
+_CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
+_FUNCTIONS: Final = ("sigmoid", "tanh", "hardswish", "hardsigmoid", "gelu", "elu", "leaky_relu", "exp", "sqrt", "rsqrt")
+
+
+def _rules(activation: TensorQuantization, weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
+    def rule(*operators: str, **more: Any) -> QuantizationRule:
+        return QuantizationRule(operators, input=activation, output=activation, **more)
+
+    return (
+        rule("linear", "addmm", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", weight=weight, fused=_CLAMPS),
+        rule("matmul", "bmm", "mm"),
+        rule("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", "aten.div.Tensor", fused=_CLAMPS, numbers=True),
+        rule("maximum", "minimum"),
+        rule(*_FUNCTIONS),
+        rule("softmax", "log_softmax"),
+        rule("layer_norm", "rms_norm"),
+        rule("mean", "sum", "amax", "amin", "adaptive_avg_pool2d", "avg_pool2d"),
+        QuantizationRule((*_CLAMPS, "max_pool2d", "cat", "stack", *MOVING_OPERATORS), shares=True),
+    )
+
+
+def _scheme(name: str, words: str, activation: TensorQuantization, weight: TensorQuantization) -> QuantizationScheme:
+    return QuantizationScheme(
+        name,
+        words,
+        rules=_rules(activation, weight),
+        qat=True,
+        takes_apart=("scaled_dot_product_attention",),
+    )
+
+
+SCHEMES: Final = (
+    _scheme("8a8w", "uint8 activations and int8 weights, a scale for each output channel", _BYTES, _WEIGHT),
+    _scheme(
+        "8a8w-per-tensor",
+        "uint8 activations and int8 weights, one scale for each weight",
+        _BYTES,
+        replace(_WEIGHT, granularity=PER_TENSOR),
+    ),
+    _scheme("8a4w", "uint8 activations and int4 weights, a scale for each output channel", _BYTES, _NARROW),
+    _scheme("16a8w", "uint16 activations and int8 weights, a scale for each output channel", _WORDS, _WEIGHT),
+    _scheme("16a4w", "uint16 activations and int4 weights, a scale for each output channel", _WORDS, _NARROW),
+)

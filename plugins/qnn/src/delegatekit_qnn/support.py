@@ -1,0 +1,115 @@
+"""What the backend takes: the rows of all families of operators, the conditions of every operator, the partitioner.
+
+Where the vendor's library is installed it has the last word; a row that it refuses is a fault of the row.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delegatekit_api import Call, LoweringError, Verdict
+from delegatekit_toolkit.constraints import elements, max_rank, static_sizes
+from delegatekit_toolkit.narrowing import narrow_constants
+from delegatekit_toolkit.support import SupportTable, TablePartitioner
+
+from .blob.spec import options_of
+from .compiler.process import Validator
+from .ir.encodings import activation_fault
+from .ir.types import MAX_RANK, OUTER
+from .operators import (
+    convolution,
+    elementwise,
+    functions,
+    indexing,
+    linear,
+    normalization,
+    quantization,
+    reduction,
+    resizing,
+    shape,
+    spatial,
+)
+from .operators.program import Lower, build_call
+from .options import QnnOptions
+from .targets import CHIPS
+
+
+def device_types(call: Call) -> str | None:
+    """Tensors are float32, int32, int64 (which the delegate narrows to 32 bits) or bool."""
+    if TABLE[call.operator].facts.get("integers"):
+        return None
+    for item in call.tensors:
+        if item.dtype not in OUTER:
+            return f"{item.name} is {item.dtype_name}: float32, int32, int64 and bool are taken"
+    return None
+
+
+TABLE: Final[SupportTable[Lower]] = SupportTable(
+    [
+        *elementwise.ROWS,
+        *functions.ROWS,
+        *reduction.ROWS,
+        *shape.ROWS,
+        *indexing.ROWS,
+        *linear.ROWS,
+        *normalization.ROWS,
+        *convolution.ROWS,
+        *spatial.ROWS,
+        *resizing.ROWS,
+        *quantization.ROWS,
+    ],
+    common=(device_types, static_sizes(), max_rank(MAX_RANK), elements(), narrow_constants),
+)
+
+
+def is_quantized(call: Call) -> bool:
+    """Whether a call is computed on integers: it reads and makes nothing else, but for constants."""
+    facts = TABLE[call.operator].facts
+    if not facts.get("fixed"):
+        return False
+    read = [item for item in call.operands if item.dtype.is_floating_point and not item.is_known]
+    made = [item for item in call.results if item.dtype.is_floating_point][:1]
+    found = [item.quantization if item.integers is not None else None for item in read]
+    found += [item.quantization for item in made]
+    return bool(read) and all(activation_fault(item) is None for item in found)
+
+
+class QnnPartitioner(TablePartitioner):
+    """The table, narrowed by the user's options and by the library. Raises OptionError for an unknown operator."""
+
+    def __init__(self, options: QnnOptions) -> None:
+        super().__init__(TABLE, leave_out=options.leave_out, backend="qnn")
+        self._floats: Final = options.precision == "float16" and CHIPS[options.soc].has_floats
+        self._chip: Final = CHIPS[options.soc]
+        self._validator: Final = Validator(options_of(options, floats=self._floats)) if options.validate else None
+
+    def check(self, call: Call) -> Verdict:
+        """The table's verdict, what the chip computes, and what the library says."""
+        verdict = super().check(call)
+        if not verdict.supported:
+            return verdict
+        facts = self.table[call.operator].facts
+        if facts.get("integers"):
+            return Verdict.yes(passenger=True, group=quantization.unit_of(call))
+        reason = self._float_reason(call) or self._library_reason(call)
+        return verdict if reason is None else Verdict.no(reason)
+
+    def _float_reason(self, call: Call) -> str | None:
+        """Why a call that computes in floating point is refused."""
+        facts = self.table[call.operator].facts
+        if self._floats or facts.get("moves") or is_quantized(call):
+            return None
+        if not any(item.dtype.is_floating_point for item in call.tensors):
+            return None
+        if not self._chip.has_floats:
+            return f"computes in float32, and the {self._chip.name} computes on integers: quantize the model"
+        return "computes in float32: quantize the model, or choose precision float16"
+
+    def _library_reason(self, call: Call) -> str | None:
+        if self._validator is None:
+            return None
+        try:
+            graph = build_call(call, self.table)
+        except LoweringError as error:
+            return f"cannot be lowered: {error}"
+        return self._validator.reason(graph) if graph.nodes else None

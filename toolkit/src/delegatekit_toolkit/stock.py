@@ -1,0 +1,108 @@
+"""Runs a delegate in stock ExecuTorch, for backends whose delegate is inside that library.
+
+It is ExecuTorch's low-level binding that is used: its Python layer would import the whole stock stack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError
+
+from .capture import quiet
+from .dtypes import dtype_name
+from .signature import store_results
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import torch
+
+#: ExecuTorch's error codes, as far as they mean the same for every delegate.
+_ERRORS: Final = {
+    0x01: "internal error",
+    0x10: "not supported: the result's shape is not the declared one",
+    0x12: "invalid argument",
+    0x20: "not found: a constant is missing",
+    0x21: "out of memory",
+    0x23: "invalid program",
+    0x30: "incompatible delegate blob",
+    0x31: "out of memory in the delegate",
+}
+
+
+class StockDelegate:
+    """A delegate that stock ExecuTorch has loaded. It does not keep the program's bytes alive: we do."""
+
+    def __init__(
+        self, payload: DelegatePayload, keys: Collection[str], *, where: str, errors: Mapping[int, str] | None = None
+    ) -> None:
+        """`keys` are the named data that it reads; `errors` says what codes mean for this delegate.
+
+        Raises FormatError, which names `where`, for what stock ExecuTorch does not load.
+        """
+        self._where: Final = where
+        self._errors: Final = _ERRORS | dict(errors or {})
+        self._outputs: Final = payload.outputs
+        self._data = payload.as_program(keys)
+        try:
+            self._program = _binding()._load_program_from_buffer(self._data)
+            self._method = self._program.load_method(payload.method)
+        except RuntimeError as error:
+            raise FormatError(f"does not load: {self._explained(error)}", where=where) from error
+
+    def execute(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Run once; results may be smaller than `outputs` where these are dynamic. Raises ExecutionError."""
+        if self._method is None:
+            raise ExecutionError("was destroyed", where=self._where)
+        if len(outputs) != len(self._outputs):
+            raise ExecutionError(f"has {len(self._outputs)} outputs, got {len(outputs)}", where=self._where)
+        try:
+            results = self._method(tuple(inputs), clone_outputs=False)
+        except RuntimeError as error:
+            raise ExecutionError(f"failed: {self._explained(error)}", where=self._where) from error
+        for output, result, spec in zip(outputs, results, self._outputs, strict=True):
+            if output.dtype != result.dtype or not (spec.dynamic or output.shape == result.shape):
+                found, wanted = (f"{dtype_name(item.dtype)} {tuple(item.shape)}" for item in (output, result))
+                raise ExecutionError(f"an output is {found}, the result {wanted}", where=self._where)
+        store_results(outputs, results)
+
+    def destroy(self) -> None:
+        """Release it; twice is harmless."""
+        self._method = self._program = None
+        self._data = b""
+
+    def _explained(self, error: RuntimeError) -> str:
+        """The binding's message with the meaning of its hexadecimal code."""
+        code = re.search(r"0x:?([0-9a-fA-F]+)", str(error))
+        meaning = self._errors.get(int(code[1], 16)) if code else None
+        return f"{error}" if meaning is None else f"{meaning} ({error})"
+
+
+def stock_has(delegate_id: str, install: str) -> Availability:
+    """Whether stock ExecuTorch is installed and has a delegate; `install` says how to get it."""
+    try:
+        registered = _binding()._get_registered_backend_names()
+    except Exception as error:  # whatever a broken installation raises: the caller wants an answer
+        return Availability(False, f"executorch cannot be imported ({error}): {install}")
+    if delegate_id not in registered:
+        return Availability(False, f"the installed executorch was built without {delegate_id}")
+    return Availability(True)
+
+
+def _binding() -> Any:
+    import torch  # noqa: F401  (the binding links against its libraries)
+    from executorch.extension.pybindings import _C
+
+    _start_threads(_C)
+    return _C
+
+
+@cache
+def _start_threads(binding: Any) -> None:
+    """Start the library's threads now: it tells on stderr how it found out about the CPU, which helps nobody."""
+    with quiet("[cpuinfo_utils.cpp:", descriptor=2):
+        binding._threadpool_get_thread_count()
