@@ -29,7 +29,11 @@ def compile_methods(
     for position in range(max(map(len, methods.values()), default=0)):
         group = {name: items[position] for name, items in methods.items() if position < len(items)}
         together = options.weight_sharing and len(group) > 1
-        made = _compile(list(group.values()), options) if together else [compile_partition(item, options) for item in group.values()]
+        made = (
+            _compile(list(group.values()), options)
+            if together
+            else [compile_partition(item, options) for item in group.values()]
+        )
         for name, result in zip(group, made, strict=True):
             results[name].append(result)
     return results

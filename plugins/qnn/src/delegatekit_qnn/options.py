@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from delegatekit_api import BackendOptions, option
 from delegatekit_toolkit.options import at_least, leave_out_option
 
-from dataclasses import dataclass
 from .targets import CHIPS
 
 

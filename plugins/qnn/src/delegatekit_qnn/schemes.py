@@ -28,7 +28,9 @@ def _rules(activation: TensorQuantization, weight: TensorQuantization) -> tuple[
         return QuantizationRule(operators, input=activation, output=activation, **more)
 
     return (
-        rule("linear", "addmm", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", weight=weight, fused=_CLAMPS),
+        rule(
+            "linear", "addmm", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", weight=weight, fused=_CLAMPS
+        ),
         rule("matmul", "bmm", "mm"),
         rule("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", "aten.div.Tensor", fused=_CLAMPS, numbers=True),
         rule("maximum", "minimum"),

@@ -90,7 +90,7 @@ class QnnPartitioner(TablePartitioner):
             return verdict
         facts = self.table[call.operator].facts
         if facts.get("integers"):
-            return Verdict.yes(passenger=True, group=quantization.unit_of(call))
+            return verdict
         reason = self._float_reason(call) or self._library_reason(call)
         return verdict if reason is None else Verdict.no(reason)
 

@@ -1,13 +1,13 @@
 """The blob: a header of ExecuTorch's QNN delegate in front of the context binary.
 
-    offset  bytes  what (little endian)
-    0       4      magic
-    4       8      signature: delegates with equal ones share a context in the runtime
-    12      8      length of the context binary in bytes
-    20      4      "DKQ1": what follows until the end of the header is ours; the runtime on the device ignores it
-    24      4      CRC-32 of the header without this field, and of the context binary
-    28      32     version of the library that compiled it, in ASCII, filled up with zeros
-    60             zeros until 256, where the context binary begins
+offset  bytes  what (little endian)
+0       4      magic
+4       8      signature: delegates with equal ones share a context in the runtime
+12      8      length of the context binary in bytes
+20      4      "DKQ1": what follows until the end of the header is ours; the runtime on the device ignores it
+24      4      CRC-32 of the header without this field, and of the context binary
+28      32     version of the library that compiled it, in ASCII, filled up with zeros
+60             zeros until 256, where the context binary begins
 """
 
 from __future__ import annotations

@@ -46,6 +46,14 @@ def activation_type(quantization: Quantization) -> tuple[DataType, Encoding]:
     return datatype, Encoding((float(quantization.scale),), (int(quantization.zero_point) + shift,))
 
 
+def border_type(quantization: Quantization) -> tuple[DataType, Encoding]:
+    """The type and encoding of integers that go into the delegate or come out of it, as the program has them."""
+    datatype, encoding = activation_type(quantization)
+    if quantization.dtype.is_signed:
+        datatype = DataType.SFIXED8 if datatype is DataType.UFIXED8 else DataType.SFIXED16
+    return datatype, Encoding((encoding.scale,), (int(quantization.zero_point),))
+
+
 def weight_fault(quantization: Quantization | None) -> str | None:
     """Why constant integers are not ones for the processor; None if they are."""
     if quantization is None:

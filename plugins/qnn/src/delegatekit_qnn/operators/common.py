@@ -68,9 +68,7 @@ def operation(
 def binary(b: ProgramBuilder, kind: str, left: Value | float, right: Value | float) -> Value:
     """An operation on two floats or integers, of which one may be a number; the result has their type."""
     like = next(item for item in (left, right) if isinstance(item, Value)).tensor
-    values = [
-        item if isinstance(item, Value) else Value(b.scalar(item, like), ()) for item in (left, right)
-    ]
+    values = [item if isinstance(item, Value) else Value(b.scalar(item, like), ()) for item in (left, right)]
     return operation(b, kind, values, like.datatype)
 
 

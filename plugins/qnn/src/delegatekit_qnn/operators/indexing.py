@@ -64,11 +64,13 @@ def known_places(call: Call) -> str | None:
     if found is None or not found.numel():
         return None
     low, high = int(found.min()), int(found.max())
-    return None if 0 <= low and high < source.shape[axis] else f"{name} has the place {low if low < 0 else high}"
+    return None if low >= 0 and high < source.shape[axis] else f"{name} has the place {low if low < 0 else high}"
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("embedding.default", _embedding, types_of("weight", "float32"), known_places, weights=("weight",)),
     row("index_select.default", _selected, ANY, has_axes("self"), known_places, passenger=True, moves=True),
-    row("gather.default", _gathered, ANY, has_axes("self"), has_axes("index"), known_places, passenger=True, moves=True),
+    row(
+        "gather.default", _gathered, ANY, has_axes("self"), has_axes("index"), known_places, passenger=True, moves=True
+    ),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
@@ -18,7 +17,9 @@ from .convolution import bias_of, weight_of, weights_as_integers
 from .program import Lower, ProgramBuilder
 
 
-def _connected(b: ProgramBuilder, call: Call, x: Value, weight: Operand, bias: Operand | None, *, turned: bool) -> Value:
+def _connected(
+    b: ProgramBuilder, call: Call, x: Value, weight: Operand, bias: Operand | None, *, turned: bool
+) -> Value:
     """Rows times a weight of shape (out, in), or (in, out) if it is turned."""
     tensor = b.dense(x)
     order = (1, 0) if turned else (0, 1)

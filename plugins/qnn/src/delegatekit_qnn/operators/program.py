@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
-from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE
+from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, Quantization
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
 from delegatekit_toolkit.layout import identity, moves_elements, permuted
 from delegatekit_toolkit.quantized import known_data, numbers_of
 from delegatekit_toolkit.support import Row
 
-from ..ir.encodings import activation_fault, activation_type, encoded
+from ..ir.encodings import activation_fault, activation_type, border_type, encoded
 from ..ir.graph import Array, Encoding, Graph, Node, Parameter, Tensor, uint32
 from ..ir.types import INNER, OUTER, DataType
 from ..ir.values import Value
@@ -47,13 +47,20 @@ class ProgramBuilder(PartitionBuilder[Value]):
 
     def make_input(self, operand: Operand) -> Value:
         """The delegate's next input; 64 bits are narrowed."""
-        tensor = Tensor(_shape(operand.shape), OUTER[operand.dtype], role="input")
+        datatype, encoding = self._border(operand)
+        tensor = Tensor(_shape(operand.shape), datatype, encoding, role="input")
         tensor.name = f"input_{len(self.graph.inputs)}_{operand.name}"
         self.graph.inputs.append(tensor)
-        return self._inside(tensor, operand)
+        value = Value(tensor, identity(operand.rank))
+        if encoding is not None:
+            return self.quantized(value, *activation_type(_quantization(operand)))
+        return Value(self.cast(tensor, INNER[operand.dtype]), value.order)
 
-    def _inside(self, tensor: Tensor, operand: Operand) -> Value:
-        return Value(self.cast(tensor, INNER[operand.dtype]), identity(operand.rank))
+    def _border(self, operand: Operand) -> tuple[DataType, Encoding | None]:
+        """Type and encoding of an input or output: integers that stand for numbers have the program's encoding."""
+        if operand.dtype in OUTER:
+            return OUTER[operand.dtype], None
+        return border_type(_quantization(operand))
 
     def make_constant(self, operand: Operand, data: torch.Tensor) -> Value:
         """A constant as floats or integers."""
@@ -61,8 +68,11 @@ class ProgramBuilder(PartitionBuilder[Value]):
 
     def make_output(self, value: Value, operand: Operand) -> None:
         """Return a value as the delegate's next output."""
-        tensor = self.dense(self.floats(value))
-        tensor = self.cast(tensor, OUTER[operand.dtype])
+        datatype, encoding = self._border(operand)
+        if encoding is None:
+            tensor = self.cast(self.dense(self.floats(value)), datatype)
+        else:
+            tensor = self.dense(self.quantized(value, datatype, encoding))
         if tensor.role or tensor.data is not None or not self._is_made(tensor):
             tensor = self.emit("Reshape", [tensor], tensor.shape, tensor.datatype, tensor.encoding)
         tensor.role = "output"
@@ -90,7 +100,9 @@ class ProgramBuilder(PartitionBuilder[Value]):
         computed = [item for item in call.operands if item.dtype.is_floating_point and not item.is_known]
         if not computed or not all(self.value(item).is_fixed for item in computed):
             return False
-        made = [item for item in call.results if item.dtype.is_floating_point and (item.index is None or item.index == 0)]
+        made = [
+            item for item in call.results if item.dtype.is_floating_point and (item.index is None or item.index == 0)
+        ]
         return all(activation_fault(item.quantization) is None for item in made)
 
     def result_type(self, call: Call) -> tuple[DataType, Encoding | None]:
@@ -259,6 +271,15 @@ def _fixed_input(builder: ProgramBuilder, operand: Operand) -> Value:
     tensor = Tensor(_shape(operand.shape), datatype, encoding, role="input", name=f"input_{operand.name}")
     builder.graph.inputs.append(tensor)
     return Value(tensor, identity(operand.rank))
+
+
+def _quantization(integers: Operand) -> Quantization:
+    """What integers stand for: by the quantize that makes them, or the dequantizes that read them."""
+    calls = [integers.producer, *integers.users]
+    found = next((call.quantization for call in calls if call is not None and call.quantization is not None), None)
+    if found is None:
+        raise LoweringError("has integers that nothing reads as numbers", where=integers.description)
+    return found
 
 
 def _shape(shape: Sequence[int]) -> tuple[int, ...]:

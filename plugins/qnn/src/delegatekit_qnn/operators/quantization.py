@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from delegatekit_api import Call
-from delegatekit_api.nodes import operator_name
+from delegatekit_api import Call, Operand
 from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
@@ -13,9 +12,6 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.encodings import activation_fault, activation_type, weight_fault
 from ..ir.values import Value
 from .program import Lower, ProgramBuilder
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 
 def _quantize(b: ProgramBuilder, call: Call) -> Value:
@@ -32,14 +28,6 @@ def _dequantize(b: ProgramBuilder, call: Call) -> Value:
     return Value(b.constant(b.numbers(call.result)), identity(source.rank))
 
 
-def unit_of(call: Call) -> tuple[Node, ...]:
-    """A quantize and the dequantizes that read it, which stand or fall together; nothing for others."""
-    if call.operator in DEQUANTIZE and call["input"].is_constant:
-        return ()
-    maker = call.node if call.operator in QUANTIZE else call["input"].node
-    return (maker, *maker.users)
-
-
 def known_encoding(call: Call) -> str | None:
     """Scales are known; activations are uint8, int8, uint16 or int16, with one scale and the whole range."""
     quantization = call.quantization
@@ -50,21 +38,22 @@ def known_encoding(call: Call) -> str | None:
     return activation_fault(quantization)
 
 
-def inside(call: Call) -> str | None:
-    """Integers stay inside: a quantize is read by dequantizes only, a dequantize reads a quantize or a constant."""
-    if call.operator in QUANTIZE:
-        users = tuple(call.node.users)
-        alone = users and all(user.op == "call_function" and operator_name(user) in DEQUANTIZE for user in users)
-        return None if alone else "its integers leave the delegate"
-    source = call["input"]
+def one_encoding(call: Call) -> str | None:
+    """Integers are read by dequantizes only, all with the same scale and zero point."""
+    source: Operand = call.result if call.operator in QUANTIZE else call["input"]
     if source.is_constant:
         return None
+    if any(user.operator not in DEQUANTIZE for user in source.users):
+        return f"{source.name} is read by something that computes on its integers"
     maker = source.producer
-    found = maker is not None and maker.operator in QUANTIZE and inside(maker) is None
-    return None if found else "its integers come from outside"
+    makes = [maker] if maker is not None and maker.operator in QUANTIZE else []
+    first, *others = [item.quantization for item in (*makes, *source.users)]
+    if any(item != first for item in others):
+        return f"{source.name} is read with several scales or zero points"
+    return None
 
 
-_CONDITIONS: Final = (known_encoding, inside)
+_CONDITIONS: Final = (known_encoding, one_encoding)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row(" ".join(sorted(QUANTIZE)), _quantize, *_CONDITIONS, keep=True, passenger=True, integers=True),

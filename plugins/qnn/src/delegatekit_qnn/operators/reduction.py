@@ -20,7 +20,13 @@ def _flag(value: object) -> Scalar:
 
 
 def reduced(
-    b: ProgramBuilder, kind: str, x: Value, axes: tuple[int, ...], keep: bool, datatype: DataType, encoding: object = None
+    b: ProgramBuilder,
+    kind: str,
+    x: Value,
+    axes: tuple[int, ...],
+    keep: bool,
+    datatype: DataType,
+    encoding: object = None,
 ) -> Value:
     """A value reduced along some of the program's axes."""
     stored = sorted(x.stored_axis(axis) for axis in axes)
@@ -55,9 +61,7 @@ def _position(kind: str) -> Lower:
         axis = 0 if dim is None else axis_of(dim, x.rank)
         tensor = b.dense(x)
         shape = [1 if place == axis else size for place, size in enumerate(tensor.shape)]
-        made = b.emit(
-            kind, [tensor], shape, DataType.INT32, axis=Scalar(DataType.UINT32, axis), keep_dims=_flag(True)
-        )
+        made = b.emit(kind, [tensor], shape, DataType.INT32, axis=Scalar(DataType.UINT32, axis), keep_dims=_flag(True))
         result = tuple(call.result.shape)
         return Value(b.reshaped(made, result), tuple(range(len(result))))
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 
-
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import same_dtypes
@@ -127,9 +126,7 @@ def concatenated(b: ProgramBuilder, parts: list[Value], axis: int) -> Value:
     shape = list(tensors[0].shape)
     shape[place] = sum(item.shape[place] for item in tensors)
     first = tensors[0]
-    made = b.emit(
-        "Concat", tensors, shape, first.datatype, first.encoding, axis=Scalar(DataType.UINT32, place)
-    )
+    made = b.emit("Concat", tensors, shape, first.datatype, first.encoding, axis=Scalar(DataType.UINT32, place))
     return Value(made, order)
 
 

@@ -89,7 +89,5 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("max_pool2d.default", _pooled("PoolMax2d"), REAL, plain_windows, keep=True, fixed=True),
     row("avg_pool2d.default", _pooled("PoolAvg2d"), REAL, plain_windows, fixed=True),
     row("pixel_shuffle.default", _shuffled("DepthToSpace", "upscale_factor"), REAL, images, keep=True, fixed=True),
-    row(
-        "pixel_unshuffle.default", _shuffled("SpaceToDepth", "downscale_factor"), REAL, images, keep=True, fixed=True
-    ),
+    row("pixel_unshuffle.default", _shuffled("SpaceToDepth", "downscale_factor"), REAL, images, keep=True, fixed=True),
 )
