@@ -498,7 +498,8 @@ def changed(
 
     def as_program(keys: Any) -> bytes:
         pieces = tuple(NamedData(key, data[key]) for key in keys)
-        return to_bytes(delegate_program(table, memoryview(content), pieces, values[:split], values[split:], str(plan.name)))
+        inputs, outputs = values[:split], values[split:]
+        return to_bytes(delegate_program(table, memoryview(content), pieces, inputs, outputs, str(plan.name)))
 
     views = {key: memoryview(value) for key, value in data.items()}
     return replace(payload, blob=memoryview(content), named_data=views, as_program=as_program)

@@ -28,12 +28,8 @@ def compile_methods(
     results: dict[str, list[PreprocessResult]] = {name: [] for name in methods}
     for position in range(max(map(len, methods.values()), default=0)):
         group = {name: items[position] for name, items in methods.items() if position < len(items)}
-        together = options.weight_sharing and len(group) > 1
-        made = (
-            _compile(list(group.values()), options)
-            if together
-            else [compile_partition(item, options) for item in group.values()]
-        )
+        together = [list(group.values())] if options.weight_sharing else [[item] for item in group.values()]
+        made = [result for items in together for result in _compile(items, options)]
         for name, result in zip(group, made, strict=True):
             results[name].append(result)
     return results

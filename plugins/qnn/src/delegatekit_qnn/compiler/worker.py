@@ -31,7 +31,7 @@ class Binding:
         for name in _FIRST:
             ctypes.CDLL(name)
         for name in _LIBRARIES:
-            ctypes.CDLL(os.path.join(libraries, name))
+            ctypes.CDLL(f"{libraries}/{name}")
         import numpy
         from executorch.backends.qualcomm.python import PyQnnManagerAdaptor
 

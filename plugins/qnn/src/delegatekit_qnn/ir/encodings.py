@@ -77,7 +77,7 @@ def weight_type(quantization: Quantization, axis: int | None) -> tuple[DataType,
 
 def encoded(numbers: Array, datatype: DataType) -> tuple[Array, Encoding]:
     """Numbers as unsigned integers with a scale that covers them and zero; a single number is exact."""
-    last = float(np.iinfo(datatype.numpy).max)
+    last = float((1 << 8 * datatype.numpy.itemsize) - 1)
     low, high = min(0.0, float(numbers.min(initial=0.0))), max(0.0, float(numbers.max(initial=0.0)))
     if low == high:
         return np.zeros(numbers.shape, datatype.numpy), Encoding((1.0,), (0,))

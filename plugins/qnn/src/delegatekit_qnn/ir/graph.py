@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .types import DataType
 
-Array: TypeAlias = "NDArray[np.generic]"
+Array: TypeAlias = "NDArray[Any]"
 
 
 @dataclass(frozen=True)

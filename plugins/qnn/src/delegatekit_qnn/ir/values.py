@@ -10,6 +10,11 @@ from delegatekit_toolkit.layout import identity, inverse
 from .graph import Tensor
 
 
+def reordered(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """A shape with its axes in another order."""
+    return tuple(shape[axis] for axis in order)
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
     """A tensor of the graph whose axis i is axis `order[i]` of the program's: permutations need not move anything.

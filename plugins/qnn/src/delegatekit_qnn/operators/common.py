@@ -7,15 +7,14 @@ from typing import Final
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import dtypes
-from delegatekit_toolkit.layout import identity, permuted
+from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Constraint
 
 from ..ir.graph import Encoding, Parameter, Tensor
 from ..ir.types import INNER, DataType
-from ..ir.values import Value
+from ..ir.values import Value, reordered
 from .program import Lower, ProgramBuilder
 
-#: One result, two results.
 REAL: Final = dtypes("float32")
 INTEGERS: Final = ("int32", "int64")
 NUMBERS: Final = dtypes("float32", *INTEGERS)
@@ -61,7 +60,7 @@ def operation(
 ) -> Value:
     """An elementwise operation on values that broadcast."""
     tensors, order = aligned(b, *values)
-    shape = permuted(broadcast(*(value.shape for value in values)), order) if order else ()
+    shape = reordered(broadcast(*(value.shape for value in values)), order) if order else ()
     return Value(b.emit(kind, tensors, shape, datatype, encoding, **parameters), order)
 
 
@@ -78,7 +77,7 @@ def unary(b: ProgramBuilder, kind: str, x: Value, **parameters: Parameter) -> Va
 
 
 def operand(b: ProgramBuilder, call: Call, name: str = "self") -> Value:
-    """An operand as the call needs its numbers, in the result's type if that is a float: PyTorch takes integers, too."""
+    """An operand as the call needs its numbers, in floats if the result is: PyTorch takes integers, too."""
     value = b.activation(call[name])
     wanted = INNER[call.results[0].dtype]
     if wanted.is_float and not value.is_fixed:
@@ -94,12 +93,7 @@ def term(b: ProgramBuilder, call: Call, name: str, like: Value) -> Value:
     return Value(b.scalar(found, like.tensor), ())
 
 
-def finish(b: ProgramBuilder, call: Call, value: Value) -> Value:
-    """A float result as what the call's result is: floats."""
-    return value
-
-
-def function(kind: str, **parameters: Parameter) -> Lower:
+def function(kind: str, **parameters: Parameter) -> Callable[[ProgramBuilder, Call], Value]:
     """The lowering of a function of each element, which may be computed on integers."""
 
     def lower(b: ProgramBuilder, call: Call) -> Value:

@@ -24,7 +24,7 @@ from .program import Lower, ProgramBuilder
 def weight_of(
     b: ProgramBuilder, operand: Operand, order: Sequence[int], shape: Sequence[int], axis: int
 ) -> tuple[Tensor, Array | None]:
-    """A constant weight with its axes in an order and a shape, scales along `axis`; and its scales, if it is integers."""
+    """A constant weight in an order of axes and a shape, with scales along `axis`; and these, if it is integers."""
     data, quantization = known_data(operand)
     array = data.detach().numpy() if b.is_fixed and quantization is not None else b.numbers(operand)
     array = np.ascontiguousarray(array.reshape(array.shape)).transpose(order).reshape(shape)

@@ -33,7 +33,7 @@ def _compared(kind: str) -> Lower:
         first = b.activation(call["self"])
         right = call["other"]
         second = b.activation(right) if isinstance(right, Operand) else Value(b.scalar(right, first.tensor), ())
-        values = [_number(b, item) for item in (first, second)]
+        values = [number(b, item) for item in (first, second)]
         if values[0].tensor.datatype is not values[1].tensor.datatype and not values[0].is_fixed:
             values = [Value(b.cast(item.tensor, DataType.FLOAT32), item.order) for item in values]
         return operation(b, kind, values, DataType.BOOL)
@@ -41,7 +41,7 @@ def _compared(kind: str) -> Lower:
     return lower
 
 
-def _number(b: ProgramBuilder, value: Value) -> Value:
+def number(b: ProgramBuilder, value: Value) -> Value:
     """Truth values as integers: QNN compares numbers only."""
     if value.tensor.datatype is DataType.BOOL:
         return Value(b.cast(value.tensor, DataType.INT32), value.order)
@@ -50,13 +50,13 @@ def _number(b: ProgramBuilder, value: Value) -> Value:
 
 def _logical(kind: str) -> Lower:
     def lower(b: ProgramBuilder, call: Call) -> Value:
-        values = [_truth(b, b.value(call[name])) for name in ("self", "other")]
+        values = [truth(b, b.value(call[name])) for name in ("self", "other")]
         return operation(b, kind, values, DataType.BOOL)
 
     return lower
 
 
-def _truth(b: ProgramBuilder, value: Value) -> Value:
+def truth(b: ProgramBuilder, value: Value) -> Value:
     """Whether numbers are not 0."""
     value = b.floats(value)
     if value.tensor.datatype is DataType.BOOL:
@@ -66,12 +66,12 @@ def _truth(b: ProgramBuilder, value: Value) -> Value:
 
 
 def _not(b: ProgramBuilder, call: Call) -> Value:
-    x = _truth(b, b.value(call["self"]))
+    x = truth(b, b.value(call["self"]))
     return Value(b.emit("ElementWiseNot", [x.tensor], x.tensor.shape, DataType.BOOL), x.order)
 
 
 def _where(b: ProgramBuilder, call: Call) -> Value:
-    condition = _truth(b, b.value(call["condition"]))
+    condition = truth(b, b.value(call["condition"]))
     datatype, encoding = b.result_type(call)
     values = [operand(b, call, name) for name in ("self", "other")]
     if encoding is not None:

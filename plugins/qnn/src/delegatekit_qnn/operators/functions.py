@@ -12,6 +12,7 @@ from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import ANY, NUMBERS, REAL, binary, composed, function, operand, unary
+from .elementwise import truth
 from .program import Lower, ProgramBuilder
 
 #: Operations of ElementWiseNeuron and ElementWiseUnary.
@@ -99,12 +100,10 @@ def _moved(b: ProgramBuilder, call: Call) -> Value:
 
 
 def _cast(b: ProgramBuilder, call: Call) -> Value:
-    from .elementwise import _truth
-
     x = b.floats(b.value(call["self"]))
     wanted, _ = b.result_type(call)
     if wanted is DataType.BOOL:
-        return _truth(b, x)
+        return truth(b, x)
     return Value(b.cast(x.tensor, wanted), x.order)
 
 

@@ -11,14 +11,14 @@ import torch
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, Quantization
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
-from delegatekit_toolkit.layout import identity, moves_elements, permuted
+from delegatekit_toolkit.layout import identity, moves_elements
 from delegatekit_toolkit.quantized import known_data, numbers_of
 from delegatekit_toolkit.support import Row
 
 from ..ir.encodings import activation_fault, activation_type, border_type, encoded
 from ..ir.graph import Array, Encoding, Graph, Node, Parameter, Tensor, uint32
 from ..ir.types import INNER, OUTER, DataType
-from ..ir.values import Value
+from ..ir.values import Value, reordered
 
 #: What a tensor of the program became, or several where an operator has several results.
 Made: TypeAlias = "Value | tuple[Value, ...]"
@@ -192,7 +192,7 @@ class ProgramBuilder(PartitionBuilder[Value]):
         return self._stored[key]
 
     def _transposed(self, tensor: Tensor, moves: tuple[int, ...]) -> Tensor:
-        shape = permuted(tensor.shape, moves)
+        shape = reordered(tensor.shape, moves)
         if tensor.data is not None:
             assert tensor.encoding is None or tensor.encoding.axis is None
             return self.constant(tensor.data.transpose(moves), tensor.datatype, tensor.encoding)

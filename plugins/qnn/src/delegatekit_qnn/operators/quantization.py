@@ -21,7 +21,7 @@ def _quantize(b: ProgramBuilder, call: Call) -> Value:
 
 
 def _dequantize(b: ProgramBuilder, call: Call) -> Value:
-    """Integers stay what they are: what needs floats asks for them. Constants become numbers; layers read them apart."""
+    """Integers stay what they are: what needs floats asks for them. Constants become numbers."""
     source = call["input"]
     if not source.is_constant:
         return b.value(source)

@@ -8,7 +8,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.graph import Scalar, Tensor, uint32
+from ..ir.graph import Encoding, Scalar, Tensor, uint32
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import NUMBERS, REAL, has_axes, operand
@@ -25,13 +25,12 @@ def reduced(
     x: Value,
     axes: tuple[int, ...],
     keep: bool,
-    datatype: DataType,
-    encoding: object = None,
+    result: tuple[DataType, Encoding | None],
 ) -> Value:
     """A value reduced along some of the program's axes."""
     stored = sorted(x.stored_axis(axis) for axis in axes)
     shape = [1 if place in stored else size for place, size in enumerate(x.tensor.shape)]
-    made = b.emit(kind, [x.tensor], shape, datatype, encoding, axes=uint32(*stored), keep_dims=_flag(True))  # type: ignore[arg-type]
+    made = b.emit(kind, [x.tensor], shape, *result, axes=uint32(*stored), keep_dims=_flag(True))
     if keep:
         return Value(made, x.order)
     order = tuple(axis for axis in x.order if axis not in axes)
@@ -44,10 +43,9 @@ def _reduction(kind: str) -> Lower:
     def lower(b: ProgramBuilder, call: Call) -> Value:
         x = operand(b, call)
         axes = axes_of(call.get("dim"), x.rank)
-        datatype, encoding = b.result_type(call)
         if not x.rank:
             return x
-        return reduced(b, kind, x, axes, bool(call.get("keepdim", False)), datatype, encoding)
+        return reduced(b, kind, x, axes, bool(call.get("keepdim", False)), b.result_type(call))
 
     return lower
 

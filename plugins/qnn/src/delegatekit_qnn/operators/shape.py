@@ -204,7 +204,7 @@ def finite_value(call: Call) -> str | None:
     return None if found is None or math.isfinite(found) else f"{name} = {found}: the processor has no infinity"
 
 
-_MOVES: Final = {"passenger": True, "moves": True}
+_MOVES: Final[dict[str, Any]] = {"passenger": True, "moves": True}
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("view_copy.default squeeze_copy.dims", _view, ANY, **_MOVES),

@@ -11,7 +11,7 @@ from delegatekit_toolkit.arguments import per_axis
 from delegatekit_toolkit.layout import to_channels_last
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.graph import Scalar, uint32
+from ..ir.graph import Parameter, Scalar, uint32
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL
@@ -24,7 +24,7 @@ def _pooled(kind: str) -> Lower:
         window = per_axis(call["kernel_size"], 2)
         stride = per_axis(call["stride"], 2) or window
         pad = per_axis(call["padding"], 2, 0)
-        parameters = {
+        parameters: dict[str, Parameter] = {
             "filter_size": uint32(*window),
             "stride": uint32(*stride),
             "pad_amount": np.array([[item, item] for item in pad], dtype=np.uint32),
