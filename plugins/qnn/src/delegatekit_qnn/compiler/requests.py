@@ -81,7 +81,8 @@ def _stored(tensor: Tensor) -> Array:
     """A constant's bytes: of integers with 4 bits the high half is empty."""
     assert tensor.data is not None
     if tensor.encoding is not None and tensor.encoding.bits == 4:
-        return np.bitwise_and(tensor.data, np.int8(0x0F))
+        low: Array = np.bitwise_and(tensor.data, np.int8(0x0F))
+        return low
     return tensor.data
 
 
