@@ -25,7 +25,7 @@ def _parameters(b: ProgramBuilder, call: Call, x: Tensor, shape: tuple[int, ...]
     zeros = np.zeros(shape, np.float32)
     if not b.is_fixed:
         return [b.constant(numbers), b.constant(zeros if bias is None else b.numbers(bias))]
-    factors = b.fixed_constant(numbers)
+    factors = b.symmetric_constant(numbers)
     assert factors.encoding is not None
     offsets = bias_of(b, bias, numbers.size, x, np.array([factors.encoding.scale]))
     return [factors, offsets]
