@@ -28,6 +28,7 @@ from .operators import (
     resizing,
     shape,
     spatial,
+    writing,
 )
 from .operators.program import Lower, build_call
 from .options import QnnOptions
@@ -56,6 +57,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *convolution.ROWS,
         *spatial.ROWS,
         *resizing.ROWS,
+        *writing.ROWS,
         *quantization.ROWS,
     ],
     common=(device_types, static_sizes(), max_rank(MAX_RANK), elements(), narrow_constants),

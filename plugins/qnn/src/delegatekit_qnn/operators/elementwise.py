@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.narrowing import narrow_product, whole_numbers_fit
 from delegatekit_toolkit.support import Row, row
 
@@ -115,5 +116,9 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("logical_or.default", _logical("ElementWiseOr"), ANY),
     row("logical_xor.default", _logical("ElementWiseXor"), ANY),
     row("logical_not.default", _not, ANY),
+    row("bitwise_and.Tensor", _logical("ElementWiseAnd"), dtypes("bool")),
+    row("bitwise_or.Tensor", _logical("ElementWiseOr"), dtypes("bool")),
+    row("bitwise_xor.Tensor", _logical("ElementWiseXor"), dtypes("bool")),
+    row("bitwise_not.default", _not, dtypes("bool")),
     row("where.self", _where, ANY, fixed=True),
 )

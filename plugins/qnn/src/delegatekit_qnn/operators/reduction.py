@@ -11,7 +11,8 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.graph import Encoding, Scalar, Tensor, uint32
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import NUMBERS, REAL, has_axes, operand
+from .common import ANY, NUMBERS, REAL, has_axes, operand
+from .elementwise import truth
 from .program import Lower, ProgramBuilder
 
 
@@ -125,6 +126,19 @@ def _largest(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
     return Value(found[0], last), Value(found[1], last)
 
 
+def _truth_along(kind: str) -> Lower:
+    def lower(b: ProgramBuilder, call: Call) -> Value:
+        x = truth(b, b.value(call["self"]))
+        if not x.rank:
+            return x
+        numbers = Value(b.cast(x.tensor, DataType.FLOAT32), x.order)
+        axes = axes_of(call.get("dim"), x.rank)
+        found = reduced(b, kind, numbers, axes, bool(call.get("keepdim", False)), (DataType.FLOAT32, None))
+        return truth(b, found)
+
+    return lower
+
+
 _AXES: Final = has_axes("self")
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
@@ -132,6 +146,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("sum.dim_IntList", _reduction("ReduceSum"), REAL, fixed=True),
     row("amax.default", _reduction("ReduceMax"), REAL, fixed=True),
     row("amin.default", _reduction("ReduceMin"), REAL, fixed=True),
+    row("any.default any.dim any.dims", _truth_along("ReduceMax"), ANY),
+    row("all.default all.dim all.dims", _truth_along("ReduceMin"), ANY),
     row("argmax.default", _position("Argmax"), REAL, _AXES, fixed=True),
     row("argmin.default", _position("Argmin"), REAL, _AXES, fixed=True),
     row("_softmax.default", _softmax("Softmax"), REAL, _AXES, fixed=True),

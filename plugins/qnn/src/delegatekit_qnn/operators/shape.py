@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -42,8 +43,13 @@ def _expand(b: ProgramBuilder, call: Call) -> Value:
     x = _source(b, call)
     shape = tuple(call.result.shape)
     tensor = b.reshaped(b.dense(x), (1,) * (len(shape) - x.rank) + x.shape)
-    counts = [new if old == 1 else 1 for new, old in zip(shape, tensor.shape, strict=True)] if shape else [1]
-    return Value(_tiled(b, tensor, counts), identity(len(shape)))
+    return Value(tiled(b, tensor, shape), identity(len(shape)))
+
+
+def tiled(b: ProgramBuilder, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """A tensor repeated along its axes of size 1 to a shape of as many axes."""
+    counts = [new if old == 1 else 1 for new, old in zip(tuple(shape) or (1,), tensor.shape, strict=True)]
+    return _tiled(b, tensor, counts)
 
 
 def _tiled(b: ProgramBuilder, tensor: Tensor, counts: list[int]) -> Tensor:
