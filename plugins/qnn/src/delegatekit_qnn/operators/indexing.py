@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from delegatekit_api import Call, Operand
@@ -77,21 +78,23 @@ def _at_once(b: ProgramBuilder, call: Call, x: Value, found: dict[int, Operand])
     for axis, index in found.items():
         places = from_front(b, index, x.shape[axis])
         widened = b.reshaped(places, (1,) * (len(shape) - index.rank) + tuple(index.shape))
-        parts.append(b.reshaped(tiled(b, widened, shape), (*shape, 1)))
-    joined = concatenated(b, [Value.dense(item) for item in parts], len(shape))
+        parts.append(Value.dense(b.reshaped(tiled(b, widened, shape), (math.prod(shape), 1))))
+    # Rows of places: the compiler has no room for more axes.
+    joined = concatenated(b, parts, 1)
     order = (*found, *(axis for axis in range(x.rank) if axis not in found))
     source = b.stored(x, order)
-    sizes = (*shape, *source.shape[len(found) :])
+    rest = source.shape[len(found) :]
+    sizes = (*shape, *rest)
     made = b.emit(
         "GatherNd",
         [source, b.dense(joined)],
-        sizes,
+        (math.prod(shape), *rest),
         source.datatype,
         source.encoding,
         batch_dims=Scalar(DataType.UINT32, 0),
     )
     first = min(found)
-    value = Value.dense(made)
+    value = Value.dense(b.reshaped(made, sizes))
     if not first or list(found) != list(range(first, first + len(found))):
         return value
     axes = len(shape)
