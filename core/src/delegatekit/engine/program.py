@@ -199,7 +199,7 @@ def _check_isolate(isolate: bool | Collection[str]) -> None:
         return
     if isinstance(isolate, str):
         raise PluginError(f"isolate = {isolate!r} is a string", hint=f"pass a list: isolate=[{isolate!r}], or True")
-    installed = [info.name for info in discovery.backends(check=False)]
+    installed = discovery.backends(check=False)
     for name in isolate:
         if name not in installed:
             raise UnknownBackendError(f"there is no backend {name!r}", hint=f"installed: {', '.join(installed)}")

@@ -169,7 +169,7 @@ class LoadedBackend:
 
             if not self.has("create_runtime"):
                 raise PluginError("does not implement create_runtime", where=self._where)
-            return RuntimeApart(self.description)
+            return RuntimeApart(self, self.description)
         return self._create("create_runtime", ("is_available", "init", "execute", "destroy"))  # type: ignore[no-any-return]
 
     def runtime_availability(self, *, apart: bool | None = None) -> Availability:

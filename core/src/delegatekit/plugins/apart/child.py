@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import socket
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,8 +13,11 @@ from contextvars import ContextVar
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
+
+from delegatekit_api import ExecutionError
 
 from ...processes import Ended, Process
 from ..blame import fault, warn
@@ -35,8 +39,12 @@ Giver: TypeAlias = Callable[[Mapping[str, Any]], Any]
 _DEADLINE: Final[ContextVar[float | None]] = ContextVar("deadline", default=None)
 
 
+def _nothing(wanted: Mapping[str, Any]) -> Any:
+    raise ExecutionError("asks for data of its file when there is none")
+
+
 class DiedError(Exception):
-    """The process of a runtime ended, or was stopped, before it had answered. The text says how: "crashed (SIGSEGV)"."""
+    """The process of a runtime ended, or was stopped, before it answered; the text says how: "crashed (SIGSEGV)"."""
 
 
 @contextmanager
@@ -81,7 +89,11 @@ class Child:
         return self._handles
 
     def ask(
-        self, message: Mapping[str, Any], files: Sequence[int] = (), deadline: float | None = None, giver: Giver = dict
+        self,
+        message: Mapping[str, Any],
+        files: Sequence[int] = (),
+        deadline: float | None = None,
+        giver: Giver = _nothing,
     ) -> Mapping[str, Any]:
         """The answer to a request. Raises what the runtime raised, and DiedError."""
         try:
@@ -137,7 +149,7 @@ class Child:
             self._process.stop()
 
     def forget(self) -> None:
-        """In a process that was forked: the other one's is not ours."""
+        """Close this end, after which the process ends, unless it is that of the process which this was forked from."""
         self.alive = False
         self._channel.close()
 
@@ -158,7 +170,7 @@ class Child:
         """Wait until the runtime is there."""
         if self._started:
             return
-        answer = self._answer(monotonic() + START, dict)
+        answer = self._answer(monotonic() + START, _nothing)
         self._started = True
         if "error" in answer:
             self.close()
@@ -205,17 +217,17 @@ class Child:
 
 
 class _Children:
-    """The processes of this process, one for each backend."""
+    """The processes of this process, one for each loaded backend: a plugin that is loaded anew gets another."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._known: dict[str, Child] = {}
+        self._begin()
 
-    def get(self, backend: str) -> Child:
+    def get(self, owner: object, name: str) -> Child:
         with self._lock:
-            child = self._known.get(backend)
+            child = self._known.get(owner)
             if child is None or not child.alive:
-                child = self._known[backend] = Child(backend)
+                child = self._known[owner] = Child(name)
+                weakref.finalize(owner, child.forget)
             return child
 
     def close(self) -> None:
@@ -224,9 +236,13 @@ class _Children:
                 child.close()
 
     def forget(self) -> None:
-        for child in self._known.values():
+        for child in tuple(self._known.values()):
             child.forget()
-        self.__init__()  # type: ignore[misc]
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = Lock()
+        self._known: WeakKeyDictionary[object, Child] = WeakKeyDictionary()
 
 
 _CHILDREN: Final = _Children()
@@ -236,10 +252,13 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def using(backend: str) -> Iterator[Child]:
-    """The process of a backend's runtime, for this thread alone; it is started if there is none."""
+def using(owner: object, name: str) -> Iterator[Child]:
+    """The process for the runtime of a backend, for this thread alone; it is started if there is none.
+
+    It ends, too, when `owner`, the loaded backend, is collected.
+    """
     while True:
-        child = _CHILDREN.get(backend)
+        child = _CHILDREN.get(owner, name)
         child.lock.acquire()
         if child.alive:
             break

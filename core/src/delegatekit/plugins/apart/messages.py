@@ -1,4 +1,4 @@
-"""Messages between this process and a runtime's: JSON, and open files that go with it; errors among them by their parts."""
+"""Messages between this process and a runtime's: JSON, open files that go with it, and errors by their parts."""
 
 from __future__ import annotations
 

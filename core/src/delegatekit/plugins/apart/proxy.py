@@ -20,7 +20,7 @@ from delegatekit_api import (
 )
 
 from ...json_text import plain
-from .child import START, Child, DiedError, the_deadline, using
+from .child import START, Child, DiedError, Giver, the_deadline, using
 from .memory import Arena, Slot, write_pieces
 
 _ANEW: Final = "the next call starts the process anew; what delegates kept inside themselves is lost"
@@ -33,6 +33,7 @@ class _Opened:
     child: Child
     number: int
     arena: Arena
+    give: Giver
     #: Sizes of inputs and outputs in the last call.
     shapes: list[torch.Size]
     executed: bool = False
@@ -53,7 +54,9 @@ class RuntimeApart:
     starts another, in which delegates are loaded anew as they are called.
     """
 
-    def __init__(self, description: BackendDescription) -> None:
+    def __init__(self, backend: object, description: BackendDescription) -> None:
+        """`backend`: whose runtime it is, as it was loaded; the process ends when it is collected."""
+        self._backend = backend
         self._name = description.name
         self._where = f"backend {description.name}, delegate {description.delegate_id}"
         self._owns_state = description.owns_state
@@ -62,7 +65,7 @@ class RuntimeApart:
     def is_available(self) -> Availability:
         """What the runtime says about itself; not available if its process dies of the question."""
         try:
-            with using(self._name) as child:
+            with using(self._backend, self._name) as child:
                 answer = child.ask({"do": "available"}, (), monotonic() + START)
         except DiedError as death:
             return Availability(False, f"the process of the runtime {death}")
@@ -71,7 +74,7 @@ class RuntimeApart:
     def init(self, payload: DelegatePayload) -> Any:
         """Load a delegate there. Raises what the runtime raises, and FormatError if the process dies of it."""
         handle = _Handle(payload)
-        with using(self._name) as child:
+        with using(self._backend, self._name) as child:
             self._open(handle, payload, child)
         return handle
 
@@ -80,7 +83,7 @@ class RuntimeApart:
         payload = handle.payload
         if payload is None:
             raise ExecutionError("was destroyed", where=self._where)
-        with using(self._name) as child:
+        with using(self._backend, self._name) as child:
             opened = handle.opened
             if opened is None or opened.child is not child:
                 handle.opened = None
@@ -138,7 +141,7 @@ class RuntimeApart:
             os.close(file)
             arena.close_file()
         shapes = [slot.largest for slot in (*arena.inputs, *arena.outputs)]
-        handle.opened = _Opened(child, number, arena, shapes)
+        handle.opened = _Opened(child, number, arena, give, shapes)
         return handle.opened
 
 
@@ -154,7 +157,7 @@ def _run(opened: _Opened, inputs: Sequence[torch.Tensor], outputs: Sequence[torc
         for slot, tensor in zip(arena.inputs, inputs, strict=True):
             slot.tensor(tensor.shape).copy_(tensor)
         opened.executed = True
-        answer = opened.child.ask(message, (), the_deadline())
+        answer = opened.child.ask(message, (), the_deadline(), opened.give)
         opened.shapes = shapes
         changed = {index: (shape, strides) for index, shape, strides in answer.get("changed", ())}
         for index, (slot, tensor) in enumerate(zip(arena.outputs, outputs, strict=True)):

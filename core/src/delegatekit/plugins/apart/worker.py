@@ -27,8 +27,9 @@ from ..discovery import get_backend
 from .memory import Arena, read_pieces
 from .messages import Channel, GoneError, described, restored
 
-#: Of Linux: the signal that a process gets when the one that started it ends; and of C: what is printed goes out by line.
+#: Linux: a process gets a signal when the one that started it ends.
 _END_WITH_PARENT: Final = 1
+#: C: what is printed is handed on line by line.
 _BY_LINE: Final = 1
 
 
