@@ -114,7 +114,7 @@ def options_of(options: QnnOptions, *, floats: bool, shared: bool = False) -> by
             log_level=_LOG_ERRORS,
             profile_level=_PROFILE[options.profile],
             saver_output_dir="",
-            op_package_options=OpPackages(),
+            op_package_options=OpPackages([]),
         )
     )
 
