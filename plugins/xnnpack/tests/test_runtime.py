@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from delegatekit_api import ExecutionError, FormatError, RuntimeUnavailableError
+from delegatekit_toolkit import stock
 from delegatekit_toolkit.sizes import Dynamic
-from delegatekit_xnnpack import runtime as runtime_module
 from delegatekit_xnnpack.ir import operators as ops
 from delegatekit_xnnpack.ir.builder import GraphBuilder
 from delegatekit_xnnpack.runtime import XnnpackRuntime
@@ -132,7 +132,7 @@ def test_without_the_library_the_reason_says_what_to_install(monkeypatch, payloa
     def missing():
         raise ImportError("No module named 'executorch'")
 
-    monkeypatch.setattr(runtime_module, "_binding", missing)
+    monkeypatch.setattr(stock, "_binding", missing)
     availability = XnnpackRuntime().is_available()
     assert not availability.available
     assert "pip install 'delegatekit-xnnpack[runtime]'" in availability.reason

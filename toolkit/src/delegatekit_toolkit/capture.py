@@ -10,8 +10,8 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-#: The descriptor belongs to the whole process: one call at a time.
-_LOCK = threading.Lock()
+#: The descriptor belongs to the whole process: one thread at a time.
+_LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -19,7 +19,7 @@ def quiet(*unwanted: str, descriptor: int = 1) -> Iterator[None]:
     """What is printed inside on file descriptor 1 goes to stderr; lines that begin with one of `unwanted` are dropped.
 
     With `descriptor=2` it is what is printed on stderr that is filtered. The descriptor belongs to the whole process:
-    calls of several threads wait for each other. One that is closed stays closed.
+    calls of several threads wait for each other; in one thread they may be nested. One that is closed stays closed.
 
     >>> import os
     >>> with quiet("Warning:"):

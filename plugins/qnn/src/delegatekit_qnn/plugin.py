@@ -63,7 +63,7 @@ def create_partitioner(options: BackendOptions) -> Partitioner:
 @hookimpl
 def compiler_version(options: BackendOptions) -> str:
     """The version of Qualcomm's library."""
-    from .compiler.installation import Missing, find_installation
+    from .blob.installation import Missing, find_installation
 
     found = find_installation()
     return "unknown" if isinstance(found, Missing) else f"QNN {found.version}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from delegatekit_api import CompileSpec
+from delegatekit_api import CompileSpec, FormatError
 from delegatekit_toolkit import flatbuffer as fb
 
 from ..options import QnnOptions
@@ -25,6 +25,12 @@ _PERFORMANCE: Final = {
 _FLOAT16: Final = 1
 _PROFILE: Final = {"off": 0, "detailed": 2, "optrace": 3}
 _LOG_ERRORS: Final = 1
+#: Names that stand for the library itself.
+_LIBRARIES: Final = ("", "libQnnHtp.so")
+
+
+class Opaque(fb.Table):
+    """A table of which nothing is read: it is for other processors."""
 
 
 class HtpInfo(fb.Table):
@@ -39,7 +45,7 @@ class SocInfo(fb.Table):
 
     soc_model: int = fb.i32()
     htp_info: HtpInfo | None = fb.ref(lambda: HtpInfo)
-    lpai_info: Any = fb.deprecated()
+    lpai_info: Opaque | None = fb.ref(lambda: Opaque)
 
 
 class HtpOptions(fb.Table):
@@ -62,14 +68,14 @@ class BackendChoice(fb.Table):
 
     backend_type: int = fb.i32()
     htp_options: HtpOptions | None = fb.ref(lambda: HtpOptions)
-    gpu_options: Any = fb.deprecated()
-    lpai_options: Any = fb.deprecated()
+    gpu_options: Opaque | None = fb.ref(lambda: Opaque)
+    lpai_options: Opaque | None = fb.ref(lambda: Opaque)
 
 
 class OpPackages(fb.Table):
-    """Packages of operations that others wrote: none."""
+    """Packages of operations that others wrote: libraries that the runtime would load."""
 
-    op_package_infos: Any = fb.deprecated()
+    op_package_infos: list[Opaque] | None = fb.tables(lambda: Opaque)
 
 
 class Options(fb.Table):
@@ -108,9 +114,38 @@ def options_of(options: QnnOptions, *, floats: bool, shared: bool = False) -> by
             log_level=_LOG_ERRORS,
             profile_level=_PROFILE[options.profile],
             saver_output_dir="",
-            op_package_options=OpPackages(),
+            op_package_options=OpPackages([]),
         )
     )
+
+
+def check_spec(value: bytes) -> None:
+    """Raises FormatError for options that the runtime here must not see.
+
+    The delegate trusts its options: it reads tables that are not there, and loads libraries and writes to folders that
+    they name.
+    """
+    found = fb.parse(Options, value, ())
+    fault = _fault(found)
+    if fault is not None:
+        raise FormatError(fault, where="QNN compile spec")
+
+
+def _fault(found: Options) -> str | None:
+    chip, backend = found.soc_info, found.backend_options
+    if chip is None or chip.htp_info is None or backend is None or found.library_path is None:
+        return "is incomplete: it does not say for which chip it is"
+    if backend.backend_type != _HTP or backend.htp_options is None:
+        return "is for another processor than the HTP"
+    packages = found.op_package_options
+    if packages is None or packages.op_package_infos:
+        return "names packages of operations, which are not loaded here"
+    if found.library_path not in _LIBRARIES:
+        return f"names the library {found.library_path}: only the installed one is used here"
+    for name in ("online_prepare", "dump_intermediate_outputs", "shared_buffer", "saver"):
+        if getattr(found, name):
+            return f"asks for {name}, which does not work here"
+    return None
 
 
 def compile_spec_of(value: bytes) -> CompileSpec:

@@ -1,122 +1,102 @@
-"""Starts the worker process: once for every context, and once for all questions about operators.
+"""Compiles graphs in a process of its own, one for every context.
 
-A process that has compiled before makes other bytes of the same graph: each context gets one of its own.
+A process that has compiled before makes other bytes of the same graph. What passes between the two are files without
+names: however either of them ends, nothing is left behind.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import os
 import subprocess
-import sys
-import threading
-import weakref
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Final
+from tempfile import TemporaryFile
+from typing import IO, Final
 
 from delegatekit_api import LoweringError
 
-from ..blob.header import HEADER_SIZE, Blob
-from ..ir.graph import Graph
-from .installation import Installation, Missing, find_installation
-from .requests import Constants, describe, graphs_request, request
+from ..blob.header import HEADER_SIZE, Blob, border
+from ..blob.installation import Installation
+from ..ir.graph import Graph, Tensor
+from ..ir.types import DataType
+from .requests import Constants, graphs_request
+from .starting import WHERE, command, complaints, ending, environment, installation, own_words
+from .validator import Validator
 
-_WORKER: Final = Path(__file__).with_name("worker.py")
-_WHERE: Final = "Qualcomm's compiler"
-#: Lines of what the library printed that an error shows.
-_WORDS: Final = 6
-_PREFIX: Final = re.compile(r"^\[(ERROR|WARNING)\] \[Qnn ExecuTorch\]:\s*(<[EW]>)?\s*")
-_VALIDATION_SECONDS: Final = 60.0
+#: Seconds that a context may take: large networks take minutes.
+_SECONDS: Final = 3600.0
+#: Bytes of what the library printed that are looked at: the last ones.
+_MOST_PRINTED: Final = 1 << 16
+#: torch's names of the types at a delegate's border.
+_NAMES: Final = {
+    DataType.FLOAT32: "float32",
+    DataType.INT32: "int32",
+    DataType.INT64: "int64",
+    DataType.BOOL: "bool",
+    DataType.UFIXED8: "uint8",
+    DataType.SFIXED8: "int8",
+    DataType.UFIXED16: "uint16",
+    DataType.SFIXED16: "int16",
+}
 
-
-def installation() -> Installation:
-    """The library. Raises LoweringError, with what to do, where there is none."""
-    found = find_installation()
-    if isinstance(found, Missing):
-        raise LoweringError(found.reason, where=_WHERE, hint=found.hint)
-    return found
+__all__ = ["Validator", "border_of", "compile_graphs", "installation"]
 
 
 def compile_graphs(graphs: Sequence[Graph], options: bytes) -> Blob:
-    """One context of all graphs. Raises LoweringError with what the library printed."""
+    """One context of all graphs. Raises LoweringError with how the process ended and what the library printed."""
     found = installation()
-    with TemporaryDirectory(prefix="delegatekit-") as folder:
-        place = Path(folder)
-        constants = Constants()
-        (place / "request.json").write_text(json.dumps(graphs_request(options, graphs, constants)), "utf-8")
-        constants.write(place / "constants.bin")
+    constants = Constants()
+    with TemporaryFile() as request, TemporaryFile() as data, TemporaryFile() as context, TemporaryFile() as printed:
+        request.write(json.dumps(graphs_request(options, graphs, constants)).encode())
+        constants.write(data)
+        for file in (request, data):
+            file.flush()
+        failure = _run(found, (request, data, context), printed)
+        context.seek(0)
+        made = context.read()
+        if failure or len(made) <= HEADER_SIZE:
+            raise _error(failure or "made no context", _end_of(printed))
+    # The binding writes a header of its own, whose signature is the time.
+    return Blob(memoryview(made)[HEADER_SIZE:], found.version, tuple(map(border_of, graphs)))
+
+
+def border_of(graph: Graph) -> int:
+    """What goes in and out of a graph, as the blob's header says it."""
+    return border(graph.name, *map(_described, (graph.inputs, graph.outputs)))
+
+
+def _described(tensors: Sequence[Tensor]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(_NAMES[item.datatype], item.shape) for item in tensors]
+
+
+def _run(found: Installation, files: Sequence[IO[bytes]], printed: IO[bytes]) -> str:
+    """How the process ended; "" if well. It ends with this one, and with this one's process group."""
+    numbers = [file.fileno() for file in files]
+    try:
         ended = subprocess.run(
-            _command(found, "compile", folder), stdin=subprocess.DEVNULL, capture_output=True, cwd=folder, check=False
+            command(found, "compile", str(os.getpid()), *map(str, numbers)),
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            pass_fds=numbers,
+            env=environment(),
+            timeout=_SECONDS,
+            check=False,
         )
-        made = place / "context.bin"
-        if ended.returncode or not made.exists():
-            said = _complaints(ended.stderr.decode(errors="replace"))
-            how = f"was ended by signal {-ended.returncode}" if ended.returncode < 0 else "failed"
-            raise LoweringError(f"{how}{''.join(f'{chr(10)}    {line}' for line in said)}", where=_WHERE)
-        # The binding writes a header of its own, whose signature is the time.
-        return Blob(made.read_bytes()[HEADER_SIZE:], found.version)
+    except subprocess.TimeoutExpired:
+        return f"took longer than {_SECONDS:g} s and was stopped"
+    except OSError as error:
+        return f"cannot be started: {error}"
+    return ending(ended.returncode)
 
 
-def _command(found: Installation, *task: str) -> list[str]:
-    return [sys.executable, "-s", str(_WORKER), str(found.folder), *task]
+def _end_of(printed: IO[bytes]) -> str:
+    """The end of what was printed."""
+    size = printed.seek(0, os.SEEK_END)
+    printed.seek(max(0, size - _MOST_PRINTED))
+    return printed.read().decode(errors="replace")
 
 
-def _complaints(text: str) -> list[str]:
-    """The library's complaints, without its marks; the last lines where there are none."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    errors = [_PREFIX.sub("", line) for line in lines if _PREFIX.match(line)]
-    return (errors or lines)[-_WORDS:]
-
-
-class Validator:
-    """Asks the library whether it takes operations; its process starts with the first question."""
-
-    def __init__(self, options: bytes) -> None:
-        self._options: Final = options
-        self._lock: Final = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
-
-    def reason(self, graph: Graph) -> str | None:
-        """Why the library does not take an operation of the graph; None if it takes all, or cannot be asked."""
-        found = find_installation()
-        if isinstance(found, Missing):
-            return None
-        question = json.dumps(request(self._options, graph=describe(graph)))
-        with self._lock:
-            answer = self._ask(found, question)
-        if answer is None:
-            return f"{_WHERE} ended when it was asked about it"
-        return None if answer["taken"] else _reason(answer["said"])
-
-    def _ask(self, found: Installation, question: str) -> Any:
-        process = self._process
-        if process is None or process.poll() is not None:
-            process = self._process = subprocess.Popen(
-                _command(found, "validate"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            weakref.finalize(self, process.kill)
-        assert process.stdin is not None and process.stdout is not None
-        limit = threading.Timer(_VALIDATION_SECONDS, process.kill)
-        limit.start()
-        try:
-            process.stdin.write(question + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except OSError:
-            line = ""
-        finally:
-            limit.cancel()
-        return json.loads(line) if line else None
-
-
-def _reason(said: str) -> str:
-    """The first complaint in the library's log."""
-    found = [_PREFIX.sub("", line) for line in said.splitlines() if _PREFIX.match(line)]
-    first = next((line for line in found if line.strip()), "no reason given")
-    return f"Qualcomm's library refuses it: {first}"
+def _error(failure: str, text: str) -> LoweringError:
+    lines = "".join(f"\n    {line}" for line in complaints(text))
+    return LoweringError(f"{own_words(text) or failure}{lines}", where=WHERE)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -25,19 +25,19 @@ class Constants:
 
     def offset(self, data: Array) -> int:
         """Where the bytes of a constant lie."""
-        key = data.tobytes()
+        key = hashlib.sha256(np.ascontiguousarray(data).data).digest()
         if key not in self._offsets:
             self._offsets[key] = self._end
             self.arrays.append(data)
-            self._end += -(-len(key) // _ALIGNMENT) * _ALIGNMENT
+            self._end += -(-data.nbytes // _ALIGNMENT) * _ALIGNMENT
         return self._offsets[key]
 
-    def write(self, path: Path) -> None:
-        """Write the file."""
-        with path.open("wb") as file:
-            for data in self.arrays:
-                file.write(data.tobytes())
-                file.write(bytes(-data.nbytes % _ALIGNMENT))
+    def write(self, file: IO[bytes]) -> None:
+        """Write them, and at least one byte: a file that is mapped is not empty."""
+        for data in self.arrays:
+            file.write(data.tobytes())
+            file.write(bytes(-data.nbytes % _ALIGNMENT))
+        file.write(bytes(_ALIGNMENT))
 
 
 def request(options: bytes, **more: Any) -> dict[str, Any]:

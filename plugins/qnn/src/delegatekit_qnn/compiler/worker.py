@@ -1,9 +1,10 @@
 """The process that talks to Qualcomm's compiler, through ExecuTorch's public binding of it. It imports no torch.
 
-    python worker.py LIBRARIES compile FOLDER    reads request.json and constants.bin, writes context.bin
-    python worker.py LIBRARIES validate          answers a request a line: whether the library takes its operation
+    python -m delegatekit_qnn.compiler.worker LIBRARIES compile PARENT REQUEST CONSTANTS CONTEXT
+    python -m delegatekit_qnn.compiler.worker LIBRARIES validate
 
-What the library prints goes to stderr: stdout has answers only.
+`compile` is given the id of the process that waits for it and the descriptors of three open files. `validate` answers a
+request a line: whether the library takes its operation. What the library prints stays off stdout.
 """
 
 from __future__ import annotations
@@ -11,35 +12,50 @@ from __future__ import annotations
 import base64
 import ctypes
 import json
+import mmap
 import os
+import signal
 import sys
 import tempfile
-from pathlib import Path
-from typing import IO, Any, Final
+from collections.abc import Sequence
+from typing import IO, Any, Final, NoReturn
 
 #: In this order, before the vendor's libraries: these bring an unwinder of their own, which must not be found first.
 _FIRST: Final = ("libgcc_s.so.1", "libstdc++.so.6")
 _LIBRARIES: Final = ("libQnnHtp.so", "libQnnSystem.so")
 #: The package of operations that the library itself has.
 _PACKAGE: Final = "qti.aisw"
+#: What this process says about its own end begins with this (`starting.MARK`).
+_MARK: Final = "delegatekit: "
+#: Seconds that an answer may take.
+_ANSWER_SECONDS: Final = 60
+#: Bytes of what the library said about an operation that are handed on.
+_MOST_SAID: Final = 1 << 16
+#: Linux's prctl: this signal comes when the parent ends.
+_SET_PARENT_DEATH_SIGNAL: Final = 1
+
+
+class UnusableError(Exception):
+    """The library does not work here, or does not take what it was given; the message says it in words."""
 
 
 class Binding:
     """The vendor's library for one set of options."""
 
     def __init__(self, libraries: str, options: bytes) -> None:
-        for name in _FIRST:
-            ctypes.CDLL(name)
-        for name in _LIBRARIES:
-            ctypes.CDLL(f"{libraries}/{name}")
-        import numpy
-        from executorch.backends.qualcomm.python import PyQnnManagerAdaptor
+        try:
+            for name in (*_FIRST, *(f"{libraries}/{name}" for name in _LIBRARIES)):
+                ctypes.CDLL(name)
+            import numpy
+            from executorch.backends.qualcomm.python import PyQnnManagerAdaptor
+        except (OSError, ImportError) as error:
+            raise UnusableError(f"cannot be loaded: {error}") from error
 
         self._numpy: Any = numpy
         self.api: Any = PyQnnManagerAdaptor
         self.manager: Any = self.api.QnnManager(options)
         if self.manager.InitBackend() != self.api.Error.Ok:
-            raise SystemExit("the library's backend or device could not be created")
+            raise UnusableError("could not create its backend or device")
 
     def operations(self, graph: Any, constants: Any) -> list[Any]:
         """The operations of a graph; `constants` are its bytes, None where only forms matter."""
@@ -108,56 +124,98 @@ class Binding:
 _SCALARS: Final = {"UINT_32": "<u4", "INT_32": "<i4", "FLOAT_32": "<f4"}
 
 
-def compile_graphs(libraries: str, folder: Path) -> None:
+def compile_graphs(libraries: str, request_file: int, constants_file: int, context_file: int) -> None:
     """Compile the graphs of a request into one context."""
-    request = json.loads((folder / "request.json").read_text("utf-8"))
-    constants = (folder / "constants.bin").read_bytes()
+    with os.fdopen(request_file, "rb") as file:
+        file.seek(0)
+        request = json.load(file)
+    constants = mmap.mmap(constants_file, 0, prot=mmap.PROT_READ)
     binding = Binding(libraries, base64.b64decode(request["options"]))
     names = [graph["name"] for graph in request["graphs"]]
     if binding.manager.InitContext(names) != binding.api.Error.Ok:
-        raise SystemExit("the library's context could not be created")
+        raise UnusableError("could not create a context")
     operations = [binding.operations(graph, constants) for graph in request["graphs"]]
     context = binding.manager.Compile(names, operations)
     if not len(context):
-        raise SystemExit("the library compiled nothing")
-    part = folder / "context.part"
-    part.write_bytes(memoryview(context).cast("B"))
-    part.rename(folder / "context.bin")
+        raise UnusableError("compiled nothing")
+    with os.fdopen(context_file, "wb") as file:
+        file.seek(0)
+        file.write(memoryview(context).cast("B"))
 
 
-def validate(libraries: str, answers: IO[str], printed: IO[str]) -> None:
+def validate(libraries: str, answers: IO[str], printed: int) -> None:
     """Answer whether the library takes operations, a request and an answer a line."""
     binding: Binding | None = None
     for line in sys.stdin:
+        # One that hangs is ended by the signal, which needs no interpreter.
+        signal.alarm(_ANSWER_SECONDS)
         request = json.loads(line)
-        if binding is None:
-            binding = Binding(libraries, base64.b64decode(request["options"]))
-            if binding.manager.InitContext(["forward"]) != binding.api.Error.Ok:
-                raise SystemExit("the library's context could not be created")
-        sys.stderr.flush()
-        start = os.lseek(printed.fileno(), 0, os.SEEK_END)
-        operations = binding.operations(request["graph"], None)
-        taken = all(binding.manager.IsNodeSupportedByBackend([item]) for item in operations)
-        said = os.pread(printed.fileno(), 1 << 16, start).decode(errors="replace")
-        answers.write(json.dumps({"taken": taken, "said": said}) + "\n")
+        answer: dict[str, Any]
+        try:
+            if binding is None:
+                binding = Binding(libraries, base64.b64decode(request["options"]))
+                if binding.manager.InitContext(["forward"]) != binding.api.Error.Ok:
+                    raise UnusableError("could not create a context")
+        except UnusableError as error:
+            answer = {"broken": str(error)}
+        else:
+            os.ftruncate(printed, 0)
+            os.lseek(printed, 0, os.SEEK_SET)
+            answer = {"taken": _takes(binding, request["graph"]), "said": _said(printed)}
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
+        signal.alarm(0)
 
 
-def main() -> None:
+def _takes(binding: Binding, graph: Any) -> bool:
+    try:
+        operations = binding.operations(graph, None)
+        return all(binding.manager.IsNodeSupportedByBackend([item]) for item in operations)
+    except Exception as error:  # whatever the binding raises about what it was given
+        print(f"{_MARK}{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return False
+
+
+def _said(printed: int) -> str:
+    """What was printed since the file was emptied."""
+    ctypes.CDLL(None).fflush(None)
+    return os.pread(printed, _MOST_SAID, 0).decode(errors="replace")
+
+
+def _end_with(parent: int) -> None:
+    """Have the system end this process when the one that waits for it ends, however that happens."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
     """What the module's description says."""
-    libraries, task, *rest = sys.argv[1:]
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    if task == "compile":
-        os.dup2(2, 1)
-        compile_graphs(libraries, Path(rest[0]))
-    else:
-        printed = tempfile.TemporaryFile("w+")  # noqa: SIM115  (as long as the process)
-        os.dup2(printed.fileno(), 1)
-        os.dup2(printed.fileno(), 2)
-        validate(libraries, answers, printed)
+    libraries, task, *rest = arguments
+    code = 0
+    try:
+        if task == "compile":
+            parent, *files = map(int, rest)
+            _end_with(parent)
+            compile_graphs(libraries, *files)
+        else:
+            answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+            with tempfile.TemporaryFile() as printed:
+                os.dup2(printed.fileno(), 1)
+                os.dup2(printed.fileno(), 2)
+                validate(libraries, answers, printed.fileno())
+    except UnusableError as error:
+        print(f"{_MARK}{error}", file=sys.stderr)
+        code = 1
+    except MemoryError:
+        print(f"{_MARK}had not enough memory", file=sys.stderr)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)
     # The library's own end, with its threads, is nothing to wait for.
-    os._exit(0)
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -11,8 +12,9 @@ from delegatekit_api import Availability, DelegatePayload, FormatError, RuntimeU
 from delegatekit_toolkit.capture import quiet
 from delegatekit_toolkit.stock import StockDelegate, stock_has
 
-from ..blob.header import read_blob
-from ..compiler.installation import INSTALL, Installation, Missing, find_installation
+from ..blob.header import Blob, border, read_blob
+from ..blob.installation import INSTALL, Installation, Missing, find_installation
+from ..blob.spec import KEY, check_spec
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +23,8 @@ _DELEGATE_ID: Final = "QnnBackend"
 _WHERE: Final = "QNN delegate"
 _LIBRARIES: Final = ("libQnnHtp.so", "libQnnSystem.so")
 _ERRORS: Final = {0x01: "internal error: Qualcomm's library refused the context or the call"}
+#: What library and delegate tell of each load: nothing that helps anybody. Complaints have other marks.
+_CHATTER: Final = ("[INFO] [Qnn ExecuTorch]", "[WARNING] [Qnn ExecuTorch]: Qnn API version", " # LIBNATIVE")
 
 
 class QnnRuntime:
@@ -41,8 +45,9 @@ class QnnRuntime:
         return known
 
     def init(self, payload: DelegatePayload) -> StockDelegate:
-        """Check the blob and load it. Raises FormatError, or RuntimeUnavailableError without the library."""
+        """Check blob and options, and load. Raises FormatError, or RuntimeUnavailableError without the library."""
         blob = read_blob(payload.blob)
+        _check(payload, blob)
         available = self.is_available()
         found = find_installation()
         if not available.available or isinstance(found, Missing):
@@ -53,7 +58,7 @@ class QnnRuntime:
                 where=_WHERE,
                 hint="compile it with the older library, or install the newer one",
             )
-        with quiet():
+        with _calm():
             return StockDelegate(payload, (), where=_WHERE, errors=_ERRORS)
 
     def execute(self, handle: StockDelegate, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
@@ -62,7 +67,28 @@ class QnnRuntime:
 
     def destroy(self, handle: StockDelegate) -> None:
         """Release the delegate; twice is harmless."""
-        handle.destroy()
+        with _calm():
+            handle.destroy()
+
+
+def _check(payload: DelegatePayload, blob: Blob) -> None:
+    """Refuse what the delegate would take without a word, and then read or write where nothing is."""
+    specs = payload.compile_specs
+    if [spec.key for spec in specs] != [KEY]:
+        raise FormatError(f"has the compile specs {[spec.key for spec in specs]}, not {KEY} alone", where=_WHERE)
+    check_spec(specs[0].value)
+    sides = [[(item.dtype, item.shape) for item in side] for side in (payload.inputs, payload.outputs)]
+    if payload.numbers or (blob.borders and border(payload.method, *sides) not in blob.borders):
+        raise FormatError(
+            f"has no graph {payload.method!r} with the inputs and outputs that the file says", where=_WHERE
+        )
+
+
+@contextmanager
+def _calm() -> Iterator[None]:
+    """What is printed inside goes to stderr, without what is told each time."""
+    with quiet(*_CHATTER), quiet(*_CHATTER, descriptor=2):
+        yield
 
 
 @cache
@@ -71,8 +97,9 @@ def _load(found: Installation) -> None:
 
     torch is there already, and with it the unwinder that must come before the vendor's.
     """
-    for name in _LIBRARIES:
-        ctypes.CDLL(str(found.folder / name))
+    with _calm():
+        for name in _LIBRARIES:
+            ctypes.CDLL(str(found.folder / name))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

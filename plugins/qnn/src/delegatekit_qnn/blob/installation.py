@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ INSTALL: Final = "pip install 'delegatekit-qnn[htp]'"
 #: The environment variable that names a full SDK of the vendor.
 SDK: Final = "QNN_SDK_ROOT"
 _LIBRARY: Final = "libQnnHtp.so"
+_BINDING: Final = "backends/qualcomm/python/PyQnnManagerAdaptor*"
 _OLDEST_GLIBC: Final = (2, 35)
 #: The wheel whose library works with ExecuTorch's binding.
 _WHEEL: Final = "2.5.0"
@@ -31,7 +33,7 @@ _LIBRARY_VERSIONS: Final = {
 
 @dataclass(frozen=True)
 class Installation:
-    """A library that can be used."""
+    """A library that can be used; its version is "" where that is not known."""
 
     folder: Path
     version: str
@@ -59,8 +61,11 @@ def find_installation() -> Installation | Missing:
             f"Qualcomm's compiler needs glibc 2.35 or newer, here is {name or 'another C library'} {number}",
             "use a newer distribution, such as Debian 12 or Ubuntu 22.04",
         )
-    if find_spec("executorch") is None:
+    stock = find_spec("executorch")
+    if stock is None or not stock.submodule_search_locations:
         return Missing("executorch, whose binding of Qualcomm's compiler is used, is not installed")
+    if not any(list(Path(item).glob(_BINDING)) for item in stock.submodule_search_locations):
+        return Missing("the installed executorch was built without its binding of Qualcomm's compiler")
     root = os.environ.get(SDK)
     return _from_sdk(Path(root)) if root else _from_wheel()
 
@@ -70,13 +75,14 @@ def _from_sdk(root: Path) -> Installation | Missing:
     if not (folder / _LIBRARY).exists():
         return Missing(f"{SDK} is {root}, but there is no {folder / _LIBRARY}", f"correct {SDK}, or unset it")
     # The SDK's folder is named by its version: qairt/2.37.0.250724.
-    return Installation(folder, ".".join(root.resolve().name.split(".")[:3]))
+    named = re.match(r"\d+\.\d+\.\d+", root.resolve().name)
+    return Installation(folder, named[0] if named else "")
 
 
 def _from_wheel() -> Installation | Missing:
     found = find_spec("onnxruntime_qnn")
     if found is None or not found.submodule_search_locations:
-        return Missing("onnxruntime-qnn, which has Qualcomm's compiler, is not installed")
+        return Missing("onnxruntime-qnn, which has Qualcomm's compiler and simulator, is not installed")
     try:
         installed = version("onnxruntime-qnn")
     except PackageNotFoundError:

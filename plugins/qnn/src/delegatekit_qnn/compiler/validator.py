@@ -1,0 +1,129 @@
+"""Asks the library whether it takes operations, in a process that lives as long as there are questions."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import weakref
+from functools import lru_cache
+from typing import Any, Final
+
+from ..blob.installation import Installation, Missing, find_installation
+from ..ir.graph import Graph
+from .requests import describe, request
+from .starting import WHERE, command, ending, environment, first_complaint, own_words
+
+#: Processes that are kept at the same time, each for one set of options.
+_KEPT: Final = 2
+
+
+class Validator:
+    """Asks about graphs for one set of options; equal ones share a process. May be called from several threads."""
+
+    def __init__(self, options: bytes) -> None:
+        self._options: Final = options
+
+    def reason(self, graph: Graph) -> str | None:
+        """Why the library does not take an operation of the graph; None if it takes all, or cannot be asked."""
+        found = find_installation()
+        if isinstance(found, Missing):
+            return None
+        return _conversation(found, self._options).reason(graph)
+
+
+class _Conversation:
+    """Questions and answers: a process that starts with the first question, and anew, once, if it dies of one."""
+
+    def __init__(self, found: Installation, options: bytes) -> None:
+        self._found: Final = found
+        self._options: Final = options
+        self._known: dict[str, str | None] = {}
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._process: _Process | None = None
+        self._broken = ""
+
+    def reason(self, graph: Graph) -> str | None:
+        question = json.dumps(request(self._options, graph=_nameless(describe(graph))))
+        if self._owner != os.getpid():
+            # This is a fork: the pipe is its parent's, and so is the lock, which another thread may have held.
+            self._owner, self._lock, self._process = os.getpid(), threading.Lock(), None
+        with self._lock:
+            if question not in self._known:
+                self._known[question] = self._asked(question)
+            return self._known[question]
+
+    def _asked(self, question: str) -> str | None:
+        if self._broken:
+            return self._broken
+        for _ in range(2):
+            if self._process is None:
+                self._process = _Process(self._found)
+            answer = self._process.ask(question)
+            if answer is not None:
+                if "broken" in answer:
+                    self._broken = f"{WHERE} does not work here: {answer['broken']}"
+                    return self._broken
+                return None if answer["taken"] else f"Qualcomm's library refuses it: {_complaint(answer['said'])}"
+            how = self._process.end()
+            self._process = None
+        return f"{WHERE} {how} when it was asked about it"
+
+
+class _Process:
+    """A worker process that answers questions; it ends when nothing refers to it."""
+
+    def __init__(self, found: Installation) -> None:
+        self._process: Final = subprocess.Popen(
+            command(found, "validate"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+            text=True,
+        )
+        self._finish: Final = weakref.finalize(self, _end, self._process, os.getpid())
+
+    def ask(self, question: str) -> Any:
+        """The answer; None if the process died. It ends itself when it takes too long."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(question + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+            return json.loads(line) if line else None
+        except (OSError, ValueError):
+            return None
+
+    def end(self) -> str:
+        """End it, if it has not: how it ended."""
+        self._finish()
+        return ending(self._process.returncode or 0) or "ended"
+
+
+def _end(process: subprocess.Popen[str], owner: int) -> None:
+    """End a process of this one; a fork leaves it to its parent."""
+    if owner != os.getpid():
+        return
+    # One that died is not killed: what counts is how it died.
+    try:
+        process.communicate(timeout=0.2)
+    except (subprocess.TimeoutExpired, OSError, ValueError):
+        process.kill()
+        process.wait()
+
+
+@lru_cache(_KEPT)
+def _conversation(found: Installation, options: bytes) -> _Conversation:
+    return _Conversation(found, options)
+
+
+def _nameless(graph: dict[str, Any]) -> dict[str, Any]:
+    """The same question for equal operations: their tensors' names do not matter."""
+    return graph | {"tensors": [item | {"name": f"t{index}"} for index, item in enumerate(graph["tensors"])]}
+
+
+def _complaint(said: str) -> str:
+    return own_words(said) or first_complaint(said)

@@ -1,0 +1,169 @@
+"""The hooks: what core sees of the backend; and what it says where the vendor's library is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pluggy
+import pytest
+import torch
+
+import delegatekit
+from delegatekit_api import BackendSpec, LoweringError, OptionError
+from delegatekit_api.versions import API_VERSION, PROJECT, incompatibility
+from delegatekit_qnn import plugin
+from delegatekit_qnn.blob import installation
+from delegatekit_qnn.blob.installation import Installation, Missing, find_installation
+from delegatekit_qnn.options import QnnOptions
+from delegatekit_qnn.runtime import QnnRuntime
+
+
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The library is looked for again, here and after the test."""
+    monkeypatch.delenv(installation.SDK, raising=False)
+    find_installation.cache_clear()
+    yield
+    monkeypatch.undo()
+    find_installation.cache_clear()
+
+
+def test_the_entry_point_is_the_plugin() -> None:
+    (entry,) = entry_points(group="delegatekit.backends", name="qnn")
+    assert entry.load() is plugin
+
+
+def test_the_hooks_fit_the_specification() -> None:
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(BackendSpec)
+    manager.register(plugin)
+    manager.check_pending()
+    assert manager.hook.describe_backend().name == "qnn"
+
+
+def test_the_description_is_true() -> None:
+    description = plugin.describe_backend()
+    assert description.delegate_id == "QnnBackend"
+    assert description.version == version(description.distribution)
+    assert description.options is QnnOptions
+    assert incompatibility(description.api_version, API_VERSION) is None
+
+
+def test_the_targets_are_options() -> None:
+    for target in plugin.targets():
+        assert QnnOptions.from_mapping(target.options).soc == target.name
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"soc": "sm1"}, {"precision": "int8"}, {"vtcm": -1}, {"performance": "fast"}, {"leave_out": "nothing"}]
+)
+def test_wrong_options_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionError):
+        plugin.create_partitioner(QnnOptions.from_mapping(wrong))
+
+
+def test_describing_the_backend_imports_nothing_large() -> None:
+    code = (
+        "import sys; from delegatekit_qnn import plugin; plugin.describe_backend(); plugin.targets()\n"
+        "assert not {'torch', 'executorch', 'numpy', 'delegatekit'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- without the library -----------------------------------------------------------------------------------------------
+
+
+def _other_system(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(installation, "sys", SimpleNamespace(platform="darwin"))
+
+
+def _other_processor(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(platform, "machine", lambda: "aarch64")
+
+
+def _old_libc(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(platform, "libc_ver", lambda: ("glibc", "2.31"))
+
+
+def _other_libc(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(platform, "libc_ver", lambda: ("", ""))
+
+
+def _without(name: str) -> Any:
+    def change(patch: pytest.MonkeyPatch) -> None:
+        find = installation.find_spec
+        patch.setattr(installation, "find_spec", lambda asked: None if asked == name else find(asked))
+
+    return change
+
+
+def _other_wheel(patch: pytest.MonkeyPatch) -> None:
+    class Found:
+        submodule_search_locations = ("/nowhere",)
+
+    find = installation.find_spec
+    patch.setattr(installation, "find_spec", lambda name: Found() if name == "onnxruntime_qnn" else find(name))
+    patch.setattr(installation, "version", lambda name: "2.7.0")
+
+
+def _empty_sdk(patch: pytest.MonkeyPatch) -> None:
+    patch.setenv(installation.SDK, "/nowhere/2.37.0")
+
+
+#: What is wrong, what is said of it, and what helps.
+MISSING = [
+    (_other_system, "not on darwin", "on such a machine"),
+    (_other_processor, "not on linux aarch64", "on such a machine"),
+    (_old_libc, "needs glibc 2.35 or newer, here is glibc 2.31", "Debian 12"),
+    (_other_libc, "here is another C library", "Debian 12"),
+    (_without("executorch"), "executorch, .* is not installed", "pip install 'delegatekit-qnn[htp]'"),
+    (_without("onnxruntime_qnn"), "onnxruntime-qnn, .* is not installed", "pip install 'delegatekit-qnn[htp]'"),
+    (_other_wheel, "onnxruntime-qnn 2.7.0 is installed", "pip install onnxruntime-qnn==2.5.0"),
+    (_empty_sdk, "QNN_SDK_ROOT is /nowhere/2.37.0, but there is no", "correct QNN_SDK_ROOT"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason", "hint"), MISSING, ids=[reason for _, reason, _ in MISSING])
+def test_where_the_library_is_missing_lowering_says_why_and_what_to_do(
+    change: Any, reason: str, hint: str, looked_up: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    change(monkeypatch)
+    assert isinstance(find_installation(), Missing)
+    assert plugin.compiler_version(QnnOptions()) == "unknown"
+    availability = QnnRuntime().is_available()
+    assert not availability.available
+    assert hint in availability.reason
+    with pytest.raises(LoweringError, match=reason) as refused:
+        delegatekit.lower(program, backends=["qnn"])
+    assert hint in str(refused.value)
+
+
+def test_an_sdk_of_the_vendor_is_used_where_the_environment_names_one(
+    looked_up: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("executorch.backends.qualcomm.python.PyQnnManagerAdaptor")
+    for name, known in (("2.41.0.251128", "2.41.0"), ("sdk", "")):
+        folder = tmp_path / name / "lib" / "x86_64-linux-clang"
+        folder.mkdir(parents=True)
+        (folder / "libQnnHtp.so").touch()
+        monkeypatch.setenv(installation.SDK, str(tmp_path / name))
+        find_installation.cache_clear()
+        assert find_installation() == Installation(folder, known)
+
+
+def test_the_commands_say_why_it_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = os.environ | {installation.SDK: "/nowhere", "COLUMNS": "400"}
+    command = [sys.executable, "-m", "delegatekit.cli", "backends", "--check"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    (line,) = [line for line in shown.splitlines() if "delegatekit-qnn" in line]
+    assert "no: QNN_SDK_ROOT is /nowhere" in line
+    assert "correct QNN_SDK_ROOT" in line
