@@ -73,14 +73,29 @@ class ProgramBuilder(PartitionBuilder[Value]):
             tensor = self.cast(self.dense(self.floats(value)), datatype)
         else:
             tensor = self.dense(self.quantized(value, datatype, encoding))
-        if tensor.role or tensor.data is not None or not self._is_made(tensor):
+        if not self._is_last(tensor):
             tensor = self.emit("Reshape", [tensor], tensor.shape, tensor.datatype, tensor.encoding)
         tensor.role = "output"
         tensor.name = f"output_{len(self.graph.outputs)}_{operand.name}"
         self.graph.outputs.append(tensor)
 
-    def _is_made(self, tensor: Tensor) -> bool:
-        return any(tensor in node.outputs for node in self.graph.nodes)
+    def _is_last(self, tensor: Tensor) -> bool:
+        """Whether a tensor is made after all outputs so far: the runtime takes outputs in the order of operations.
+
+        What makes it becomes the last operation, if nothing reads what that makes.
+        """
+        nodes = self.graph.nodes
+        maker = next((node for node in nodes if tensor in node.outputs), None)
+        if maker is None or tensor.role:
+            return False
+        given = [item for item in maker.outputs if item.role]
+        if given:
+            return maker is nodes[-1] and maker.outputs.index(tensor) > maker.outputs.index(given[-1])
+        if any(item in node.inputs for node in nodes for item in maker.outputs):
+            return False
+        nodes.remove(maker)
+        nodes.append(maker)
+        return True
 
     def define(self, operand: Operand, value: Value) -> None:
         """Say what an input or a result is. Raises LoweringError if the shape is not the program's."""
