@@ -17,6 +17,7 @@ from .compiler.process import Validator
 from .ir.encodings import activation_fault
 from .ir.types import MAX_RANK, OUTER
 from .operators import (
+    composition,
     convolution,
     elementwise,
     functions,
@@ -48,6 +49,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
     [
         *elementwise.ROWS,
         *functions.ROWS,
+        *composition.ROWS,
         *reduction.ROWS,
         *shape.ROWS,
         *indexing.ROWS,
