@@ -8,13 +8,11 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.types import DataType
 from ..ir.values import Value
 from .common import (
     NUMBERS,
     REAL,
     add,
-    apply,
     binary,
     compared,
     composed,
@@ -24,7 +22,6 @@ from .common import (
     mul,
     operand,
     sub,
-    types_of,
     unary,
     where,
 )
@@ -187,29 +184,6 @@ def negative_bases(call: Call) -> str:
     return "powers of numbers below 0 depend on the device"
 
 
-# -- parts of numbers --------------------------------------------------------------------------------------------------
-
-
-def _examined(kind: str) -> Lower:
-    def lower(b: ProgramBuilder, call: Call) -> Value:
-        x = b.activation(call["self"])
-        return Value(apply(b, kind, [x.tensor], DataType.BOOL), x.order)
-
-    return lower
-
-
-def _is_infinite(b: ProgramBuilder, call: Call) -> Value:
-    """A number that is none less itself, and is one alone."""
-    x = b.activation(call["self"])
-    parts = [Value(apply(b, "IsNan", [item.tensor], DataType.BOOL), item.order) for item in (x, sub(b, x, x))]
-    return compared(b, "Less", *(Value(b.cast(item.tensor, DataType.INT32), item.order) for item in parts))
-
-
-def beyond_half(call: Call) -> str:
-    """Which numbers are infinite."""
-    return "numbers beyond 65504 are infinite: the processor computes in float16"
-
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("exp2.default", composed(_exp2), NUMBERS),
     row("log2.default", _logarithm(2), NUMBERS),
@@ -228,6 +202,4 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("atanh.default", composed(_atanh), NUMBERS),
     row("erf.default", composed(_erf), NUMBERS),
     row("pow.Tensor_Tensor pow.Scalar", _power, REAL, special_values=negative_bases),
-    row("isnan.default", _examined("IsNan"), types_of("self", "float32")),
-    row("isinf.default", _is_infinite, types_of("self", "float32"), special_values=beyond_half),
 )

@@ -17,7 +17,7 @@ from delegatekit_toolkit.support import Row
 
 from ..ir.encodings import activation_fault, activation_type, border_type, encoded
 from ..ir.graph import Array, Encoding, Graph, Node, Parameter, Tensor, uint32
-from ..ir.types import INNER, OUTER, DataType
+from ..ir.types import INNER, LARGEST, OUTER, DataType, half
 from ..ir.values import Value, reordered
 
 #: What a tensor of the program became, or several where an operator has several results.
@@ -191,6 +191,7 @@ class ProgramBuilder(PartitionBuilder[Value]):
         if like.datatype.is_fixed_point:
             integers, encoding = encoded(np.array([number], np.float64), like.datatype)
             return self.constant(integers, like.datatype, encoding)
+        number = half(number) if like.datatype.is_float else number
         return self.constant(np.array([number]).astype(like.datatype.numpy), like.datatype)
 
     # -- order of axes -------------------------------------------------------------------------------------------------
@@ -309,6 +310,8 @@ def _array(data: torch.Tensor) -> Array:
 def _narrowed(data: Array) -> tuple[Array, DataType]:
     """A constant in the type that is computed with."""
     datatype = INNER[torch.from_numpy(np.zeros(0, data.dtype)).dtype]
+    if datatype.is_float:
+        data = np.clip(data, -LARGEST, LARGEST)
     return data.astype(datatype.numpy), datatype
 
 

@@ -49,6 +49,8 @@ def reduced(
     result: tuple[DataType, Encoding | None],
 ) -> Value:
     """A value reduced along some of the program's axes."""
+    if x.tensor.rank > 4 and kind in ("ReduceMax", "ReduceMin"):
+        return _reduced_one_by_one(b, kind, x, axes, keep, result)
     stored = sorted(x.stored_axis(axis) for axis in axes)
     shape = [1 if place in stored else size for place, size in enumerate(x.tensor.shape)]
     made = b.emit(kind, [x.tensor], shape, *result, axes=uint32(*stored), keep_dims=_flag(True))
@@ -58,6 +60,33 @@ def reduced(
     kept = [size for place, size in enumerate(shape) if place not in stored]
     ranks = tuple(sorted(order).index(axis) for axis in order)
     return Value(b.reshaped(made, kept), ranks)
+
+
+def _reduced_one_by_one(
+    b: ProgramBuilder,
+    kind: str,
+    x: Value,
+    axes: tuple[int, ...],
+    keep: bool,
+    result: tuple[DataType, Encoding | None],
+) -> Value:
+    """Each axis by itself, as the second of three: of five the processor does not take all."""
+    for axis in axes:
+        shape, place = x.tensor.shape, x.stored_axis(axis)
+        parts = _around(shape, place)
+        made = b.emit(
+            kind,
+            [b.reshaped(x.tensor, parts)],
+            [parts[0], 1, parts[2]],
+            *result,
+            axes=uint32(1),
+            keep_dims=_flag(True),
+        )
+        kept = [1 if at == place else size for at, size in enumerate(shape)]
+        x = Value(b.reshaped(made, kept), x.order)
+    for axis in () if keep else sorted(axes, reverse=True):
+        x = dropped(b, x, axis)
+    return x
 
 
 def _reduction(kind: str, pairwise: str = "") -> Lower:
