@@ -13,12 +13,11 @@ from delegatekit_toolkit.constraints import same_dtypes
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.graph import Scalar
-from ..ir.types import DataType
 from ..ir.values import Value
 from .common import ANY, REAL, as_numbers, as_type, has_axes
+from .indexing import looked_up
 from .program import Lower, ProgramBuilder
-from .shape import EDGE, REFLECT, alike, concatenated, inserted, pad_with, pads_of, sliced, tiled
+from .shape import alike, concatenated, inserted, pads_of, sliced, tiled
 
 
 def _flip(b: ProgramBuilder, call: Call) -> Value:
@@ -88,12 +87,16 @@ def _overwritten(b: ProgramBuilder, call: Call, axis: int, start: int, end: int,
 # -- padding with what is there ----------------------------------------------------------------------------------------
 
 
-def _edge_pad(scheme: int) -> Lower:
+def _edge_pad(mode: str) -> Lower:
+    """Rows that are there already, looked up."""
+
     def lower(b: ProgramBuilder, call: Call) -> Value:
-        x, pads = b.value(call["self"]), pads_of(call)
-        stored = [pads[axis] for axis in x.order]
-        shape = [size + sum(pad) for size, pad in zip(x.tensor.shape, stored, strict=True)]
-        return Value(pad_with(b, x.tensor, stored, shape, scheme), x.order) if any(map(any, pads)) else x
+        x = b.value(call["self"])
+        for axis, pair in enumerate(pads_of(call)):
+            if any(pair):
+                places = np.pad(np.arange(x.shape[axis], dtype=np.int32), pair, mode=mode)  # type: ignore[call-overload]
+                x = looked_up(b, x, axis, Value(b.constant(places), (0,)))
+        return x
 
     return lower
 
@@ -127,17 +130,8 @@ def _unfold(b: ProgramBuilder, call: Call) -> Value:
     axis, rank = axis_of(call["dimension"], x.rank), x.rank
     count = call.result.shape[axis]
     places = (np.arange(count)[:, None] * call["step"] + np.arange(size)).reshape(-1).astype(np.int32)
-    tensor = b.dense(x)
-    shape = (*x.shape[:axis], count * size, *x.shape[axis + 1 :])
-    made = b.emit(
-        "Gather",
-        [tensor, b.constant(places)],
-        shape,
-        tensor.datatype,
-        tensor.encoding,
-        axis=Scalar(DataType.INT32, axis),
-    )
-    made = b.reshaped(made, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))
+    found = b.dense(looked_up(b, x, axis, Value(b.constant(places), (0,))))
+    made = b.reshaped(found, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))
     # The program's axes of what lies in memory: the window is the last.
     order = (*range(axis + 1), rank, *range(axis + 1, rank))
     return as_type(b, Value(made, order), like)
@@ -154,8 +148,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("diagonal_copy.default", _diagonal, ANY, **_MOVES),
     row("unfold_copy.default", _unfold, ANY, has_axes("self"), **_MOVES),
     *(
-        row(f"{mode}_pad{axes}d.default", _edge_pad(scheme), REAL, padding_outwards, keep=True, **_MOVES)
-        for mode, scheme in (("reflection", REFLECT), ("replication", EDGE))
+        row(f"{mode}_pad{axes}d.default", _edge_pad(how), REAL, padding_outwards, keep=True, **_MOVES)
+        for mode, how in (("reflection", "reflect"), ("replication", "edge"))
         for axes in (1, 2, 3)
     ),
 )

@@ -203,6 +203,12 @@ def operand(b: ProgramBuilder, call: Call, name: str = "self") -> Value:
     return value
 
 
+def as_result(b: ProgramBuilder, call: Call, value: Value) -> Value:
+    """Floats as the integers that the call makes, if it does."""
+    datatype, encoding = b.result_type(call)
+    return value if encoding is None else b.quantized(value, datatype, encoding)
+
+
 def term(b: ProgramBuilder, call: Call, name: str, like: Value) -> Value:
     """An operand or number as a value beside another one."""
     found = call[name]

@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
@@ -19,11 +20,13 @@ from .common import (
     NUMBERS,
     REAL,
     add,
+    as_result,
     binary,
     compared,
     composed,
     div,
     function,
+    has_axes,
     larger,
     lesser,
     mul,
@@ -36,6 +39,7 @@ from .common import (
 from .composition import expm1
 from .elementwise import truth
 from .program import Lower, ProgramBuilder
+from .shape import sliced
 
 #: An operation of ElementWiseNeuron.
 _HARD_SIGMOID: Final = 2
@@ -74,13 +78,7 @@ def _elu(b: ProgramBuilder, call: Call) -> Value:
         return function("Elu", alpha=_number(alpha))(b, call)
     x = b.floats(operand(b, call))
     below = mul(b, expm1(b, mul(b, lesser(b, x, 0), inner)), alpha * scale)
-    return _as_result(b, call, where(b, compared(b, "Greater", x, 0), mul(b, x, scale), below))
-
-
-def _as_result(b: ProgramBuilder, call: Call, value: Value) -> Value:
-    """Floats as the integers that the call makes, if it does."""
-    datatype, encoding = b.result_type(call)
-    return value if encoding is None else b.quantized(value, datatype, encoding)
+    return as_result(b, call, where(b, compared(b, "Greater", x, 0), mul(b, x, scale), below))
 
 
 def _silu(b: ProgramBuilder, x: Value) -> Value:
@@ -92,6 +90,14 @@ def _leaky(b: ProgramBuilder, call: Call) -> Value:
     slope = b.scalar(call["negative_slope"], x.tensor)
     datatype, encoding = b.result_type(call)
     return Value(b.emit("Prelu", [x.tensor, slope], x.tensor.shape, datatype, encoding), x.order)
+
+
+def _glu(b: ProgramBuilder, call: Call) -> Value:
+    x = operand(b, call)
+    axis = axis_of(call["dim"], x.rank)
+    half = x.shape[axis] // 2
+    first, second = sliced(b, x, axis, 0, half), sliced(b, x, axis, half, 2 * half)
+    return mul(b, first, unary(b, "Sigmoid", second))
 
 
 def _prelu(b: ProgramBuilder, call: Call) -> Value:
@@ -166,7 +172,7 @@ def _gelu(b: ProgramBuilder, call: Call) -> Value:
     near = lesser(b, larger(b, x, -8.0), 8.0)
     cube = mul(b, mul(b, near, near), near)
     inner = mul(b, add(b, near, mul(b, cube, 0.044715)), math.sqrt(2 / math.pi))
-    return _as_result(b, call, mul(b, mul(b, x, 0.5), add(b, unary(b, "Tanh", inner), 1)))
+    return as_result(b, call, mul(b, mul(b, x, 0.5), add(b, unary(b, "Tanh", inner), 1)))
 
 
 def _moved(b: ProgramBuilder, call: Call) -> Value:
@@ -216,6 +222,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     ),
     row("elu.default", _elu, REAL, keep=True, fixed=True),
     row("leaky_relu.default", _leaky, REAL, keep=True, fixed=True),
+    row("glu.default", _glu, REAL, has_axes("self")),
     row("_prelu_kernel.default", _prelu, REAL),
     row("exp.default", function("ElementWiseExp"), NUMBERS, fixed=True),
     row("log.default", function("ElementWiseLog"), NUMBERS, fixed=True),

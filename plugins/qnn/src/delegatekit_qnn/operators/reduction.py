@@ -25,11 +25,14 @@ from .common import (
     as_type,
     binary,
     compared,
+    div,
     has_axes,
+    larger,
     mul,
     operand,
     sub,
     types_of,
+    unary,
 )
 from .elementwise import truth
 from .program import Lower, ProgramBuilder
@@ -150,6 +153,31 @@ def _variance(b: ProgramBuilder, call: Call) -> Value:
     correction = call.get("correction", 1)
     correction = 1 if correction is None else correction
     return mul(b, found, count / (count - correction)) if correction else found
+
+
+def _length(b: ProgramBuilder, call: Call) -> Value:
+    """Numbers are divided by the largest before they are squared: float16 soon has no squares."""
+    x, kind = operand(b, call), float(call["ord"])
+    axes, keep = axes_of(call["dim"], x.rank), bool(call["keepdim"])
+    plain = (DataType.FLOAT32, None)
+    size = unary(b, "ElementWiseAbs", x)
+    if kind == 1:
+        return reduced(b, "ReduceSum", size, axes, keep, plain)
+    if kind in (math.inf, -math.inf):
+        return reduced(b, "ReduceMax" if kind > 0 else "ReduceMin", size, axes, keep, plain)
+    most = larger(b, reduced(b, "ReduceMax", size, axes, True, plain), _LEAST_DIVISOR)
+    part = div(b, size, most)
+    total = reduced(b, "ReduceSum", mul(b, part, part), axes, True, plain)
+    found = mul(b, unary(b, "ElementWiseSquareRoot", total), most)
+    for axis in () if keep else sorted(axes, reverse=True):
+        found = dropped(b, found, axis)
+    return found
+
+
+def known_order(call: Call) -> str | None:
+    """The order is 1, 2 or infinite."""
+    found = float(call["ord"])
+    return None if found in (1, 2, math.inf, -math.inf) else f"ord = {found}: 1, 2 and infinity are taken"
 
 
 def enough_elements(call: Call) -> str | None:
@@ -295,6 +323,8 @@ def unused_places(call: Call) -> str | None:
     return "the places of a stable order are used" if call.get("stable") and used else None
 
 
+#: Less than this is 0 beside it.
+_LEAST_DIVISOR: Final = 2.0**-13
 _AXES: Final = has_axes("self")
 _FLOATS: Final = types_of("self", "float32")
 _NUMBERS: Final = types_of("self", "float32", *INTEGERS)
@@ -311,6 +341,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("any.default any.dim any.dims", _truth_of(every=False), ANY),
     row("all.default all.dim all.dims", _truth_of(every=True), ANY),
     row("var.correction var.dim", _variance, REAL, _AXES, enough_elements),
+    row("linalg_vector_norm.default", _length, REAL, _AXES, known_order),
     row("argmax.default", _position("Argmax"), _NUMBERS, _AXES, fixed=True, special_values=_EQUAL),
     row("argmin.default", _position("Argmin"), _NUMBERS, _AXES, fixed=True, special_values=_EQUAL),
     row("_softmax.default", _softmax("Softmax"), REAL, _AXES, fixed=True),

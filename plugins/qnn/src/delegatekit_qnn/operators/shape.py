@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -192,34 +191,17 @@ def padded(b: ProgramBuilder, x: Value, pads: list[tuple[int, int]], value: floa
     shape = [size + sum(pad) for size, pad in zip(tensor.shape, stored, strict=True)]
     encoding = tensor.encoding
     number = Scalar(DataType.FLOAT32, half(value)) if encoding is None else Scalar(DataType.INT32, encoding.zero_point)
-    return Value(pad_with(b, tensor, stored, shape, CONSTANT, pad_constant_value=number), x.order)
-
-
-#: How `Pad` fills: with a number, mirrored without the edge, with the edge.
-CONSTANT: Final = 0
-REFLECT: Final = 2
-EDGE: Final = 3
-
-
-def pad_with(
-    b: ProgramBuilder,
-    tensor: Tensor,
-    pads: Sequence[tuple[int, int]],
-    shape: Sequence[int],
-    scheme: int,
-    **more: Scalar,
-) -> Tensor:
-    """A tensor with so many elements more before and after each of its axes."""
-    return b.emit(
+    made = b.emit(
         "Pad",
         [tensor],
         shape,
         tensor.datatype,
-        tensor.encoding,
-        scheme=Scalar(DataType.UINT32, scheme),
-        pad_amount=np.array(pads, dtype=np.uint32),
-        **more,
+        encoding,
+        scheme=Scalar(DataType.UINT32, 0),
+        pad_amount=np.array(stored, dtype=np.uint32),
+        pad_constant_value=number,
     )
+    return Value(made, x.order)
 
 
 def _joined_with(b: ProgramBuilder, x: Value, pads: list[tuple[int, int]], value: float) -> Value:
