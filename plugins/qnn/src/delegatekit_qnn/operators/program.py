@@ -17,7 +17,7 @@ from delegatekit_toolkit.support import Row
 
 from ..ir.encodings import activation_fault, activation_type, border_type, encoded
 from ..ir.graph import Array, Encoding, Graph, Node, Parameter, Tensor, uint32
-from ..ir.types import INNER, OUTER, DataType
+from ..ir.types import INNER, LARGEST, OUTER, DataType, half
 from ..ir.values import Value, reordered
 
 #: What a tensor of the program became, or several where an operator has several results.
@@ -170,14 +170,6 @@ class ProgramBuilder(PartitionBuilder[Value]):
         integers, encoding = encoded(numbers, self._fixed_type())
         return self.constant(integers, self._fixed_type(), encoding)
 
-    def symmetric_constant(self, numbers: Array) -> Tensor:
-        """The same with 0 in the middle where the call computes with 16 bits, as some operations want it."""
-        if self._fixed_type() is not DataType.UFIXED16:
-            return self.fixed_constant(numbers)
-        scale = float(np.abs(numbers).max(initial=0.0)) / 32767 or 1.0
-        integers = np.rint(numbers / scale).astype(np.int16)
-        return self.constant(integers, DataType.SFIXED16, Encoding((scale,), (0,)))
-
     def _fixed_type(self) -> DataType:
         """The type of the integers that the call reads."""
         assert self._call is not None
@@ -199,6 +191,7 @@ class ProgramBuilder(PartitionBuilder[Value]):
         if like.datatype.is_fixed_point:
             integers, encoding = encoded(np.array([number], np.float64), like.datatype)
             return self.constant(integers, like.datatype, encoding)
+        number = half(number) if like.datatype.is_float else number
         return self.constant(np.array([number]).astype(like.datatype.numpy), like.datatype)
 
     # -- order of axes -------------------------------------------------------------------------------------------------
@@ -317,6 +310,8 @@ def _array(data: torch.Tensor) -> Array:
 def _narrowed(data: Array) -> tuple[Array, DataType]:
     """A constant in the type that is computed with."""
     datatype = INNER[torch.from_numpy(np.zeros(0, data.dtype)).dtype]
+    if datatype.is_float:
+        data = np.clip(data, -LARGEST, LARGEST)
     return data.astype(datatype.numpy), datatype
 
 
