@@ -15,9 +15,11 @@ from typing import Any
 import handmade
 import pytest
 import torch
+from packages import ROOT
 
 import delegatekit
 from delegatekit.plugins import discovery
+from delegatekit.plugins.apart import end_all
 from delegatekit.pte import PteImage, schema, to_bytes
 from delegatekit_api import (
     DelegatePayload,
@@ -208,6 +210,16 @@ def test_sizes_change_from_call_to_call(shared: Any) -> None:
         x, output = torch.randint(0, 9, shape), torch.zeros(3, 8, dtype=torch.int64)
         shared.execute(handle, [x], [output])
         assert torch.equal(output, x + 1)
+
+
+def test_sizes_that_a_runtime_refused_are_not_those_of_the_next_call(shared: Any) -> None:
+    check = "assert inputs[0].shape == (5,), 'not mine'; outputs[0].copy_(inputs[0])"
+    handle, output = shared.init(payload(check)), torch.zeros(5)
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="not mine"):
+            shared.execute(handle, [torch.ones(4)], [output])
+        shared.execute(handle, [X], [output])
+        assert torch.equal(output, X)
 
 
 def test_an_output_grows_into_no_other(shared: Any) -> None:
@@ -458,6 +470,16 @@ input()
     assert gone(pid)
 
 
+def test_processes_can_be_ended_and_start_again(install: Install) -> None:
+    install()
+    call = method(PID)
+    pid = pid_of(call)
+    end_all()
+    assert gone(pid)
+    assert not [thread for thread in threading.enumerate() if "_keep" in thread.name]
+    assert pid_of(call) not in (pid, os.getpid())
+
+
 def test_it_ends_by_itself_when_a_process_ends_as_it_should(install: Install, tmp_path: Path) -> None:
     install()
     note = str(tmp_path / "note")
@@ -473,3 +495,43 @@ print(int(program["forward"](torch.zeros(5))[0]), flush=True)
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert gone(int(done.stdout))
     assert Path(note).read_text() == "destroyed"
+
+
+# -- real backends ---------------------------------------------------------------------------------------------------
+
+
+class Sums(torch.nn.Module):
+    """Changing sizes, and state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x.sum(0))
+        return torch.relu(self.linear(x)) + self.total
+
+
+class Chooses(torch.nn.Module):
+    """Control flow, with delegates in both branches."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: torch.sin(x) + x, lambda x: torch.cos(x) * x, (x,))
+
+
+@pytest.mark.parametrize("backend", ["reference", "demo"])
+def test_backends_compute_the_same_there(backend: str, from_source: Any) -> None:
+    rows = torch.export.Dim("rows", max=8)
+    models: list[tuple[Any, Any, Any]] = [
+        (Sums(), {"x": {0: rows}}, [torch.randn(size, 3) for size in (4, 8, 2, 2, 5)]),
+        (Chooses(), None, [torch.ones(4, 3), -torch.ones(4, 3)]),
+        (torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()), None, [torch.randn(1, 3, 8, 8)] * 2),
+    ]
+    with from_source(ROOT / "examples" / "minimal_backend"):
+        for module, dynamic, inputs in models:
+            exported = torch.export.export(module.eval(), (inputs[0],), dynamic_shapes=dynamic)
+            data = delegatekit.lower(exported, backends=[backend]).buffer
+            here, there = (delegatekit.load(data, isolate=wanted)["forward"] for wanted in (False, True))
+            for x in inputs:
+                assert torch.equal(here(x), there(x))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .child import until
+from .child import end_all, until
 from .proxy import RuntimeApart
 
-__all__ = ["RuntimeApart", "until"]
+__all__ = ["RuntimeApart", "end_all", "until"]

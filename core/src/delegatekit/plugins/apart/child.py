@@ -251,6 +251,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_CHILDREN.forget)
 
 
+def end_all() -> None:
+    """End the processes of all runtimes now; calls that come later start others."""
+    _CHILDREN.close()
+
+
 @contextmanager
 def using(owner: object, name: str) -> Iterator[Child]:
     """The process for the runtime of a backend, for this thread alone; it is started if there is none.

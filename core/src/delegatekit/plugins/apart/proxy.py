@@ -157,9 +157,9 @@ def _run(opened: _Opened, inputs: Sequence[torch.Tensor], outputs: Sequence[torc
     with torch.no_grad():
         for slot, tensor in zip(arena.inputs, inputs, strict=True):
             slot.tensor(tensor.shape).copy_(tensor)
-        opened.executed = True
+        # The other process has them from now on, also if the runtime refuses them.
+        opened.executed, opened.shapes = True, shapes
         answer = opened.child.ask(message, (), the_deadline(), opened.give)
-        opened.shapes = shapes
         changed = {index: (shape, strides) for index, shape, strides in answer.get("changed", ())}
         for index, (slot, tensor) in enumerate(zip(arena.outputs, outputs, strict=True)):
             if index in changed:
