@@ -85,7 +85,7 @@ def write_distribution(
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_plugin() -> Callable[..., Path]:
     """`write_distribution`, for tests that put the folder on a path themselves."""
     return write_distribution

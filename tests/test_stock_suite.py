@@ -145,7 +145,12 @@ def test_all_operators_in_float(suite: ModuleType) -> None:
         # From other inputs than stock's. Where stock delegates nothing, there is a mean whose 120 terms cancel to a
         # thousandth: the error is one unit in the last place of the terms.
         least = 73.7 if suite.STOCK_FILES.get(name) == 0 else suite.STOCK_LOWEST_ELSEWHERE - 1.0
-        assert outcome.lowest > least, (name, outcome.where)
+        if outcome.lowest <= least:
+            # XNNPACK has other kernels for other processors: stock's, from the same inputs, on this one decide.
+            both = suite.run([suite.FLOAT], [name], with_stock=True)
+            stock = both[suite.FLOAT.removeprefix(suite.STOCK_PREFIX)]
+            assert stock[name].lowest <= least, (name, outcome.where)
+            assert not list(suite.worse(both[suite.FLOAT], stock, by=0.5))
 
 
 @pytest.mark.slow

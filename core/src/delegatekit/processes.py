@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Thread
@@ -46,12 +46,17 @@ class Process:
     """A process that runs a module: started when it is made, waited for once."""
 
     def __init__(
-        self, module: str, *arguments: str, environment: Mapping[str, str] | None = None, joined: bool = False
+        self,
+        module: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        joined: bool = False,
+        files: Sequence[int] = (),
     ) -> None:
         """Start `python -m module arguments`, with this process' import path.
 
-        `joined` keeps stdout and stderr together, in the order of printing. Raises OSError where no process can be
-        started.
+        `joined` keeps stdout and stderr together, in the order of printing. `files` are descriptors that it gets under
+        the same numbers. Raises OSError where no process can be started.
         """
         process: Any = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
@@ -60,6 +65,7 @@ class Process:
             stderr=subprocess.STDOUT if joined else subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | dict(environment or {}),
             start_new_session=True,  # what it starts is stopped with it
+            pass_fds=files,
         )
         self._process = process
         self._printed = _Reader(process.stdout, first=not joined)

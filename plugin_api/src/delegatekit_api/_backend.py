@@ -44,6 +44,9 @@ class BackendDescription:
     #: Whether the compiler needs a process of its own, in which it has not been used before: because it prints, leaks,
     #: crashes, or makes other bytes when it is used again. `preprocess` then runs there.
     isolated_compiler: bool = False
+    #: Whether the runtime needs a process of its own: because the vendor's library crashes on damaged data, prints, or
+    #: disturbs other libraries. Everything of the `DelegateRuntime` then happens there.
+    isolated_runtime: bool = False
     #: Whether the runtime notices a blob or named data with changed bytes (by a checksum) and refuses it. Where it does
     #: not, damage may go unnoticed, which the conformance suite counts apart.
     integrity_check: bool = False

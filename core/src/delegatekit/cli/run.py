@@ -31,6 +31,14 @@ def run(
             autocompletion=installed_backends,
         ),
     ] = [],  # noqa: B006
+    isolate: Annotated[
+        list[str],
+        typer.Option(
+            metavar="BACKEND",
+            help="Run this backend's delegates in a process of their own, or those of all; repeat for more.",
+            autocompletion=installed_backends,
+        ),
+    ] = [],  # noqa: B006
     seed: Annotated[
         int,
         typer.Option(min=-(2**63), max=2**64 - 1, help="Seed of the random inputs, used where no files are given."),
@@ -49,7 +57,8 @@ def run(
 
     check_outputs(save, inputs=[file, *data, *inputs])
     question_place("--save", save, PT)
-    loaded = load(file, data=data, backends=backend, time_limit=time_limit)[method]
+    apart = "all" in isolate or isolate
+    loaded = load(file, data=data, backends=backend, time_limit=time_limit, isolate=apart)[method]
     values = _read_inputs(inputs, loaded, trust=trust) if inputs else _random_inputs(loaded, seed)
     times = []
     for _ in range(repeat):

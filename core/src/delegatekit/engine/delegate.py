@@ -47,8 +47,10 @@ class FoundRuntime:
 class Runtimes:
     """The plugins' runtimes: found when a delegate first needs one, then shared by a program's delegates."""
 
-    def __init__(self, find: BackendFinder) -> None:
+    def __init__(self, find: BackendFinder, isolate: bool | Collection[str] = False) -> None:
+        """`isolate`: whose run in a process of their own, all or those of backends of these names; some always do."""
         self._find = find
+        self._isolate = isolate
         self._known: dict[tuple[str, str], FoundRuntime] = {}
 
     def get(self, delegate_id: str, owner: Owner, where: str) -> FoundRuntime:
@@ -70,7 +72,9 @@ class Runtimes:
             keeps_hint = made_by is None or isinstance(error, OwnerError)
             hint = error.hint if keeps_hint else f"pip install {owner.distribution} ({made_by})"
             raise RuntimeUnavailableError(error.what, where=where, hint=hint) from None
-        available = backend.runtime_availability()
+        wanted = self._isolate if isinstance(self._isolate, bool) else backend.name in self._isolate
+        apart = {"apart": True} if wanted else {}
+        available = backend.runtime_availability(**apart)
         if not available.available:
             raise RuntimeUnavailableError(
                 f"the runtime of backend {backend.name} ({delegate_id}) cannot work here: {available.reason}",
@@ -78,7 +82,7 @@ class Runtimes:
                 hint=made_by,
             )
         description = getattr(backend, "description", None)
-        return FoundRuntime(backend.create_runtime(), bool(getattr(description, "owns_state", False)))
+        return FoundRuntime(backend.create_runtime(**apart), bool(getattr(description, "owns_state", False)))
 
 
 class DelegateInstance:

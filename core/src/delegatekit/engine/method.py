@@ -15,6 +15,7 @@ from torch.utils._pytree import TreeSpec, tree_unflatten
 from delegatekit_api import ExecutionError, TensorSpec
 
 from ..foreign import as_ours
+from ..plugins.apart import until
 from ..pte import PteFile, schema
 from ..pte.axes import fitting_axes
 from ..pte.manifest import Manifest, read_manifest
@@ -177,10 +178,14 @@ class Method:
             self._lock.release()
 
     def _run(self, inputs: Sequence[Any], *, clone: bool) -> list[Any]:
-        limit = self.time_limit
+        deadline = None if self.time_limit is None else monotonic() + self.time_limit
         with torch.no_grad():
             self._set_inputs(inputs)
-            self._instructions.run(None if limit is None else monotonic() + limit)
+            if deadline is None:
+                self._instructions.run()
+            else:
+                with until(deadline):
+                    self._instructions.run(deadline)
             results = [self._values[index] for index in self._plan.outputs or ()]
             return [self._result(result, clone) if isinstance(result, torch.Tensor) else result for result in results]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TypeVar
@@ -102,11 +102,17 @@ class LoadedProgram(Session):
     file's constants in common, but each has arenas, buffers and delegates of its own.
     """
 
-    def __init__(self, file: PteFile, find_backend: BackendFinder, time_limit: float | None = None) -> None:
+    def __init__(
+        self,
+        file: PteFile,
+        find_backend: BackendFinder,
+        time_limit: float | None = None,
+        isolate: bool | Collection[str] = False,
+    ) -> None:
         plans = {str(plan.name): plan for plan in file.program.execution_plan or ()}
         shared = read_manifest(file).shared_state
         check_shared(file, plans.values(), shared)
-        super().__init__(_Common(file, plans, Runtimes(find_backend), shared, time_limit))
+        super().__init__(_Common(file, plans, Runtimes(find_backend, isolate), shared, time_limit))
 
     def new_session(self) -> Session:
         """Further instances of the methods, which share buffers among themselves only, starting with initial values."""
@@ -135,6 +141,7 @@ def load(
     time_limit: float | None = None,
     backends: Sequence[str] = (),
     find_backend: Callable[[str], LoadedBackend] | None = None,
+    isolate: bool | Collection[str] = False,
 ) -> LoadedProgram:
     """Load a .pte from a path (mapped: constants stay in the file) or from bytes.
 
@@ -154,8 +161,13 @@ def load(
     ExecutionError. The time is looked at after each instruction: a kernel or delegate that takes long, or never comes
     back, is not interrupted. Run such programs in a process that can be ended, as `delegatekit run --time-limit` does.
     `Method.time_limit` changes it for one method. Without it, only loops are bounded, by 10 million instructions.
+
+    `isolate` names backends whose runtimes are to run in a process of their own, or is True for all; some always do.
+    A crash is then an ExecutionError, and the next call starts the process anew; a delegate that takes longer than the
+    time limit is stopped. Raises PluginError for a name that no installed backend has.
     """
     check_time_limit(time_limit)
+    _check_isolate(isolate)
     alone = read(source, copy=copy)
     with naming(source):
         validate(alone)
@@ -165,7 +177,7 @@ def load(
         _require_named_data(file)
     _refuse_unused_data(file)
     _check_backends(file, backends)
-    return LoadedProgram(file, _finder(backends, find_backend), time_limit)
+    return LoadedProgram(file, _finder(backends, find_backend), time_limit, isolate)
 
 
 def _check_backends(file: PteFile, backends: Sequence[str]) -> None:
@@ -179,6 +191,18 @@ def _check_backends(file: PteFile, backends: Sequence[str]) -> None:
         if delegate_id not in ids:
             there = f"those of the file are of {', '.join(sorted(ids))}" if ids else "the file has none"
             raise UnknownBackendError(f"runs delegates of id {delegate_id}: {there}", where=f"backend {name}")
+
+
+def _check_isolate(isolate: bool | Collection[str]) -> None:
+    """Raise PluginError for what names no installed backends."""
+    if isinstance(isolate, bool):
+        return
+    if isinstance(isolate, str):
+        raise PluginError(f"isolate = {isolate!r} is a string", hint=f"pass a list: isolate=[{isolate!r}], or True")
+    installed = discovery.backends(check=False)
+    for name in isolate:
+        if name not in installed:
+            raise UnknownBackendError(f"there is no backend {name!r}", hint=f"installed: {', '.join(installed)}")
 
 
 def _finder(backends: Sequence[str], find_backend: Callable[[str], LoadedBackend] | None) -> BackendFinder:

@@ -159,17 +159,26 @@ class LoadedBackend:
         """A torchao Quantizer of the plugin's own, for a scheme without rules."""
         return self._create("create_quantizer", ("annotate", "validate"), scheme=scheme, options=options)
 
-    def create_runtime(self) -> DelegateRuntime:
-        """The runtime that executes this backend's blobs in this process."""
+    def create_runtime(self, *, apart: bool | None = None) -> DelegateRuntime:
+        """The runtime that executes this backend's blobs: in this process, or `apart`, in a process of its own.
+
+        By default as the backend's description says.
+        """
+        if self.description.isolated_runtime if apart is None else apart:
+            from .apart import RuntimeApart  # with torch
+
+            if not self.has("create_runtime"):
+                raise PluginError("does not implement create_runtime", where=self._where)
+            return RuntimeApart(self, self.description)
         return self._create("create_runtime", ("is_available", "init", "execute", "destroy"))  # type: ignore[no-any-return]
 
-    def runtime_availability(self) -> Availability:
-        """Whether blobs can be executed here. Never raises."""
+    def runtime_availability(self, *, apart: bool | None = None) -> Availability:
+        """Whether blobs can be executed here, by the runtime of `create_runtime`. Never raises."""
         if not self.has("create_runtime"):
             return Availability(False, "the plugin has no runtime: files run on the device only")
         try:
             with redirect_stdout(sys.stderr):
-                answer: Any = self.create_runtime().is_available()
+                answer: Any = self.create_runtime(apart=apart).is_available()
             check_answer(answer, Availability, "the answer of is_available")
         except KeyboardInterrupt:
             raise

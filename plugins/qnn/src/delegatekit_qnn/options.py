@@ -31,7 +31,9 @@ class QnnOptions(BackendOptions):
     )
     vtcm: int = option(0, help="MB of the chip's fast memory that the program may use; 0: all.", check=at_least(0))
     weight_sharing: bool = option(
-        True, help="Whether delegates of several methods are graphs of one context, which keeps equal weights once."
+        False,
+        help="Whether delegates of several methods are graphs of one context, which has equal weights once: from "
+        "HTP v73 on. Devices run it, the simulator on the host does not.",
     )
     profile: str = option(
         "off", help="What the device's runtime measures while it executes.", choices=("off", "detailed", "optrace")

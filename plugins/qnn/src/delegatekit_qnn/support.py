@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delegatekit_api import Call, LoweringError, Verdict
+from delegatekit_api import Call, LoweringError, Operand, Verdict
 from delegatekit_toolkit.constraints import elements, max_rank, static_sizes
 from delegatekit_toolkit.narrowing import narrow_constants
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
@@ -17,6 +17,8 @@ from .compiler.process import Validator
 from .ir.encodings import activation_fault
 from .ir.types import MAX_RANK, OUTER
 from .operators import (
+    arranging,
+    composition,
     convolution,
     elementwise,
     functions,
@@ -26,12 +28,16 @@ from .operators import (
     quantization,
     reduction,
     resizing,
+    scattering,
     shape,
     spatial,
 )
 from .operators.program import Lower, build_call
 from .options import QnnOptions
 from .targets import CHIPS
+
+#: Integers and truth values have so many axes at most.
+_INTEGER_RANK: Final = 4
 
 
 def device_types(call: Call) -> str | None:
@@ -44,13 +50,28 @@ def device_types(call: Call) -> str | None:
     return None
 
 
+def integer_rank(call: Call) -> str | None:
+    """Integers and truth values have at most 4 axes."""
+    for item in call.tensors:
+        if item.rank > _INTEGER_RANK and not item.dtype.is_floating_point and not _is_quantized_storage(item):
+            return f"{item.name} is {item.dtype_name} with {item.rank} axes: {_INTEGER_RANK} are taken"
+    return None
+
+
+def _is_quantized_storage(item: Operand) -> bool:
+    return item.dtype not in OUTER
+
+
 TABLE: Final[SupportTable[Lower]] = SupportTable(
     [
         *elementwise.ROWS,
         *functions.ROWS,
+        *composition.ROWS,
         *reduction.ROWS,
         *shape.ROWS,
+        *arranging.ROWS,
         *indexing.ROWS,
+        *scattering.ROWS,
         *linear.ROWS,
         *normalization.ROWS,
         *convolution.ROWS,
@@ -58,7 +79,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *resizing.ROWS,
         *quantization.ROWS,
     ],
-    common=(device_types, static_sizes(), max_rank(MAX_RANK), elements(), narrow_constants),
+    common=(device_types, static_sizes(), max_rank(MAX_RANK), integer_rank, elements(), narrow_constants),
 )
 
 

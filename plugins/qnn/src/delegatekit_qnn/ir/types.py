@@ -68,3 +68,15 @@ INNER: Final = OUTER | {torch.int64: DataType.INT32}
 
 #: Operators take so many axes at most.
 MAX_RANK: Final = 5
+
+#: The largest number of float16.
+LARGEST: Final = 65504.0
+
+
+def half(number: float) -> float:
+    """A number as the processor computes with it: beyond the largest number of float16 it is that one.
+
+    >>> half(float("-inf"))
+    -65504.0
+    """
+    return float(min(max(number, -LARGEST), LARGEST))

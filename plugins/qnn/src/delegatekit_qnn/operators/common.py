@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
+
+import numpy as np
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import dtypes
@@ -12,7 +15,7 @@ from delegatekit_toolkit.support import Constraint
 
 from ..ir.graph import Encoding, Parameter, Tensor
 from ..ir.types import INNER, DataType
-from ..ir.values import Value, reordered
+from ..ir.values import Value
 from .program import Lower, ProgramBuilder
 
 REAL: Final = dtypes("float32")
@@ -50,6 +53,59 @@ def _widened(b: ProgramBuilder, value: Value, order: tuple[int, ...]) -> Tensor:
     return b.stored(Value(widened, identity(len(order))), order)
 
 
+#: Operations that the processor has for four axes at most.
+_FOUR_AXES: Final = frozenset(
+    {
+        *("Tanh", "Elu", "HardSwish", "ElementWiseNeuron", "ElementWiseMaximum", "ElementWiseMinimum"),
+        *("ElementWiseAtan", "ElementWiseCeil", "ElementWiseCos", "ElementWiseFloor", "ElementWiseLog"),
+        *("ElementWiseNeg", "ElementWisePower", "ElementWiseRound", "ElementWiseSign", "ElementWiseSin"),
+        *("ElementWiseSquareRoot", "ElementWiseAnd", "ElementWiseOr", "ElementWiseXor", "ElementWiseNot"),
+    }
+)
+
+
+def apply(
+    b: ProgramBuilder,
+    kind: str,
+    tensors: Sequence[Tensor],
+    datatype: DataType,
+    encoding: Encoding | None = None,
+    **parameters: Parameter,
+) -> Tensor:
+    """An operation on each element of tensors with as many axes, which broadcast, or of one with any other number.
+
+    Where the processor has it for fewer axes, neighbors that broadcast alike are one.
+    """
+    shape = broadcast(*(item.shape for item in tensors))
+    if kind not in _FOUR_AXES or len(shape) < 5:
+        return b.emit(kind, tensors, shape, datatype, encoding, **parameters)
+    runs = _runs([item.shape for item in tensors], shape)
+    merged = [
+        b.reshaped(item, [math.prod(item.shape[axis] for axis in run) for run in runs])
+        if item.rank == len(shape)
+        else item
+        for item in tensors
+    ]
+    made = b.emit(
+        kind, merged, [math.prod(shape[axis] for axis in run) for run in runs], datatype, encoding, **parameters
+    )
+    return b.reshaped(made, shape)
+
+
+def _runs(shapes: Sequence[Sequence[int]], result: Sequence[int]) -> list[list[int]]:
+    """Neighboring axes of tensors that broadcast alike."""
+    runs: list[list[int]] = []
+    found: list[bool] = []
+    for axis, size in enumerate(result):
+        same = [shape[axis] == size for shape in shapes if len(shape) == len(result)]
+        if runs and (same == found or size == 1):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+            found = same
+    return runs
+
+
 def operation(
     b: ProgramBuilder,
     kind: str,
@@ -60,8 +116,7 @@ def operation(
 ) -> Value:
     """An elementwise operation on values that broadcast."""
     tensors, order = aligned(b, *values)
-    shape = reordered(broadcast(*(value.shape for value in values)), order) if order else ()
-    return Value(b.emit(kind, tensors, shape, datatype, encoding, **parameters), order)
+    return Value(apply(b, kind, tensors, datatype, encoding, **parameters), order)
 
 
 def binary(b: ProgramBuilder, kind: str, left: Value | float, right: Value | float) -> Value:
@@ -73,7 +128,70 @@ def binary(b: ProgramBuilder, kind: str, left: Value | float, right: Value | flo
 
 def unary(b: ProgramBuilder, kind: str, x: Value, **parameters: Parameter) -> Value:
     """A function of each float or integer."""
-    return Value(b.like(kind, x.tensor, **parameters), x.order)
+    return Value(apply(b, kind, [x.tensor], x.tensor.datatype, x.tensor.encoding, **parameters), x.order)
+
+
+def as_numbers(b: ProgramBuilder, value: Value) -> Value:
+    """Truth values as integers: the processor computes with them, and moves them, no other way."""
+    if value.tensor.datatype is not DataType.BOOL:
+        return value
+    if value.tensor.data is not None:
+        return Value(b.constant(value.tensor.data.astype(np.int32)), value.order)
+    return Value(b.cast(value.tensor, DataType.INT32), value.order)
+
+
+def as_type(b: ProgramBuilder, value: Value, like: Value) -> Value:
+    """Integers that `as_numbers` made as what they were."""
+    return Value(b.cast(value.tensor, DataType.BOOL), value.order) if like.tensor.datatype is DataType.BOOL else value
+
+
+def add(b: ProgramBuilder, left: Value | float, right: Value | float) -> Value:
+    """Their sum."""
+    return binary(b, "ElementWiseAdd", left, right)
+
+
+def sub(b: ProgramBuilder, left: Value | float, right: Value | float) -> Value:
+    """Their difference."""
+    return binary(b, "ElementWiseSubtract", left, right)
+
+
+def mul(b: ProgramBuilder, left: Value | float, right: Value | float) -> Value:
+    """Their product."""
+    return binary(b, "ElementWiseMultiply", left, right)
+
+
+def div(b: ProgramBuilder, left: Value | float, right: Value | float) -> Value:
+    """Their quotient."""
+    return binary(b, "ElementWiseDivide", left, right)
+
+
+def larger(b: ProgramBuilder, left: Value | float, right: Value | float) -> Value:
+    """The larger one."""
+    return binary(b, "ElementWiseMaximum", left, right)
+
+
+def lesser(b: ProgramBuilder, left: Value | float, right: Value | float) -> Value:
+    """The lesser one."""
+    return binary(b, "ElementWiseMinimum", left, right)
+
+
+def compared(b: ProgramBuilder, kind: str, left: Value, right: Value | float) -> Value:
+    """Whether a comparison holds: "Less", "Equal"."""
+    other = right if isinstance(right, Value) else Value(b.scalar(right, left.tensor), ())
+    return operation(b, f"ElementWise{kind}", [left, other], DataType.BOOL)
+
+
+def where(b: ProgramBuilder, condition: Value, left: Value | float, right: Value | float) -> Value:
+    """One where a condition holds, else the other."""
+    like = next(item for item in (left, right) if isinstance(item, Value)).tensor
+    values = [item if isinstance(item, Value) else Value(b.scalar(item, like), ()) for item in (left, right)]
+    return operation(b, "ElementWiseSelect", [condition, *values], like.datatype, like.encoding)
+
+
+def truncated(b: ProgramBuilder, x: Value) -> Value:
+    """Numbers without their fractions."""
+    up, down = (unary(b, f"ElementWise{kind}", x) for kind in ("Ceil", "Floor"))
+    return where(b, compared(b, "Less", x, 0), up, down)
 
 
 def operand(b: ProgramBuilder, call: Call, name: str = "self") -> Value:
@@ -83,6 +201,12 @@ def operand(b: ProgramBuilder, call: Call, name: str = "self") -> Value:
     if wanted.is_float and not value.is_fixed:
         return Value(b.cast(value.tensor, wanted), value.order)
     return value
+
+
+def as_result(b: ProgramBuilder, call: Call, value: Value) -> Value:
+    """Floats as the integers that the call makes, if it does."""
+    datatype, encoding = b.result_type(call)
+    return value if encoding is None else b.quantized(value, datatype, encoding)
 
 
 def term(b: ProgramBuilder, call: Call, name: str, like: Value) -> Value:
@@ -99,7 +223,7 @@ def function(kind: str, **parameters: Parameter) -> Callable[[ProgramBuilder, Ca
     def lower(b: ProgramBuilder, call: Call) -> Value:
         x = operand(b, call)
         datatype, encoding = b.result_type(call)
-        return Value(b.emit(kind, [x.tensor], x.tensor.shape, datatype, encoding, **parameters), x.order)
+        return Value(apply(b, kind, [x.tensor], datatype, encoding, **parameters), x.order)
 
     return lower
 

@@ -39,9 +39,9 @@ def bias_of(b: ProgramBuilder, operand: Operand | None, channels: int, x: Tensor
     """The bias: zeros where there is none; int32 beside integers, in steps of input times weight."""
     numbers: Array = np.zeros(channels, np.float32) if operand is None else b.numbers(operand)
     if scales is None:
-        return b.constant(numbers.astype(np.float32))
+        return b.constant(numbers.astype(np.float32).reshape(channels))
     assert x.encoding is not None
-    integers, encoding = bias_integers(numbers.astype(np.float64), scales * x.encoding.scale)
+    integers, encoding = bias_integers(numbers.astype(np.float64).reshape(channels), scales * x.encoding.scale)
     return b.constant(integers, DataType.SFIXED32, encoding)
 
 

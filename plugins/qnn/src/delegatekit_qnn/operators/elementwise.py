@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.narrowing import narrow_product, whole_numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import ANY, NUMBERS, REAL, binary, operand, operation, term
+from .common import (
+    ANY,
+    INTEGERS,
+    NUMBERS,
+    REAL,
+    apply,
+    as_numbers,
+    binary,
+    div,
+    larger,
+    lesser,
+    mul,
+    operand,
+    operation,
+    sub,
+    term,
+    truncated,
+)
 from .program import Lower, ProgramBuilder
 
 
@@ -33,19 +52,12 @@ def _compared(kind: str) -> Lower:
         first = b.activation(call["self"])
         right = call["other"]
         second = b.activation(right) if isinstance(right, Operand) else Value(b.scalar(right, first.tensor), ())
-        values = [number(b, item) for item in (first, second)]
+        values = [as_numbers(b, item) for item in (first, second)]
         if values[0].tensor.datatype is not values[1].tensor.datatype and not values[0].is_fixed:
             values = [Value(b.cast(item.tensor, DataType.FLOAT32), item.order) for item in values]
         return operation(b, kind, values, DataType.BOOL)
 
     return lower
-
-
-def number(b: ProgramBuilder, value: Value) -> Value:
-    """Truth values as integers: QNN compares numbers only."""
-    if value.tensor.datatype is DataType.BOOL:
-        return Value(b.cast(value.tensor, DataType.INT32), value.order)
-    return value
 
 
 def _logical(kind: str) -> Lower:
@@ -67,7 +79,59 @@ def truth(b: ProgramBuilder, value: Value) -> Value:
 
 def _not(b: ProgramBuilder, call: Call) -> Value:
     x = truth(b, b.value(call["self"]))
-    return Value(b.emit("ElementWiseNot", [x.tensor], x.tensor.shape, DataType.BOOL), x.order)
+    return Value(apply(b, "ElementWiseNot", [x.tensor], DataType.BOOL), x.order)
+
+
+def _other_bits(b: ProgramBuilder, call: Call) -> Value:
+    x = b.value(call["self"])
+    # The bits of -1 - x are the others.
+    return _not(b, call) if x.tensor.datatype is DataType.BOOL else sub(b, -1, x)
+
+
+def _clamp_between(b: ProgramBuilder, call: Call) -> Value:
+    x = operand(b, call)
+    for name, join in (("min", larger), ("max", lesser)):
+        if call[name] is not None:
+            x = join(b, x, operand(b, call, name))
+    return x
+
+
+def _whole_quotient(b: ProgramBuilder, left: Value, right: Value, mode: str) -> Value:
+    quotient = div(b, left, right)
+    return (
+        truncated(b, quotient)
+        if mode == "trunc"
+        else Value(apply(b, "ElementWiseFloor", [quotient.tensor], DataType.FLOAT32), quotient.order)
+    )
+
+
+def _divided_to_whole(b: ProgramBuilder, call: Call) -> Value:
+    left = operand(b, call)
+    right = term(b, call, "other", left)
+    mode = call.get("rounding_mode", "floor")
+    return div(b, left, right) if mode is None else _whole_quotient(b, left, right, mode)
+
+
+def _remainder(mode: str) -> Lower:
+    """What a division leaves."""
+
+    def lower(b: ProgramBuilder, call: Call) -> Value:
+        left = operand(b, call)
+        right = term(b, call, "other", left)
+        return sub(b, left, mul(b, _whole_quotient(b, left, right, mode), right))
+
+    return lower
+
+
+def exact_division(call: Call) -> str | None:
+    """By a power of two: other quotients are rounded before they are made whole."""
+    other = call["other"]
+    if call.get("rounding_mode", "floor") is None:
+        return None
+    if not isinstance(other, int | float):
+        return "other is a tensor: a power of two is taken"
+    exact = math.isfinite(other) and math.frexp(other)[0] in (0.5, -0.5) and 2**-8 <= abs(other) <= 2**8
+    return None if exact else f"other = {other}: a power of two is taken"
 
 
 def _where(b: ProgramBuilder, call: Call) -> Value:
@@ -76,6 +140,9 @@ def _where(b: ProgramBuilder, call: Call) -> Value:
     values = [operand(b, call, name) for name in ("self", "other")]
     if encoding is not None:
         values = [b.quantized(item, datatype, encoding) for item in values]
+    if datatype is DataType.BOOL:
+        made = operation(b, "ElementWiseSelect", [condition, *(as_numbers(b, item) for item in values)], DataType.INT32)
+        return Value(b.cast(made.tensor, datatype), made.order)
     return operation(b, "ElementWiseSelect", [condition, *values], datatype, encoding)
 
 
@@ -94,6 +161,7 @@ def no_rounding(call: Call) -> str | None:
     return "a quotient of integers" if not call.result.dtype.is_floating_point else None
 
 
+_TRUTHS: Final = dtypes("bool")
 _SUMS: Final = (NUMBERS, plain_numbers, whole_numbers_fit)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
@@ -104,13 +172,20 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("div.Tensor div.Scalar", _arithmetic("ElementWiseDivide"), NUMBERS, no_rounding, fixed=True),
     row("maximum.default", _arithmetic("ElementWiseMaximum"), NUMBERS, fixed=True),
     row("minimum.default", _arithmetic("ElementWiseMinimum"), NUMBERS, fixed=True),
-    row("pow.Tensor_Tensor", _arithmetic("ElementWisePower"), REAL),
     row("eq.Tensor eq.Scalar", _compared("ElementWiseEqual"), ANY, fixed=True),
     row("ne.Tensor ne.Scalar", _compared("ElementWiseNotEqual"), ANY, fixed=True),
     row("lt.Tensor lt.Scalar", _compared("ElementWiseLess"), ANY, fixed=True),
     row("le.Tensor le.Scalar", _compared("ElementWiseLessEqual"), ANY, fixed=True),
     row("gt.Tensor gt.Scalar", _compared("ElementWiseGreater"), ANY, fixed=True),
     row("ge.Tensor ge.Scalar", _compared("ElementWiseGreaterEqual"), ANY, fixed=True),
+    row("div.Tensor_mode div.Scalar_mode floor_divide.default", _divided_to_whole, REAL, exact_division),
+    row("remainder.Tensor remainder.Scalar", _remainder("floor"), REAL, exact_division),
+    row("fmod.Tensor fmod.Scalar", _remainder("trunc"), REAL, exact_division),
+    row("clamp.Tensor", _clamp_between, NUMBERS),
+    row("bitwise_and.Tensor", _logical("ElementWiseAnd"), _TRUTHS),
+    row("bitwise_or.Tensor", _logical("ElementWiseOr"), _TRUTHS),
+    row("bitwise_xor.Tensor", _logical("ElementWiseXor"), _TRUTHS),
+    row("bitwise_not.default", _other_bits, dtypes(*INTEGERS, "bool")),
     row("logical_and.default", _logical("ElementWiseAnd"), ANY),
     row("logical_or.default", _logical("ElementWiseOr"), ANY),
     row("logical_xor.default", _logical("ElementWiseXor"), ANY),

@@ -6,18 +6,43 @@ import math
 from typing import Final
 
 from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import ANY, NUMBERS, REAL, binary, composed, function, operand, unary
+from .common import (
+    ANY,
+    INTEGERS,
+    NUMBERS,
+    REAL,
+    add,
+    as_result,
+    binary,
+    compared,
+    composed,
+    div,
+    function,
+    has_axes,
+    larger,
+    lesser,
+    mul,
+    operand,
+    sub,
+    truncated,
+    unary,
+    where,
+)
+from .composition import expm1
 from .elementwise import truth
 from .program import Lower, ProgramBuilder
+from .shape import sliced
 
-#: Operations of ElementWiseNeuron and ElementWiseUnary.
+#: An operation of ElementWiseNeuron.
 _HARD_SIGMOID: Final = 2
-_RECIPROCAL: Final = 10
 _LARGEST: Final = 3.4028234663852886e38
 
 
@@ -48,11 +73,16 @@ def _clamp(b: ProgramBuilder, call: Call) -> Value:
 
 
 def _elu(b: ProgramBuilder, call: Call) -> Value:
-    return function("Elu", alpha=_number(call["alpha"]))(b, call)
+    alpha, scale, inner = call["alpha"], call["scale"], call["input_scale"]
+    if scale == inner == 1:
+        return function("Elu", alpha=_number(alpha))(b, call)
+    x = b.floats(operand(b, call))
+    below = mul(b, expm1(b, mul(b, lesser(b, x, 0), inner)), alpha * scale)
+    return as_result(b, call, where(b, compared(b, "Greater", x, 0), mul(b, x, scale), below))
 
 
 def _silu(b: ProgramBuilder, x: Value) -> Value:
-    return binary(b, "ElementWiseMultiply", x, unary(b, "Sigmoid", x))
+    return mul(b, x, unary(b, "Sigmoid", x))
 
 
 def _leaky(b: ProgramBuilder, call: Call) -> Value:
@@ -62,37 +92,87 @@ def _leaky(b: ProgramBuilder, call: Call) -> Value:
     return Value(b.emit("Prelu", [x.tensor, slope], x.tensor.shape, datatype, encoding), x.order)
 
 
-def _logarithm(base: float) -> Lower:
-    return composed(lambda b, x: binary(b, "ElementWiseMultiply", unary(b, "ElementWiseLog", x), 1 / math.log(base)))
+def _glu(b: ProgramBuilder, call: Call) -> Value:
+    x = operand(b, call)
+    axis = axis_of(call["dim"], x.rank)
+    half = x.shape[axis] // 2
+    first, second = sliced(b, x, axis, 0, half), sliced(b, x, axis, half, 2 * half)
+    return mul(b, first, unary(b, "Sigmoid", second))
+
+
+def _prelu(b: ProgramBuilder, call: Call) -> Value:
+    """The part above zero, and the part below it times a slope that broadcasts."""
+    x, slope = operand(b, call), operand(b, call, "weight")
+    return add(b, larger(b, x, 0), mul(b, slope, lesser(b, x, 0)))
+
+
+def _negative(b: ProgramBuilder, call: Call) -> Value:
+    x = operand(b, call)
+    if x.tensor.datatype is DataType.INT32:
+        return sub(b, 0, x)
+    return function("ElementWiseNeg")(b, call)
+
+
+def _sign(b: ProgramBuilder, call: Call) -> Value:
+    x = operand(b, call)
+    if x.tensor.datatype is DataType.INT32:
+        return lesser(b, larger(b, x, -1), 1)
+    return unary(b, "ElementWiseSign", x)
+
+
+def _rounded(kind: str) -> Lower:
+    """Integers stay what they are."""
+
+    def lower(b: ProgramBuilder, call: Call) -> Value:
+        x = b.activation(call["self"])
+        if not x.tensor.datatype.is_float:
+            return x
+        return truncated(b, x) if kind == "Truncate" else unary(b, kind, x)
+
+    return lower
+
+
+_PRODUCTS: Final = (1, 2, 3, 4, -1, -2, -3, -4)
 
 
 def _power(b: ProgramBuilder, call: Call) -> Value:
+    """As products and roots where that is possible."""
     exponent = call["exponent"]
     x = operand(b, call)
-    if exponent == 2:
-        return binary(b, "ElementWiseMultiply", x, x)
-    if exponent == 3:
-        return binary(b, "ElementWiseMultiply", x, binary(b, "ElementWiseMultiply", x, x))
     if exponent == 0.5:
         return unary(b, "ElementWiseSquareRoot", x)
     if exponent == -0.5:
         return unary(b, "ElementWiseRsqrt", x)
-    return binary(b, "ElementWisePower", x, float(exponent))
+    if exponent not in _PRODUCTS:
+        return binary(b, "ElementWisePower", x, float(exponent))
+    product = x
+    for _ in range(int(abs(exponent)) - 1):
+        product = mul(b, product, x)
+    return product if exponent > 0 else div(b, 1, product)
 
 
-def usual_exponent(call: Call) -> str | None:
-    """The exponent is 0.5, -0.5, 2, or 3."""
-    found = call["exponent"]
-    return None if found in (0.5, -0.5, 2, 3) else f"exponent = {found}: 0.5, -0.5, 2 and 3 are taken"
+def power_of_numbers(call: Call) -> str | None:
+    """Powers of integers have exponents of 1 to 4."""
+    exponent = call["exponent"]
+    if call.result.dtype_name in INTEGERS and exponent not in (1, 2, 3, 4):
+        return f"exponent = {exponent} of integers"
+    return None
+
+
+def _square(b: ProgramBuilder, call: Call) -> Value:
+    x = operand(b, call)
+    return mul(b, x, x)
 
 
 def _gelu(b: ProgramBuilder, call: Call) -> Value:
-    return function("Gelu")(b, call)
-
-
-def exact_form(call: Call) -> str | None:
-    """The exact form."""
-    return None if call["approximate"] == "none" else f"approximate = {call['approximate']!r}: QNN has the exact form"
+    if call["approximate"] == "none":
+        return function("Gelu")(b, call)
+    x = b.floats(operand(b, call))
+    # Beyond these bounds the hyperbolic tangent is 1, and float16 soon has no cube.
+    near = lesser(b, larger(b, x, -8.0), 8.0)
+    cube = mul(b, mul(b, near, near), near)
+    inner = mul(b, add(b, near, mul(b, cube, 0.044715)), math.sqrt(2 / math.pi))
+    return as_result(b, call, mul(b, mul(b, x, 0.5), add(b, unary(b, "Tanh", inner), 1)))
 
 
 def _moved(b: ProgramBuilder, call: Call) -> Value:
@@ -104,15 +184,28 @@ def _cast(b: ProgramBuilder, call: Call) -> Value:
     wanted, _ = b.result_type(call)
     if wanted is DataType.BOOL:
         return truth(b, x)
+    if x.tensor.datatype.is_float and not wanted.is_float:
+        # The processor rounds to the nearest integer.
+        x = truncated(b, x)
     return Value(b.cast(x.tensor, wanted), x.order)
 
+
+def special_conversions(call: Call) -> str:
+    """Where conversions are not PyTorch's."""
+    kinds = [item.dtype.is_floating_point for item in (call["self"], call.result)]
+    if kinds == [False, True]:
+        return "integers beyond 65504 are 65504: the processor computes in float16" if call["self"].rank else ""
+    return "numbers beyond 65504 are 65504: the processor computes in float16" if kinds == [True, False] else ""
+
+
+_POWER: Final = dtypes("float32", *INTEGERS)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("relu.default", function("Relu"), REAL, fixed=True),
     row("clamp.default hardtanh.default", _clamp, NUMBERS, keep=True, fixed=True),
-    row("sigmoid.default", function("Sigmoid"), REAL, fixed=True),
-    row("tanh.default", function("Tanh"), REAL, fixed=True),
-    row("gelu.default", _gelu, REAL, exact_form, keep=True, fixed=True),
+    row("sigmoid.default", function("Sigmoid"), NUMBERS, fixed=True),
+    row("tanh.default", function("Tanh"), NUMBERS, fixed=True),
+    row("gelu.default", _gelu, REAL, keep=True, fixed=True),
     row("silu.default", composed(_silu), REAL, keep=True),
     row("hardswish.default", function("HardSwish"), REAL, keep=True, fixed=True),
     row(
@@ -129,24 +222,25 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     ),
     row("elu.default", _elu, REAL, keep=True, fixed=True),
     row("leaky_relu.default", _leaky, REAL, keep=True, fixed=True),
-    row("exp.default", function("ElementWiseExp"), REAL, fixed=True),
-    row("log.default", function("ElementWiseLog"), REAL, fixed=True),
-    row("log2.default", _logarithm(2), REAL),
-    row("log10.default", _logarithm(10), REAL),
-    row("sqrt.default", function("ElementWiseSquareRoot"), REAL, fixed=True),
-    row("rsqrt.default", function("ElementWiseRsqrt"), REAL, fixed=True),
-    row("reciprocal.default", function("ElementWiseUnary", operation=Scalar(DataType.UINT32, _RECIPROCAL)), REAL),
+    row("glu.default", _glu, REAL, has_axes("self")),
+    row("_prelu_kernel.default", _prelu, REAL),
+    row("exp.default", function("ElementWiseExp"), NUMBERS, fixed=True),
+    row("log.default", function("ElementWiseLog"), NUMBERS, fixed=True),
+    row("sqrt.default", function("ElementWiseSquareRoot"), NUMBERS, fixed=True),
+    row("rsqrt.default", function("ElementWiseRsqrt"), NUMBERS, fixed=True),
+    row("reciprocal.default", composed(lambda b, x: div(b, 1, x)), NUMBERS),
     row("abs.default", function("ElementWiseAbs"), NUMBERS, fixed=True),
-    row("neg.default", function("ElementWiseNeg"), NUMBERS, fixed=True),
-    row("sign.default", function("ElementWiseSign"), REAL),
-    row("floor.default", function("ElementWiseFloor"), REAL),
-    row("ceil.default", function("ElementWiseCeil"), REAL),
-    row("round.default", function("ElementWiseRound"), REAL),
-    row("sin.default", function("ElementWiseSin"), REAL),
-    row("cos.default", function("ElementWiseCos"), REAL),
-    row("asin.default", function("ElementWiseAsin"), REAL),
-    row("atan.default", function("ElementWiseAtan"), REAL),
-    row("pow.Tensor_Scalar", _power, REAL, usual_exponent),
-    row("clone.default alias_copy.default", _moved, ANY, passenger=True),
-    row("_to_copy.default", _cast, ANY),
+    row("neg.default", _negative, NUMBERS, fixed=True),
+    row("sign.default", _sign, NUMBERS),
+    row("floor.default", _rounded("ElementWiseFloor"), NUMBERS),
+    row("ceil.default", _rounded("ElementWiseCeil"), NUMBERS),
+    row("round.default", _rounded("ElementWiseRound"), NUMBERS),
+    row("trunc.default", _rounded("Truncate"), NUMBERS),
+    row("sin.default", function("ElementWiseSin"), NUMBERS),
+    row("cos.default", function("ElementWiseCos"), NUMBERS),
+    row("atan.default", function("ElementWiseAtan"), NUMBERS),
+    row("pow.Tensor_Scalar", _power, _POWER, power_of_numbers, narrow_product),
+    row("square.default", _square, NUMBERS, narrow_product),
+    row("clone.default alias_copy.default", _moved, ANY, passenger=True, moves=True),
+    row("_to_copy.default", _cast, ANY, special_values=special_conversions),
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.layout import identity, to_channels_last
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Array, Scalar, Tensor, uint32
@@ -17,48 +19,73 @@ from .convolution import bias_of
 from .program import Lower, ProgramBuilder
 
 
-def _parameters(b: ProgramBuilder, call: Call, x: Tensor, shape: tuple[int, ...]) -> list[Tensor]:
+def _parameters(b: ProgramBuilder, call: Call, x: Tensor, count: int) -> list[Tensor]:
     """Weight and bias of a normalization, ones and zeros where there are none."""
     weight: Operand | None = call["weight"]
-    numbers: Array = np.ones(shape, np.float32) if weight is None else b.numbers(weight)
+    numbers: Array = np.ones(count, np.float32) if weight is None else b.numbers(weight).reshape(count)
     bias: Operand | None = call.get("bias")
-    zeros = np.zeros(shape, np.float32)
     if not b.is_fixed:
-        return [b.constant(numbers), b.constant(zeros if bias is None else b.numbers(bias))]
+        offsets: Array = np.zeros(count, np.float32) if bias is None else b.numbers(bias).reshape(count)
+        return [b.constant(numbers), b.constant(offsets)]
     factors = b.fixed_constant(numbers)
     assert factors.encoding is not None
-    offsets = bias_of(b, bias, numbers.size, x, np.array([factors.encoding.scale]))
-    return [factors, offsets]
+    return [factors, bias_of(b, bias, count, x, np.array([factors.encoding.scale]))]
 
 
 def _normalized(kind: str, weight_axes: str) -> Lower:
     def lower(b: ProgramBuilder, call: Call) -> Value:
         x = b.activation(call["input"])
         tensor = b.dense(x)
-        shape = tuple(call[weight_axes])
-        axes = range(x.rank - len(shape), x.rank)
-        epsilon = call["eps"]
-        if epsilon is None:
-            epsilon = float(np.finfo(np.float32).eps)
+        count = math.prod(call[weight_axes])
+        # The processor normalizes the last of at most four axes.
+        rows = tensor.shape if tensor.shape[-1] == count and x.rank < 5 else (-1, count)
+        rows = (math.prod(tensor.shape) // count, count) if rows[0] == -1 else rows
+        tensor = b.reshaped(tensor, rows)
         datatype, encoding = b.result_type(call)
         made = b.emit(
             kind,
-            [tensor, *_parameters(b, call, tensor, shape)],
-            tensor.shape,
+            [tensor, *_parameters(b, call, tensor, count)],
+            rows,
             datatype,
             encoding,
-            epsilon=Scalar(DataType.FLOAT32, epsilon),
-            axes=uint32(*axes),
+            epsilon=_epsilon(call),
+            axes=uint32(len(rows) - 1),
         )
-        return Value(made, tuple(range(x.rank)))
+        return Value(b.reshaped(made, x.shape), identity(x.rank))
 
     return lower
 
 
-def last_axis(call: Call) -> str | None:
-    """Along the last axis."""
-    shape = call["normalized_shape"]
-    return None if len(shape) == 1 else f"along {len(shape)} axes: QNN normalizes along the last one"
+def _epsilon(call: Call) -> Scalar:
+    epsilon = call["eps"]
+    return Scalar(DataType.FLOAT32, float(np.finfo(np.float32).eps) if epsilon is None else epsilon)
+
+
+def _in_groups(b: ProgramBuilder, call: Call) -> Value:
+    """Images with the channels last; rows are images of one row."""
+    x = b.activation(call["input"])
+    batch, channels, *places = x.shape
+    order = to_channels_last(x.rank)
+    tensor = b.stored(x, order)
+    images = (batch, *places, channels) if len(places) == 2 else (batch, 1, math.prod(places), channels)
+    tensor = b.reshaped(tensor, images)
+    datatype, encoding = b.result_type(call)
+    made = b.emit(
+        "GroupNorm",
+        [tensor, *_parameters(b, call, tensor, channels)],
+        images,
+        datatype,
+        encoding,
+        epsilon=_epsilon(call),
+        group=Scalar(DataType.UINT32, call["num_groups"]),
+    )
+    return Value(b.reshaped(made, (batch, *places, channels)), order)
+
+
+def channels(call: Call) -> str | None:
+    """The input has a batch and channels."""
+    axes = call["input"].rank
+    return None if axes >= 2 else f"input has {axes} axis"
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
@@ -67,7 +94,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         _normalized("LayerNorm", "normalized_shape"),
         REAL,
         has_axes("input"),
-        last_axis,
         known("weight", "bias"),
         keep=True,
         fixed=True,
@@ -78,10 +104,12 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         _normalized("RmsNorm", "normalized_shape"),
         REAL,
         has_axes("input"),
-        last_axis,
         known("weight"),
         keep=True,
         fixed=True,
         weights=("weight",),
+    ),
+    row(
+        "group_norm.default", _in_groups, REAL, channels, known("weight", "bias"), keep=True, weights=("weight", "bias")
     ),
 )

@@ -17,7 +17,7 @@ from delegatekit_toolkit.support import Row
 
 from ..ir.encodings import activation_fault, activation_type, border_type, encoded
 from ..ir.graph import Array, Encoding, Graph, Node, Parameter, Tensor, uint32
-from ..ir.types import INNER, OUTER, DataType
+from ..ir.types import INNER, LARGEST, OUTER, DataType, half
 from ..ir.values import Value, reordered
 
 #: What a tensor of the program became, or several where an operator has several results.
@@ -73,14 +73,29 @@ class ProgramBuilder(PartitionBuilder[Value]):
             tensor = self.cast(self.dense(self.floats(value)), datatype)
         else:
             tensor = self.dense(self.quantized(value, datatype, encoding))
-        if tensor.role or tensor.data is not None or not self._is_made(tensor):
+        if not self._is_last(tensor):
             tensor = self.emit("Reshape", [tensor], tensor.shape, tensor.datatype, tensor.encoding)
         tensor.role = "output"
         tensor.name = f"output_{len(self.graph.outputs)}_{operand.name}"
         self.graph.outputs.append(tensor)
 
-    def _is_made(self, tensor: Tensor) -> bool:
-        return any(tensor in node.outputs for node in self.graph.nodes)
+    def _is_last(self, tensor: Tensor) -> bool:
+        """Whether a tensor is made after all outputs so far: the runtime takes outputs in the order of operations.
+
+        What makes it becomes the last operation, if nothing reads what that makes.
+        """
+        nodes = self.graph.nodes
+        maker = next((node for node in nodes if tensor in node.outputs), None)
+        if maker is None or tensor.role:
+            return False
+        given = [item for item in maker.outputs if item.role]
+        if given:
+            return maker is nodes[-1] and maker.outputs.index(tensor) > maker.outputs.index(given[-1])
+        if any(item in node.inputs for node in nodes for item in maker.outputs):
+            return False
+        nodes.remove(maker)
+        nodes.append(maker)
+        return True
 
     def define(self, operand: Operand, value: Value) -> None:
         """Say what an input or a result is. Raises LoweringError if the shape is not the program's."""
@@ -176,6 +191,7 @@ class ProgramBuilder(PartitionBuilder[Value]):
         if like.datatype.is_fixed_point:
             integers, encoding = encoded(np.array([number], np.float64), like.datatype)
             return self.constant(integers, like.datatype, encoding)
+        number = half(number) if like.datatype.is_float else number
         return self.constant(np.array([number]).astype(like.datatype.numpy), like.datatype)
 
     # -- order of axes -------------------------------------------------------------------------------------------------
@@ -294,6 +310,8 @@ def _array(data: torch.Tensor) -> Array:
 def _narrowed(data: Array) -> tuple[Array, DataType]:
     """A constant in the type that is computed with."""
     datatype = INNER[torch.from_numpy(np.zeros(0, data.dtype)).dtype]
+    if datatype.is_float:
+        data = np.clip(data, -LARGEST, LARGEST)
     return data.astype(datatype.numpy), datatype
 
 

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.layout import identity
+from delegatekit_toolkit.narrowing import narrow_product, narrowed
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Encoding, Scalar, Tensor, uint32
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import NUMBERS, REAL, has_axes, operand
+from .common import (
+    ANY,
+    INTEGERS,
+    NUMBERS,
+    REAL,
+    apply,
+    as_numbers,
+    as_type,
+    binary,
+    compared,
+    div,
+    has_axes,
+    larger,
+    mul,
+    operand,
+    sub,
+    types_of,
+    unary,
+)
+from .elementwise import truth
 from .program import Lower, ProgramBuilder
+from .shape import concatenated, dropped, sliced
 
 
 def _flag(value: object) -> Scalar:
@@ -28,6 +52,8 @@ def reduced(
     result: tuple[DataType, Encoding | None],
 ) -> Value:
     """A value reduced along some of the program's axes."""
+    if x.tensor.rank > 4 and kind in ("ReduceMax", "ReduceMin"):
+        return _reduced_one_by_one(b, kind, x, axes, keep, result)
     stored = sorted(x.stored_axis(axis) for axis in axes)
     shape = [1 if place in stored else size for place, size in enumerate(x.tensor.shape)]
     made = b.emit(kind, [x.tensor], shape, *result, axes=uint32(*stored), keep_dims=_flag(True))
@@ -39,38 +65,189 @@ def reduced(
     return Value(b.reshaped(made, kept), ranks)
 
 
-def _reduction(kind: str) -> Lower:
+def _reduced_one_by_one(
+    b: ProgramBuilder,
+    kind: str,
+    x: Value,
+    axes: tuple[int, ...],
+    keep: bool,
+    result: tuple[DataType, Encoding | None],
+) -> Value:
+    """Each axis by itself, as the second of three: of five the processor does not take all."""
+    for axis in axes:
+        shape, place = x.tensor.shape, x.stored_axis(axis)
+        parts = _around(shape, place)
+        made = b.emit(
+            kind,
+            [b.reshaped(x.tensor, parts)],
+            [parts[0], 1, parts[2]],
+            *result,
+            axes=uint32(1),
+            keep_dims=_flag(True),
+        )
+        kept = [1 if at == place else size for at, size in enumerate(shape)]
+        x = Value(b.reshaped(made, kept), x.order)
+    for axis in () if keep else sorted(axes, reverse=True):
+        x = dropped(b, x, axis)
+    return x
+
+
+def _reduction(kind: str, pairwise: str = "") -> Lower:
+    """A reduction; for integers, which some are not there for, an operation on pairs."""
+
     def lower(b: ProgramBuilder, call: Call) -> Value:
-        x = operand(b, call)
+        x = as_numbers(b, operand(b, call))
         axes = axes_of(call.get("dim"), x.rank)
         if not x.rank:
             return x
-        return reduced(b, kind, x, axes, bool(call.get("keepdim", False)), b.result_type(call))
+        keep = bool(call.get("keepdim", False))
+        if pairwise and not x.tensor.datatype.is_float and not x.is_fixed:
+            return halved(b, pairwise, x, axes, keep)
+        return reduced(b, kind, x, axes, keep, b.result_type(call))
 
     return lower
+
+
+def halved(b: ProgramBuilder, kind: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    """A value reduced by an operation on the halves of each axis, until one element is left."""
+    for axis in axes:
+        while (size := x.shape[axis]) > 1:
+            half = size // 2
+            first, second = sliced(b, x, axis, 0, half), sliced(b, x, axis, half, 2 * half)
+            joined = binary(b, kind, first, second)
+            x = concatenated(b, [joined, sliced(b, x, axis, size - 1, size)], axis) if size % 2 else joined
+    for axis in () if keep else sorted(axes, reverse=True):
+        x = dropped(b, x, axis)
+    return x
+
+
+def _product(b: ProgramBuilder, call: Call) -> Value:
+    x = as_numbers(b, operand(b, call))
+    axes = axes_of(call.get("dim"), x.rank)
+    return halved(b, "ElementWiseMultiply", x, axes, bool(call.get("keepdim", False))) if x.rank else x
+
+
+def _truth_of(*, every: bool) -> Lower:
+    """Whether any or all are not 0: how many are, or are not."""
+
+    def lower(b: ProgramBuilder, call: Call) -> Value:
+        x = truth(b, b.value(call["self"]))
+        if every:
+            x = Value(apply(b, "ElementWiseNot", [x.tensor], DataType.BOOL), x.order)
+        if x.rank:
+            axes = axes_of(call.get("dim"), x.rank)
+            keep = bool(call.get("keepdim", False))
+            x = reduced(b, "ReduceSum", as_numbers(b, x), axes, keep, (DataType.INT32, None))
+        return compared(b, "Equal" if every else "Greater", as_numbers(b, x), 0)
+
+    return lower
+
+
+def _variance(b: ProgramBuilder, call: Call) -> Value:
+    x = operand(b, call)
+    axes = axes_of(call.get("dim"), x.rank)
+    plain = (DataType.FLOAT32, None)
+    rest = sub(b, x, reduced(b, "ReduceMean", x, axes, True, plain))
+    found = reduced(b, "ReduceMean", mul(b, rest, rest), axes, bool(call.get("keepdim", False)), plain)
+    count = math.prod(x.shape[axis] for axis in axes)
+    correction = call.get("correction", 1)
+    correction = 1 if correction is None else correction
+    return mul(b, found, count / (count - correction)) if correction else found
+
+
+def _length(b: ProgramBuilder, call: Call) -> Value:
+    """Numbers are divided by the largest before they are squared: float16 soon has no squares."""
+    x, kind = operand(b, call), float(call["ord"])
+    axes, keep = axes_of(call["dim"], x.rank), bool(call["keepdim"])
+    plain = (DataType.FLOAT32, None)
+    size = unary(b, "ElementWiseAbs", x)
+    if kind == 1:
+        return reduced(b, "ReduceSum", size, axes, keep, plain)
+    if kind in (math.inf, -math.inf):
+        return reduced(b, "ReduceMax" if kind > 0 else "ReduceMin", size, axes, keep, plain)
+    most = larger(b, reduced(b, "ReduceMax", size, axes, True, plain), _LEAST_DIVISOR)
+    part = div(b, size, most)
+    total = reduced(b, "ReduceSum", mul(b, part, part), axes, True, plain)
+    found = mul(b, unary(b, "ElementWiseSquareRoot", total), most)
+    for axis in () if keep else sorted(axes, reverse=True):
+        found = dropped(b, found, axis)
+    return found
+
+
+def known_order(call: Call) -> str | None:
+    """The order is 1, 2 or infinite."""
+    found = float(call["ord"])
+    return None if found in (1, 2, math.inf, -math.inf) else f"ord = {found}: 1, 2 and infinity are taken"
+
+
+def enough_elements(call: Call) -> str | None:
+    """More elements than the correction."""
+    shape = call["self"].shape
+    count = math.prod(shape[axis] for axis in axes_of(call.get("dim"), len(shape)))
+    correction = call.get("correction", 1)
+    correction = 1 if correction is None else correction
+    return None if count > correction else f"{count} elements and a correction of {correction}"
+
+
+def position(b: ProgramBuilder, kind: str, x: Value, axis: int, keep: bool) -> Value:
+    """Where the largest or least number along an axis is."""
+    if kind == "Argmin" and x.tensor.datatype is DataType.INT32:
+        kind, x = "Argmax", sub(b, -1, x)
+    tensor = b.dense(x)
+    shape = tensor.shape
+    parts = _around(shape, axis) if len(shape) > 4 else list(shape)
+    place = 1 if len(shape) > 4 else axis
+    found = [1 if at == place else size for at, size in enumerate(parts)]
+    made = b.emit(
+        kind,
+        [b.reshaped(tensor, parts)],
+        found,
+        DataType.INT32,
+        axis=Scalar(DataType.UINT32, place),
+        keep_dims=_flag(True),
+    )
+    kept = [1 if at == axis else size for at, size in enumerate(shape)]
+    result = kept if keep else [size for at, size in enumerate(kept) if at != axis]
+    return Value(b.reshaped(made, result), identity(len(result)))
+
+
+def _around(shape: Sequence[int], axis: int) -> list[int]:
+    """A shape with an axis, and all before it and all behind it as one each."""
+    return [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]
 
 
 def _position(kind: str) -> Lower:
     def lower(b: ProgramBuilder, call: Call) -> Value:
         x = b.activation(call["self"])
-        dim = call["dim"]
-        if dim is None:
-            x = Value(b.reshaped(b.dense(x), (x.tensor.data.size if x.tensor.data is not None else _count(x),)), (0,))
-        axis = 0 if dim is None else axis_of(dim, x.rank)
-        tensor = b.dense(x)
-        shape = [1 if place == axis else size for place, size in enumerate(tensor.shape)]
-        made = b.emit(kind, [tensor], shape, DataType.INT32, axis=Scalar(DataType.UINT32, axis), keep_dims=_flag(True))
-        result = tuple(call.result.shape)
-        return Value(b.reshaped(made, result), tuple(range(len(result))))
+        if call["dim"] is not None:
+            return position(b, kind, x, axis_of(call["dim"], x.rank), bool(call["keepdim"]))
+        flat = Value(b.reshaped(b.dense(x), (math.prod(x.shape),)), (0,))
+        found = position(b, kind, flat, 0, True)
+        shape = tuple(call.result.shape)
+        return Value(b.reshaped(found.tensor, shape), identity(len(shape)))
 
     return lower
 
 
-def _count(x: Value) -> int:
-    count = 1
-    for size in x.tensor.shape:
-        count *= size
-    return count
+def _extreme(kind: str) -> Lower:
+    """The largest or least number along an axis, and where it is."""
+    pairwise = "ElementWiseMaximum" if kind == "Max" else "ElementWiseMinimum"
+
+    def lower(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
+        x = b.activation(call["self"])
+        axis, keep = axis_of(call["dim"], x.rank), bool(call["keepdim"])
+        if x.tensor.datatype.is_float or x.is_fixed:
+            found = reduced(b, f"Reduce{kind}", x, (axis,), keep, b.result_type(call))
+        else:
+            found = halved(b, pairwise, x, (axis,), keep)
+        return found, position(b, f"Arg{kind.lower()}", x, axis, keep)
+
+    return lower
+
+
+def _rows(shape: Sequence[int]) -> tuple[int, ...]:
+    """All but the last axis as one."""
+    return (math.prod(shape[:-1]), shape[-1])
 
 
 def _softmax(kind: str) -> Lower:
@@ -81,61 +258,95 @@ def _softmax(kind: str) -> Lower:
         tensor = x.tensor if x.order[-1] == axis else b.stored(x, last)
         order = x.order if x.order[-1] == axis else last
         datatype, encoding = b.result_type(call)
+        rows = _rows(tensor.shape) if len(order) > 4 else tensor.shape
         made = b.emit(
             kind,
-            [tensor],
-            tensor.shape,
+            [b.reshaped(tensor, rows)],
+            rows,
             datatype,
             encoding,
-            axis=Scalar(DataType.UINT32, len(order) - 1),
+            axis=Scalar(DataType.UINT32, len(rows) - 1),
             beta=Scalar(DataType.FLOAT32, 1.0),
         )
-        return Value(made, order)
+        return Value(b.reshaped(made, tensor.shape), order)
 
     return lower
 
 
 def _running_sum(b: ProgramBuilder, call: Call) -> Value:
-    x = operand(b, call)
+    x = as_numbers(b, operand(b, call))
     place = x.stored_axis(axis_of(call["dim"], x.rank))
+    shape = x.tensor.shape
+    parts = _around(shape, place) if len(shape) > 4 else shape
     made = b.like(
         "CumulativeSum",
-        x.tensor,
-        axis=Scalar(DataType.UINT32, place),
+        b.reshaped(x.tensor, parts),
+        axis=Scalar(DataType.UINT32, 1 if len(shape) > 4 else place),
         exclusive=_flag(False),
         reverse=_flag(False),
     )
-    return Value(made, x.order)
+    return Value(b.reshaped(made, shape), x.order)
+
+
+def ordered(b: ProgramBuilder, x: Value, axis: int, count: int, *, largest: bool) -> tuple[Value, Value]:
+    """The largest or least elements along an axis in order, and their places."""
+    like, x = x, as_numbers(b, x)
+    last = (*(item for item in range(x.rank) if item != axis), axis)
+    tensor = b.stored(x, last)
+    rows = _rows(tensor.shape) if x.rank > 4 else tensor.shape
+    shape = (*rows[:-1], count)
+    found = b.emit_all(
+        "TopK",
+        [b.reshaped(tensor, rows)],
+        [Tensor(shape, tensor.datatype, tensor.encoding), Tensor(shape, DataType.INT32)],
+        k=Scalar(DataType.UINT32, count),
+        largest=_flag(largest),
+    )
+    values, places = (Value(b.reshaped(item, (*tensor.shape[:-1], count)), last) for item in found)
+    return as_type(b, values, like), places
 
 
 def _largest(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
     x = b.activation(call["self"])
+    return ordered(b, x, axis_of(call["dim"], x.rank), call["k"], largest=bool(call["largest"]))
+
+
+def _sorted(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
+    x = b.activation(call["self"])
     axis = axis_of(call["dim"], x.rank)
-    last = (*(item for item in range(x.rank) if item != axis), axis)
-    tensor = b.stored(x, last)
-    k = call["k"]
-    shape = (*tensor.shape[:-1], k)
-    found = b.emit_all(
-        "TopK",
-        [tensor],
-        [Tensor(shape, tensor.datatype, tensor.encoding), Tensor(shape, DataType.INT32)],
-        k=Scalar(DataType.UINT32, k),
-        largest=_flag(call["largest"]),
-    )
-    return Value(found[0], last), Value(found[1], last)
+    return ordered(b, x, axis, x.shape[axis], largest=bool(call["descending"]))
 
 
+def unused_places(call: Call) -> str | None:
+    """With stable=True, the places are not used: QNN does not say in which order equal elements come."""
+    used = any(user.operator == "getitem" and user.node.args[1] == 1 for user in call.users)
+    return "the places of a stable order are used" if call.get("stable") and used else None
+
+
+#: Less than this is 0 beside it.
+_LEAST_DIVISOR: Final = 2.0**-13
 _AXES: Final = has_axes("self")
+_FLOATS: Final = types_of("self", "float32")
+_NUMBERS: Final = types_of("self", "float32", *INTEGERS)
+_EQUAL: Final = "which of equal elements comes first, and where NaN comes, depends on the device"
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("mean.dim", _reduction("ReduceMean"), REAL, fixed=True),
-    row("sum.dim_IntList", _reduction("ReduceSum"), REAL, fixed=True),
-    row("amax.default", _reduction("ReduceMax"), REAL, fixed=True),
-    row("amin.default", _reduction("ReduceMin"), REAL, fixed=True),
-    row("argmax.default", _position("Argmax"), REAL, _AXES, fixed=True),
-    row("argmin.default", _position("Argmin"), REAL, _AXES, fixed=True),
+    row("mean.dim mean.default", _reduction("ReduceMean"), REAL, fixed=True),
+    row("sum.dim_IntList sum.default", _reduction("ReduceSum"), ANY, fixed=True, special_values=narrowed),
+    row("amax.default max.default", _reduction("ReduceMax", "ElementWiseMaximum"), NUMBERS, fixed=True),
+    row("amin.default min.default", _reduction("ReduceMin", "ElementWiseMinimum"), NUMBERS, fixed=True),
+    row("max.dim", _extreme("Max"), _NUMBERS, _AXES, special_values=_EQUAL),
+    row("min.dim", _extreme("Min"), _NUMBERS, _AXES, special_values=_EQUAL),
+    row("prod.default prod.dim_int", _product, NUMBERS, narrow_product, special_values=narrowed),
+    row("any.default any.dim any.dims", _truth_of(every=False), ANY),
+    row("all.default all.dim all.dims", _truth_of(every=True), ANY),
+    row("var.correction var.dim", _variance, REAL, _AXES, enough_elements),
+    row("linalg_vector_norm.default", _length, REAL, _AXES, known_order),
+    row("argmax.default", _position("Argmax"), _NUMBERS, _AXES, fixed=True, special_values=_EQUAL),
+    row("argmin.default", _position("Argmin"), _NUMBERS, _AXES, fixed=True, special_values=_EQUAL),
     row("_softmax.default", _softmax("Softmax"), REAL, _AXES, fixed=True),
     row("_log_softmax.default", _softmax("LogSoftmax"), REAL, _AXES, fixed=True),
-    row("cumsum.default", _running_sum, NUMBERS, _AXES),
-    row("topk.default", _largest, REAL, _AXES),
+    row("cumsum.default", _running_sum, ANY, _AXES, special_values=narrowed),
+    row("topk.default", _largest, _NUMBERS, _AXES, special_values=_EQUAL),
+    row("sort.default sort.stable", _sorted, ANY, _AXES, unused_places, special_values=_EQUAL),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 import numpy as np
@@ -16,9 +15,9 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.encodings import activation_fault, activation_type
 from ..ir.graph import Scalar, Tensor, uint32
-from ..ir.types import INNER, DataType
+from ..ir.types import INNER, DataType, half
 from ..ir.values import Value
-from .common import ANY, has_axes
+from .common import ANY, as_numbers, as_type, has_axes
 from .program import Lower, ProgramBuilder
 
 
@@ -43,14 +42,21 @@ def _expand(b: ProgramBuilder, call: Call) -> Value:
     shape = tuple(call.result.shape)
     tensor = b.reshaped(b.dense(x), (1,) * (len(shape) - x.rank) + x.shape)
     counts = [new if old == 1 else 1 for new, old in zip(shape, tensor.shape, strict=True)] if shape else [1]
-    return Value(_tiled(b, tensor, counts), identity(len(shape)))
+    return Value(tiled(b, tensor, counts), identity(len(shape)))
 
 
-def _tiled(b: ProgramBuilder, tensor: Tensor, counts: list[int]) -> Tensor:
+def tiled(b: ProgramBuilder, tensor: Tensor, counts: list[int]) -> Tensor:
+    """A tensor repeated so many times along each axis."""
     if set(counts) == {1}:
         return tensor
     if tensor.data is not None:
         return b.constant(np.tile(tensor.data, counts), tensor.datatype, tensor.encoding)
+    if tensor.rank > 4 and not (tensor.datatype.is_float or tensor.datatype.is_fixed_point):
+        # The processor repeats integers along four axes at most.
+        value = Value(tensor, identity(tensor.rank))
+        for axis, count in enumerate(counts):
+            value = concatenated(b, [value] * count, axis)
+        return b.dense(value)
     shape = [size * count for size, count in zip(tensor.shape, counts, strict=True)]
     return b.emit("Tile", [tensor], shape, tensor.datatype, tensor.encoding, multiples=uint32(*counts))
 
@@ -59,20 +65,25 @@ def _repeat(b: ProgramBuilder, call: Call) -> Value:
     x = _source(b, call)
     repeats = list(call["repeats"])
     tensor = b.reshaped(b.dense(x), (1,) * (len(repeats) - x.rank) + x.shape)
-    return Value(_tiled(b, tensor, repeats or [1]), identity(len(repeats)))
+    return Value(tiled(b, tensor, repeats or [1]), identity(len(repeats)))
 
 
 def sliced(b: ProgramBuilder, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
     """The part of a value along an axis."""
-    tensor, place = x.tensor, x.stored_axis(axis)
-    if (start, end, step) == (0, tensor.shape[place], 1):
+    if (start, end, step) == (0, x.shape[axis], 1):
         return x
+    like, x = x, as_numbers(b, x)
+    tensor, place = x.tensor, x.stored_axis(axis)
+    if tensor.data is not None:
+        taken = np.take(tensor.data, np.arange(start, end, step), place)
+        return as_type(b, Value(b.constant(taken, tensor.datatype, tensor.encoding), x.order), like)
     ranges = [[0, size, 1] for size in tensor.shape]
     ranges[place] = [start, end, step]
     shape = list(tensor.shape)
     shape[place] = -(-(end - start) // step)
     array = np.array(ranges, dtype=np.int32)
-    return Value(b.emit("StridedSlice", [tensor], shape, tensor.datatype, tensor.encoding, ranges=array), x.order)
+    made = b.emit("StridedSlice", [tensor], shape, tensor.datatype, tensor.encoding, ranges=array)
+    return as_type(b, Value(made, x.order), like)
 
 
 def _slice(b: ProgramBuilder, call: Call) -> Value:
@@ -134,10 +145,10 @@ def _concatenate(b: ProgramBuilder, call: Call) -> Value:
     values = [b.value(item) for item in call["tensors"]]
     values = [item for item in values if item.shape != (0,)]
     axis = axis_of(call["dim"], call.result.rank)
-    return concatenated(b, _alike(b, call, values), axis)
+    return concatenated(b, alike(b, call, values), axis)
 
 
-def _alike(b: ProgramBuilder, call: Call, values: list[Value]) -> list[Value]:
+def alike(b: ProgramBuilder, call: Call, values: list[Value]) -> list[Value]:
     """Values all as floats, or all as integers of the result's encoding."""
     if not any(item.is_fixed for item in values):
         return values
@@ -153,14 +164,14 @@ def _alike(b: ProgramBuilder, call: Call, values: list[Value]) -> list[Value]:
 def _full(b: ProgramBuilder, call: Call) -> Value:
     shape = tuple(call.result.shape)
     datatype = INNER[call.result.dtype]
-    data = np.full(shape or (1,), call["fill_value"], dtype=datatype.numpy)
+    number = call["fill_value"]
+    data = np.full(shape or (1,), half(number) if datatype.is_float else number, dtype=datatype.numpy)
     return Value(b.constant(data, datatype), identity(len(shape)))
 
 
 def _pad(b: ProgramBuilder, call: Call) -> Value:
     x = _source(b, call)
-    flat = list(call["pad"])
-    pads = [(0, 0)] * (x.rank - len(flat) // 2) + [(flat[i], flat[i + 1]) for i in range(len(flat) - 2, -1, -2)]
+    pads = pads_of(call)
     for axis, (before, after) in enumerate(pads):
         size = x.shape[axis]
         x = sliced(b, x, axis, max(-before, 0), size - max(-after, 0))
@@ -173,35 +184,52 @@ def padded(b: ProgramBuilder, x: Value, pads: list[tuple[int, int]], value: floa
         return x
     if x.is_fixed and value:
         x = b.floats(x)
+    if not (x.is_fixed or x.tensor.datatype.is_float):
+        return _joined_with(b, x, pads, value)
     tensor = x.tensor
     stored = [pads[axis] for axis in x.order]
     shape = [size + sum(pad) for size, pad in zip(tensor.shape, stored, strict=True)]
-    number: Scalar
-    if tensor.encoding is not None:
-        number = Scalar(DataType.INT32, tensor.encoding.zero_point)
-    elif tensor.datatype.is_float:
-        number = Scalar(DataType.FLOAT32, float(value))
-    else:
-        number = Scalar(DataType.INT32, int(value))
-    array = np.array(stored, dtype=np.uint32)
+    encoding = tensor.encoding
+    number = Scalar(DataType.FLOAT32, half(value)) if encoding is None else Scalar(DataType.INT32, encoding.zero_point)
     made = b.emit(
         "Pad",
         [tensor],
         shape,
         tensor.datatype,
-        tensor.encoding,
+        encoding,
         scheme=Scalar(DataType.UINT32, 0),
-        pad_amount=array,
+        pad_amount=np.array(stored, dtype=np.uint32),
         pad_constant_value=number,
     )
     return Value(made, x.order)
 
 
-def finite_value(call: Call) -> str | None:
-    """The number is finite."""
-    name = "value" if call.has("value") else "fill_value"
-    found = call[name]
-    return None if found is None or math.isfinite(found) else f"{name} = {found}: the processor has no infinity"
+def _joined_with(b: ProgramBuilder, x: Value, pads: list[tuple[int, int]], value: float) -> Value:
+    """Integers and truth values, which the processor does not pad, with constants before and after."""
+    datatype = x.tensor.datatype
+    for axis, counts in enumerate(pads):
+        parts = []
+        for count in counts:
+            shape = [count if at == axis else size for at, size in enumerate(x.shape)]
+            parts.append(b.constant(np.full(shape, value, datatype.numpy), datatype) if count else None)
+        before, after = ([Value(item, identity(x.rank))] if item is not None else [] for item in parts)
+        x = concatenated(b, [*before, x, *after], axis)
+    return x
+
+
+def pads_of(call: Call) -> list[tuple[int, int]]:
+    """Before and after each axis, the first axis first."""
+    flat = list(call["pad"] if call.has("pad") else call["padding"])
+    pairs = [(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
+    return [(0, 0)] * (call["self"].rank - len(pairs)) + pairs[::-1]
+
+
+def left_elements(call: Call) -> str | None:
+    """Negative padding leaves elements."""
+    for size, (before, after) in zip(call["self"].shape, pads_of(call), strict=True):
+        if size + min(before, 0) + min(after, 0) < 1:
+            return "negative padding takes everything away"
+    return None
 
 
 _MOVES: Final[dict[str, Any]] = {"passenger": True, "moves": True}
@@ -215,6 +243,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("select_copy.int", _select, ANY, has_axes("self"), **_MOVES),
     row("slice_copy.Tensor", _slice, ANY, has_axes("self"), **_MOVES),
     row("cat.default", _concatenate, ANY, same_dtypes(), **_MOVES),
-    row("constant_pad_nd.default", _pad, ANY, has_axes("self"), finite_value, **_MOVES),
-    row("full.default", _full, ANY, whole_numbers_fit, finite_value, passenger=True),
+    row("constant_pad_nd.default", _pad, ANY, has_axes("self"), left_elements, **_MOVES),
+    row("full.default", _full, ANY, whole_numbers_fit, passenger=True),
 )

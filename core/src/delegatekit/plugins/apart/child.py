@@ -1,0 +1,269 @@
+"""The process in which a backend's runtime lives, as this process sees it: started, asked, found dead, stopped."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from threading import Event, Lock, Thread
+from time import monotonic
+from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
+
+import torch
+
+from delegatekit_api import ExecutionError
+
+from ...processes import Ended, Process
+from ..blame import fault, warn
+from ..first_import import FIRST_IMPORTS
+from .memory import write_pieces
+from .messages import Channel, GoneError, described, restored
+
+_WORKER: Final = f"{__package__}.worker"
+#: Lines of what a runtime printed that an error shows.
+_WORDS: Final = 5
+#: Seconds for starting and for telling whether the runtime is available; calls take as long as their callers allow.
+START: Final = 120.0
+#: Seconds that a process has for ending by itself once nobody needs it.
+_REST: Final = 2.0
+
+#: Gives the bytes that a runtime asks for while it works on a request.
+Giver: TypeAlias = Callable[[Mapping[str, Any]], Any]
+
+_DEADLINE: Final[ContextVar[float | None]] = ContextVar("deadline", default=None)
+
+
+def _nothing(wanted: Mapping[str, Any]) -> Any:
+    raise ExecutionError("asks for data of its file when there is none")
+
+
+class DiedError(Exception):
+    """The process of a runtime ended, or was stopped, before it answered; the text says how: "crashed (SIGSEGV)"."""
+
+
+@contextmanager
+def until(deadline: float) -> Iterator[None]:
+    """While this is open, calls in this thread that last beyond `deadline` (of `time.monotonic`) are stopped."""
+    token = _DEADLINE.set(deadline)
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
+def the_deadline() -> float | None:
+    """When the calls of this thread must have ended."""
+    return _DEADLINE.get()
+
+
+class Child:
+    """A process with one backend's runtime, which ends with this process. To ask it, have it from `using`."""
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self.alive = True
+        self.lock = Lock()
+        #: Handles that are to be destroyed as soon as nobody asks for anything.
+        self._abandoned: deque[int] = deque()
+        self._ended: Ended | None = None
+        self._process: Process | None = None
+        self._handles = 0
+        self._started = False
+        ours, theirs = socket.socketpair()
+        self._channel = Channel(ours)
+        ready = Event()
+        # The system ends a process with the thread that started it: this one stays as long as the process.
+        self._keeper = Thread(target=self._keep, args=(theirs, ready), daemon=True)
+        self._keeper.start()
+        ready.wait()
+
+    def new_number(self) -> int:
+        """A number for a handle."""
+        self._handles += 1
+        return self._handles
+
+    def ask(
+        self,
+        message: Mapping[str, Any],
+        files: Sequence[int] = (),
+        deadline: float | None = None,
+        giver: Giver = _nothing,
+    ) -> Mapping[str, Any]:
+        """The answer to a request. Raises what the runtime raised, and DiedError."""
+        try:
+            self._start()
+            self._channel.send(message, files)
+            answer = self._answer(deadline, giver)
+        except GoneError:
+            raise DiedError(self._death()) from None
+        except TimeoutError:
+            self.stop()
+            raise DiedError("took longer than it may and was stopped") from None
+        except BaseException:  # Ctrl-C, in the middle of it
+            self.stop()
+            raise
+        if "error" in answer:
+            raise restored(answer["error"])
+        return answer
+
+    def destroy(self, number: int) -> None:
+        """Release a handle: now, or when the request of another thread, or the one around this, has been answered."""
+        self._abandoned.append(number)
+        if self.alive and self.lock.acquire(blocking=False):
+            try:
+                errors = self._destroy_abandoned()
+            finally:
+                self.release()
+            if errors:
+                raise errors[0]
+
+    def release(self) -> None:
+        """Let others ask."""
+        self.lock.release()
+        while self._abandoned and self.alive and self.lock.acquire(blocking=False):
+            try:
+                for error in self._destroy_abandoned():
+                    warn(f"backend {self._backend}: its runtime failed to release a delegate: {fault(error)}")
+            finally:
+                self.lock.release()
+
+    def stop(self) -> None:
+        """End the process now."""
+        self.alive = False
+        if self._process is not None:
+            self._process.stop()
+        self._channel.close()
+
+    def close(self) -> None:
+        """Let the process end by itself, for some seconds."""
+        self.alive = False
+        self._channel.close()
+        self._keeper.join(_REST)
+        if self._process is not None and self._keeper.is_alive():
+            self._process.stop()
+
+    def forget(self) -> None:
+        """Close this end, after which the process ends, unless it is that of the process which this was forked from."""
+        self.alive = False
+        self._channel.close()
+
+    def _keep(self, theirs: socket.socket, ready: Event) -> None:
+        arguments = (self._backend, str(theirs.fileno()), str(os.getpid()), str(torch.get_num_threads()))
+        environment = {FIRST_IMPORTS: "off", "PYTHONUNBUFFERED": "1"}
+        try:
+            self._process = Process(_WORKER, *arguments, environment=environment, joined=True, files=(theirs.fileno(),))
+        except OSError as error:
+            self._ended = Ended((), (), f"could not be started: {error}", None)
+            return
+        finally:
+            theirs.close()
+            ready.set()
+        self._ended = self._process.wait(None)
+
+    def _start(self) -> None:
+        """Wait until the runtime is there."""
+        if self._started:
+            return
+        answer = self._answer(monotonic() + START, _nothing)
+        self._started = True
+        if "error" in answer:
+            self.close()
+            raise restored(answer["error"])
+
+    def _answer(self, deadline: float | None, giver: Giver) -> Mapping[str, Any]:
+        """The next answer; meanwhile the runtime is given what it asks for."""
+        while True:
+            answer, _ = self._channel.receive(deadline)
+            if "ask" not in answer:
+                return answer
+            try:
+                file, places = write_pieces([giver(answer)])
+            except Exception as error:
+                self._channel.send({"error": described(error)})
+                continue
+            try:
+                self._channel.send({"places": places}, (file,))
+            finally:
+                os.close(file)
+
+    def _death(self) -> str:
+        """How the process ended, and what it printed last."""
+        self.alive = False
+        self._keeper.join(_REST)
+        if self._keeper.is_alive() and self._process is not None:  # it closed its end, and lives on
+            self._process.stop()
+            self._keeper.join(_REST)
+        self._channel.close()
+        ended = self._ended or Ended((), (), "closed the connection", None)
+        words = "\n    ".join(ended.last[-_WORDS:])
+        return ended.ending + (f"; it printed last:\n    {words}" if words else "")
+
+    def _destroy_abandoned(self) -> list[Exception]:
+        errors: list[Exception] = []
+        while self._abandoned and self.alive:
+            try:
+                self.ask({"do": "destroy", "handle": self._abandoned.popleft()}, (), the_deadline())
+            except DiedError as error:
+                errors.append(RuntimeError(f"the process of the runtime {error}"))
+            except Exception as error:
+                errors.append(error)
+        return errors
+
+
+class _Children:
+    """The processes of this process, one for each loaded backend: a plugin that is loaded anew gets another."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def get(self, owner: object, name: str) -> Child:
+        with self._lock:
+            child = self._known.get(owner)
+            if child is None or not child.alive:
+                child = self._known[owner] = Child(name)
+                weakref.finalize(owner, child.forget)
+            return child
+
+    def close(self) -> None:
+        for child in tuple(self._known.values()):
+            with suppress(Exception):
+                child.close()
+
+    def forget(self) -> None:
+        for child in tuple(self._known.values()):
+            child.forget()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = Lock()
+        self._known: WeakKeyDictionary[object, Child] = WeakKeyDictionary()
+
+
+_CHILDREN: Final = _Children()
+atexit.register(_CHILDREN.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_CHILDREN.forget)
+
+
+@contextmanager
+def using(owner: object, name: str) -> Iterator[Child]:
+    """The process for the runtime of a backend, for this thread alone; it is started if there is none.
+
+    It ends, too, when `owner`, the loaded backend, is collected.
+    """
+    while True:
+        child = _CHILDREN.get(owner, name)
+        child.lock.acquire()
+        if child.alive:
+            break
+        child.lock.release()  # it died of another thread's request
+    try:
+        yield child
+    finally:
+        child.release()

@@ -1,0 +1,125 @@
+"""Messages between this process and a runtime's: JSON, open files that go with it, and errors by their parts."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final
+
+import delegatekit_api
+from delegatekit_api import DelegateKitError
+
+from ...json_text import to_json
+from ..blame import fault
+
+#: Before each message: its bytes, and how many files go with it.
+_HEADER: Final = struct.Struct("<QB")
+#: Files that go with one message at most.
+_MOST_FILES: Final = 2
+#: They stay with this process: what it starts does not get them.
+_FLAGS: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+class GoneError(Exception):
+    """Whoever is on the other side ended."""
+
+
+class Channel:
+    """One end of a connection between two processes, for one thread at a time."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+
+    def send(self, message: Mapping[str, Any], files: Sequence[int] = ()) -> None:
+        """Send a message and open files, which stay open here. Raises GoneError."""
+        body = json.dumps(message, separators=(",", ":")).encode()
+        data = memoryview(_HEADER.pack(len(body), len(files)) + body)
+        self._socket.settimeout(None)
+        try:
+            sent = socket.send_fds(self._socket, [data], list(files)) if files else self._socket.send(data)
+            if sent < len(data):
+                self._socket.sendall(data[sent:])
+        except OSError as error:
+            raise GoneError from error
+
+    def receive(self, deadline: float | None = None) -> tuple[dict[str, Any], list[int]]:
+        """The next message and the files that came with it, which are the caller's to close.
+
+        Raises GoneError, and TimeoutError when it has not come by `deadline` (of `time.monotonic`).
+        """
+        files: list[int] = []
+        try:
+            self._wait(deadline)
+            head, files, _, _ = socket.recv_fds(self._socket, _HEADER.size, _MOST_FILES, _FLAGS)
+            if not head:
+                raise GoneError
+            length, _ = _HEADER.unpack(head + self._read(_HEADER.size - len(head), deadline))
+            message = json.loads(self._read(length, deadline))
+        except BaseException as error:
+            for file in files:
+                os.close(file)
+            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+                raise GoneError from error
+            raise
+        return message, files
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()
+
+    def _read(self, length: int, deadline: float | None) -> bytes:
+        data = bytearray()
+        while len(data) < length:
+            self._wait(deadline)
+            piece = self._socket.recv(length - len(data))
+            if not piece:
+                raise GoneError
+            data += piece
+        return bytes(data)
+
+    def _wait(self, deadline: float | None) -> None:
+        """Have the next reading end at the deadline."""
+        left = None if deadline is None else deadline - monotonic()
+        if left is not None and left <= 0:
+            raise TimeoutError
+        if left != self._socket.gettimeout():
+            self._socket.settimeout(left)
+
+
+def described(error: BaseException) -> dict[str, Any]:
+    """An error as plain data: its classes, and its parts or text."""
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    if isinstance(error, DelegateKitError):
+        with suppress(Exception):
+            parts = {"kinds": kinds, "what": error.what, "where": error.where, "hint": error.hint}
+            to_json(parts)
+            if all(item is None or isinstance(item, str) for item in (error.what, error.where, error.hint)):
+                return parts
+    return {"kinds": kinds, "fault": fault(error)}
+
+
+def restored(parts: Mapping[str, Any]) -> Exception:
+    """The error with these parts: of its class, or of the nearest that this process has."""
+    if "fault" not in parts:
+        return _known(parts["kinds"])(parts["what"], where=parts["where"], hint=parts["hint"])
+    name, _, text = str(parts["fault"]).partition(": ")
+    for kind in parts["kinds"]:
+        found = getattr(builtins, kind, None)
+        if isinstance(found, type) and issubclass(found, Exception):
+            with suppress(TypeError):  # one that is not made of a text
+                return found(text if kind == name else parts["fault"])
+    return RuntimeError(parts["fault"])
+
+
+def _known(kinds: Sequence[str]) -> type[DelegateKitError]:
+    for name in kinds:
+        kind = getattr(delegatekit_api, name, None)
+        if isinstance(kind, type) and issubclass(kind, DelegateKitError):
+            return kind
+    return DelegateKitError

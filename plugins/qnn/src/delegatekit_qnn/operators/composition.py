@@ -1,0 +1,205 @@
+"""Functions that the processor has not, composed of those that it has so that float16 suffices."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.values import Value
+from .common import (
+    NUMBERS,
+    REAL,
+    add,
+    binary,
+    compared,
+    composed,
+    div,
+    larger,
+    lesser,
+    mul,
+    operand,
+    sub,
+    unary,
+    where,
+)
+from .program import Lower, ProgramBuilder
+
+# -- exponentials and logarithms ---------------------------------------------------------------------------------------
+
+
+def expm1(b: ProgramBuilder, x: Value) -> Value:
+    """e^x - 1 = 2 t / (1 - t) with t = tanh(x / 2), which is exact near 0, where the subtraction is not."""
+    half = unary(b, "Tanh", mul(b, x, 0.5))
+    near = div(b, add(b, half, half), sub(b, 1, half))
+    is_near = compared(b, "Less", unary(b, "ElementWiseAbs", x), 1)
+    return where(b, is_near, near, sub(b, unary(b, "ElementWiseExp", x), 1))
+
+
+def log1p(b: ProgramBuilder, x: Value) -> Value:
+    """ln(1 + x); near 0 as the series of 2 atanh(x / (x + 2)), since 1 + x would lose digits."""
+    near = lesser(b, larger(b, x, -0.5), 1.0)
+    part = div(b, near, add(b, near, 2))
+    square = mul(b, part, part)
+    series = add(b, mul(b, add(b, mul(b, add(b, mul(b, square, 2 / 7), 2 / 5), square), 2 / 3), square), 2)
+    is_near = compared(b, "Less", unary(b, "ElementWiseAbs", x), 0.5)
+    return where(b, is_near, mul(b, part, series), unary(b, "ElementWiseLog", add(b, x, 1)))
+
+
+def _exp2(b: ProgramBuilder, x: Value) -> Value:
+    return unary(b, "ElementWiseExp", mul(b, x, math.log(2)))
+
+
+def _logarithm(base: float) -> Lower:
+    return composed(lambda b, x: mul(b, unary(b, "ElementWiseLog", x), 1 / math.log(base)))
+
+
+def softplus(b: ProgramBuilder, x: Value) -> Value:
+    """ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|)."""
+    below = unary(b, "ElementWiseNeg", unary(b, "ElementWiseAbs", x))
+    return add(b, larger(b, x, 0), log1p(b, unary(b, "ElementWiseExp", below)))
+
+
+def _softplus(b: ProgramBuilder, call: Call) -> Value:
+    x, beta = operand(b, call), call["beta"]
+    scaled = x if beta == 1 else mul(b, x, beta)
+    found = softplus(b, scaled)
+    if beta != 1:
+        found = div(b, found, beta)
+    return where(b, compared(b, "Greater", scaled, call["threshold"]), x, found)
+
+
+def _mish(b: ProgramBuilder, x: Value) -> Value:
+    return mul(b, x, unary(b, "Tanh", softplus(b, x)))
+
+
+# -- angles ------------------------------------------------------------------------------------------------------------
+
+
+def _asin(b: ProgramBuilder, x: Value) -> Value:
+    """2 atan(x / (1 + sqrt((1 - x) (1 + x))))."""
+    root = unary(b, "ElementWiseSquareRoot", mul(b, sub(b, 1, x), add(b, 1, x)))
+    return mul(b, unary(b, "ElementWiseAtan", div(b, x, add(b, root, 1))), 2)
+
+
+def _acos(b: ProgramBuilder, x: Value) -> Value:
+    return sub(b, math.pi / 2, _asin(b, x))
+
+
+def _series(b: ProgramBuilder, x: Value, *factors: float) -> Value:
+    """x times a polynomial in x^2, whose factors are given from the highest power down."""
+    square = mul(b, x, x)
+    found = mul(b, square, factors[0])
+    for factor in factors[1:-1]:
+        found = mul(b, add(b, found, factor), square)
+    return mul(b, x, add(b, found, factors[-1]))
+
+
+def _near(b: ProgramBuilder, x: Value, bound: float) -> tuple[Value, Value]:
+    """Whether a number is so near 0, and the number, or the bound beyond it."""
+    return compared(b, "Less", unary(b, "ElementWiseAbs", x), bound), lesser(b, larger(b, x, -bound), bound)
+
+
+def _tan(b: ProgramBuilder, x: Value) -> Value:
+    """The processor's sine is not exact near 0."""
+    is_near, near = _near(b, x, 0.5)
+    far = div(b, unary(b, "ElementWiseSin", x), unary(b, "ElementWiseCos", x))
+    return where(b, is_near, _series(b, near, 17 / 315, 2 / 15, 1 / 3, 1.0), far)
+
+
+def _sinh(b: ProgramBuilder, x: Value) -> Value:
+    """The sign of x times (m + m / (m + 1)) / 2 with m = e^|x| - 1, which is exact near 0."""
+    above = expm1(b, unary(b, "ElementWiseAbs", x))
+    half = mul(b, add(b, above, div(b, above, add(b, above, 1))), 0.5)
+    return mul(b, unary(b, "ElementWiseSign", x), half)
+
+
+def _cosh(b: ProgramBuilder, x: Value) -> Value:
+    half = mul(b, unary(b, "ElementWiseExp", unary(b, "ElementWiseAbs", x)), 0.5)
+    return add(b, half, div(b, 0.25, half))
+
+
+#: From here on the square root of x^2 + 1 or x^2 - 1 is x for float16.
+_FAR: Final = 64.0
+
+
+def _asinh(b: ProgramBuilder, x: Value) -> Value:
+    """The sign of x times ln(1 + a + a^2 / (1 + sqrt(a^2 + 1))) with a = |x|, which is exact near 0."""
+    size = unary(b, "ElementWiseAbs", x)
+    near = lesser(b, size, _FAR)
+    square = mul(b, near, near)
+    below = add(b, unary(b, "ElementWiseSquareRoot", add(b, square, 1)), 1)
+    found = log1p(b, add(b, near, div(b, square, below)))
+    far = add(b, unary(b, "ElementWiseLog", larger(b, size, _FAR)), math.log(2))
+    return mul(b, unary(b, "ElementWiseSign", x), where(b, compared(b, "Less", size, _FAR), found, far))
+
+
+def _acosh(b: ProgramBuilder, x: Value) -> Value:
+    """ln(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1, which is exact near 1."""
+    above = sub(b, lesser(b, x, _FAR), 1)
+    root = mul(b, unary(b, "ElementWiseSquareRoot", above), unary(b, "ElementWiseSquareRoot", add(b, above, 2)))
+    far = add(b, unary(b, "ElementWiseLog", larger(b, x, _FAR)), math.log(2))
+    return where(b, compared(b, "Less", x, _FAR), log1p(b, add(b, above, root)), far)
+
+
+def _atanh(b: ProgramBuilder, x: Value) -> Value:
+    """Half of ln(1 + 2 x / (1 - x)) of |x|, with the sign of x."""
+    size = unary(b, "ElementWiseAbs", x)
+    half = mul(b, log1p(b, div(b, add(b, size, size), sub(b, 1, size))), 0.5)
+    return mul(b, unary(b, "ElementWiseSign", x), half)
+
+
+#: Abramowitz and Stegun, 7.1.26: within 1.5e-7.
+_ERF: Final = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+_ERF_SCALE: Final = 0.3275911
+
+
+def _erf(b: ProgramBuilder, x: Value) -> Value:
+    size = lesser(b, unary(b, "ElementWiseAbs", x), 4.0)
+    part = div(b, 1, add(b, mul(b, size, _ERF_SCALE), 1))
+    found = mul(b, part, _ERF[0])
+    for factor in _ERF[1:]:
+        found = mul(b, add(b, found, factor), part)
+    fallen = unary(b, "ElementWiseExp", unary(b, "ElementWiseNeg", mul(b, size, size)))
+    far = mul(b, unary(b, "ElementWiseSign", x), sub(b, 1, mul(b, found, fallen)))
+    is_near, near = _near(b, x, 0.5)
+    scale = 2 / math.sqrt(math.pi)
+    return where(b, is_near, _series(b, near, -scale / 42, scale / 10, -scale / 3, scale), far)
+
+
+# -- powers of tensors -------------------------------------------------------------------------------------------------
+
+
+def _power(b: ProgramBuilder, call: Call) -> Value:
+    base = call["self"]
+    power = operand(b, call, "exponent")
+    left = operand(b, call) if not isinstance(base, int | float) else Value(b.scalar(float(base), power.tensor), ())
+    return binary(b, "ElementWisePower", left, power)
+
+
+def negative_bases(call: Call) -> str:
+    """Where powers are not PyTorch's."""
+    return "powers of numbers below 0 depend on the device"
+
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("exp2.default", composed(_exp2), NUMBERS),
+    row("log2.default", _logarithm(2), NUMBERS),
+    row("log10.default", _logarithm(10), NUMBERS),
+    row("expm1.default", composed(expm1), NUMBERS),
+    row("log1p.default", composed(log1p), NUMBERS),
+    row("softplus.default", _softplus, REAL, keep=True),
+    row("mish.default", composed(_mish), REAL, keep=True),
+    row("asin.default", composed(_asin), NUMBERS),
+    row("acos.default", composed(_acos), NUMBERS),
+    row("tan.default", composed(_tan), NUMBERS),
+    row("sinh.default", composed(_sinh), NUMBERS),
+    row("cosh.default", composed(_cosh), NUMBERS),
+    row("asinh.default", composed(_asinh), NUMBERS),
+    row("acosh.default", composed(_acosh), NUMBERS),
+    row("atanh.default", composed(_atanh), NUMBERS),
+    row("erf.default", composed(_erf), NUMBERS),
+    row("pow.Tensor_Tensor pow.Scalar", _power, REAL, special_values=negative_bases),
+)
