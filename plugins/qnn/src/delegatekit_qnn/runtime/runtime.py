@@ -84,7 +84,8 @@ class QnnRuntime:
 
     def execute(self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once. Raises ExecutionError."""
-        handle.delegate.execute(inputs, outputs)
+        with _LOCK:
+            handle.delegate.execute(inputs, outputs)
 
     def destroy(self, handle: Handle) -> None:
         """Release the delegate; twice is harmless."""
@@ -120,7 +121,7 @@ class _Simulated:
 
 
 _SIMULATED: Final = _Simulated()
-#: Loading and releasing change what the whole process has.
+#: The delegate has one simulator in a process, and fails when two threads use it.
 _LOCK: Final = RLock()
 
 
