@@ -40,6 +40,7 @@ def describe_backend() -> BackendDescription:
         api_version=ApiVersion(2, 0),
         options=QnnOptions,
         compute_precision="float16",
+        isolated_runtime=True,
         integrity_check=True,
     )
 

@@ -122,6 +122,7 @@ class RuntimeApart:
             "inputs": plain(payload.inputs),
             "outputs": plain(payload.outputs),
             "numbers": list(payload.numbers),
+            "method": payload.method,
             "named": list(payload.named_data),
             "gap": self._gap,
         }

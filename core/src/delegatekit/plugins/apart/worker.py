@@ -143,6 +143,7 @@ class _Server:
             named_data=_NamedData(request["named"], self._asker),
             as_program=self._as_program,
             numbers=tuple(request["numbers"]),
+            method=request["method"],
         )
         shapes = [slot.largest for slot in (*arena.inputs, *arena.outputs)]
         self._loaded[request["handle"]] = _Loaded(self._runtime.init(payload), payload, arena, shapes)

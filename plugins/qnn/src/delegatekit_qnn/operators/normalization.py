@@ -27,7 +27,7 @@ def _parameters(b: ProgramBuilder, call: Call, x: Tensor, count: int) -> list[Te
     if not b.is_fixed:
         offsets: Array = np.zeros(count, np.float32) if bias is None else b.numbers(bias).reshape(count)
         return [b.constant(numbers), b.constant(offsets)]
-    factors = b.fixed_constant(numbers)
+    factors = b.symmetric_constant(numbers)
     assert factors.encoding is not None
     return [factors, bias_of(b, bias, count, x, np.array([factors.encoding.scale]))]
 

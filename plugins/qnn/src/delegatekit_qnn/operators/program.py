@@ -171,6 +171,14 @@ class ProgramBuilder(PartitionBuilder[Value]):
         integers, encoding = encoded(numbers, self._fixed_type())
         return self.constant(integers, self._fixed_type(), encoding)
 
+    def symmetric_constant(self, numbers: Array) -> Tensor:
+        """The same with 0 in the middle where the call computes with 16 bits, as some operations want it."""
+        if self._fixed_type() is not DataType.UFIXED16:
+            return self.fixed_constant(numbers)
+        scale = float(np.abs(numbers).max(initial=0.0)) / 32767 or 1.0
+        integers = np.rint(numbers / scale).astype(np.int16)
+        return self.constant(integers, DataType.SFIXED16, Encoding((scale,), (0,)))
+
     def _fixed_type(self) -> DataType:
         """The type of the integers that the call reads."""
         assert self._call is not None
