@@ -13,6 +13,7 @@ import delegatekit as dk
 from delegatekit.engine.delegate import delegate_program
 from delegatekit.pte import dtypes, read, schema, to_bytes
 from delegatekit_api import NamedData
+from delegatekit_qnn.blob.installation import Missing, find_installation
 
 
 @dataclass(frozen=True)
@@ -200,10 +201,17 @@ _MAKERS: Mapping[str, Callable[[], bytes]] = {
     "reference-many": lambda: _lowered(Many(), MANY, "reference"),
     "reference-rows": lambda: _lowered(Rows(), ROWS, "reference", shapes=(BATCH, BATCH)),
     "reference-floats": lambda: _lowered(Floats(), (IMAGE,), "reference"),
+    "qnn-half": lambda: _lowered(Small(), (IMAGE,), "qnn"),
+    "qnn-bytes": lambda: _lowered(Small(), (IMAGE,), "qnn", "8a8w"),
 }
+#: The formats whose blobs can be made here: QNN's need the vendor's library.
+FORMATS = (
+    *("xnnpack", "vulkan", "coreml", "vela", "tosa", "reference"),
+    *(() if isinstance(find_installation(), Missing) else ("qnn",)),
+)
 
 
-def make(formats: Sequence[str] = ("xnnpack", "vulkan", "coreml", "vela", "tosa", "reference")) -> list[Delegate]:
+def make(formats: Sequence[str] = FORMATS) -> list[Delegate]:
     """The delegates of these formats: the word before the dash."""
     torch.manual_seed(0)
     return [

@@ -162,7 +162,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each format")
     parser.add_argument(
-        "--formats", nargs="*", default=["pte", "ptd", "xnnpack", "vulkan", "coreml", "tosa", "vela", "reference"]
+        "--formats", nargs="*", help="pte, ptd, and those of blobs (default: all that can be made here)"
     )
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
@@ -175,7 +175,9 @@ def main() -> int:
             return 1
         return 0
     faults = total = 0
-    for format_ in given.formats:
+    import delegates
+
+    for format_ in given.formats or ("pte", "ptd", *delegates.FORMATS):
         cases, ran, findings = fuzz(given.folder, {format_: 1 << 40}, given.seconds, given.first)
         print(f"{format_}: {cases} cases, {ran} of them ran, {len(findings)} findings", flush=True)
         for finding in findings:

@@ -23,6 +23,8 @@ from delegatekit.pte import read
 from delegatekit_api import DelegateKitError
 from delegatekit_coreml.blob.archive import read_archive, write_archive
 from delegatekit_ethosu import blob as vela
+from delegatekit_qnn.blob import header as qnn
+from delegatekit_qnn.blob import spec as qnn_spec
 from delegatekit_reference.blob import SEAL
 from delegatekit_toolkit import flatbuffer
 from delegatekit_toolkit.tosa import schema as tosa
@@ -216,6 +218,27 @@ def _changed_data(named: Mapping[str, bytes], source: random.Random) -> Mapping[
     return changed
 
 
+def _qnn(delegate: Delegate, source: random.Random) -> Delegate:
+    """Options and header. The context is the vendor's, and stays as it is, or is damaged so that the checksum tells."""
+    change = source.randrange(4)
+    if change == 0:
+        blob = bytearray(delegate.blob)
+        for _ in range(source.choice((1, 1, 4))):
+            blob[source.choice((source.randrange(qnn.HEADER_SIZE), source.randrange(len(blob))))] = source.randrange(
+                256
+            )
+        return replace(delegate, blob=bytes(blob[: source.choice((len(blob), len(blob), source.randrange(len(blob))))]))
+    known = qnn.read_blob(delegate.blob)
+    if change == 1:
+        borders = source.choice(((), known.borders[1:], known.borders * 2, (0,)))
+        version = source.choice(("", known.version, "99.0.0", "0", "x.y", "1." * 16))
+        return replace(delegate, blob=qnn.write_blob(replace(known, borders=borders, version=version)))
+    (value,) = (item.value for item in delegate.table.compile_specs or () if item.key == qnn_spec.KEY)
+    options = flatbuffer.parse(qnn_spec.Options, value)
+    change_root(options, source)
+    return delegate.with_spec(qnn_spec.KEY, flatbuffer.serialize(options))
+
+
 # -- JSON ------------------------------------------------------------------------------------------------------------
 
 _JSON_VALUES = (0, 1, -1, 2, 3, 7, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 63) - 1, 1 << 63, -(1 << 63))
@@ -314,6 +337,7 @@ _DAMAGE: Mapping[str, Damage] = {
     "tosa": _tosa,
     "vela": _vela,
     "reference": _reference,
+    "qnn": _qnn,
 }
 #: All formats.
 FORMATS = ("pte", "ptd", *_DAMAGE)

@@ -214,7 +214,9 @@ def test_damage_by_structure_never_takes_a_process_down(material: Path) -> None:
         "tosa": 60,
         "vela": 60,
         "reference": 200,
+        "qnn": 60,
     }
+    counts = {name: count for name, count in counts.items() if name in ("pte", "ptd", *delegates.FORMATS)}
     tried, ran, findings = fuzz_structure.fuzz(material, counts, seconds=540)
     assert not findings, "\n".join(findings)
     assert tried == sum(counts.values())

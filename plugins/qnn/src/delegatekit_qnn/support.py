@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Final
 
 from delegatekit_api import Call, LoweringError, Operand, Verdict
+from delegatekit_api.quantization import Quantization
 from delegatekit_toolkit.constraints import elements, max_rank, static_sizes
 from delegatekit_toolkit.narrowing import narrow_constants
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 
 from .blob.spec import options_of
 from .compiler.process import Validator
-from .ir.encodings import activation_fault
+from .ir.encodings import activation_fault, made_as
 from .ir.types import MAX_RANK, OUTER
 from .operators import (
     arranging,
@@ -85,14 +86,21 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
 
 def is_quantized(call: Call) -> bool:
     """Whether a call is computed on integers: it reads and makes nothing else, but for constants."""
-    facts = TABLE[call.operator].facts
-    if not facts.get("fixed"):
+    row = TABLE.get(call.operator)
+    if row is None or not row.facts.get("fixed"):
         return False
     read = [item for item in call.operands if item.dtype.is_floating_point and not item.is_known]
     made = [item for item in call.results if item.dtype.is_floating_point][:1]
-    found = [item.quantization if item.integers is not None else None for item in read]
-    found += [item.quantization for item in made]
+    found = [*map(_read_as, read), *map(made_as, made)]
     return bool(read) and all(activation_fault(item) is None for item in found)
+
+
+def _read_as(operand: Operand) -> Quantization | None:
+    """What the integers that a call reads stand for: those of a dequantize, or of a call before a clamp."""
+    if operand.integers is not None:
+        return operand.quantization
+    maker = operand.producer
+    return made_as(operand) if maker is not None and is_quantized(maker) else None
 
 
 class QnnPartitioner(TablePartitioner):

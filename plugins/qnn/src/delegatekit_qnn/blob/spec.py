@@ -119,8 +119,8 @@ def options_of(options: QnnOptions, *, floats: bool, shared: bool = False) -> by
     )
 
 
-def check_spec(value: bytes) -> None:
-    """Raises FormatError for options that the runtime here must not see.
+def check_spec(value: bytes) -> tuple[int, int]:
+    """The chip's number and the MB of its fast memory. Raises FormatError for what the runtime here must not see.
 
     The delegate trusts its options: it reads tables that are not there, and loads libraries and writes to folders that
     they name.
@@ -129,6 +129,8 @@ def check_spec(value: bytes) -> None:
     fault = _fault(found)
     if fault is not None:
         raise FormatError(fault, where="QNN compile spec")
+    assert found.soc_info is not None and found.soc_info.htp_info is not None
+    return found.soc_info.soc_model, found.soc_info.htp_info.vtcm_size_in_mb
 
 
 def _fault(found: Options) -> str | None:

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import torch
 
+from delegatekit_api import Operand
 from delegatekit_api.quantization import Quantization
 
 from .graph import Array, Encoding
@@ -21,6 +22,17 @@ _ACTIVATIONS: Final = {
 }
 #: Weights within this range are stored in 4 bits.
 _FOUR_BITS: Final = (-8, 7)
+
+
+#: A clamp of what is computed: the integers of its result have no others than those of its range.
+CLAMPS: Final = frozenset({"aten.relu.default", "aten.clamp.default", "aten.hardtanh.default"})
+
+
+def made_as(result: Operand) -> Quantization | None:
+    """What the integers of a call's result stand for: what quantizes it, or the clamp that alone reads it."""
+    if result.quantization is None and len(result.users) == 1 and result.users[0].operator in CLAMPS:
+        return result.users[0].result.quantization
+    return result.quantization
 
 
 def activation_fault(quantization: Quantization | None) -> str | None:

@@ -15,7 +15,7 @@ from delegatekit_toolkit.layout import identity, moves_elements
 from delegatekit_toolkit.quantized import known_data, numbers_of
 from delegatekit_toolkit.support import Row
 
-from ..ir.encodings import activation_fault, activation_type, border_type, encoded
+from ..ir.encodings import CLAMPS, activation_fault, activation_type, border_type, encoded, made_as
 from ..ir.graph import Array, Encoding, Graph, Node, Parameter, Tensor, uint32
 from ..ir.types import INNER, LARGEST, OUTER, DataType, half
 from ..ir.values import Value, reordered
@@ -118,14 +118,15 @@ class ProgramBuilder(PartitionBuilder[Value]):
         made = [
             item for item in call.results if item.dtype.is_floating_point and (item.index is None or item.index == 0)
         ]
-        return all(activation_fault(item.quantization) is None for item in made)
+        return all(activation_fault(made_as(item)) is None for item in made)
 
     def result_type(self, call: Call) -> tuple[DataType, Encoding | None]:
         """Type and encoding of a call's first result."""
         result = call.results[0]
         if self._is_fixed and result.dtype.is_floating_point:
-            assert result.quantization is not None
-            return activation_type(result.quantization)
+            quantization = made_as(result)
+            assert quantization is not None
+            return activation_type(quantization)
         return INNER[result.dtype], None
 
     def number(self, value: Value) -> Value:
@@ -283,6 +284,8 @@ def build_call(call: Call, table: Mapping[str, Row[Lower]]) -> Graph:
         elif producer is not None and producer.operator in DEQUANTIZE:
             builder.define(producer["input"], _fixed_input(builder, operand))
             maker.append(producer)
+        elif call.operator in CLAMPS and activation_fault(made_as(operand)) is None:
+            builder.define(operand, _fixed_input(builder, operand))
         else:
             builder.define(operand, builder.make_input(operand))
     builder.lower([*maker, call], table)
@@ -290,8 +293,9 @@ def build_call(call: Call, table: Mapping[str, Row[Lower]]) -> Graph:
 
 
 def _fixed_input(builder: ProgramBuilder, operand: Operand) -> Value:
-    assert operand.quantization is not None
-    datatype, encoding = activation_type(operand.quantization)
+    quantization = made_as(operand)
+    assert quantization is not None
+    datatype, encoding = activation_type(quantization)
     tensor = Tensor(_shape(operand.shape), datatype, encoding, role="input", name=f"input_{operand.name}")
     builder.graph.inputs.append(tensor)
     return Value(tensor, identity(operand.rank))

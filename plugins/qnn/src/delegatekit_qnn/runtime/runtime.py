@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
+from threading import RLock
 from typing import TYPE_CHECKING, Final
 
 from delegatekit_api import Availability, DelegatePayload, FormatError, RuntimeUnavailableError
@@ -15,6 +18,7 @@ from delegatekit_toolkit.stock import StockDelegate, stock_has
 from ..blob.header import Blob, border, read_blob
 from ..blob.installation import INSTALL, Installation, Missing, find_installation
 from ..blob.spec import KEY, check_spec
+from ..targets import CHIPS
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +29,14 @@ _LIBRARIES: Final = ("libQnnHtp.so", "libQnnSystem.so")
 _ERRORS: Final = {0x01: "internal error: Qualcomm's library refused the context or the call"}
 #: What library and delegate tell of each load: nothing that helps anybody. Complaints have other marks.
 _CHATTER: Final = ("[INFO] [Qnn ExecuTorch]", "[WARNING] [Qnn ExecuTorch]: Qnn API version", " # LIBNATIVE")
+
+
+@dataclass(eq=False)
+class Handle:
+    """A delegate in the simulator, which is set up as its chip while it lives."""
+
+    delegate: StockDelegate
+    release: Callable[[], object]
 
 
 class QnnRuntime:
@@ -44,10 +56,10 @@ class QnnRuntime:
             return Availability(False, f"Qualcomm's library cannot be loaded: {error}")
         return known
 
-    def init(self, payload: DelegatePayload) -> StockDelegate:
+    def init(self, payload: DelegatePayload) -> Handle:
         """Check blob and options, and load. Raises FormatError, or RuntimeUnavailableError without the library."""
         blob = read_blob(payload.blob)
-        _check(payload, blob)
+        chip = _check(payload, blob)
         available = self.is_available()
         found = find_installation()
         if not available.available or isinstance(found, Missing):
@@ -58,30 +70,79 @@ class QnnRuntime:
                 where=_WHERE,
                 hint="compile it with the older library, or install the newer one",
             )
-        with _calm():
-            return StockDelegate(payload, (), where=_WHERE, errors=_ERRORS)
+        with _LOCK:
+            _SIMULATED.enter(chip)
+            try:
+                with _calm():
+                    delegate = StockDelegate(payload, (), where=_WHERE, errors=_ERRORS)
+            except BaseException:
+                _SIMULATED.leave()
+                raise
+        handle = Handle(delegate, lambda: None)
+        handle.release = weakref.finalize(handle, _SIMULATED.leave)
+        return handle
 
-    def execute(self, handle: StockDelegate, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+    def execute(self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once. Raises ExecutionError."""
-        handle.execute(inputs, outputs)
+        with _LOCK:
+            handle.delegate.execute(inputs, outputs)
 
-    def destroy(self, handle: StockDelegate) -> None:
+    def destroy(self, handle: Handle) -> None:
         """Release the delegate; twice is harmless."""
-        with _calm():
-            handle.destroy()
+        with _LOCK, _calm():
+            handle.delegate.destroy()
+        handle.release()
 
 
-def _check(payload: DelegatePayload, blob: Blob) -> None:
-    """Refuse what the delegate would take without a word, and then read or write where nothing is."""
+class _Simulated:
+    """What the simulator of this process is set up as: a chip, as long as delegates live.
+
+    The library takes contexts for another one, too, and computes them; but then those that were there before fail.
+    """
+
+    def __init__(self) -> None:
+        self._chip: tuple[int, int] | None = None
+        self._living = 0
+
+    def enter(self, chip: tuple[int, int]) -> None:
+        """One more delegate for a chip. Raises RuntimeUnavailableError if others are for another one."""
+        if self._living and self._chip != chip:
+            raise RuntimeUnavailableError(
+                f"is for {_name(chip)}, and the simulator is {_name(self._chip)}: it is one chip at a time",
+                where=_WHERE,
+                hint="release what is loaded for the other chip first, or load this in another process",
+            )
+        self._chip = chip
+        self._living += 1
+
+    def leave(self) -> None:
+        """One delegate less."""
+        self._living -= 1
+
+
+_SIMULATED: Final = _Simulated()
+#: The delegate has one simulator in a process, and fails when two threads use it.
+_LOCK: Final = RLock()
+
+
+def _name(chip: tuple[int, int] | None) -> str:
+    number, memory = chip or (0, 0)
+    known = next((item.name for item in CHIPS.values() if item.number == number), f"chip {number}")
+    return f"the {known} with {memory} MB of VTCM"
+
+
+def _check(payload: DelegatePayload, blob: Blob) -> tuple[int, int]:
+    """The chip. Refuses what the delegate would take without a word, and then read or write where nothing is."""
     specs = payload.compile_specs
     if [spec.key for spec in specs] != [KEY]:
         raise FormatError(f"has the compile specs {[spec.key for spec in specs]}, not {KEY} alone", where=_WHERE)
-    check_spec(specs[0].value)
+    chip = check_spec(specs[0].value)
     sides = [[(item.dtype, item.shape) for item in side] for side in (payload.inputs, payload.outputs)]
     if payload.numbers or (blob.borders and border(payload.method, *sides) not in blob.borders):
         raise FormatError(
             f"has no graph {payload.method!r} with the inputs and outputs that the file says", where=_WHERE
         )
+    return chip
 
 
 @contextmanager

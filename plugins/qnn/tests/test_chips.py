@@ -1,0 +1,50 @@
+"""Every chip of the table: compiled for, and run on the simulator of its processor."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+
+import delegatekit
+from delegatekit_qnn.blob.installation import Missing, find_installation
+from delegatekit_qnn.targets import CHIPS
+
+LIBRARY = find_installation()
+pytestmark = pytest.mark.skipif(isinstance(LIBRARY, Missing), reason=getattr(LIBRARY, "reason", ""))
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = torch.nn.Conv2d(3, 8, 3, 2, 1), torch.nn.Linear(8 * 4 * 4, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.conv(x)).flatten(1))
+
+
+@pytest.fixture(scope="module")
+def quantized() -> Any:
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 3, 8, 8),) for _ in range(8)]
+    return delegatekit.quantize(Net().eval(), samples, backend="qnn", scheme="8a8w")
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_quantized_network_for_every_chip(chip: str, quantized: Any) -> None:
+    torch.manual_seed(1)
+    inputs = (torch.randn(1, 3, 8, 8),)
+    options = {"qnn": {"soc": chip, "precision": "quantized"}}
+    program = delegatekit.lower(quantized, inputs, backends=["qnn"], options=options)
+    (method,) = program.report().methods
+    assert len(method.delegates) == 1
+    assert not method.fallback
+    # The simulator is one chip at a time: the delegate is released at the end.
+    loaded = delegatekit.load(program.buffer)
+    wanted, found = quantized(*inputs), loaded["forward"](*inputs)
+    del loaded
+    gc.collect()
+    step = torch.unique(wanted).diff().min()
+    assert (found - wanted).abs().max() <= 2.01 * step
