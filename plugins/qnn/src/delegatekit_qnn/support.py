@@ -32,7 +32,7 @@ from .operators import (
     shape,
     spatial,
 )
-from .operators.program import Lower, build_call
+from .operators.program import Lower, build_call, has_fixed_form
 from .options import QnnOptions
 from .targets import CHIPS
 
@@ -85,8 +85,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
 
 def is_quantized(call: Call) -> bool:
     """Whether a call is computed on integers: it reads and makes nothing else, but for constants."""
-    facts = TABLE[call.operator].facts
-    if not facts.get("fixed"):
+    if not has_fixed_form(TABLE[call.operator], call):
         return False
     read = [item for item in call.operands if item.dtype.is_floating_point and not item.is_known]
     made = [item for item in call.results if item.dtype.is_floating_point][:1]
