@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         (5 * drawn(4, 6),),
     ),
     "five axes": (
-        lambda x, y: (x.tanh(), torch.maximum(x, y), x.sign(), x.neg(), x.abs().log(), x + y, torch.where(x > y, x, y)),
+        lambda x, y: (x.tanh(), torch.maximum(x, y), x.sign(), x.neg(), x.abs().log(), x + y, x * y),
         (drawn(2, 3, 2, 4, 6), drawn(2, 1, 2, 1, 6)),
     ),
     "a tensor without axes": (lambda x: (x + 1, x.tanh(), x.reshape(1, 1) * 2, x > 0), (drawn(),)),
