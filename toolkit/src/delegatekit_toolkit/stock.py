@@ -6,7 +6,7 @@ It is ExecuTorch's low-level binding that is used: its Python layer would import
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,16 +38,23 @@ class StockDelegate:
     """A delegate that stock ExecuTorch has loaded. It does not keep the program's bytes alive: we do."""
 
     def __init__(
-        self, payload: DelegatePayload, keys: Collection[str], *, where: str, errors: Mapping[int, str] | None = None
+        self,
+        payload: DelegatePayload,
+        keys: Collection[str],
+        *,
+        where: str,
+        errors: Mapping[int, str] | None = None,
+        change: Callable[[bytes], bytes] = bytes,
     ) -> None:
-        """`keys` are the named data that it reads; `errors` says what codes mean for this delegate.
+        """`keys` are the named data that it reads; `errors` says what codes mean for this delegate; `change` is what
+        is done to the program's bytes before they are loaded.
 
         Raises FormatError, which names `where`, for what stock ExecuTorch does not load.
         """
         self._where: Final = where
         self._errors: Final = _ERRORS | dict(errors or {})
         self._outputs: Final = payload.outputs
-        self._data = payload.as_program(keys)
+        self._data = change(payload.as_program(keys))
         try:
             self._program = _binding()._load_program_from_buffer(self._data)
             self._method = self._program.load_method(payload.method)

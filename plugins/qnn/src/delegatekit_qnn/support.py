@@ -5,6 +5,7 @@ Where the vendor's library is installed it has the last word; a row that it refu
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from delegatekit_api import Call, LoweringError, Operand, Verdict
@@ -33,10 +34,12 @@ from .operators import (
     shape,
     spatial,
 )
-from .operators.program import Lower, build_call
+from .operators.program import Lower, build_call, has_fixed_form
 from .options import QnnOptions
 from .targets import CHIPS
 
+#: Of products of integers the library compares a number of axes with memory that it did not write, and refuses some.
+_AT_RANDOM: Final = re.compile(r"has incorrect Value \d, expected < -?\d{6,}\.")
 #: Integers and truth values have so many axes at most.
 _INTEGER_RANK: Final = 4
 
@@ -87,7 +90,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
 def is_quantized(call: Call) -> bool:
     """Whether a call is computed on integers: it reads and makes nothing else, but for constants."""
     row = TABLE.get(call.operator)
-    if row is None or not row.facts.get("fixed"):
+    if row is None or not has_fixed_form(row, call):
         return False
     read = [item for item in call.operands if item.dtype.is_floating_point and not item.is_known]
     made = [item for item in call.results if item.dtype.is_floating_point][:1]
@@ -141,4 +144,5 @@ class QnnPartitioner(TablePartitioner):
             graph = build_call(call, self.table)
         except LoweringError as error:
             return f"cannot be lowered: {error}"
-        return self._validator.reason(graph) if graph.nodes else None
+        reason = self._validator.reason(graph) if graph.nodes else None
+        return None if reason is not None and _AT_RANDOM.search(reason) else reason

@@ -117,6 +117,8 @@ for name in given["names"]:
         program.close()
         del program
 gc.collect()
+from delegatekit.plugins.apart import end_all
+end_all()  # the core's own
 calls.seek(0)
 answer["network"] = calls.read().decode().splitlines()
 answer["no way out"] = isolation.attempts() if answer["isolated"] else 0

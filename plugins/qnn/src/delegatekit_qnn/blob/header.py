@@ -95,3 +95,10 @@ def read_blob(data: bytes | memoryview) -> Blob:
 def _signature(context: bytes | memoryview) -> int:
     """The runtime compares signatures as signed numbers: the highest bit stays 0."""
     return int.from_bytes(hashlib.sha256(context).digest()[:8], "little") >> 1
+
+
+def with_signature(program: bytes, blob: memoryview, signature: int) -> bytes:
+    """A program's bytes with another signature in the one blob that it has."""
+    start = program.index(bytes(blob[:HEADER_SIZE]))
+    magic, _, length = _HEADER.unpack_from(program, start)
+    return b"".join((program[:start], _HEADER.pack(magic, signature, length), program[start + _HEADER.size :]))

@@ -13,7 +13,7 @@ from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Constraint
 
-from ..ir.graph import Encoding, Parameter, Tensor
+from ..ir.graph import Encoding, Parameter, Tensor, uint32
 from ..ir.types import INNER, DataType
 from ..ir.values import Value
 from .program import Lower, ProgramBuilder
@@ -80,6 +80,9 @@ def apply(
     if kind not in _FOUR_AXES or len(shape) < 5:
         return b.emit(kind, tensors, shape, datatype, encoding, **parameters)
     runs = _runs([item.shape for item in tensors], shape)
+    if len(runs) > 4:
+        tensors = [_widest(b, item, shape) for item in tensors]
+        runs = [list(range(len(shape)))]
     merged = [
         b.reshaped(item, [math.prod(item.shape[axis] for axis in run) for run in runs])
         if item.rank == len(shape)
@@ -90,6 +93,14 @@ def apply(
         kind, merged, [math.prod(shape[axis] for axis in run) for run in runs], datatype, encoding, **parameters
     )
     return b.reshaped(made, shape)
+
+
+def _widest(b: ProgramBuilder, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """A tensor broadcast to a shape; one element stays one."""
+    if tensor.shape == tuple(shape) or math.prod(tensor.shape) == 1:
+        return b.reshaped(tensor, (1,) * len(shape)) if tensor.shape != tuple(shape) else tensor
+    counts = [size // own for size, own in zip(shape, tensor.shape, strict=True)]
+    return b.emit("Tile", [tensor], shape, tensor.datatype, tensor.encoding, multiples=uint32(*counts))
 
 
 def _runs(shapes: Sequence[Sequence[int]], result: Sequence[int]) -> list[list[int]]:

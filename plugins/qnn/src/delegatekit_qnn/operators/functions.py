@@ -11,6 +11,7 @@ from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
 
+from ..ir.encodings import activation_type
 from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
@@ -48,6 +49,16 @@ _LARGEST: Final = 3.4028234663852886e38
 
 def _number(value: float) -> Scalar:
     return Scalar(DataType.FLOAT32, float(value))
+
+
+def whole_range(call: Call) -> str | None:
+    """Integers of a hyperbolic tangent stand for -1 to 1, whatever their encoding says."""
+    found = call.result.quantization
+    if found is None:
+        return "its result is not quantized"
+    _, encoding = activation_type(found)
+    middle = 1 << (8 * found.dtype.itemsize - 1)
+    return None if (encoding.scale, encoding.zero_point) == (1 / middle, middle) else "its integers have another range"
 
 
 def _clamped(low: float | None, high: float | None) -> dict[str, Scalar]:
@@ -204,7 +215,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("relu.default", function("Relu"), REAL, fixed=True),
     row("clamp.default hardtanh.default", _clamp, NUMBERS, keep=True, fixed=True),
     row("sigmoid.default", function("Sigmoid"), NUMBERS, fixed=True),
-    row("tanh.default", function("Tanh"), NUMBERS, fixed=True),
+    row("tanh.default", function("Tanh"), NUMBERS, fixed=whole_range),
     row("gelu.default", _gelu, REAL, keep=True, fixed=True),
     row("silu.default", composed(_silu), REAL, keep=True),
     row("hardswish.default", function("HardSwish"), REAL, keep=True, fixed=True),

@@ -12,7 +12,7 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import REAL, known
+from .common import REAL, add, as_result
 from .convolution import bias_of, weight_of, weights_as_integers
 from .program import Lower, ProgramBuilder
 
@@ -34,11 +34,34 @@ def _connected(
     return Value(b.reshaped(made, shape), identity(len(shape)))
 
 
+def _multiplied(
+    b: ProgramBuilder, call: Call, left: Value, right: Value, bias: Operand | None, *, turned: bool
+) -> Value:
+    """A product of computed matrices and a bias."""
+    shape = tuple(call.result.shape)
+    rows = math.prod(left.shape[:-1])
+    left = Value(b.reshaped(b.dense(left), (rows, left.shape[-1])), (0, 1))
+    result = b.result_type(call) if bias is None else (DataType.FLOAT32, None)
+    if bias is not None:
+        left, right = b.floats(left), b.floats(right)
+    flags = {f"transpose_in{side}": Scalar(DataType.BOOL, turned and side == 1) for side in (0, 1)}
+    columns = right.shape[0] if turned else right.shape[1]
+    made = b.emit("MatMul", [b.dense(left), b.dense(right)], (rows, columns), *result, **flags)
+    found = Value(b.reshaped(made, shape), identity(len(shape)))
+    return found if bias is None else as_result(b, call, add(b, found, b.floats(b.activation(bias))))
+
+
 def _linear(b: ProgramBuilder, call: Call) -> Value:
+    if not (call["weight"].is_known and (call["bias"] is None or call["bias"].is_known)):
+        x, weight = b.activation(call["input"]), b.activation(call["weight"])
+        return _multiplied(b, call, x, weight, call["bias"], turned=True)
     return _connected(b, call, b.activation(call["input"]), call["weight"], call["bias"], turned=False)
 
 
 def _addmm(b: ProgramBuilder, call: Call) -> Value:
+    if not (call["mat2"].is_known and call["self"].is_known and call["self"].rank == 1):
+        left, right = b.activation(call["mat1"]), b.activation(call["mat2"])
+        return _multiplied(b, call, left, right, call["self"], turned=False)
     return _connected(b, call, b.activation(call["mat1"]), call["mat2"], call["self"], turned=True)
 
 
@@ -59,10 +82,10 @@ def _product(b: ProgramBuilder, call: Call) -> Value:
 
 
 def plain_sum(call: Call) -> str | None:
-    """The sum has the factors 1, and its bias one axis."""
+    """The sum has the factors 1."""
     if call["alpha"] != 1 or call["beta"] != 1:
         return f"alpha = {call['alpha']}, beta = {call['beta']}: 1 is taken"
-    return None if call["self"].rank == 1 else "its bias has not one axis"
+    return None
 
 
 def _right(call: Call) -> str | None:
@@ -83,13 +106,12 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "linear.default",
         _linear,
         REAL,
-        known("weight", "bias"),
         weights_as_integers,
         keep=True,
         fixed=True,
         weights=("weight",),
     ),
-    row("addmm.default", _addmm, REAL, known("self", "mat2"), plain_sum, _right, fixed=True, weights=("mat2",)),
+    row("addmm.default", _addmm, REAL, plain_sum, _right, fixed=True, weights=("mat2",)),
     row("mm.default bmm.default", _product, REAL, _right, fixed=True, weights=("mat2",)),
     row("matmul.default", _product, REAL, same_rank, _right, keep=True, fixed=True, weights=("other",)),
 )

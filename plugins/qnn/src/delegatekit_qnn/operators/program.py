@@ -43,7 +43,7 @@ class ProgramBuilder(PartitionBuilder[Value]):
         """Decide whether the call is computed on integers."""
         super().begin(call, entry)
         self._call = call
-        self._is_fixed = bool(entry.facts.get("fixed")) and self._may_be_fixed(call)
+        self._is_fixed = has_fixed_form(entry, call) and self._may_be_fixed(call)
 
     def make_input(self, operand: Operand) -> Value:
         """The delegate's next input; 64 bits are narrowed."""
@@ -273,6 +273,12 @@ class ProgramBuilder(PartitionBuilder[Value]):
         return self.emit("Cast", [tensor], tensor.shape, datatype)
 
 
+def has_fixed_form(entry: Row[Any], call: Call) -> bool:
+    """Whether the row computes such a call on integers; its fact `fixed` may be a condition that says why not."""
+    found = entry.facts.get("fixed", False)
+    return found(call) is None if callable(found) else bool(found)
+
+
 def build_call(call: Call, table: Mapping[str, Row[Lower]]) -> Graph:
     """The graph of one call alone, whose operands are its inputs: for the library's opinion. Raises LoweringError."""
     builder = ProgramBuilder(call.program)
@@ -329,4 +335,4 @@ def _narrowed(data: Array) -> tuple[Array, DataType]:
 
 #: Lowers one call of the program: writes what computes it and returns its value, or several.
 Lower: TypeAlias = Callable[[ProgramBuilder, Call], Made]
-__all__ = ["DEQUANTIZE", "QUANTIZE", "Lower", "Made", "ProgramBuilder", "build_call"]
+__all__ = ["DEQUANTIZE", "QUANTIZE", "Lower", "Made", "ProgramBuilder", "build_call", "has_fixed_form"]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from threading import RLock
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +42,10 @@ class Handle:
 
 class QnnRuntime:
     """A `DelegateRuntime` on stock ExecuTorch and Qualcomm's simulator."""
+
+    def __init__(self) -> None:
+        #: Delegates with one signature share a context, which ends with the first of them: each handle has its own.
+        self._signatures: Final = count(1)
 
     def is_available(self) -> Availability:
         """Whether ExecuTorch is installed with the delegate, and the vendor's library beside it."""

@@ -1,0 +1,53 @@
+"""What the tests of the QNN backend share: modules are lowered, run on the vendor's simulator and compared with eager.
+
+Where the vendor's library is missing, tests that need it are skipped with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from delegatekit_conformance.testkit import Lowered, lower
+
+#: agree(module, *inputs, tolerance=..., **options): whole in one delegate, with the results of double precision.
+Agree = Callable[..., Lowered]
+
+#: float16 has 11 bits; functions are approximated.
+HALF_TOLERANCE = 4e-3
+
+
+@pytest.fixture
+def simulator() -> None:
+    """Skip where the library that compiles and runs programs is missing."""
+    from delegatekit_qnn.runtime import QnnRuntime
+
+    available = QnnRuntime().is_available()
+    if not available.available:
+        pytest.skip(available.reason)
+
+
+@pytest.fixture
+def agree(simulator: None) -> Agree:
+    """Lower a module or function whole into one delegate and compare what the simulator computes."""
+
+    def check(model: Any, *inputs: torch.Tensor, tolerance: float = HALF_TOLERANCE, **options: Any) -> Lowered:
+        lowered = lower(model, *inputs, backend="qnn", options=options)
+        results, references = lowered.run(), lowered.eager(dtype=torch.float64)
+        assert len(results) == len(references)
+        for place, (result, reference) in enumerate(zip(results, references, strict=True)):
+            exact = not result.dtype.is_floating_point
+            assert exact is not reference.dtype.is_floating_point
+            torch.testing.assert_close(
+                result if exact else result.double(),
+                reference if exact else reference.double(),
+                rtol=0 if exact else tolerance,
+                atol=0 if exact else tolerance,
+                msg=lambda text, place=place: f"output {place}: {text}",
+            )
+        return lowered
+
+    return check

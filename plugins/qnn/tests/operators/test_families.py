@@ -1,0 +1,189 @@
+"""Operators of all other families on the simulator against PyTorch in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from delegatekit_toolkit.testing import as_module
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape) * sum(shape)))
+
+
+class Each(nn.Module):
+    """The outputs of several modules for one input."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(modules)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return [part(x) for part in self.parts]
+
+
+def affine(module: nn.Module) -> nn.Module:
+    """A normalization with weights that change something."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in module.parameters():
+        parameter.data = 1 + 0.5 * torch.randn(parameter.shape, generator=generator)
+    return module
+
+
+IMAGES = drawn(2, 4, 6, 8)
+FIVE = drawn(2, 3, 2, 4, 6)
+ROWS = drawn(4, 6)
+ORDER = torch.randperm(24, generator=torch.Generator().manual_seed(3)).reshape(4, 6)
+
+CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
+    "reductions": (
+        lambda x, i: (
+            *(x.sum(), x.mean((2, 3)), x.amax(1), x.amin(0, keepdim=True), x[0, 0].prod(1), x.var(1), x.std()),
+            *(x.cumsum(1), (x > 0).any(1), (x > 0).all(), (x > 0).sum(1), x.argmax(1), x.argmin(), *x.max(1)),
+            *(i.sum(1), i.amax(0), i.min(), i.cumsum(0), i.argmin(1), *i.max(1)),
+            *(torch.linalg.vector_norm(1000 * x, dim=1), torch.linalg.vector_norm(x, 1, 0)),
+        ),
+        (IMAGES, ORDER),
+    ),
+    "reductions of five axes": (
+        lambda x: (x.sum(1), x.amax((0, 4)), x.amin(), x.softmax(1), x.log_softmax(-1), x.cumsum(2), x.argmax(1)),
+        (FIVE,),
+    ),
+    "order": (
+        lambda x, i: (*x.topk(3), *x.topk(2, 0, False), *x.sort(1), *i.sort(0, descending=True), x.argsort(0)),
+        (ROWS, ORDER),
+    ),
+    "softmax": (lambda x: (x.softmax(1), x.softmax(-1), x.log_softmax(1)), (IMAGES,)),
+    "views": (
+        lambda x: (
+            *(x.reshape(8, 48) + 1, x.transpose(1, 2) + 1, x.unsqueeze(1) + 1, x[:, 1] + 1, x[:, :, ::2] + 1),
+            *(torch.cat([x, x], 1) + 1, F.pad(x, (-1, 2, 0, -1), value=2.0) + 1, x.repeat(1, 2, 1, 1) + 1),
+            *(x[:, :1].expand(2, 5, 6, 8) + 1, x.flip((0, 2)) + 1, x.roll(2, 1) + 1, x.roll(5) + 1),
+            *(torch.stack([x, x], 1) + 1, F.channel_shuffle(x, 2) + 1, *(part + 1 for part in x.split([1, 3], 1))),
+        ),
+        (IMAGES,),
+    ),
+    "views of integers and truth values": (
+        lambda x, i: (
+            *(i.t() + 1, i[:, ::2] + 1, torch.cat([i, i], 1) + 1, i.repeat(2, 1) + 1, F.pad(i, (1, 2), value=3) + 1),
+            *((x > 0)[:, 1:3], torch.cat([x > 0, x > 1], 1), F.pad(x > 0, (1, 2)), (x > 0).flip(1)),
+            *((x > 0)[:, :1].expand(4, 5), i.flip(0) + 1),
+        ),
+        (ROWS, ORDER),
+    ),
+    "views of five axes": (
+        lambda x: (x.permute(4, 2, 0, 1, 3) + 1, torch.cat([x, x], 1) + 1, x.repeat(1, 2, 1, 1, 1) + 1, x[:, 1] + 1),
+        (FIVE,),
+    ),
+    "windows and diagonals": (
+        lambda x: (x.diagonal(1) + 1, x.diagonal(-2, 2, 0) + 1, x.unfold(1, 3, 2) + 1, x[0].tril() + 1),
+        (drawn(2, 6, 8),),
+    ),
+    "padding with what is there": (
+        lambda x: (F.pad(x, (1, 2, 2, 1), "reflect") + 1, F.pad(x, (1, 2, 0, 1), "replicate") + 1),
+        (IMAGES,),
+    ),
+    "lookups": (
+        lambda x, i, j: (
+            *(x[i] + 1, x[:, i] + 1, x[i, j] + 1, x[:, i, j] + 1, x[i, :, j] + 1, x[:, :, i, j] + 1),
+            *(x.index_select(1, j[0]) + 1, (x > 0)[:, i]),
+        ),
+        (IMAGES, torch.tensor([0, -1, 1]), torch.tensor([[3], [2]])),
+    ),
+    "embedding": (nn.Sequential(nn.Embedding(20, 8), nn.Linear(8, 4)), (torch.tensor([[1, 5, 19]]),)),
+    "constants": (lambda x: (x + torch.arange(6), x * torch.full((6,), 2.0), x.new_ones(6) - x), (ROWS,)),
+    "linear": (nn.Sequential(nn.Linear(8, 3), nn.Linear(3, 5, bias=False)), (IMAGES,)),
+    "products": (
+        lambda x, y, z: (
+            *(x @ x.transpose(-1, -2), x @ y, z @ z.t(), torch.addmm(z[0, :4], z, z.t(), beta=1), z @ z[0]),
+            F.linear(z, z),
+        ),
+        (IMAGES, drawn(8, 3), ROWS),
+    ),
+    "attention": (
+        lambda q: (F.scaled_dot_product_attention(q, q, q), F.scaled_dot_product_attention(q, q, q, is_causal=True)),
+        (IMAGES,),
+    ),
+    "norms": (
+        Each(*map(affine, (nn.GroupNorm(2, 4), nn.LayerNorm(8), nn.LayerNorm([6, 8]), nn.RMSNorm(8)))),
+        (IMAGES,),
+    ),
+    "norms by channels": (
+        Each(*map(affine, (nn.InstanceNorm2d(4, affine=True), nn.BatchNorm2d(4), nn.GroupNorm(4, 4)))).eval(),
+        (IMAGES,),
+    ),
+    "norms of other ranks": (Each(nn.LayerNorm(6), nn.RMSNorm(6), nn.GroupNorm(3, 3)), (FIVE,)),
+    "convolutions": (
+        Each(
+            nn.Conv2d(4, 6, 3, 2, 1),
+            nn.Conv2d(4, 8, 3, groups=4),
+            nn.Conv2d(4, 8, 3, groups=2, dilation=2),
+            nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2),
+        ),
+        (IMAGES,),
+    ),
+    "convolutions over one axis": (
+        Each(nn.Conv1d(4, 8, 3, padding=1, stride=2, groups=2), nn.ConvTranspose1d(4, 6, 4, 2, 1)),
+        (drawn(2, 4, 9),),
+    ),
+    "pools": (
+        lambda x: (
+            *(F.max_pool2d(x, 2), F.max_pool2d(x - 9, 3, 2, 1), F.max_pool2d(x, 3, 2, ceil_mode=True)),
+            *(F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)),
+            *(F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), F.avg_pool2d(x, 3, 2, 1, divisor_override=2)),
+            *(F.adaptive_avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, (3, 5)), F.adaptive_max_pool2d(x, 2)),
+            F.avg_pool2d(x[0], 3, 2),
+        ),
+        (drawn(2, 3, 10, 8),),
+    ),
+    "pools over one axis": (
+        lambda x: (F.max_pool1d(x, 2), F.avg_pool1d(x, 3, 2, 1), F.adaptive_avg_pool1d(x, 3)),
+        (drawn(2, 3, 10),),
+    ),
+    "resizing": (
+        lambda x: (
+            F.interpolate(x, scale_factor=2, mode="nearest"),
+            F.interpolate(x, size=(9, 15), mode="nearest"),
+            F.interpolate(x, scale_factor=2, mode="bilinear"),
+            F.interpolate(x, size=(9, 15), mode="bilinear", align_corners=True),
+            F.interpolate(x, scale_factor=2, mode="bicubic"),
+            F.interpolate(x, size=(7, 9), mode="bicubic", align_corners=True),
+            F.pixel_shuffle(x, 2),
+            F.pixel_unshuffle(x, 2),
+        ),
+        (drawn(2, 4, 4, 6),),
+    ),
+    "samples at computed places": (
+        lambda x, grid: tuple(
+            F.grid_sample(x, grid, mode, beyond, corners)
+            for mode in ("bilinear", "nearest")
+            for beyond in ("zeros", "border", "reflection")
+            for corners in (False, True)
+        ),
+        (drawn(2, 3, 5, 6), 0.7 * drawn(2, 4, 3, 2)),
+    ),
+}
+#: What says little that others do not.
+SLOW = {
+    "norms of other ranks",
+    "views of five axes",
+    "reductions of five axes",
+    "samples at computed places",
+    "constants",
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES])
+def test_results_are_those_of_double_precision(name: str, agree: Callable[..., Any]) -> None:
+    model, inputs = CASES[name]
+    agree(as_module(model).eval(), *inputs)
+
+
+def test_squares_of_large_numbers_stay_within_half_precision(agree: Callable[..., Any]) -> None:
+    agree(nn.RMSNorm(8), 3000 * drawn(2, 8))

@@ -1,0 +1,52 @@
+"""Operators that write to places that tensors name, as caches of keys and values need them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+CACHE = torch.randn((2, 4, 6, 8), generator=torch.Generator().manual_seed(1))
+ROW = torch.randn((2, 4, 1, 8), generator=torch.Generator().manual_seed(2))
+MATRIX = CACHE[0, 0].contiguous()
+PLACES = torch.tensor([[0, 2, 1], [1, 0, 3], [5, 4, 3], [0, 1, 2], [3, 2, 0], [1, 2, 5]])
+
+
+def test_rows_of_a_cache_are_written(agree: Callable[..., Any]) -> None:
+    def write(cache: torch.Tensor, row: torch.Tensor, place: torch.Tensor) -> Any:
+        first = cache.clone()
+        first[:, :, place] = row
+        second = cache.index_copy(2, place, row)
+        third = torch.slice_scatter(cache, row, 2, 3, 4)
+        return first * 2, second * 2, third * 2, torch.select_scatter(cache, row[:, :, 0], 2, -1) * 2
+
+    agree(write, CACHE, ROW, torch.tensor([5]))
+
+
+def test_elements_at_places_of_several_axes_are_written(agree: Callable[..., Any]) -> None:
+    def write(x: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> Any:
+        first, second, third = x.clone(), x.clone(), x.clone()
+        first[i, :, j] = 2.0
+        second[i] = x[:1] * 2
+        third[x > 0] = 3.0
+        return first * 2, second * 2, third * 2
+
+    agree(write, CACHE, torch.tensor([0, 1]), torch.tensor([5, -2]))
+
+
+def test_elements_are_written_and_added_along_an_axis(agree: Callable[..., Any]) -> None:
+    def write(x: torch.Tensor, i: torch.Tensor) -> Any:
+        source = x[:, :3] * 2
+        added = x.index_put((i[0],), x[:3], accumulate=True)
+        return x.scatter(1, i, source) + 1, x.scatter(1, i, 2.0) + 1, x.scatter_add(1, i, source) + 1, added + 1
+
+    agree(write, MATRIX, PLACES)
+
+
+def test_several_additions_to_one_place_all_count(agree: Callable[..., Any]) -> None:
+    agree(lambda x, i: x.scatter_add(1, i, x[:, :3]) + 1, MATRIX, torch.zeros(6, 3, dtype=torch.int64))
+
+
+def test_elements_are_gathered_along_an_axis(agree: Callable[..., Any]) -> None:
+    agree(lambda x, i: (x.gather(1, i) + 1, x.gather(0, i[:2]) + 1, (x > 0).gather(1, i)), MATRIX, PLACES)
