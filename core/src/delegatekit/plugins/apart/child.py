@@ -147,6 +147,7 @@ class Child:
         self._keeper.join(_REST)
         if self._process is not None and self._keeper.is_alive():
             self._process.stop()
+            self._keeper.join(_REST)
 
     def forget(self) -> None:
         """Close this end, after which the process ends, unless it is that of the process which this was forked from."""

@@ -16,7 +16,7 @@ from delegatekit_api import Availability, DelegatePayload, FormatError, RuntimeU
 from delegatekit_toolkit.capture import quiet
 from delegatekit_toolkit.stock import StockDelegate, stock_has
 
-from ..blob.header import Blob, border, read_blob
+from ..blob.header import Blob, border, read_blob, with_signature
 from ..blob.installation import INSTALL, Installation, Missing, find_installation
 from ..blob.spec import KEY, check_spec
 from ..targets import CHIPS
@@ -79,7 +79,13 @@ class QnnRuntime:
             _SIMULATED.enter(chip)
             try:
                 with _calm():
-                    delegate = StockDelegate(payload, (), where=_WHERE, errors=_ERRORS)
+                    delegate = StockDelegate(
+                        payload,
+                        (),
+                        where=_WHERE,
+                        errors=_ERRORS,
+                        change=lambda program: with_signature(program, payload.blob, next(self._signatures)),
+                    )
             except BaseException:
                 _SIMULATED.leave()
                 raise
