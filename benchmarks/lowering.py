@@ -139,14 +139,13 @@ def measure(engine: str, subject: str) -> dict[str, Any]:
 
 
 def quantized(module: Any, inputs: tuple[Any, ...], backend: str) -> tuple[Any, tuple[Any, ...]]:
-    """The module on smaller images, quantized: the same for both sides."""
+    """The module on smaller images, quantized by stock's quantizer: the same program for both sides."""
     import torch
-
-    import delegatekit
 
     scheme, size = QUANTIZED[backend]
     inputs = tuple(torch.nn.functional.interpolate(item, (size, size)) for item in inputs)
-    return delegatekit.quantize(module, [inputs], backend=backend, scheme=scheme, progress=False), inputs
+    stock = importlib.import_module(PARTITIONERS[backend][0])
+    return stock.quantized(module, [inputs], scheme), inputs
 
 
 def prepare(engine: str) -> None:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch  # noqa: F401  (before the vendor's libraries, which bring an unwinder of their own)
+import torch  # before the vendor's libraries, which bring an unwinder of their own
 
 
 def _prepare() -> None:
@@ -27,12 +27,31 @@ def _prepare() -> None:
 
 _prepare()
 
-from executorch.backends.qualcomm.serialization.qc_schema import QcomChipset  # noqa: E402
+from executorch.backends.qualcomm.quantizer.quantizer import QnnQuantizer, QuantDtype  # noqa: E402
+from executorch.backends.qualcomm.serialization.qc_schema import (  # noqa: E402
+    QcomChipset,
+    QnnExecuTorchBackendType,
+)
 from executorch.backends.qualcomm.utils.utils import (  # noqa: E402
     generate_htp_compiler_spec,
     generate_qnn_executorch_compiler_spec,
     to_edge_transform_and_lower_to_qnn,
 )
+
+
+def quantized(module: Any, samples: list[tuple[Any, ...]], kind: str) -> Any:
+    """The module, quantized by stock's own quantizer: a kind such as "8a8w", a scale for each output channel."""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    quantizer = QnnQuantizer(backend=QnnExecuTorchBackendType.kHtpBackend, soc_model=QcomChipset.SM8650)
+    quantizer.set_default_quant_config(
+        getattr(QuantDtype, f"use_{kind}"), is_conv_per_channel=True, is_linear_per_channel=True
+    )
+    with torch.no_grad():
+        prepared = prepare_pt2e(torch.export.export(module, samples[0], strict=True).module(), quantizer)
+        for sample in samples:
+            prepared(*sample)
+        return convert_pt2e(prepared)
 
 
 def lower(program: Any, path: Path) -> None:

@@ -31,7 +31,9 @@ class Delegate:
     def program(self) -> bytes:
         """A file whose one method calls the delegate."""
         named = tuple(NamedData(key, data) for key, data in self.named.items())
-        return to_bytes(delegate_program(self.table, memoryview(self.blob), named, self.inputs, self.outputs))
+        return to_bytes(
+            delegate_program(self.table, memoryview(self.blob), named, self.inputs, self.outputs, "forward")
+        )
 
     def tensors(self) -> list[torch.Tensor]:
         """Inputs of the largest sizes."""

@@ -161,9 +161,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each format")
-    parser.add_argument(
-        "--formats", nargs="*", help="pte, ptd, and those of blobs (default: all that can be made here)"
-    )
+    parser.add_argument("--formats", nargs="*", help="pte, ptd, kinds of blobs (default: all that can be made here)")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()
