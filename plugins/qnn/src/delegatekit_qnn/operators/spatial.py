@@ -164,20 +164,28 @@ def no_gaps(call: Call) -> str | None:
     return None if set(dilation) == {1} else f"dilation = {call['dilation']}: 1 is taken"
 
 
+def windows_inside(call: Call) -> str | None:
+    """No window is larger than the image: the library counts what is not there."""
+    image, window = call["self"].shape[-2:], per_axis(call["kernel_size"], 2)
+    larger = any(wide > size for wide, size in zip(window, image, strict=True))
+    return f"windows of {window} over images of {tuple(image)}" if larger else None
+
+
 _IMAGES: Final = rank("self", 3, 4)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("max_pool2d.default", _largest, _IMAGES, REAL, no_gaps, keep=True, fixed=True),
+    row("max_pool2d.default", _largest, _IMAGES, REAL, no_gaps, windows_inside, keep=True, fixed=True),
     row(
         "max_pool2d_with_indices.default",
         _largest_and_nothing,
         _IMAGES,
         types_of("self", "float32"),
         no_gaps,
+        windows_inside,
         unused_indices,
         fixed=True,
     ),
-    row("avg_pool2d.default", _average, _IMAGES, REAL, fixed=True),
+    row("avg_pool2d.default", _average, _IMAGES, REAL, windows_inside, fixed=True),
     row("_adaptive_avg_pool2d.default", _adaptive_average, _IMAGES, REAL, fixed=True),
     row(
         "pixel_shuffle.default",
