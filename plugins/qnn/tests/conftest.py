@@ -46,7 +46,7 @@ def agree(simulator: None) -> Agree:
                 reference if exact else reference.double(),
                 rtol=0 if exact else tolerance,
                 atol=0 if exact else tolerance,
-                msg=lambda text, place=place: f"output {place}: {text}",
+                msg=f"output {place}: {result} instead of {reference}",
             )
         return lowered
 

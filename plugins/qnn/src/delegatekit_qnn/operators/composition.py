@@ -78,16 +78,6 @@ def _mish(b: ProgramBuilder, x: Value) -> Value:
 # -- angles ------------------------------------------------------------------------------------------------------------
 
 
-def _asin(b: ProgramBuilder, x: Value) -> Value:
-    """2 atan(x / (1 + sqrt((1 - x) (1 + x))))."""
-    root = unary(b, "ElementWiseSquareRoot", mul(b, sub(b, 1, x), add(b, 1, x)))
-    return mul(b, unary(b, "ElementWiseAtan", div(b, x, add(b, root, 1))), 2)
-
-
-def _acos(b: ProgramBuilder, x: Value) -> Value:
-    return sub(b, math.pi / 2, _asin(b, x))
-
-
 def _series(b: ProgramBuilder, x: Value, *factors: float) -> Value:
     """x times a polynomial in x^2, whose factors are given from the highest power down."""
     square = mul(b, x, x)
@@ -100,6 +90,28 @@ def _series(b: ProgramBuilder, x: Value, *factors: float) -> Value:
 def _near(b: ProgramBuilder, x: Value, bound: float) -> tuple[Value, Value]:
     """Whether a number is so near 0, and the number, or the bound beyond it."""
     return compared(b, "Less", unary(b, "ElementWiseAbs", x), bound), lesser(b, larger(b, x, -bound), bound)
+
+
+def _atan(b: ProgramBuilder, x: Value) -> Value:
+    """The processor's is not exact near 0."""
+    is_near, near = _near(b, x, 0.25)
+    return where(b, is_near, _series(b, near, -1 / 7, 1 / 5, -1 / 3, 1.0), unary(b, "ElementWiseAtan", x))
+
+
+def _sin(b: ProgramBuilder, x: Value) -> Value:
+    """The processor's is not exact near 0."""
+    is_near, near = _near(b, x, 0.5)
+    return where(b, is_near, _series(b, near, 1 / 120, -1 / 6, 1.0), unary(b, "ElementWiseSin", x))
+
+
+def _asin(b: ProgramBuilder, x: Value) -> Value:
+    """2 atan(x / (1 + sqrt((1 - x) (1 + x))))."""
+    root = unary(b, "ElementWiseSquareRoot", mul(b, sub(b, 1, x), add(b, 1, x)))
+    return mul(b, _atan(b, div(b, x, add(b, root, 1))), 2)
+
+
+def _acos(b: ProgramBuilder, x: Value) -> Value:
+    return sub(b, math.pi / 2, _asin(b, x))
 
 
 def _tan(b: ProgramBuilder, x: Value) -> Value:
@@ -192,6 +204,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("log1p.default", composed(log1p), NUMBERS),
     row("softplus.default", _softplus, REAL, keep=True),
     row("mish.default", composed(_mish), REAL, keep=True),
+    row("sin.default", composed(_sin), NUMBERS),
+    row("atan.default", composed(_atan), NUMBERS),
     row("asin.default", composed(_asin), NUMBERS),
     row("acos.default", composed(_acos), NUMBERS),
     row("tan.default", composed(_tan), NUMBERS),

@@ -113,8 +113,8 @@ def rows_of(b: ProgramBuilder, x: Value, found: dict[int, Operand]) -> Value:
     for axis in range(last + 1):
         step = math.prod(x.shape[axis + 1 : last + 1])
         if axis in places:
-            shape = [-1 if at == places[axis] else 1 for at in range(rank)]
-            fixed = fixed + (np.arange(x.shape[axis]) * step).reshape(shape)
+            counts = (np.arange(x.shape[axis]) * step).reshape([-1 if at == places[axis] else 1 for at in range(rank)])
+            fixed = fixed + counts
             continue
         index = from_front(b, found[axis], x.shape[axis])
         shape = (1,) * start + (1,) * (len(shared) - index.rank) + index.shape + (1,) * (rank - start - len(shared))

@@ -41,12 +41,13 @@ def _multiplied(
     shape = tuple(call.result.shape)
     rows = math.prod(left.shape[:-1])
     left = Value(b.reshaped(b.dense(left), (rows, left.shape[-1])), (0, 1))
-    result = b.result_type(call) if bias is None else (DataType.FLOAT32, None)
+    datatype, encoding = b.result_type(call) if bias is None else (DataType.FLOAT32, None)
     if bias is not None:
         left, right = b.floats(left), b.floats(right)
-    flags = {f"transpose_in{side}": Scalar(DataType.BOOL, turned and side == 1) for side in (0, 1)}
+    plain, flag = Scalar(DataType.BOOL, False), Scalar(DataType.BOOL, turned)
     columns = right.shape[0] if turned else right.shape[1]
-    made = b.emit("MatMul", [b.dense(left), b.dense(right)], (rows, columns), *result, **flags)
+    operands = [b.dense(left), b.dense(right)]
+    made = b.emit("MatMul", operands, (rows, columns), datatype, encoding, transpose_in0=plain, transpose_in1=flag)
     found = Value(b.reshaped(made, shape), identity(len(shape)))
     return found if bias is None else as_result(b, call, add(b, found, b.floats(b.activation(bias))))
 

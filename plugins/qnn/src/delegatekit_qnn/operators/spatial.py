@@ -53,7 +53,8 @@ def pooled(
     }
     if kind == "PoolAvg2d":
         parameters["count_pad_for_edges"] = Scalar(DataType.BOOL, counts_padding)
-    made = b.emit(kind, [tensor], (batch, *sizes, channels), *result, **parameters)
+    datatype, encoding = result
+    made = b.emit(kind, [tensor], (batch, *sizes, channels), datatype, encoding, **parameters)
     if batched:
         return Value(made, _LAST)
     return Value(b.reshaped(b.dense(Value(made, _LAST)), (channels, *sizes)), identity(3))
@@ -117,11 +118,11 @@ def _adaptive_average(b: ProgramBuilder, call: Call) -> Value:
         return pooled(b, "PoolAvg2d", x, (window, window, (0, 0)), new, b.result_type(call))
     tensor = b.dense(b.floats(x))
     shape = (*x.shape[:-2], new[0], old[1])
-    flags = {f"transpose_in{side}": Scalar(DataType.BOOL, False) for side in (0, 1)}
+    flag = Scalar(DataType.BOOL, False)
     share = b.constant(np.broadcast_to(_shares(old[0], new[0]), (*x.shape[:-2], new[0], old[0])))
-    rows = b.emit("MatMul", [share, tensor], shape, DataType.FLOAT32, **flags)
+    rows = b.emit("MatMul", [share, tensor], shape, DataType.FLOAT32, transpose_in0=flag, transpose_in1=flag)
     share = b.constant(np.broadcast_to(_shares(old[1], new[1]).T, (*x.shape[:-2], old[1], new[1])))
-    made = b.emit("MatMul", [rows, share], call.result.shape, DataType.FLOAT32, **flags)
+    made = b.emit("MatMul", [rows, share], call.result.shape, DataType.FLOAT32, transpose_in0=flag, transpose_in1=flag)
     return as_result(b, call, Value(made, identity(x.rank)))
 
 
@@ -163,20 +164,28 @@ def no_gaps(call: Call) -> str | None:
     return None if set(dilation) == {1} else f"dilation = {call['dilation']}: 1 is taken"
 
 
+def windows_inside(call: Call) -> str | None:
+    """No window is larger than the image: the library counts what is not there."""
+    image, window = call["self"].shape[-2:], per_axis(call["kernel_size"], 2)
+    larger = any(wide > size for wide, size in zip(window, image, strict=True))
+    return f"windows of {window} over images of {tuple(image)}" if larger else None
+
+
 _IMAGES: Final = rank("self", 3, 4)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("max_pool2d.default", _largest, _IMAGES, REAL, no_gaps, keep=True, fixed=True),
+    row("max_pool2d.default", _largest, _IMAGES, REAL, no_gaps, windows_inside, keep=True, fixed=True),
     row(
         "max_pool2d_with_indices.default",
         _largest_and_nothing,
         _IMAGES,
         types_of("self", "float32"),
         no_gaps,
+        windows_inside,
         unused_indices,
         fixed=True,
     ),
-    row("avg_pool2d.default", _average, _IMAGES, REAL, fixed=True),
+    row("avg_pool2d.default", _average, _IMAGES, REAL, windows_inside, fixed=True),
     row("_adaptive_avg_pool2d.default", _adaptive_average, _IMAGES, REAL, fixed=True),
     row(
         "pixel_shuffle.default",

@@ -1,0 +1,65 @@
+"""Operators that are computed on integers, against the fake-quantized module: within two steps of 8 bits, or 1.5e-3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import delegatekit
+from delegatekit_toolkit.testing import as_module
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+ROWS = (2, 6, 8)
+IMAGES = (1, 4, 8, 8)
+
+#: A module for inputs of these shapes.
+CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
+    "sums": (lambda x, y: (F.relu(x + y), x - y[:, :1], x + 0.7), (ROWS, ROWS)),
+    "products": (lambda x, y: (x * y, x * 0.3, x / 3), (ROWS, ROWS)),
+    "extremes": (lambda x, y: (torch.maximum(x, y), torch.minimum(x, y)), (ROWS, ROWS)),
+    "functions": (lambda x: (F.gelu(x), F.hardswish(x), torch.sigmoid(x), F.elu(x), F.leaky_relu(x, 0.1)), (ROWS,)),
+    "hyperbolic tangent": (torch.tanh, (ROWS,)),
+    "softmax": (lambda x: (x.softmax(-1), x.softmax(1)), (ROWS,)),
+    "reductions": (lambda x: (x.mean(1), x.sum(-1), x.amax(1)), (ROWS,)),
+    "norms": (nn.Sequential(nn.LayerNorm(8), nn.RMSNorm(8)), (ROWS,)),
+    "linear": (nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5, bias=False)), (ROWS,)),
+    "matrices": (lambda x, y: x @ y.transpose(1, 2), (ROWS, ROWS)),
+    "attention": (F.scaled_dot_product_attention, (ROWS, ROWS, ROWS)),
+    "convolution": (nn.Sequential(nn.Conv2d(4, 8, 3, 2, 1), nn.ReLU6(), nn.Conv2d(8, 8, 3, groups=8)), (IMAGES,)),
+    "grouped convolution": (nn.Conv2d(4, 6, 3, groups=2, bias=False), (IMAGES,)),
+    "convolution over one axis": (nn.Conv1d(6, 4, 3, padding=1), (ROWS,)),
+    "transposed convolution": (nn.ConvTranspose2d(4, 4, 3, 2, 1, 1), (IMAGES,)),
+    "pools": (lambda x: (F.avg_pool2d(x, 2), F.max_pool2d(x + 1, 3, 2, 1), F.adaptive_avg_pool2d(x, 1)), (IMAGES,)),
+    "pools with other divisors": (lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=3), (IMAGES,)),
+    "moves": (lambda x: (x.transpose(1, 2).reshape(2, 48) + 1, x[:, 1:3] + 1, torch.cat([x, x], 1) + 1), (ROWS,)),
+    "padding": (lambda x: (F.pad(x, (1, 1)) + 1, x.flip(1) + 1), (ROWS,)),
+}
+QUICK = {"sums", "functions", "softmax", "linear", "convolution", "norms"}
+
+
+@pytest.mark.parametrize("scheme", ["8a8w", "16a8w"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]
+)
+def test_results_are_those_of_the_quantized_module(name: str, scheme: str, simulator: None) -> None:
+    model, shapes = CASES[name]
+    calls = [tuple(drawn(*shape, seed=10 * call + place) for place, shape in enumerate(shapes)) for call in range(8)]
+    quantized = delegatekit.quantize(as_module(model).eval(), calls, backend="qnn", scheme=scheme)
+    program = delegatekit.lower(quantized, calls[0], backends=["qnn"])
+    (method,) = program.report().methods
+    assert len(method.delegates) == 1 and not method.fallback, str(program.report())
+    results = torch.utils._pytree.tree_leaves(delegatekit.load(program.buffer)["forward"](*calls[0]))
+    references = torch.utils._pytree.tree_leaves(quantized(*calls[0]))
+    for result, reference in zip(results, references, strict=True):
+        largest = float(reference.abs().max())
+        # A step is at most two of the largest values over 255.
+        allowed = 1.5e-3 * largest if scheme.startswith("16") else 2.05 * 2 * largest / 255
+        assert float((result - reference).abs().max()) <= allowed
