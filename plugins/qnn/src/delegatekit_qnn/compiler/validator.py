@@ -20,17 +20,24 @@ _KEPT: Final = 2
 
 
 class Validator:
-    """Asks about graphs for one set of options; equal ones share a process. May be called from several threads."""
+    """Asks about graphs for one set of options; equal ones share a process. May be called from several threads.
+
+    The process ends with the last of those that share it; answers are remembered.
+    """
 
     def __init__(self, options: bytes) -> None:
         self._options: Final = options
+        self._asked: _Conversation | None = None
 
     def reason(self, graph: Graph) -> str | None:
         """Why the library does not take an operation of the graph; None if it takes all, or cannot be asked."""
         found = find_installation()
         if isinstance(found, Missing):
             return None
-        return _conversation(found, self._options).reason(graph)
+        if self._asked is None:
+            self._asked = _conversation(found, self._options)
+            self._asked.begin(self)
+        return self._asked.reason(graph)
 
 
 class _Conversation:
@@ -44,6 +51,17 @@ class _Conversation:
         self._lock = threading.Lock()
         self._process: _Process | None = None
         self._broken = ""
+        self._users: weakref.WeakSet[Validator] = weakref.WeakSet()
+
+    def begin(self, user: Validator) -> None:
+        """Somebody has questions, as long as it lives."""
+        self._users.add(user)
+        weakref.finalize(user, self._leave)
+
+    def _leave(self) -> None:
+        # (No lock: whoever asks refers to a user.)
+        if not self._users:
+            self._process = None
 
     def reason(self, graph: Graph) -> str | None:
         question = json.dumps(request(self._options, graph=_nameless(describe(graph))))
