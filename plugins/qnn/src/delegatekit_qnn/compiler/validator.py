@@ -51,16 +51,17 @@ class _Conversation:
         self._lock = threading.Lock()
         self._process: _Process | None = None
         self._broken = ""
-        self._users: weakref.WeakSet[Validator] = weakref.WeakSet()
+        self._users = 0
 
     def begin(self, user: Validator) -> None:
         """Somebody has questions, as long as it lives."""
-        self._users.add(user)
+        self._users += 1
         weakref.finalize(user, self._leave)
 
     def _leave(self) -> None:
-        # (No lock: whoever asks refers to a user.)
-        if not self._users:
+        # (No lock: whoever asks refers to a user, and this may be called by the garbage collector at any place.)
+        self._users -= 1
+        if self._users <= 0:
             self._process = None
 
     def reason(self, graph: Graph) -> str | None:
