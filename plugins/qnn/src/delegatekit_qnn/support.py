@@ -32,6 +32,7 @@ from .operators import (
     resizing,
     scattering,
     shape,
+    sorting,
     spatial,
 )
 from .operators.program import Lower, build_call, has_fixed_form
@@ -72,6 +73,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *functions.ROWS,
         *composition.ROWS,
         *reduction.ROWS,
+        *sorting.ROWS,
         *shape.ROWS,
         *arranging.ROWS,
         *indexing.ROWS,

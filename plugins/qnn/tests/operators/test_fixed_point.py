@@ -60,6 +60,7 @@ def test_results_are_those_of_the_quantized_module(name: str, scheme: str, simul
     references = torch.utils._pytree.tree_leaves(quantized(*calls[0]))
     for result, reference in zip(results, references, strict=True):
         largest = float(reference.abs().max())
-        # A step is at most two of the largest values over 255.
-        allowed = 1.5e-3 * largest if scheme.startswith("16") else 2.05 * 2 * largest / 255
+        gaps = reference.unique().diff()
+        step = float(gaps[gaps > 1e-6].min())
+        allowed = 1.5e-3 * largest if scheme.startswith("16") else 2.05 * step
         assert float((result - reference).abs().max()) <= allowed

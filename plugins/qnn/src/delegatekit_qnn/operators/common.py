@@ -83,6 +83,7 @@ def apply(
     if len(runs) > 4:
         tensors = [_widest(b, item, shape) for item in tensors]
         runs = [list(range(len(shape)))]
+    runs = [[]] * (4 - len(runs)) + runs
     merged = [
         b.reshaped(item, [math.prod(item.shape[axis] for axis in run) for run in runs])
         if item.rank == len(shape)
@@ -243,7 +244,13 @@ def composed(make: Callable[[ProgramBuilder, Value], Value]) -> Lower:
     """The lowering of a function of the operand `self` that is composed of others, in floats."""
 
     def lower(b: ProgramBuilder, call: Call) -> Value:
-        return make(b, operand(b, call))
+        x = operand(b, call)
+        if x.rank <= 4:
+            return make(b, x)
+        # Between operations that want fewer axes and those that do not the library fails to reshape.
+        shape = x.tensor.shape
+        flat = Value(b.reshaped(x.tensor, (1, 1, math.prod(shape[:-1]), shape[-1])), identity(4))
+        return Value(b.reshaped(make(b, flat).tensor, shape), x.order)
 
     return lower
 

@@ -12,7 +12,7 @@ from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.narrowing import narrow_product, narrowed
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.graph import Encoding, Scalar, Tensor, uint32
+from ..ir.graph import Encoding, Scalar, uint32
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import (
@@ -22,7 +22,6 @@ from .common import (
     REAL,
     apply,
     as_numbers,
-    as_type,
     binary,
     compared,
     div,
@@ -39,7 +38,8 @@ from .program import Lower, ProgramBuilder
 from .shape import concatenated, dropped, sliced
 
 
-def _flag(value: object) -> Scalar:
+def flag(value: object) -> Scalar:
+    """A truth value as a parameter."""
     return Scalar(DataType.BOOL, bool(value))
 
 
@@ -56,7 +56,7 @@ def reduced(
         return _reduced_one_by_one(b, kind, x, axes, keep, result)
     stored = sorted(x.stored_axis(axis) for axis in axes)
     shape = [1 if place in stored else size for place, size in enumerate(x.tensor.shape)]
-    made = b.emit(kind, [x.tensor], shape, *result, axes=uint32(*stored), keep_dims=_flag(True))
+    made = b.emit(kind, [x.tensor], shape, *result, axes=uint32(*stored), keep_dims=flag(True))
     if keep:
         return Value(made, x.order)
     order = tuple(axis for axis in x.order if axis not in axes)
@@ -83,7 +83,7 @@ def _reduced_one_by_one(
             [parts[0], 1, parts[2]],
             *result,
             axes=uint32(1),
-            keep_dims=_flag(True),
+            keep_dims=flag(True),
         )
         kept = [1 if at == place else size for at, size in enumerate(shape)]
         x = Value(b.reshaped(made, kept), x.order)
@@ -204,7 +204,7 @@ def position(b: ProgramBuilder, kind: str, x: Value, axis: int, keep: bool) -> V
         found,
         DataType.INT32,
         axis=Scalar(DataType.UINT32, place),
-        keep_dims=_flag(True),
+        keep_dims=flag(True),
     )
     kept = [1 if at == axis else size for at, size in enumerate(shape)]
     result = kept if keep else [size for at, size in enumerate(kept) if at != axis]
@@ -245,7 +245,7 @@ def _extreme(kind: str) -> Lower:
     return lower
 
 
-def _rows(shape: Sequence[int]) -> tuple[int, ...]:
+def rows_of_last(shape: Sequence[int]) -> tuple[int, ...]:
     """All but the last axis as one."""
     return (math.prod(shape[:-1]), shape[-1])
 
@@ -261,7 +261,7 @@ def _softmax(kind: str) -> Lower:
         tensor = x.tensor if x.order[-1] == axis else b.stored(x, last)
         order = x.order if x.order[-1] == axis else last
         datatype, encoding = b.result_type(call)
-        rows = _rows(tensor.shape) if len(order) > 4 else tensor.shape
+        rows = rows_of_last(tensor.shape) if len(order) > 4 else tensor.shape
         made = b.emit(
             kind,
             [b.reshaped(tensor, rows)],
@@ -285,45 +285,10 @@ def _running_sum(b: ProgramBuilder, call: Call) -> Value:
         "CumulativeSum",
         b.reshaped(x.tensor, parts),
         axis=Scalar(DataType.UINT32, 1 if len(shape) > 4 else place),
-        exclusive=_flag(False),
-        reverse=_flag(False),
+        exclusive=flag(False),
+        reverse=flag(False),
     )
     return Value(b.reshaped(made, shape), x.order)
-
-
-def ordered(b: ProgramBuilder, x: Value, axis: int, count: int, *, largest: bool) -> tuple[Value, Value]:
-    """The largest or least elements along an axis in order, and their places."""
-    like, x = x, as_numbers(b, x)
-    last = (*(item for item in range(x.rank) if item != axis), axis)
-    tensor = b.stored(x, last)
-    rows = _rows(tensor.shape) if x.rank > 4 else tensor.shape
-    shape = (*rows[:-1], count)
-    found = b.emit_all(
-        "TopK",
-        [b.reshaped(tensor, rows)],
-        [Tensor(shape, tensor.datatype, tensor.encoding), Tensor(shape, DataType.INT32)],
-        k=Scalar(DataType.UINT32, count),
-        largest=_flag(largest),
-    )
-    values, places = (Value(b.reshaped(item, (*tensor.shape[:-1], count)), last) for item in found)
-    return as_type(b, values, like), places
-
-
-def _largest(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
-    x = b.activation(call["self"])
-    return ordered(b, x, axis_of(call["dim"], x.rank), call["k"], largest=bool(call["largest"]))
-
-
-def _sorted(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
-    x = b.activation(call["self"])
-    axis = axis_of(call["dim"], x.rank)
-    return ordered(b, x, axis, x.shape[axis], largest=bool(call["descending"]))
-
-
-def unused_places(call: Call) -> str | None:
-    """With stable=True, the places are not used: QNN does not say in which order equal elements come."""
-    used = any(user.operator == "getitem" and user.node.args[1] == 1 for user in call.users)
-    return "the places of a stable order are used" if call.get("stable") and used else None
 
 
 #: Less than this is 0 beside it.
@@ -331,25 +296,23 @@ _LEAST_DIVISOR: Final = 2.0**-13
 _AXES: Final = has_axes("self")
 _FLOATS: Final = types_of("self", "float32")
 _NUMBERS: Final = types_of("self", "float32", *INTEGERS)
-_EQUAL: Final = "which of equal elements comes first, and where NaN comes, depends on the device"
+EQUAL: Final = "which of equal elements comes first, and where NaN comes, depends on the device"
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("mean.dim mean.default", _reduction("ReduceMean"), REAL, fixed=True),
     row("sum.dim_IntList sum.default", _reduction("ReduceSum"), ANY, fixed=True, special_values=narrowed),
     row("amax.default max.default", _reduction("ReduceMax", "ElementWiseMaximum"), NUMBERS, fixed=True),
     row("amin.default min.default", _reduction("ReduceMin", "ElementWiseMinimum"), NUMBERS, fixed=True),
-    row("max.dim", _extreme("Max"), _NUMBERS, _AXES, special_values=_EQUAL),
-    row("min.dim", _extreme("Min"), _NUMBERS, _AXES, special_values=_EQUAL),
+    row("max.dim", _extreme("Max"), _NUMBERS, _AXES, special_values=EQUAL),
+    row("min.dim", _extreme("Min"), _NUMBERS, _AXES, special_values=EQUAL),
     row("prod.default prod.dim_int", _product, NUMBERS, narrow_product, special_values=narrowed),
     row("any.default any.dim any.dims", _truth_of(every=False), ANY),
     row("all.default all.dim all.dims", _truth_of(every=True), ANY),
     row("var.correction var.dim", _variance, REAL, _AXES, enough_elements),
     row("linalg_vector_norm.default", _length, REAL, _AXES, known_order),
-    row("argmax.default", _position("Argmax"), _NUMBERS, _AXES, fixed=True, special_values=_EQUAL),
-    row("argmin.default", _position("Argmin"), _NUMBERS, _AXES, fixed=True, special_values=_EQUAL),
+    row("argmax.default", _position("Argmax"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
+    row("argmin.default", _position("Argmin"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
     row("_softmax.default", _softmax("Softmax"), REAL, _AXES, fixed=True),
     row("_log_softmax.default", _softmax("LogSoftmax"), REAL, _AXES, fixed=True),
     row("cumsum.default", _running_sum, ANY, _AXES, special_values=narrowed),
-    row("topk.default", _largest, _NUMBERS, _AXES, special_values=_EQUAL),
-    row("sort.default sort.stable", _sorted, ANY, _AXES, unused_places, special_values=_EQUAL),
 )

@@ -1,0 +1,60 @@
+"""Operators that put elements in order."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.graph import Scalar, Tensor
+from ..ir.types import DataType
+from ..ir.values import Value
+from .common import ANY, INTEGERS, as_numbers, as_type, has_axes, types_of
+from .program import Lower, ProgramBuilder
+from .reduction import EQUAL, flag, rows_of_last
+
+
+def ordered(b: ProgramBuilder, x: Value, axis: int, count: int, *, largest: bool) -> tuple[Value, Value]:
+    """The largest or least elements along an axis in order, and their places."""
+    like, x = x, as_numbers(b, x)
+    last = (*(item for item in range(x.rank) if item != axis), axis)
+    tensor = b.stored(x, last)
+    rows = rows_of_last(tensor.shape) if x.rank > 4 else tensor.shape
+    shape = (*rows[:-1], count)
+    found = b.emit_all(
+        "TopK",
+        [b.reshaped(tensor, rows)],
+        [Tensor(shape, tensor.datatype, tensor.encoding), Tensor(shape, DataType.INT32)],
+        k=Scalar(DataType.UINT32, count),
+        largest=flag(largest),
+    )
+    values, places = (Value(b.reshaped(item, (*tensor.shape[:-1], count)), last) for item in found)
+    return as_type(b, values, like), places
+
+
+def _largest(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
+    x = b.activation(call["self"])
+    return ordered(b, x, axis_of(call["dim"], x.rank), call["k"], largest=bool(call["largest"]))
+
+
+def _sorted(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
+    x = b.activation(call["self"])
+    axis = axis_of(call["dim"], x.rank)
+    return ordered(b, x, axis, x.shape[axis], largest=bool(call["descending"]))
+
+
+def unused_places(call: Call) -> str | None:
+    """With stable=True, the places are not used: QNN does not say in which order equal elements come."""
+    used = any(user.operator == "getitem" and user.node.args[1] == 1 for user in call.users)
+    return "the places of a stable order are used" if call.get("stable") and used else None
+
+
+_AXES: Final = has_axes("self")
+_NUMBERS: Final = types_of("self", "float32", *INTEGERS)
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("topk.default", _largest, _NUMBERS, _AXES, special_values=EQUAL),
+    row("sort.default sort.stable", _sorted, ANY, _AXES, unused_places, special_values=EQUAL),
+)
