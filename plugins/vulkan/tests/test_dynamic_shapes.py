@@ -26,11 +26,11 @@ def merged(x):
     return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)
 
 
-#: Tensors of sizes that the delegate's other inputs have: the core keeps them outside.
-MADE = {
-    "slices of a table": lambda x: x + torch.arange(12.0)[: x.shape[1], None],
-    "counting": lambda x: x + torch.arange(x.shape[1]).unsqueeze(1),
-}
+def causal(x):
+    """Which positions come before or at which: (length, length)."""
+    positions = torch.arange(x.shape[1])
+    return positions[:, None] >= positions
+
 
 #: One input (b, t, 16), of which b and t change.
 OPERATORS = {
@@ -50,18 +50,24 @@ OPERATORS = {
     "joins of features": lambda x: torch.cat([x * 2, x + 1], 2),
     "selections": lambda x: (x * 2)[:, 0] + (x * 2)[:, -1],
     "indices": lambda x: (x * 2)[:, :, [3, 0, 15]] + 1,
+    "slices of a table": lambda x: x + torch.arange(12.0)[: x.shape[1], None],
+    "counting": lambda x: x + torch.arange(x.shape[1]).unsqueeze(1),
+    "counting from a size": lambda x: x + torch.arange(x.shape[0], x.shape[0] + x.shape[1]).unsqueeze(1),
+    "sizes added": lambda x: x + (torch.arange(16) + x.shape[1]) * 2,
+    "sizes as operands": lambda x: (x - x.shape[0]) * x.shape[1] / (x.shape[1] + 1) + (3 * x.shape[0] - x),
+    "sizes compared": lambda x: torch.where(torch.arange(16) < x.shape[1], x, -x),
+    "sizes beside a number": lambda x: x * (torch.tensor(0.5) * x.shape[1]),
+    "causal masks": lambda x: x @ x.mT + torch.where(causal(x), 0.0, -10.0),
+    "repetitions": lambda x: torch.cat([x[:, :1].expand(-1, x.shape[1], -1), x], 2) * 2,
+    "repetitions of rows": lambda x: torch.cat([WEIGHT.expand(x.shape[0], x.shape[1], 16), x], 2) * 2,
+    "repetitions of integers": lambda x: x * torch.cat([x[:, :, :1].int().expand(-1, -1, 16), x.int()], 1)[:, :1],
+    "masks for each example": lambda x: (x @ x.mT).masked_fill(causal(x).expand(x.shape[0], -1, -1), -1.0),
 }
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_run_at_every_size(name):
     lowered = lower(OPERATORS[name], *CALLS[0], backend="vulkan", dynamic_shapes=BOTH)
-    compare(lowered, *CALLS, tolerance=2e-6)
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_tensors_made_of_sizes_come_from_outside(name):
-    lowered = lower(MADE[name], *CALLS[0], backend="vulkan", dynamic_shapes=BOTH, whole=False)
     compare(lowered, *CALLS, tolerance=2e-6)
 
 

@@ -130,6 +130,17 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         """The tensor of an operand, or a number as a constant without axes."""
         return self.tensor(item) if isinstance(item, Operand) else self.scalar(item, like)
 
+    def term(self, call: Call, name: str, like: DataType) -> Tensor:
+        """An argument as a tensor: a number has no axes where the call's result has none, else at most one."""
+        item = call[name]
+        if isinstance(item, Operand | int | float):
+            return self.operand(item, like)
+        number = self.numbers(call, name)
+        # The runtime takes a number that changes where it counts.
+        counting: list[Argument] = [number, self._computed_number("add", [number, 1]), 1, *[None] * 4]
+        made = self.call("aten.arange.start_step", counting, (1,), like)
+        return made if call.result.rank else self.view(made, ())
+
     def scalar(self, number: float, datatype: DataType) -> Tensor:
         """A number as a constant without axes, on the device."""
         return self.computed(self.constant(torch.tensor(number, dtype=datatype.torch)))

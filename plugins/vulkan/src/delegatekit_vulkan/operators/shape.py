@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import torch
+
 from delegatekit_api import Call
 from delegatekit_toolkit.constraints import same_dtypes
 from delegatekit_toolkit.narrowing import whole_numbers_fit
-from delegatekit_toolkit.sizes import Dynamic, shape_of
+from delegatekit_toolkit.sizes import Dynamic, Size, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Argument, Tensor
 from ..ir.types import TEXTURE_RANK, DataType
-from .common import FLOATS, INTEGERS, compared, converted, four_axes, types
+from .common import FLOATS, INTEGERS, both, compared, converted, four_axes, mul, types
 from .program import Lower, ProgramBuilder
 
 
@@ -28,6 +30,38 @@ def _with_arguments(operator: str, *names: str) -> Lower:
         return b.call(operator, [b.tensor(call["self"]), *arguments], b.shape(call))
 
     return lower
+
+
+_EXPAND: Final = "aten.expand_copy.default"
+
+
+def _expand(b: ProgramBuilder, call: Call) -> Tensor:
+    """The runtime's own expansion keeps its sizes: where they change, ones as large as each new axis do it."""
+    if _EXPAND in _expands_by(call):
+        return _with_arguments(_EXPAND, "size", "implicit")(b, call)
+    x, wanted = b.tensor(call["self"]), b.shape(call)
+    numbers = b.numbers(call, "size")
+    assert isinstance(numbers, tuple)
+    new = len(wanted) - len(x.shape)
+    before = (None, *[1] * (new - 1), *x.shape) if new else x.shape
+    for axis, (have, want, number) in enumerate(zip(before, wanted, numbers, strict=True)):
+        if have != want:
+            ones = b.view(_ones(b, want, number, x.datatype), (want, *[1] * (len(wanted) - axis - 1)))
+            x = both(b, x, ones) if x.datatype is DataType.BOOL else mul(b, x, ones)
+    return x
+
+
+def _expands_by(call: Call) -> tuple[str, ...]:
+    """The runtime's operators that expand a tensor and limit how."""
+    return () if call.is_dynamic and call.result.rank <= TEXTURE_RANK else (_EXPAND,)
+
+
+def _ones(b: ProgramBuilder, size: Size, number: Argument, datatype: DataType) -> Tensor:
+    """As many as `size`, which is `number` in a call."""
+    if isinstance(size, int):
+        return b.computed(b.constant(torch.ones(size, dtype=datatype.torch)))
+    count = b.call("aten.arange.start_step", [0, number, 1, *[None] * 4], (size,), DataType.INT32)
+    return converted(b, compared(b, "ge", count, 0), datatype)
 
 
 def _slice(b: ProgramBuilder, call: Call) -> Tensor:
@@ -141,10 +175,11 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("permute_copy.default", _with_arguments("aten.permute_copy.default", "dims"), _ALL, passenger=True),
     row(
         "expand_copy.default",
-        _with_arguments("aten.expand_copy.default", "size", "implicit"),
+        _expand,
         _ALL,
         passenger=True,
         takes_sizes=True,
+        runs=_expands_by,
     ),
     row("repeat.default", _with_arguments("aten.repeat.default", "repeats"), _ALL, passenger=True, takes_sizes=True),
     row("flip.default", _with_arguments("aten.flip.default", "dims"), _ALL, passenger=True),
