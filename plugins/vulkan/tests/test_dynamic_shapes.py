@@ -32,6 +32,12 @@ def causal(x):
     return positions[:, None] >= positions
 
 
+def repeated_heads(x, times):
+    """(batch, heads, length, width): each head `times` times, as models do whose queries share keys."""
+    batch, heads, length, width = x.shape
+    return x[:, :, None].expand(batch, heads, times, length, width).reshape(batch, heads * times, length, width)
+
+
 #: One input (b, t, 16), of which b and t change.
 OPERATORS = {
     "functions": lambda x: x.exp().tanh() + x.sigmoid() * F.gelu(x),
@@ -61,6 +67,9 @@ OPERATORS = {
     "repetitions": lambda x: torch.cat([x[:, :1].expand(-1, x.shape[1], -1), x], 2) * 2,
     "repetitions of rows": lambda x: torch.cat([WEIGHT.expand(x.shape[0], x.shape[1], 16), x], 2) * 2,
     "repetitions of integers": lambda x: x * torch.cat([x[:, :, :1].int().expand(-1, -1, 16), x.int()], 1)[:, :1],
+    "repetitions of heads": lambda x: repeated_heads((x * 2).view(*x.shape[:2], 2, 8).transpose(1, 2), 3) * 2,
+    "running sums": lambda x: (x * 2).cumsum(1) + x.cumsum(-1) + x.cumsum(0),
+    "places in a sequence": lambda x: x + (x[..., 0] > 0).cumsum(1).unsqueeze(-1),
     "masks for each example": lambda x: (x @ x.mT).masked_fill(causal(x).expand(x.shape[0], -1, -1), -1.0),
 }
 
@@ -77,7 +86,8 @@ def test_half_precision_runs_at_every_size():
     compare(lowered, *CALLS, tolerance=2e-2)
 
 
-def test_positions_are_looked_up_at_every_size():
+@pytest.mark.parametrize("batches", [1, 3])
+def test_positions_are_looked_up_at_every_size(batches):
     table = torch.nn.Embedding(20, 8)
 
     class Model(torch.nn.Module):
@@ -89,6 +99,7 @@ def test_positions_are_looked_up_at_every_size():
             return self.table(tokens) * math.sqrt(8)
 
     length = Dim("t", min=1, max=12)
-    calls = [(torch.randint(0, 20, (1, size)),) for size in (5, 12, 1, 7)]
-    lowered = lower(Model(), *calls[0], backend="vulkan", dynamic_shapes=({1: length},))
+    calls = [(torch.randint(0, 20, (1 + size % batches, size)),) for size in (5, 12, 1, 7)]
+    sizes = {1: length} if batches == 1 else {0: B, 1: length}
+    lowered = lower(Model(), *calls[0], backend="vulkan", dynamic_shapes=(sizes,))
     compare(lowered, *calls, tolerance=1e-6)

@@ -83,7 +83,9 @@ def one_index(call: Call) -> str | None:
 
 
 def one_changing_size(call: Call) -> str | None:
-    """Of the sizes of the result, and of the indices, one at most changes."""
+    """Of the sizes of the result, and of the indices, one at most changes; of what a constant table has, any."""
+    if call.operator == "aten.embedding.default" and call["weight"].is_constant:
+        return None
     index = _the_index(call)[1] if call.has("indices") and call.operator == "aten.index.Tensor" else None
     index = index or call.get("index") or call.get("indices")
     shapes = [shape_of(item) for item in (index, call.result) if isinstance(item, Operand)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -192,15 +193,19 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         self.graph.nodes.append(Node(operator, list(arguments), made if listed else made[0], handles))
         return made
 
-    def view(self, tensor: Tensor, shape: Sequence[Size]) -> Tensor:
-        """The same elements in another shape, in which at most one size changes. Raises LoweringError for more."""
+    def view(self, tensor: Tensor, shape: Sequence[Size], numbers: Sequence[Argument] | None = None) -> Tensor:
+        """The same elements in another shape. Where several sizes change, `numbers` are the sizes in each call.
+
+        Raises LoweringError where they are needed and not given.
+        """
         shape = tuple(shape)
         if shape == tensor.shape:
             return tensor
-        if dynamic_count(shape) > 1:
+        if dynamic_count(shape) <= 1:
+            numbers = [-1 if isinstance(size, Dynamic) else size for size in shape]
+        if numbers is None:
             raise LoweringError(f"views {tensor.shape} as {shape}: one size may change", where="Vulkan lowering")
-        sizes = tuple(-1 if isinstance(size, Dynamic) else size for size in shape)
-        return self.call("aten.view_copy.default", [tensor, sizes], shape)
+        return self.call("aten.view_copy.default", [tensor, tuple(numbers)], shape)
 
     def datatype(self, dtype: torch.dtype) -> DataType:
         """The type on the device for one of the program."""
@@ -230,6 +235,17 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
     def size(self, tensor: Tensor, axis: int) -> SymInt:
         """A size of a tensor in each call, as a number."""
         return self._computed_number("sym_size.int", [tensor, axis])
+
+    def product(self, numbers: Sequence[Argument]) -> Argument:
+        """Numbers multiplied, of which some may be computed in each call."""
+        known = math.prod(number for number in numbers if isinstance(number, int))
+        changing = [number for number in numbers if not isinstance(number, int)]
+        if not changing:
+            return known
+        made, *rest = changing
+        for number in (*rest, *[known] * (known != 1)):
+            made = self._computed_number("mul", [made, number])
+        return made
 
     def _size(self, node: FxNode) -> SymInt:
         target: Any = node.target

@@ -6,6 +6,8 @@ All of them are passengers: a delegate of moves alone would only copy tensors to
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 import torch
@@ -37,23 +39,45 @@ _EXPAND: Final = "aten.expand_copy.default"
 
 def _expand(b: ProgramBuilder, call: Call) -> Tensor:
     """The runtime's own expansion keeps its sizes: where they change, ones as large as each new axis do it."""
+    x, wanted, numbers = b.tensor(call["self"]), b.shape(call), b.numbers(call, "size")
     if _EXPAND in _expands_by(call):
-        return _with_arguments(_EXPAND, "size", "implicit")(b, call)
-    x, wanted = b.tensor(call["self"]), b.shape(call)
-    numbers = b.numbers(call, "size")
+        return b.call(_EXPAND, [x, numbers, b.numbers(call, "implicit")], wanted)
     assert isinstance(numbers, tuple)
+    blocks = _blocks(call)
+    if len(wanted) <= TEXTURE_RANK:
+        return _repeated(b, x, wanted, numbers)
+    # Neighbors that are all kept, or all repeated, are one axis.
+    had = (1,) * (len(wanted) - len(x.shape)) + x.shape
+    counts = [b.product([numbers[axis] for axis in block]) for block in blocks]
+    sizes = [math.prod(wanted[axis] for axis in block) for block in blocks]
+    before = [math.prod(had[axis] for axis in block) for block in blocks]
+    kept = [count if size == have else 1 for count, size, have in zip(counts, sizes, before, strict=True)]
+    return b.view(_repeated(b, b.view(x, before, kept), sizes, counts), wanted, numbers)
+
+
+def _repeated(b: ProgramBuilder, x: Tensor, wanted: Sequence[Size], numbers: Sequence[Argument]) -> Tensor:
+    """Expanded to sizes, which are `numbers` in a call, as a product with ones."""
     new = len(wanted) - len(x.shape)
-    before = (None, *[1] * (new - 1), *x.shape) if new else x.shape
-    for axis, (have, want, number) in enumerate(zip(before, wanted, numbers, strict=True)):
+    had = (None, *[1] * (new - 1), *x.shape) if new else x.shape
+    for axis, (have, want, number) in enumerate(zip(had, wanted, numbers, strict=True)):
         if have != want:
             ones = b.view(_ones(b, want, number, x.datatype), (want, *[1] * (len(wanted) - axis - 1)))
             x = both(b, x, ones) if x.datatype is DataType.BOOL else mul(b, x, ones)
     return x
 
 
+def _blocks(call: Call) -> list[list[int]]:
+    """The axes of an expansion, neighbors together that are all kept or all repeated."""
+    shape, wanted = shape_of(call["self"]), shape_of(call.result)
+    had = (1,) * (len(wanted) - len(shape)) + shape
+    pairs = groupby(range(len(wanted)), key=lambda axis: had[axis] == wanted[axis])
+    return [list(axes) for _, axes in pairs]
+
+
 def _expands_by(call: Call) -> tuple[str, ...]:
     """The runtime's operators that expand a tensor and limit how."""
-    return () if call.is_dynamic and call.result.rank <= TEXTURE_RANK else (_EXPAND,)
+    few = min(call.result.rank, len(_blocks(call))) <= TEXTURE_RANK
+    return () if call.is_dynamic and few else (_EXPAND,)
 
 
 def _ones(b: ProgramBuilder, size: Size, number: Argument, datatype: DataType) -> Tensor:
