@@ -13,6 +13,8 @@ from delegatekit_conformance.testkit import compare, lower
 
 pytestmark = pytest.mark.needs_device
 
+#: Of a configuration: keys that several queries share; tokens that the small vocabulary has not.
+MORE = {"Llama": {"intermediate_size": 48, "num_key_value_heads": 2}, "GPT2": {"bos_token_id": 0, "eos_token_id": 0}}
 B, T = Dim("b", min=1, max=4), Dim("t", min=1, max=12)
 #: The example first, then the largest, the smallest, one axis at a time, and again.
 SIZES = [(2, 5), (4, 12), (1, 1), (3, 12), (4, 2), (1, 7), (4, 12), (1, 1)]
@@ -70,6 +72,9 @@ OPERATORS = {
     "repetitions of heads": lambda x: repeated_heads((x * 2).view(*x.shape[:2], 2, 8).transpose(1, 2), 3) * 2,
     "running sums": lambda x: (x * 2).cumsum(1) + x.cumsum(-1) + x.cumsum(0),
     "places in a sequence": lambda x: x + (x[..., 0] > 0).cumsum(1).unsqueeze(-1),
+    "indices of several axes": lambda x: x[(x[:, :1, 0] > 0).int() - 1, torch.arange(x.shape[1])] + x,
+    "filled": lambda x: x + torch.full((x.shape[1], 1), 2.5) - torch.zeros(x.shape[0], 1, 16, dtype=torch.int32),
+    "filled with a size": lambda x: x - torch.full((x.shape[0], 1, 1), x.shape[1]) + torch.full((16,), x.shape[0]),
     "masks for each example": lambda x: (x @ x.mT).masked_fill(causal(x).expand(x.shape[0], -1, -1), -1.0),
 }
 
@@ -103,3 +108,27 @@ def test_positions_are_looked_up_at_every_size(batches):
     sizes = {1: length} if batches == 1 else {0: B, 1: length}
     lowered = lower(Model(), *calls[0], backend="vulkan", dynamic_shapes=(sizes,))
     compare(lowered, *calls, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", ["Llama", "GPT2", "Bert"])
+def test_transformers_of_any_length_and_batch_are_one_delegate(name, attention):
+    """Masks, positions and their embeddings are made of sizes that the tokens alone have."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = getattr(transformers, f"{name}Config")(
+        **sizes, max_position_embeddings=16, attn_implementation=attention, **MORE.get(name, {})
+    )
+    model = getattr(transformers, f"{name}Model")(config).eval()
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, tokens):
+            return self.model(tokens, use_cache=False)[0]
+
+    calls = [(torch.randint(0, 40, size),) for size in SIZES]
+    lowered = lower(Network(), *calls[0], backend="vulkan", dynamic_shapes=({0: B, 1: T},))
+    compare(lowered, *calls, tolerance=1e-5)

@@ -146,9 +146,13 @@ def own_sizes(call: Call) -> str | None:
     'the size s... is not a size of its inputs'
     """
     values = [item.meta.get("val") for item in call.node.all_input_nodes]
-    own = {symbol for value in values for size in getattr(value, "shape", ()) for symbol in _symbols(size)}
-    foreign = next((value for value in values if not _symbols(value) <= own), None)
-    return None if foreign is None else f"the size {foreign} is not a size of its inputs"
+    sizes = [size for value in values for size in getattr(value, "shape", ()) if _symbols(size)]
+    given = {size.node.expr for size in sizes}
+    # From a size of several symbols, a product say, none of them can be told.
+    own = {symbol for size in sizes if len(_symbols(size)) == 1 for symbol in _symbols(size)}
+    foreign: list[Any] = [value for value in values if not _symbols(value) <= own]
+    lost = next((size for size in foreign if size.node.expr not in given), None)
+    return None if lost is None else f"the size {lost} is not a size of its inputs"
 
 
 def _symbols(size: Any) -> set[Any]:

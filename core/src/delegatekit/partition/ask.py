@@ -16,7 +16,7 @@ from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled
 from ..edge.sizes import is_size_node
 from ..plugins import blaming, check_answer, shown
-from .foreign_sizes import hopeless_size
+from .foreign_sizes import valued_size
 
 
 def keep_operators(partitioners: Mapping[str, Partitioner]) -> frozenset[str]:
@@ -62,7 +62,7 @@ def ask_backends(
     changing = dynamic_operand(node)
     for backend, partitioner in partitioners.items():
         able = backend in descriptions and descriptions[backend].supports_dynamic_shapes
-        refusal = None if changing is None else _dynamic_refusal(node, method, changing, able)
+        refusal = None if changing is None else _dynamic_refusal(node, changing, able)
         with blaming_partitioner(backend, "checking a node", node):
             answer = partitioner.check(Call(node, method.view)) if refusal is None else Verdict.no(refusal)
         if not _is_verdict(answer):
@@ -88,9 +88,9 @@ def _is_verdict(answer: Any) -> bool:
     )
 
 
-def _dynamic_refusal(node: Node, method: EdgeMethod, changing: str, supported: bool) -> str | None:
+def _dynamic_refusal(node: Node, changing: str, supported: bool) -> str | None:
     """Why a node with sizes that change cannot go to a backend; None if it can."""
     if not supported:
         return f"{changing} has sizes that change from call to call: the backend takes static shapes only"
-    lost = hopeless_size(node, method)
-    return f"the size {lost} is not a size of its inputs" if lost is not None else None
+    size = valued_size(node)
+    return None if size is None else f"the size {size} is not a size of its inputs"

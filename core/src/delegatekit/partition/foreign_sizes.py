@@ -11,16 +11,11 @@ from ..edge import EdgeMethod
 from ..edge.sizes import SizeNodes, is_size
 
 
-def hopeless_size(node: Node, method: EdgeMethod) -> Any:
-    """A size of a node that no delegate could compute, whatever its other inputs; None if there is none.
-
-    Such a size depends on values, or the node's own tensors have it in a form that cannot be solved for.
-    """
-    wanted = {symbol for size in _wanted(node) for symbol in _symbols(size)}
-    own = _Sizes(method, _tensors(node))
-    if wanted <= own.symbols:
-        return own.lost_by(node)
-    return next((size for size in _made(node) if not _symbols(size) <= own.symbols | wanted), None)
+def valued_size(node: Node) -> Any:
+    """A size of a node's results that depends on values, so that no delegate could know it; None if there is none."""
+    known = {symbol for size in _wanted(node) for symbol in _symbols(size)}
+    known.update(symbol for item in _tensors(node) for size in item.meta["val"].shape for symbol in _symbols(size))
+    return next((size for size in _made(node) if not _symbols(size) <= known), None)
 
 
 def lost_in_set(method: EdgeMethod, members: Sequence[Node]) -> dict[Node, Any]:
@@ -39,18 +34,18 @@ class _Sizes:
 
     def __init__(self, method: EdgeMethod, tensors: Iterable[Node]) -> None:
         self._known = SizeNodes(lambda target, args, value: args[0])
-        self.symbols: set[Any] = set()
+        self._symbols: set[Any] = set()
         for item in tensors:
             if item not in method.constants:
                 self._known.offer(item)
-                self.symbols.update(*map(_symbols, getattr(item.meta["val"], "shape", ())))
+                self._symbols.update(*map(_symbols, getattr(item.meta["val"], "shape", ())))
 
     def lost_by(self, node: Node) -> Any:
         """A size that the node needs and that cannot be computed from them, or that it makes of anything else."""
         lost = next((size for size in _wanted(node) if not self._known.can(size)), None)
         if lost is not None:
             return lost
-        return next((size for size in _made(node) if not _symbols(size) <= self.symbols), None)
+        return next((size for size in _made(node) if not _symbols(size) <= self._symbols), None)
 
 
 def _tensors(node: Node) -> list[Node]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -136,11 +136,13 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         item = call[name]
         if isinstance(item, Operand | int | float):
             return self.operand(item, like)
-        number = self.numbers(call, name)
-        # The runtime takes a number that changes where it counts.
-        counting: list[Argument] = [number, self._computed_number("add", [number, 1]), 1, *[None] * 4]
-        made = self.call("aten.arange.start_step", counting, (1,), like)
+        made = self.number(self.numbers(call, name), like)
         return made if call.result.rank else self.view(made, ())
+
+    def number(self, number: Argument, datatype: DataType) -> Tensor:
+        """A number that is computed in each call as a tensor of one element: the runtime takes it where it counts."""
+        counting: list[Argument] = [number, self._computed_number("add", [number, 1]), 1, *[None] * 4]
+        return self.call("aten.arange.start_step", counting, (1,), datatype)
 
     def scalar(self, number: float, datatype: DataType) -> Tensor:
         """A number as a constant without axes, on the device."""
@@ -193,19 +195,23 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         self.graph.nodes.append(Node(operator, list(arguments), made if listed else made[0], handles))
         return made
 
-    def view(self, tensor: Tensor, shape: Sequence[Size], numbers: Sequence[Argument] | None = None) -> Tensor:
-        """The same elements in another shape. Where several sizes change, `numbers` are the sizes in each call.
+    def view(
+        self, tensor: Tensor, shape: Sequence[Size], numbers: Callable[[], Sequence[Argument]] | None = None
+    ) -> Tensor:
+        """The same elements in another shape. Where several sizes change, `numbers` gives what they are in a call.
 
-        Raises LoweringError where they are needed and not given.
+        Raises LoweringError where that is needed and not given.
         """
         shape = tuple(shape)
         if shape == tensor.shape:
             return tensor
         if dynamic_count(shape) <= 1:
-            numbers = [-1 if isinstance(size, Dynamic) else size for size in shape]
-        if numbers is None:
+            sizes: Sequence[Argument] = [-1 if isinstance(size, Dynamic) else size for size in shape]
+        elif numbers is not None:
+            sizes = numbers()
+        else:
             raise LoweringError(f"views {tensor.shape} as {shape}: one size may change", where="Vulkan lowering")
-        return self.call("aten.view_copy.default", [tensor, tuple(numbers)], shape)
+        return self.call("aten.view_copy.default", [tensor, tuple(sizes)], shape)
 
     def datatype(self, dtype: torch.dtype) -> DataType:
         """The type on the device for one of the program."""
@@ -246,6 +252,12 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         for number in (*rest, *[known] * (known != 1)):
             made = self._computed_number("mul", [made, number])
         return made
+
+    def sizes(self, tensor: Tensor, axes: Iterable[int]) -> list[Argument]:
+        """Sizes of a tensor in each call."""
+        return [
+            self.size(tensor, axis) if isinstance(tensor.shape[axis], Dynamic) else tensor.sizes[axis] for axis in axes
+        ]
 
     def _size(self, node: FxNode) -> SymInt:
         target: Any = node.target

@@ -52,7 +52,7 @@ def _expand(b: ProgramBuilder, call: Call) -> Tensor:
     sizes = [math.prod(wanted[axis] for axis in block) for block in blocks]
     before = [math.prod(had[axis] for axis in block) for block in blocks]
     kept = [count if size == have else 1 for count, size, have in zip(counts, sizes, before, strict=True)]
-    return b.view(_repeated(b, b.view(x, before, kept), sizes, counts), wanted, numbers)
+    return b.view(_repeated(b, b.view(x, before, lambda: kept), sizes, counts), wanted, lambda: numbers)
 
 
 def _repeated(b: ProgramBuilder, x: Tensor, wanted: Sequence[Size], numbers: Sequence[Argument]) -> Tensor:
@@ -132,9 +132,21 @@ def joined_as_three(call: Call) -> str | None:
 
 
 def _full(b: ProgramBuilder, call: Call) -> Tensor:
-    size, number = b.numbers(call, "size"), b.numbers(call, "fill_value")
-    rest: list[Argument] = [None] * 4
-    return b.call("aten.full.default", [size, number, *rest], b.shape(call), b.result_type(call))
+    """The runtime's own operator keeps its sizes: where they change, a product with ones does it."""
+    numbers = b.numbers(call, "size")
+    if _FULL in _fills_by(call):
+        rest: list[Argument] = [None] * 4
+        return b.call(_FULL, [numbers, call["fill_value"], *rest], b.shape(call), b.result_type(call))
+    assert isinstance(numbers, tuple)
+    return _repeated(b, b.term(call, "fill_value", b.result_type(call)), b.shape(call), numbers)
+
+
+_FULL: Final = "aten.full.default"
+
+
+def _fills_by(call: Call) -> tuple[str, ...]:
+    """The runtime's operators that fill a tensor and limit how."""
+    return () if call.is_dynamic else (_FULL,)
 
 
 def _count(b: ProgramBuilder, call: Call) -> Tensor:
@@ -223,7 +235,16 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     ),
     row("slice_copy.Tensor", _slice, _ALL, passenger=True, takes_sizes=True),
     row("cat.default", _concatenate, _ALL, same_dtypes(), joined_as_three, passenger=True, runs=()),
-    row("full.default", _full, _NUMBERS, four_axes, whole_numbers_fit, passenger=True, takes_sizes=True),
+    row(
+        "full.default",
+        _full,
+        _NUMBERS,
+        four_axes,
+        whole_numbers_fit,
+        passenger=True,
+        takes_sizes=True,
+        runs=_fills_by,
+    ),
     row("arange.start_step arange.start arange.default", _count, _NUMBERS, passenger=True, takes_sizes=True),
     row("slice_scatter.default", _slice_scatter, _NUMBERS, written_at_known_places, joined_as_three, passenger=True),
     row("select_scatter.default", _select_scatter, _NUMBERS, written_at_known_places, joined_as_three, passenger=True),
