@@ -261,19 +261,36 @@ def test_a_delegate_gets_tensors_only_and_computes_sizes_from_theirs(install_plu
     install_plugin("seeing", _PLUGIN.format(name="seeing", more=", supports_dynamic_shapes=True"))
     import delegatekit_seeing_plugin as plugin
 
+    # The second tensor is expanded to a size of the first: where that is an input, the delegate has it.
     exported = torch.export.export(
         Function(lambda x, y: (x.sin().view(x.shape[0], 3, 2), y.expand(x.shape[0], 6) * 2)),
         (torch.randn(3, 6), torch.randn(6)),
         dynamic_shapes={"args": ({0: N}, None)},
     )
-    delegatekit.lower(exported, backends=["seeing"])
-    first = plugin.seen[0]
+    program = delegatekit.lower(exported, backends=["seeing"])
+    assert "sym_size" not in str(program.report())
+    (first,) = plugin.seen
     operators = [str(node.target) for node in first.view.graph.nodes if node.op == "call_function"]
-    assert operators == ["aten.sin.default", "aten.sym_size.int", "aten.view_copy.default"]
+    assert sorted(operators) == [
+        "aten.expand_copy.default",
+        "aten.sin.default",
+        "aten.sym_size.int",
+        "aten.view_copy.default",
+    ]
     assert all(isinstance(node.meta["val"], torch.Tensor) for node in first.view.inputs)
-    same(first.exported_program.module(check_guards=False)(torch.ones(5, 6)), (torch.ones(5, 3, 2).sin(),))
+    x, y = torch.ones(5, 6), torch.ones(6)
+    given = [x if node.meta["val"].dim() == 2 else y for node in first.view.inputs]
+    got = first.exported_program.module(check_guards=False)(*given)
+    shapes = sorted(tuple(result.shape) for result in got)
+    assert shapes == [(5, 3, 2), (5, 6)]
+
+    exported = torch.export.export(
+        Function(lambda x, y: (x.cos(), y.expand(x.shape[0], 6).sin())),
+        (torch.randn(3, 6), torch.randn(6)),
+        dynamic_shapes={"args": ({0: N}, None)},
+    )
     rows = {row.operator: row for row in delegatekit.explain(exported, backends=["seeing"]).rows}
-    assert "is not a size of its inputs" in rows["aten.expand_copy.default"].reasons["seeing"]
+    assert "is not a size of its delegate's inputs" in rows["aten.expand_copy.default"].reasons["seeing"]
 
 
 _PLUGIN = """

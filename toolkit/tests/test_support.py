@@ -8,6 +8,7 @@ from torch.fx import Graph, Node
 
 from delegatekit_api import Call, OptionError, ProgramView, Verdict
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, check_left_out, leavable_names, row
+from delegatekit_toolkit.testing import call_of
 
 aten = torch.ops.aten
 
@@ -64,6 +65,17 @@ def test_the_first_refusal_counts_and_common_constraints_come_first() -> None:
     assert SupportTable(ROWS).check(Call(NODES["relu"], VIEW)).reason == "never: forward"
     assert SupportTable(ROWS, common=(no_relu,)).check(Call(NODES["relu"], VIEW)).reason == "it is a relu"
     assert SupportTable(ROWS, common=(no_relu,)).check(Call(NODES["add"], VIEW)).supported
+
+
+def test_a_table_takes_sizes_of_other_tensors_where_it_says_so() -> None:
+    x = torch.ones(3)
+    changing = (({0: torch.export.Dim("n", max=9)}, None),)
+    rows = [row("expand.default", lower)]
+    foreign = call_of(lambda x, y: y.expand(x.shape[0]), x, torch.ones(1), dynamic_shapes=changing)
+    own = call_of(lambda x, y: x.expand(2, x.shape[0]), x, torch.ones(1), dynamic_shapes=changing)
+    assert "is not a size of its inputs" in SupportTable(rows).check(foreign).reason
+    assert SupportTable(rows).check(own).supported
+    assert SupportTable(rows, foreign_sizes=True).check(foreign).supported
 
 
 def test_a_table_is_a_mapping_of_its_rows() -> None:

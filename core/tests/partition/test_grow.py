@@ -6,37 +6,18 @@ import gc
 import itertools
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from partitioning import Rule, check_plan
 from torch.fx import Graph, Node
 
 from delegatekit.edge import EdgeMethod
 from delegatekit.lowering import partition_program
 from delegatekit.partition import Partition, PartitionPlan, partition
-from delegatekit_api import Call, PluginError, ProgramView, Verdict
-
-
-class Rule:
-    """A partitioner that takes the nodes that a function picks."""
-
-    def __init__(self, takes: Callable[[Node], bool], passenger: Callable[[Node], bool] = lambda node: False) -> None:
-        self.takes, self.passenger = takes, passenger
-        self.proposal: list[list[Node]] | None = None
-
-    def keep_operators(self) -> Collection[str]:
-        return ()
-
-    def check(self, call: Call) -> Verdict:
-        node = call.node
-        if not self.takes(node):
-            return Verdict.no("not picked")
-        return Verdict.yes(passenger=self.passenger(node))
-
-    def propose(self, program: ProgramView) -> Any:
-        return self.proposal
+from delegatekit_api import Call, PluginError, Verdict
 
 
 def method_of(edges: dict[str, list[str]], outputs: list[str]) -> EdgeMethod:
@@ -64,18 +45,6 @@ def method_of(edges: dict[str, list[str]], outputs: list[str]) -> EdgeMethod:
 def names(plan: PartitionPlan) -> list[Any]:
     """The plan as nested lists of node names, fallback nodes as plain names."""
     return [step.name if isinstance(step, Node) else [node.name for node in step.nodes] for step in plan.steps]
-
-
-def check_plan(method: EdgeMethod, plan: PartitionPlan) -> None:
-    """Every node runs once and after its inputs; a partition's inputs are all ready before it starts."""
-    ready = set(method.inputs) | set(method.constants)
-    for step in plan.steps:
-        inputs = step.inputs if isinstance(step, Partition) else step.all_input_nodes
-        assert set(inputs) <= ready
-        produced = step.nodes if isinstance(step, Partition) else (step,)
-        assert not ready & set(produced)
-        ready |= set(produced)
-    assert ready == {node for node in method.graph.nodes if node.op != "output"}
 
 
 def mergeable(method: EdgeMethod, plan: PartitionPlan) -> list[tuple[Partition, Partition]]:

@@ -90,9 +90,29 @@ def test_indices_out_of_range_read_the_nearest_row_and_nothing_outside():
     assert torch.equal(got, 2 * TABLE[[10, 0, 10]])
 
 
-def test_several_axes_at_once_are_refused():
-    found = refusals(VulkanPartitioner(VulkanOptions()), lambda x, i: x[i, i], torch.randn(3, 4), torch.tensor([0, 1]))
-    assert found == ["2 axes are indexed at once: one is taken"]
+#: Two indices, of one shape or not, that are counted from the front or from the end.
+PAIRS = {
+    "elements": lambda x, i, j: x[i, j],
+    "of the last axes": lambda x, i, j: x[:, i, j],
+    "a grid": lambda x, i, j: x[i[:, None], j],
+    "a constant and a tensor": lambda x, i, j: x[[0, -1, 1], j],
+    "constants": lambda x, i, j: x[[0, -1], [1, -4]],
+    "three": lambda x, i, j: x[i, j, i + 1],
+    "truth values": lambda x, i, j: (x > 0)[i, j],
+}
+
+
+@pytest.mark.needs_device
+@pytest.mark.parametrize("name", PAIRS)
+def test_neighboring_axes_are_indexed_at_once(name):
+    x, i, j = torch.randn(4, 4, 8), torch.tensor([3, -4, 2]), torch.tensor([-1, 0, 3])
+    compare(lower(lambda x, i, j: PAIRS[name](x * 2, i, j), x, i, j, backend="vulkan"))
+
+
+def test_axes_with_others_between_them_are_refused():
+    x, i = torch.randn(3, 4, 5), torch.tensor([0, 1])
+    found = refusals(VulkanPartitioner(VulkanOptions()), lambda x, i: x[i, :, i], x, i)
+    assert found == ["axes 0, 2 are indexed at once, with others between them"]
 
 
 def _written(operator: str, arguments: list[object], result: tuple[int, ...], *inputs: Tensor) -> None:

@@ -39,6 +39,21 @@ def test_reductions_of_other_ranks_agree_with_eager(shape):
     check(lambda x: (2 * x.mean(0), x.sum(-1) - 1, 2 * x.sum(), x.amax() + 1), x)
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+def test_running_sums_of_whole_numbers_are_exact(size, axis):
+    shape = [3, 2, 4]
+    shape[axis] = size
+    x = torch.randint(-1000, 1000, shape)
+    model = lambda x: ((x + 1).cumsum(axis), (x > 0).cumsum(axis), (x * 0.5).cumsum(axis), x.int().cumsum(axis))  # noqa: E731
+    compare(lower(model, x, backend="vulkan"))
+
+
+def test_running_sums_keep_what_is_infinite_in_its_place():
+    x = torch.tensor([1.0, math.inf, 2.0, -math.inf, 3.0])
+    compare(lower(lambda x: (x * 2).cumsum(0), x, backend="vulkan"))
+
+
 def test_reductions_in_float16_agree_with_eager():
     model = lambda x: (x.mean((1, 2)), x.sum(0), x.amax(-1), x.softmax(-1), x.log_softmax(1))  # noqa: E731
     check(model, torch.rand(3, 5, 8), tolerance=HALF, options={"fp16": True})

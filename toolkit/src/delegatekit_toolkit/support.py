@@ -83,7 +83,8 @@ def row(
 class SupportTable(Mapping[str, Row[LoweringT]]):
     """Operator name -> row, with constraints that hold for all of them.
 
-    Raises ValueError if two rows name the same operator.
+    Raises ValueError if two rows name the same operator. With `foreign_sizes` the backend computes sizes that are
+    arguments from those of any input of its delegate; without, a call takes the sizes of its own tensors only.
 
     >>> from delegatekit_toolkit.constraints import dtypes
     >>> from delegatekit_toolkit.testing import call_of
@@ -95,9 +96,12 @@ class SupportTable(Mapping[str, Row[LoweringT]]):
     "aten.sub.Tensor is not in the backend's operator table"
     """
 
-    def __init__(self, rows: Iterable[Row[LoweringT]], *, common: Sequence[Constraint] = ()) -> None:
+    def __init__(
+        self, rows: Iterable[Row[LoweringT]], *, common: Sequence[Constraint] = (), foreign_sizes: bool = False
+    ) -> None:
         self._rows: Final[dict[str, Row[LoweringT]]] = {}
         self.common: Final = tuple(common)
+        self._foreign_sizes: Final = foreign_sizes
         for entry in rows:
             for operator in entry.operators:
                 if operator in self._rows:
@@ -123,11 +127,37 @@ class SupportTable(Mapping[str, Row[LoweringT]]):
                 f"{operand.name} {operand.shape} has sizes that change from call to call: "
                 f"{call.operator} is taken with static ones only"
             )
-        for constraint in (*self.common, *entry.constraints):
+        sizes = () if self._foreign_sizes else (own_sizes,)
+        for constraint in (*sizes, *self.common, *entry.constraints):
             reason = constraint(call)
             if reason:
                 return Verdict.no(reason)
         return Verdict.yes(passenger=entry.is_passenger(call))
+
+
+def own_sizes(call: Call) -> str | None:
+    """Sizes among the arguments are those of the call's own tensors, or follow from them.
+
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> import torch
+    >>> changing = (({0: torch.export.Dim("n", max=9)},),)
+    >>> own_sizes(call_of(lambda x: x.expand(2, x.shape[0]), torch.ones(3), dynamic_shapes=changing))
+    >>> own_sizes(call_of(lambda x: torch.ones(1).expand(x.shape[0]), torch.ones(3), dynamic_shapes=changing))
+    'the size s... is not a size of its inputs'
+    """
+    values = [item.meta.get("val") for item in call.node.all_input_nodes]
+    sizes = [size for value in values for size in getattr(value, "shape", ()) if _symbols(size)]
+    given = {size.node.expr for size in sizes}
+    # From a size of several symbols, a product say, none of them can be told.
+    own = {symbol for size in sizes if len(_symbols(size)) == 1 for symbol in _symbols(size)}
+    foreign: list[Any] = [value for value in values if not _symbols(value) <= own]
+    lost = next((size for size in foreign if size.node.expr not in given), None)
+    return None if lost is None else f"the size {lost} is not a size of its inputs"
+
+
+def _symbols(size: Any) -> set[Any]:
+    """The symbols of a size that changes; none of anything else."""
+    return size.node.expr.free_symbols if hasattr(size, "node") else set()
 
 
 class TablePartitioner:

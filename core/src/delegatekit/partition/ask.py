@@ -14,8 +14,9 @@ from delegatekit_api.nodes import describe_node, dynamic_operand
 
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled
-from ..edge.sizes import SizeNodes, is_size, is_size_node
+from ..edge.sizes import is_size_node
 from ..plugins import blaming, check_answer, shown
+from .foreign_sizes import valued_size
 
 
 def keep_operators(partitioners: Mapping[str, Partitioner]) -> frozenset[str]:
@@ -61,7 +62,7 @@ def ask_backends(
     changing = dynamic_operand(node)
     for backend, partitioner in partitioners.items():
         able = backend in descriptions and descriptions[backend].supports_dynamic_shapes
-        refusal = None if changing is None else _dynamic_refusal(node, method, changing, able)
+        refusal = None if changing is None else _dynamic_refusal(node, changing, able)
         with blaming_partitioner(backend, "checking a node", node):
             answer = partitioner.check(Call(node, method.view)) if refusal is None else Verdict.no(refusal)
         if not _is_verdict(answer):
@@ -87,25 +88,9 @@ def _is_verdict(answer: Any) -> bool:
     )
 
 
-def _dynamic_refusal(node: Node, method: EdgeMethod, changing: str, supported: bool) -> str | None:
+def _dynamic_refusal(node: Node, changing: str, supported: bool) -> str | None:
     """Why a node with sizes that change cannot go to a backend; None if it can."""
     if not supported:
         return f"{changing} has sizes that change from call to call: the backend takes static shapes only"
-    known = SizeNodes(lambda target, args, value: node)
-    tensors = [item for item in node.all_input_nodes if not is_size(item.meta["val"])]
-    for item in tensors:
-        if item not in method.constants:
-            known.offer(item)
-    wanted = [item.meta["val"] for item in node.all_input_nodes if is_size(item.meta["val"])]
-    # A delegate gets tensors only: it learns sizes from theirs. Those of results need not be computed, but they must
-    # follow from the inputs'.
-    lost = [size for size in wanted if not known.can(size)]
-    given = {symbol for item in tensors for size in item.meta["val"].shape for symbol in _symbols(size)}
-    value = node.meta["val"]
-    for result in value if isinstance(value, tuple | list) else (value,):
-        lost.extend(size for size in getattr(result, "shape", (result,)) if not _symbols(size) <= given)
-    return f"the size {lost[0]} is not a size of its inputs" if lost else None
-
-
-def _symbols(size: Any) -> set[Any]:
-    return size.node.expr.free_symbols if is_size(size) else set()
+    size = valued_size(node)
+    return None if size is None else f"the size {size} is not a size of its inputs"

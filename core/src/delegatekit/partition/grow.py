@@ -11,19 +11,21 @@ exactly, with reachability kept as bit sets. The first two sweeps are linear in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from torch.fx import Node
 
-from delegatekit_api import BackendDescription, LoweringError, Partitioner, PluginError, Verdict
+from delegatekit_api import BackendDescription, Partitioner, PluginError, Verdict
 from delegatekit_api.nodes import describe_node
 
 from ..edge import EdgeMethod
 from .ask import ask_backends
 from .assemble import assemble
 from .clusters import Clusters, join_groups, join_proposals
+from .foreign_sizes import lost_in_set
 from .order import topological
 from .plan import PartitionPlan
+from .quotient import Quotient
 from .state import StateOwners
 
 #: With more sets than this, the bit sets of the merging pass would not be small any more; the sets stay as grown.
@@ -56,14 +58,16 @@ def partition(
         graph = _ClusterGraph(nodes, clusters, taker, fixed, tuple(partitioners))
         refused = _refused_group(graph, verdicts, taker)
         if not refused:
+            sets = graph.grow()
+            chosen = {index: nodes for index, nodes in sets.items() if not _only_passengers(nodes, verdicts, taker)}
+            refused = _refused_sizes(method, chosen, verdicts, taker)
+        if not refused:
             break
         for node, answer in refused.items():
             backend = taker[node]
             verdicts[node][backend] = answer
             rest = {name: partitioner for name, partitioner in partitioners.items() if name not in verdicts[node]}
             verdicts[node].update(ask_backends(node, method, rest, descriptions, ask_all=ask_all))
-    sets = graph.grow()
-    chosen = {index: members for index, members in sets.items() if not _only_passengers(members, verdicts, taker)}
     return assemble(method, nodes, verdicts, taker, chosen, owners or StateOwners(partitioners, descriptions))
 
 
@@ -98,6 +102,24 @@ def _refused_group(
             )
         return dict.fromkeys(grouped, Verdict.no(f"its group depends on itself through a node outside, {where}"))
     return {}
+
+
+def _refused_sizes(
+    method: EdgeMethod,
+    chosen: Mapping[int, Sequence[Node]],
+    verdicts: Mapping[Node, Mapping[str, Verdict]],
+    taker: Mapping[Node, str],
+) -> dict[Node, Verdict]:
+    """New answers about nodes that need sizes which no input of their delegate would have; empty if there are none."""
+    refused: dict[Node, Verdict] = {}
+    for members in chosen.values():
+        for lost, size in lost_in_set(method, members).items():
+            answer = Verdict.no(f"the size {size} is not a size of its delegate's inputs")
+            for node in members:
+                own = verdicts[node].get(taker.get(node, ""))
+                if own is not None and own.supported and (node is lost or lost in own.group):
+                    refused[node] = answer
+    return refused
 
 
 class _ClusterGraph:
@@ -196,91 +218,9 @@ class _ClusterGraph:
 
     def _merge(self, owner: dict[int, int], kind: list[int]) -> dict[int, int]:
         """Merge sets of one kind wherever no path leads from one through something else to the other."""
-        quotient = _Quotient(owner, kind, self)
+        quotient = Quotient(owner, kind, self.order, self.users)
         quotient.merge_all()
         return {index: quotient.final(number) for index, number in owner.items()}
-
-
-class _Quotient:
-    """Sets and fallback clusters as vertices; for each, the sets before and after it as bits of an integer."""
-
-    def __init__(self, owner: dict[int, int], kind: list[int], graph: _ClusterGraph) -> None:
-        self.kind = kind
-        self.count = len(kind)
-        self.merged_into = list(range(self.count))
-        vertex = {index: owner[index] for index in owner}
-        for index in graph.order:
-            if index not in vertex:
-                vertex[index] = self.count + len(vertex)
-        names = {name: number for number, name in enumerate(sorted(set(vertex.values())))}
-        size = len(names)
-        self.after: list[set[int]] = [set() for _ in range(size)]
-        self.before: list[set[int]] = [set() for _ in range(size)]
-        for index, users in enumerate(graph.users):
-            source = names[vertex[index]]
-            for user in users:
-                target = names[vertex[user]]
-                if source != target:
-                    self.after[source].add(target)
-                    self.before[target].add(source)
-        order = topological(self.before, self.after)
-        if len(order) != size:
-            raise LoweringError("partition growth made a cycle: this is a fault of DelegateKit")
-        self.later = self._closure(reversed(order), self.after)
-        self.earlier = self._closure(order, self.before)
-
-    def _closure(self, order: Iterable[int], towards: list[set[int]]) -> list[int]:
-        reach = [0] * len(self.after)
-        for vertex in order:
-            bits = 0
-            for other in towards[vertex]:
-                bits |= reach[other]
-                if other < self.count:
-                    bits |= 1 << other
-            reach[vertex] = bits
-        return reach
-
-    def merge_all(self) -> None:
-        of_kind: dict[int, int] = {}
-        for number, kind in enumerate(self.kind):
-            if kind:
-                of_kind[kind] = of_kind.get(kind, 0) | 1 << number
-        for number, kind in enumerate(self.kind):
-            while kind and self.merged_into[number] == number:
-                blocked = 1 << number
-                for other in self.after[number]:
-                    blocked |= self.later[other]
-                for other in self.before[number]:
-                    blocked |= self.earlier[other]
-                candidates = of_kind[kind] & ~blocked
-                if not candidates:
-                    break
-                partner = (candidates & -candidates).bit_length() - 1
-                self._merge(number, partner)
-                of_kind[kind] &= ~(1 << partner)
-
-    def _merge(self, number: int, partner: int) -> None:
-        self.merged_into[partner] = number
-        both = 1 << number | 1 << partner
-        for neighbors, back in ((self.after, self.before), (self.before, self.after)):
-            for other in neighbors[partner]:
-                back[other].discard(partner)
-                back[other].add(number)
-            neighbors[number] |= neighbors[partner]
-            neighbors[number] -= {number, partner}
-            neighbors[partner] = set()
-        later = (self.later[number] | self.later[partner]) & ~both
-        earlier = (self.earlier[number] | self.earlier[partner]) & ~both
-        for reach, own in ((self.later, later), (self.earlier, earlier)):
-            for vertex, bits in enumerate(reach):
-                if bits & both:
-                    reach[vertex] = bits | both | own
-        self.later[number], self.earlier[number] = later, earlier
-
-    def final(self, number: int) -> int:
-        while self.merged_into[number] != number:
-            number = self.merged_into[number]
-        return number
 
 
 def _only_passengers(

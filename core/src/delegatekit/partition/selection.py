@@ -24,6 +24,7 @@ from ..edge.sizes import is_size_node
 from ..foreign import as_ours
 from ..misuse import WrongArgumentError
 from .ask import ask_backends
+from .foreign_sizes import lost_in_set
 
 #: A module path with wildcards ("encoder.layers.*.attn": with all that is inside), an operator ("aten.linear.default",
 #: "aten.linear" or "linear"), or a function that says whether it means a node. "module:NAME" and "operator:NAME" tell
@@ -287,6 +288,12 @@ def _assigned(
                     hint=answer.reason,
                 )
         _check_complete(nodes, answers, backend, where)
+        for node, size in lost_in_set(edge, nodes).items():
+            raise LoweringError(
+                f"gives {backend} a node that it does not take: {describe_node(node)}",
+                where=where,
+                hint=f"the size {size} is not a size of the partition's inputs",
+            )
         if nodes:
             found.append((backend, nodes))
     _check_order(program, found, where)

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from delegatekit_api import Call, ProgramView, Verdict
 from delegatekit_toolkit.dtypes import dtype_name
 from delegatekit_toolkit.narrowing import narrow_constants
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 #: What the device computes with; the host narrows int64.
 _TAKEN: Final = ("float32", "float16", "int32", "int64", "bool")
+#: Numbers that are computed in the program.
+_NUMBERS: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
 #: New values of a state that keep what they do not replace as it is.
 _STORED_ONCE: Final = frozenset(
     f"aten.{name}" for name in ("index_put.default", "copy.default", "slice_scatter.default", "select_scatter.default")
@@ -81,8 +85,11 @@ def bounded_sizes(call: Call) -> str | None:
 
 def known_numbers(call: Call) -> str | None:
     """Numbers are computed from sizes only where the runtime takes them so, with functions that it has."""
-    if call.sizes and not _fact(call, "takes_sizes"):
-        return f"{call.sizes[0].name} is a number that is computed from sizes"
+    taken = _fact(call, "takes_sizes") or ()
+    for name, value in call.arguments.items() if call.sizes and taken is not True else ():
+        items = value if isinstance(value, tuple) else (value,)
+        if name not in taken and any(isinstance(item, _NUMBERS) for item in items):
+            return f"{name} is a number that is computed from sizes"
     for node in _size_nodes(call):
         name = str(node.target) if "." in str(node.target) else node.target.__name__
         if name.removeprefix("aten.") not in SIZE_FUNCTIONS:
@@ -130,9 +137,12 @@ def _fixed(call: Call) -> str | None:
 def _stock_named(call: Call) -> Iterator[tuple[str, StockOperator]]:
     """Those of the runtime's operators that a call is lowered to, as far as their facts limit it.
 
-    A row says which with the fact `runs`; without it, the operator of the same name counts.
+    A row says which with the fact `runs`, or with a function of the call; without it, the operator of the same name
+    counts.
     """
     names = _fact(call, "runs")
+    if callable(names):
+        names = names(call)
     for name in (call.operator,) if names is None else names:
         if name in STOCK:
             yield name, STOCK[name]
@@ -159,6 +169,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *quantization.ROWS,
     ],
     common=(device_types, bounded_sizes, rank_and_elements, known_numbers, resizable, narrow_constants),
+    foreign_sizes=True,
 )
 
 

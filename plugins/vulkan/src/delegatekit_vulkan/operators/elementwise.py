@@ -42,7 +42,7 @@ from .program import Lower, ProgramBuilder
 def _operands(b: ProgramBuilder, call: Call) -> tuple[Tensor, Tensor]:
     """Both operands; a number takes the tensor's type."""
     left = b.tensor(call["self"])
-    return left, b.operand(call["other"], left.datatype)
+    return left, b.term(call, "other", left.datatype)
 
 
 def _binary(operator: str, of_truths: str = "") -> Lower:
@@ -72,8 +72,8 @@ def _sum(operator: str, *, reverse: bool = False) -> Lower:
 
 def _divided(b: ProgramBuilder, call: Call) -> Tensor:
     left = floating(b, call)
-    other = call["other"]
-    right = floating(b, call, "other") if isinstance(other, Operand) else b.scalar(other, left.datatype)
+    tensor = isinstance(call["other"], Operand)
+    right = floating(b, call, "other") if tensor else b.term(call, "other", left.datatype)
     return b.call("aten.div.Tensor", [left, right], b.shape(call))
 
 
@@ -176,10 +176,9 @@ def _compared(name: str) -> Lower:
         left, other = b.tensor(call["self"]), call["other"]
         if left.datatype is DataType.BOOL:
             left = converted(b, left, DataType.INT32)
-        if not isinstance(other, Operand):
-            number = int(other) if isinstance(other, bool) else other
-            return compared(b, name, left, number)
-        right = converted(b, b.tensor(other), left.datatype)
+        if isinstance(other, int | float):
+            return compared(b, name, left, int(other) if isinstance(other, bool) else other)
+        right = converted(b, b.term(call, "other", left.datatype), left.datatype)
         operator = f"aten.{'eq' if name == 'ne' else name}.Tensor"
         result = b.call(operator, [left, right], b.shape(call), DataType.BOOL)
         return logical_not(b, result) if name == "ne" else result
@@ -258,20 +257,35 @@ def _rounded(name: str) -> Lower:
 
 _NUMBERS: Final = (types(*FLOATS, *INTEGERS), whole_numbers_fit)
 _ANY: Final = (types(*FLOATS, *INTEGERS, "bool"), whole_numbers_fit)
+#: Of the arguments of arithmetic, a number beside a tensor may change from call to call.
+_OTHER: Final = ("other",)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("add.Tensor add.Scalar", _sum("aten.add.Tensor"), *_ANY, special_values=narrowed),
-    row("sub.Tensor sub.Scalar", _sum("aten.sub.Tensor"), *_NUMBERS, special_values=narrowed),
-    row("rsub.Tensor rsub.Scalar", _sum("aten.sub.Tensor", reverse=True), *_NUMBERS, special_values=narrowed),
+    row("add.Tensor add.Scalar", _sum("aten.add.Tensor"), *_ANY, special_values=narrowed, takes_sizes=_OTHER),
+    row("sub.Tensor sub.Scalar", _sum("aten.sub.Tensor"), *_NUMBERS, special_values=narrowed, takes_sizes=_OTHER),
+    row(
+        "rsub.Tensor rsub.Scalar",
+        _sum("aten.sub.Tensor", reverse=True),
+        *_NUMBERS,
+        special_values=narrowed,
+        takes_sizes=_OTHER,
+    ),
     row(
         "mul.Tensor mul.Scalar",
         _binary("aten.mul.Tensor", "aten.logical_and.default"),
         *_ANY,
         narrow_product,
         special_values=narrowed,
+        takes_sizes=_OTHER,
     ),
-    row("div.Tensor div.Scalar", _divided, *_ANY),
-    row("div.Tensor_mode div.Scalar_mode floor_divide.default", _divided_to_whole, *_NUMBERS, rounds_as_runtime),
+    row("div.Tensor div.Scalar", _divided, *_ANY, takes_sizes=_OTHER),
+    row(
+        "div.Tensor_mode div.Scalar_mode floor_divide.default",
+        _divided_to_whole,
+        *_NUMBERS,
+        rounds_as_runtime,
+        takes_sizes=_OTHER,
+    ),
     row("remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar", _remainder, *_NUMBERS, exact_division),
     row("maximum.default", _maximum, *_ANY, flat_rank),
     row("minimum.default", _minimum, *_ANY),
@@ -280,7 +294,10 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("ceil.default", _rounded("ceil"), *_NUMBERS, flat_rank),
     row("trunc.default", _rounded("trunc"), *_NUMBERS, four_axes),
     row("sign.default", _sign, *_NUMBERS, four_axes),
-    *(row(f"{name}.Tensor {name}.Scalar", _compared(name), *_ANY) for name in ("eq", "ne", "lt", "le", "gt", "ge")),
+    *(
+        row(f"{name}.Tensor {name}.Scalar", _compared(name), *_ANY, takes_sizes=_OTHER)
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+    ),
     row("logical_and.default", _logical("and"), *_ANY),
     row("logical_or.default", _logical("or"), *_ANY),
     row("logical_xor.default", _logical("xor"), *_ANY),

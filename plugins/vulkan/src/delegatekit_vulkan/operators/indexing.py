@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.sizes import dynamic_count, shape_of
+from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.graph import Tensor
+from ..ir.graph import Argument, Tensor
 from ..ir.types import DataType
-from .common import FLOATS, INTEGERS, compared, converted, flattened, types
+from .common import FLOATS, INTEGERS, add, compared, converted, flattened, mul, types, where
 from .program import Lower, ProgramBuilder
 
 
@@ -29,13 +30,17 @@ def _embedding(b: ProgramBuilder, call: Call) -> Tensor:
 def looked_up(b: ProgramBuilder, x: Tensor, axis: int, indices: Tensor) -> Tensor:
     """Slices of a tensor along an axis, at indices of any shape: the runtime takes a list of them."""
     flat = b.view(indices, (flattened(indices.shape),))
-    shape = (*x.shape[:axis], *flat.shape, *x.shape[axis + 1 :])
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
     is_bool = x.datatype is DataType.BOOL
-    if is_bool:
-        x = converted(b, x, DataType.INT32)
-    found = b.call("aten.index.Tensor", [x, (*(None,) * axis, flat)], shape)
+    source = converted(b, x, DataType.INT32) if is_bool else x
+    found = b.call("aten.index.Tensor", [source, (*(None,) * axis, flat)], (*before, *flat.shape, *after))
     found = compared(b, "ne", found, 0) if is_bool else found
-    return b.view(found, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+
+    def numbers() -> list[Argument]:
+        places = b.sizes(indices, range(indices.rank))
+        return [*b.sizes(x, range(axis)), *places, *b.sizes(x, range(axis + 1, x.rank))]
+
+    return b.view(found, (*before, *indices.shape, *after), numbers)
 
 
 def _indices(b: ProgramBuilder, operand: Operand, size: object) -> Tensor:
@@ -52,12 +57,11 @@ def _index_select(b: ProgramBuilder, call: Call) -> Tensor:
     return looked_up(b, x, axis, b.tensor(call["index"]))
 
 
-def _the_index(call: Call) -> tuple[int, Operand]:
-    """The axis that is indexed, and by what; axes of size 1 that `_only_element` is taken of do not count."""
-    ((axis, operand),) = [
+def _indexed(call: Call) -> list[tuple[int, Operand]]:
+    """The axes that are indexed, and by what; axes of size 1 that `_only_element` is taken of do not count."""
+    return [
         (axis, item) for axis, item in enumerate(call["indices"]) if item is not None and not _only_element(call, axis)
     ]
-    return axis, operand
 
 
 def _only_element(call: Call, axis: int) -> bool:
@@ -72,36 +76,56 @@ def _only_element(call: Call, axis: int) -> bool:
     return first and this.is_constant and this.rank <= other.rank and all(size == 1 for size in shape_of(this))
 
 
-def one_index(call: Call) -> str | None:
-    """One axis is indexed, by integers."""
-    found = [item for at, item in enumerate(call["indices"]) if item is not None and not _only_element(call, at)]
-    if len(found) != 1:
-        return f"{len(found)} axes are indexed at once: one is taken"
-    if found[0].dtype_name not in INTEGERS:
-        return f"the index is {found[0].dtype_name}: integers are taken"
-    return None
-
-
-def one_changing_size(call: Call) -> str | None:
-    """Of the sizes of the result, and of the indices, one at most changes."""
-    index = _the_index(call)[1] if call.has("indices") and call.operator == "aten.index.Tensor" else None
-    index = index or call.get("index") or call.get("indices")
-    shapes = [shape_of(item) for item in (index, call.result) if isinstance(item, Operand)]
-    if isinstance(index, Operand) and index.rank != 1 and max(map(dynamic_count, shapes)) > 1:
-        return "several sizes change from call to call, and the indices have several axes"
-    return None
+def neighbors(call: Call) -> str | None:
+    """Axes that follow each other are indexed, by integers."""
+    found = _indexed(call)
+    axes = [axis for axis, _ in found]
+    if axes != list(range(axes[0], axes[0] + len(axes))):
+        return f"axes {', '.join(map(str, axes))} are indexed at once, with others between them"
+    stranger = next((item for _, item in found if item.dtype_name not in INTEGERS), None)
+    return None if stranger is None else f"the index is {stranger.dtype_name}: integers are taken"
 
 
 def _index(b: ProgramBuilder, call: Call) -> Tensor:
     x = b.tensor(call["self"])
-    axis, index = _the_index(call)
+    (axis, index), *more = _indexed(call)
     dropped = [at for at in range(len(call["indices"])) if _only_element(call, at)]
-    indices = _indices(b, index, x.shape[axis])
     if dropped:
+        indices = _indices(b, index, x.shape[axis])
         x = b.call(
             "aten.squeeze_copy.dims", [x, tuple(dropped)], [s for at, s in enumerate(x.shape) if at not in dropped]
         )
-    return looked_up(b, x, axis - sum(at < axis for at in dropped), indices)
+        return looked_up(b, x, axis - sum(at < axis for at in dropped), indices)
+    if not more:
+        return looked_up(b, x, axis, _indices(b, index, x.shape[axis]))
+    end = axis + 1 + len(more)
+    place = _places(b, index, x, axis)
+    for at, other in more:
+        place = add(b, mul(b, place, _size(b, x, at)), _places(b, other, x, at))
+    shape = (*x.shape[:axis], math.prod(x.shape[axis:end]), *x.shape[end:])
+    flat = b.view(
+        x,
+        shape,
+        lambda: [
+            *b.sizes(x, range(axis)),
+            b.product(b.sizes(x, range(axis, end))),
+            *b.sizes(x, range(end, x.rank)),
+        ],
+    )
+    return looked_up(b, flat, axis, place)
+
+
+def _places(b: ProgramBuilder, operand: Operand, x: Tensor, axis: int) -> Tensor:
+    """Indices along one of several axes, as 32 bits, counted from the front."""
+    indices = converted(b, _indices(b, operand, x.shape[axis]), DataType.INT32)
+    if operand.is_constant and isinstance(x.shape[axis], int):
+        return indices
+    return where(b, compared(b, "lt", indices, 0), add(b, indices, _size(b, x, axis)), indices)
+
+
+def _size(b: ProgramBuilder, x: Tensor, axis: int) -> Tensor | int:
+    size = x.shape[axis]
+    return size if isinstance(size, int) else b.number(b.size(x, axis), DataType.INT32)
 
 
 def _gather(b: ProgramBuilder, call: Call) -> Tensor:
@@ -112,16 +136,17 @@ def _gather(b: ProgramBuilder, call: Call) -> Tensor:
 
 def counted_from_front(call: Call) -> str:
     """Which indices GPUs do not know."""
-    return "" if _the_index(call)[1].is_constant else "computed indices below 0 are only known to this runtime"
+    found = _indexed(call)
+    if len(found) > 1 or found[0][1].is_constant:
+        return ""
+    return "computed indices below 0 are only known to this runtime"
 
 
 _TYPES: Final = types(*FLOATS, *INTEGERS, "bool")
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("embedding.default", _embedding, types(*FLOATS, of=("weight",)), one_changing_size),
+    row("embedding.default", _embedding, types(*FLOATS, of=("weight",))),
     row("index_select.default", _index_select, _TYPES, passenger=True, runs=("aten.index.Tensor",)),
-    row(
-        "index.Tensor", _index, _TYPES, one_index, one_changing_size, passenger=True, special_values=counted_from_front
-    ),
+    row("index.Tensor", _index, _TYPES, neighbors, passenger=True, special_values=counted_from_front),
     row("gather.default", _gather, _TYPES, passenger=True),
 )

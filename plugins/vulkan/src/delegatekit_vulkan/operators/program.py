@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -130,6 +131,19 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         """The tensor of an operand, or a number as a constant without axes."""
         return self.tensor(item) if isinstance(item, Operand) else self.scalar(item, like)
 
+    def term(self, call: Call, name: str, like: DataType) -> Tensor:
+        """An argument as a tensor: a number has no axes where the call's result has none, else at most one."""
+        item = call[name]
+        if isinstance(item, Operand | int | float):
+            return self.operand(item, like)
+        made = self.number(self.numbers(call, name), like)
+        return made if call.result.rank else self.view(made, ())
+
+    def number(self, number: Argument, datatype: DataType) -> Tensor:
+        """A number that is computed in each call as a tensor of one element: the runtime takes it where it counts."""
+        counting: list[Argument] = [number, self._computed_number("add", [number, 1]), 1, *[None] * 4]
+        return self.call("aten.arange.start_step", counting, (1,), datatype)
+
     def scalar(self, number: float, datatype: DataType) -> Tensor:
         """A number as a constant without axes, on the device."""
         return self.computed(self.constant(torch.tensor(number, dtype=datatype.torch)))
@@ -181,15 +195,23 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
         self.graph.nodes.append(Node(operator, list(arguments), made if listed else made[0], handles))
         return made
 
-    def view(self, tensor: Tensor, shape: Sequence[Size]) -> Tensor:
-        """The same elements in another shape, in which at most one size changes. Raises LoweringError for more."""
+    def view(
+        self, tensor: Tensor, shape: Sequence[Size], numbers: Callable[[], Sequence[Argument]] | None = None
+    ) -> Tensor:
+        """The same elements in another shape. Where several sizes change, `numbers` gives what they are in a call.
+
+        Raises LoweringError where that is needed and not given.
+        """
         shape = tuple(shape)
         if shape == tensor.shape:
             return tensor
-        if dynamic_count(shape) > 1:
+        if dynamic_count(shape) <= 1:
+            sizes: Sequence[Argument] = [-1 if isinstance(size, Dynamic) else size for size in shape]
+        elif numbers is not None:
+            sizes = numbers()
+        else:
             raise LoweringError(f"views {tensor.shape} as {shape}: one size may change", where="Vulkan lowering")
-        sizes = tuple(-1 if isinstance(size, Dynamic) else size for size in shape)
-        return self.call("aten.view_copy.default", [tensor, sizes], shape)
+        return self.call("aten.view_copy.default", [tensor, tuple(sizes)], shape)
 
     def datatype(self, dtype: torch.dtype) -> DataType:
         """The type on the device for one of the program."""
@@ -219,6 +241,23 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
     def size(self, tensor: Tensor, axis: int) -> SymInt:
         """A size of a tensor in each call, as a number."""
         return self._computed_number("sym_size.int", [tensor, axis])
+
+    def product(self, numbers: Sequence[Argument]) -> Argument:
+        """Numbers multiplied, of which some may be computed in each call."""
+        known = math.prod(number for number in numbers if isinstance(number, int))
+        changing = [number for number in numbers if not isinstance(number, int)]
+        if not changing:
+            return known
+        made, *rest = changing
+        for number in (*rest, *[known] * (known != 1)):
+            made = self._computed_number("mul", [made, number])
+        return made
+
+    def sizes(self, tensor: Tensor, axes: Iterable[int]) -> list[Argument]:
+        """Sizes of a tensor in each call."""
+        return [
+            self.size(tensor, axis) if isinstance(tensor.shape[axis], Dynamic) else tensor.sizes[axis] for axis in axes
+        ]
 
     def _size(self, node: FxNode) -> SymInt:
         target: Any = node.target

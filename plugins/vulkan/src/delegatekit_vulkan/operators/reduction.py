@@ -14,13 +14,15 @@ from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.layout import inverse
+from delegatekit_toolkit.narrowing import narrowed
 from delegatekit_toolkit.sizes import Dynamic, largest, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Argument, Tensor
-from ..ir.stock import MAX
+from ..ir.stock import MAX, PAD
 from ..ir.types import TEXTURE_RANK, DataType
 from ..targets import TARGETS
+from .common import converted, four_axes
 from .conditions import FLOATS, few_changing, float_operands, not_scalar
 from .program import Lower, ProgramBuilder
 
@@ -158,6 +160,27 @@ def _variance(b: ProgramBuilder, call: Call) -> Tensor:
     return _finished(b, call, result, axes)
 
 
+# -- sums up to each element -------------------------------------------------------------------------------------------
+
+
+def _running_sum(b: ProgramBuilder, call: Call) -> Tensor:
+    """Each element and those before it: sums of two, of four, of eight, ... elements, up to all of them."""
+    x = converted(b, b.tensor(call["self"]), b.result_type(call))
+    axis = axis_of(call["dim"], x.rank)
+    size = x.shape[axis]
+    end = size if isinstance(size, int) else b.size(x, axis)
+    zero = 0.0 if x.datatype.is_float else 0
+    step = 1
+    while step < largest(size):
+        pads = (*(0, 0) * (x.rank - 1 - axis), step, 0)
+        longer = (*x.shape[:axis], size + step, *x.shape[axis + 1 :])
+        moved = b.call(PAD, [x, pads, zero], longer)
+        moved = b.call("aten.slice_copy.Tensor", [moved, axis, 0, end, 1], x.shape)
+        x = b.call("aten.add.Tensor", [x, moved, 1], x.shape)
+        step *= 2
+    return x
+
+
 # -- softmax -----------------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +214,15 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("any.default any.dim any.dims", _truth(every=False), _TRUTH_TYPES),
     row("all.default all.dim all.dims", _truth(every=True), _TRUTH_TYPES),
     row("var.correction", _variance, FLOATS, enough_elements),
+    row(
+        "cumsum.default",
+        _running_sum,
+        _TRUTH_TYPES,
+        not_scalar("self"),
+        four_axes,
+        special_values=narrowed,
+        runs=(PAD, "aten.slice_copy.Tensor"),
+    ),
     row(
         "_softmax.default",
         _softmax("aten._softmax.default"),

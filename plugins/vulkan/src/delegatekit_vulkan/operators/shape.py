@@ -6,17 +6,21 @@ All of them are passengers: a delegate of moves alone would only copy tensors to
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
+
+import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.constraints import same_dtypes
 from delegatekit_toolkit.narrowing import whole_numbers_fit
-from delegatekit_toolkit.sizes import Dynamic, shape_of
+from delegatekit_toolkit.sizes import Dynamic, Size, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Argument, Tensor
 from ..ir.types import TEXTURE_RANK, DataType
-from .common import FLOATS, INTEGERS, compared, converted, four_axes, types
+from .common import FLOATS, INTEGERS, both, compared, converted, four_axes, mul, types
 from .program import Lower, ProgramBuilder
 
 
@@ -28,6 +32,60 @@ def _with_arguments(operator: str, *names: str) -> Lower:
         return b.call(operator, [b.tensor(call["self"]), *arguments], b.shape(call))
 
     return lower
+
+
+_EXPAND: Final = "aten.expand_copy.default"
+
+
+def _expand(b: ProgramBuilder, call: Call) -> Tensor:
+    """The runtime's own expansion keeps its sizes: where they change, ones as large as each new axis do it."""
+    x, wanted, numbers = b.tensor(call["self"]), b.shape(call), b.numbers(call, "size")
+    if _EXPAND in _expands_by(call):
+        return b.call(_EXPAND, [x, numbers, b.numbers(call, "implicit")], wanted)
+    assert isinstance(numbers, tuple)
+    blocks = _blocks(call)
+    if len(wanted) <= TEXTURE_RANK:
+        return _repeated(b, x, wanted, numbers)
+    # Neighbors that are all kept, or all repeated, are one axis.
+    had = (1,) * (len(wanted) - len(x.shape)) + x.shape
+    counts = [b.product([numbers[axis] for axis in block]) for block in blocks]
+    sizes = [math.prod(wanted[axis] for axis in block) for block in blocks]
+    before = [math.prod(had[axis] for axis in block) for block in blocks]
+    kept = [count if size == have else 1 for count, size, have in zip(counts, sizes, before, strict=True)]
+    return b.view(_repeated(b, b.view(x, before, lambda: kept), sizes, counts), wanted, lambda: numbers)
+
+
+def _repeated(b: ProgramBuilder, x: Tensor, wanted: Sequence[Size], numbers: Sequence[Argument]) -> Tensor:
+    """Expanded to sizes, which are `numbers` in a call, as a product with ones."""
+    new = len(wanted) - len(x.shape)
+    had = (None, *[1] * (new - 1), *x.shape) if new else x.shape
+    for axis, (have, want, number) in enumerate(zip(had, wanted, numbers, strict=True)):
+        if have != want:
+            ones = b.view(_ones(b, want, number, x.datatype), (want, *[1] * (len(wanted) - axis - 1)))
+            x = both(b, x, ones) if x.datatype is DataType.BOOL else mul(b, x, ones)
+    return x
+
+
+def _blocks(call: Call) -> list[list[int]]:
+    """The axes of an expansion, neighbors together that are all kept or all repeated."""
+    shape, wanted = shape_of(call["self"]), shape_of(call.result)
+    had = (1,) * (len(wanted) - len(shape)) + shape
+    pairs = groupby(range(len(wanted)), key=lambda axis: had[axis] == wanted[axis])
+    return [list(axes) for _, axes in pairs]
+
+
+def _expands_by(call: Call) -> tuple[str, ...]:
+    """The runtime's operators that expand a tensor and limit how."""
+    few = min(call.result.rank, len(_blocks(call))) <= TEXTURE_RANK
+    return () if call.is_dynamic and few else (_EXPAND,)
+
+
+def _ones(b: ProgramBuilder, size: Size, number: Argument, datatype: DataType) -> Tensor:
+    """As many as `size`, which is `number` in a call."""
+    if isinstance(size, int):
+        return b.computed(b.constant(torch.ones(size, dtype=datatype.torch)))
+    count = b.call("aten.arange.start_step", [0, number, 1, *[None] * 4], (size,), DataType.INT32)
+    return converted(b, compared(b, "ge", count, 0), datatype)
 
 
 def _slice(b: ProgramBuilder, call: Call) -> Tensor:
@@ -74,9 +132,21 @@ def joined_as_three(call: Call) -> str | None:
 
 
 def _full(b: ProgramBuilder, call: Call) -> Tensor:
-    size, number = b.numbers(call, "size"), b.numbers(call, "fill_value")
-    rest: list[Argument] = [None] * 4
-    return b.call("aten.full.default", [size, number, *rest], b.shape(call), b.result_type(call))
+    """The runtime's own operator keeps its sizes: where they change, a product with ones does it."""
+    numbers = b.numbers(call, "size")
+    if _FULL in _fills_by(call):
+        rest: list[Argument] = [None] * 4
+        return b.call(_FULL, [numbers, call["fill_value"], *rest], b.shape(call), b.result_type(call))
+    assert isinstance(numbers, tuple)
+    return _repeated(b, b.term(call, "fill_value", b.result_type(call)), b.shape(call), numbers)
+
+
+_FULL: Final = "aten.full.default"
+
+
+def _fills_by(call: Call) -> tuple[str, ...]:
+    """The runtime's operators that fill a tensor and limit how."""
+    return () if call.is_dynamic else (_FULL,)
 
 
 def _count(b: ProgramBuilder, call: Call) -> Tensor:
@@ -141,10 +211,11 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("permute_copy.default", _with_arguments("aten.permute_copy.default", "dims"), _ALL, passenger=True),
     row(
         "expand_copy.default",
-        _with_arguments("aten.expand_copy.default", "size", "implicit"),
+        _expand,
         _ALL,
         passenger=True,
         takes_sizes=True,
+        runs=_expands_by,
     ),
     row("repeat.default", _with_arguments("aten.repeat.default", "repeats"), _ALL, passenger=True, takes_sizes=True),
     row("flip.default", _with_arguments("aten.flip.default", "dims"), _ALL, passenger=True),
@@ -164,7 +235,16 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     ),
     row("slice_copy.Tensor", _slice, _ALL, passenger=True, takes_sizes=True),
     row("cat.default", _concatenate, _ALL, same_dtypes(), joined_as_three, passenger=True, runs=()),
-    row("full.default", _full, _NUMBERS, four_axes, whole_numbers_fit, passenger=True, takes_sizes=True),
+    row(
+        "full.default",
+        _full,
+        _NUMBERS,
+        four_axes,
+        whole_numbers_fit,
+        passenger=True,
+        takes_sizes=True,
+        runs=_fills_by,
+    ),
     row("arange.start_step arange.start arange.default", _count, _NUMBERS, passenger=True, takes_sizes=True),
     row("slice_scatter.default", _slice_scatter, _NUMBERS, written_at_known_places, joined_as_three, passenger=True),
     row("select_scatter.default", _select_scatter, _NUMBERS, written_at_known_places, joined_as_three, passenger=True),
