@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delegatekit_api import BackendOptions, option
-from delegatekit_toolkit.options import at_least, between, leave_out_option
+from delegatekit_toolkit.options import at_least, between, leave_out_option, whole_graph_option
 
 from .targets import TARGETS
 
@@ -25,6 +25,7 @@ class CoreMLOptions(BackendOptions):
     """What a user may choose about lowering to Core ML."""
 
     leave_out: frozenset[str] = leave_out_option()
+    whole_graph: bool = whole_graph_option()
     target: str = option(
         "ios17",
         help="The oldest system that the program is for.",
