@@ -79,7 +79,8 @@ class Scaled(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("modules", "is_right"), [(set(), False), ({"inner.0"}, False), ({"inner"}, True), ({"inner.0", "inner.1"}, True)]
+    ("modules", "is_right"),
+    [(set(), False), ({"inner.0"}, False), ({"inner"}, True), ({"inner.0", "inner.1"}, True), ({"inn*.?"}, True)],
 )
 def test_modules_are_computed_in_float32(modules: set[str], is_right: bool) -> None:
     lowered = lower(Scaled(), torch.ones(2, 4), backend="coreml", options={"float32_modules": modules})
