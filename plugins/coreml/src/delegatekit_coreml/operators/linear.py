@@ -194,8 +194,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("bmm.default", _product("mat2"), REAL),
     row("addmm.default", _addmm, REAL),
     row("baddbmm.default", _baddbmm, REAL),
-    row("addbmm.default", _addbmm, REAL, keep=True, static_only=True),
-    row("_cdist_forward.default", _distances, REAL, four_axes, static_only=True),
+    row("addbmm.default", _addbmm, REAL, keep=True),
+    row("_cdist_forward.default", _distances, REAL, four_axes),
     row(
         "scaled_dot_product_attention.default",
         _attention,

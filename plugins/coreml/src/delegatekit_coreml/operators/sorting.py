@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -22,6 +22,7 @@ from .common import (
     binary,
     concatenated,
     expanded,
+    fixed_axes,
     has_axes,
     mul,
     reshaped,
@@ -164,15 +165,15 @@ def _record(kind: str) -> Lower:
     return lower
 
 
-_ORDER: Final[dict[str, Any]] = {"static_only": True, "special_values": place_of_nan}
+_ALONG: Final = (has_axes("self"), fixed_axes("self"))
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("sort.default sort.stable", _sort, _SORTED, unused_places, **_ORDER),
-    row("topk.default", _largest, _SORTED, has_axes("self"), **_ORDER),
-    row("kthvalue.default", _kth, _SORTED, has_axes("self"), keep=True, **_ORDER),
-    row("median.dim", _median_along, _SORTED, has_axes("self"), keep=True, static_only=True),
+    row("sort.default sort.stable", _sort, _SORTED, unused_places, fixed_axes("self"), special_values=place_of_nan),
+    row("topk.default", _largest, _SORTED, *_ALONG, special_values=place_of_nan),
+    row("kthvalue.default", _kth, _SORTED, *_ALONG, keep=True, special_values=place_of_nan),
+    row("median.dim", _median_along, _SORTED, *_ALONG, keep=True),
     row("median.default", _median, _SORTED, keep=True, static_only=True),
-    row("cumprod.default", _running_product, REAL, has_axes("self"), keep=True, static_only=True),
-    row("cummax.default", _record("greater_equal"), ANY, has_axes("self"), keep=True, static_only=True),
-    row("cummin.default", _record("less_equal"), ANY, has_axes("self"), keep=True, static_only=True),
+    row("cumprod.default", _running_product, REAL, *_ALONG, keep=True),
+    row("cummax.default", _record("greater_equal"), ANY, *_ALONG, keep=True),
+    row("cummin.default", _record("less_equal"), ANY, *_ALONG, keep=True),
 )
