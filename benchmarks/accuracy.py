@@ -346,8 +346,11 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {"coreml": {"target": "ios18"}}
 #: Backend -> what its options do to weights, in words -> options.
 PACKED: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "coreml": {
+        "8-bit tables": {"palettize": 8},
         "6-bit tables": {"palettize": 6},
         "4-bit tables": {"palettize": 4},
+        "4-bit tables, depthwise layers too": {"palettize": 4, "unpacked_layers": ()},
+        "4-bit tables, linear layers only": {"palettize": 4, "unpacked_layers": ("convolution", "depthwise")},
         "4-bit tables, 16 channels each": {"palettize": 4, "palette_channels": 16},
         "half of the weights pruned": {"prune": 0.5},
     }

@@ -463,9 +463,7 @@ def test_what_nobody_could_run_is_told_before_anything_is_compiled(install_plugi
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.linalg.qr(torch.sin(x))[0]
 
-    with pytest.raises(
-        UnsupportedError, match=r"(?s)leaves 1 operators: aten\.linalg_qr.*test_lowered_mod.*not a sine"
-    ):
+    with pytest.raises(UnsupportedError, match=r"(?s)leaves 1 operator: aten\.linalg_qr.*test_lowered_mod.*not a sine"):
         delegatekit.to_backend(Unknown(), (X,), backend="counting")
 
     class Many(nn.Module):

@@ -488,6 +488,26 @@ def test_a_proposal_that_is_not_convex_is_found(install: Install) -> None:
     assert "not convex: aten.mul.Tensor lies in between" in outcome.detail
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (RETURN, "    if options.level == 0: raise OptionError('level 0 is not for it')\n" + RETURN),
+        (
+            "    return Partitioner()\n",
+            "    found = Partitioner()\n"
+            "    found.plan_reason = lambda plan: 'too exact' if options.exact else None\n"
+            "    return found\n",
+        ),
+    ],
+)
+def test_what_an_option_or_a_plan_does_not_allow_is_a_refusal_with_a_reason(
+    install: Install, old: str, new: str
+) -> None:
+    install((old, new), ("    NamedData,\n", "    NamedData,\n    OptionError,\n"))
+    outcome = try_rule("options-compile")
+    assert outcome.verdict is Verdict.PASSED, outcome.detail
+
+
 def test_every_rule_has_a_seeded_fault() -> None:
     assert {fault[0] for fault in FAULTS} | set(SLOW) == set(RULES)
 

@@ -18,6 +18,7 @@ from delegatekit_api import (
     BackendDescription,
     DelegateKitError,
     LoweringError,
+    MethodPlan,
     PluginError,
     PreprocessResult,
     UnsupportedError,
@@ -353,4 +354,85 @@ def test_a_backend_that_fails_to_compile_is_named_with_its_partition(install: An
     backend.preprocess = hookimpl(lambda partition, options: 1 / 0)  # type: ignore[method-assign]
     install(backend)
     with pytest.raises(LoweringError, match=r"partition 0 of method forward for backend one.*ZeroDivisionError"):
+        delegatekit.lower(Two(), (X,), backends=["one"])
+
+
+# -- backends that refuse a plan ------------------------------------------------------------------------------------
+
+
+class Refuses(Takes):
+    """A backend that answers something about every plan, and keeps the plans."""
+
+    def __init__(self, name: str, operators: Collection[str], answer: Any) -> None:
+        super().__init__(name, operators)
+        self.answer, self.plans = answer, list[MethodPlan]()
+
+    @hookimpl
+    def create_partitioner(self, options: Any) -> Any:
+        found, plugin = super().create_partitioner(options), self
+
+        def plan_reason(plan: MethodPlan) -> Any:
+            plugin.plans.append(plan)
+            if isinstance(plugin.answer, Exception):
+                raise plugin.answer
+            return plugin.answer
+
+        found.plan_reason = plan_reason
+        return found
+
+
+def test_a_backend_refuses_a_plan_before_anything_is_compiled(install: Any) -> None:
+    refuses, other = Refuses("one", {"aten.sin.default"}, "the moon is full"), Takes("two", {"aten.cos.default"})
+    install(refuses, other)
+    with pytest.raises(UnsupportedError, match=r"method forward for backend one: the moon is full"):
+        delegatekit.lower(Two(), (X,), backends=["one", "two"])
+    assert not refuses.seen and not other.seen
+    (plan,) = refuses.plans
+    assert (plan.method, plan.delegates, plan.is_whole) == ("forward", 1, False)
+    assert {operator_name(node): why for node, why in plan.outside.items()} == {
+        "aten.cos.default": "backend two takes it",
+        "aten.mul.Tensor": "aten.mul.Tensor is not for one",
+        "aten.add.Scalar": "aten.add.Scalar is not for one",
+    }
+    assert plan.left.startswith("3 operators: aten.cos.default (cos_default) in the top module at ")
+
+
+def test_an_explanation_shows_that_the_plan_is_refused(install: Any) -> None:
+    install(Refuses("one", {"aten.sin.default"}, "never"), Takes("two", ()))
+    explanation = delegatekit.explain(Two(), (X,), backends=["two", "one"])
+    assert explanation.refused == ("method forward for backend one: never",)
+    assert str(explanation).splitlines()[-1] == "REFUSED: method forward for backend one: never"
+    assert [row.backend for row in explanation.rows] == ["one", None, None, None]
+
+
+def test_a_plan_of_one_delegate_is_whole(install: Any) -> None:
+    takes = Refuses("one", {"aten.sin.default", "aten.cos.default", "aten.mul.Tensor", "aten.add.Scalar"}, None)
+    install(takes)
+    delegatekit.lower(Two(), (X,), backends=["one"])
+    (plan,) = takes.plans
+    assert plan.is_whole and plan.left == ""
+
+
+def test_delegates_inside_control_flow_are_counted_and_the_call_is_outside(install: Any) -> None:
+    class Branches(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    takes = Refuses("one", {"aten.sin.default", "aten.cos.default"}, None)
+    install(takes)
+    delegatekit.lower(Branches(), (X,), backends=["one"])
+    (plan,) = takes.plans
+    assert plan.delegates == 2
+    assert [why for node, why in plan.outside.items() if "cond" in operator_name(node)] == [
+        "control flow is the runtime's"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [(7, "what plan_reason returned is 7"), (ValueError("oh"), "backend one failed while looking at the plan: .*oh")],
+)
+def test_a_wrong_answer_about_a_plan_is_the_plugins_fault(answer: Any, message: str, install: Any) -> None:
+    install(Refuses("one", {"aten.sin.default"}, answer))
+    with pytest.raises(PluginError, match=message):
         delegatekit.lower(Two(), (X,), backends=["one"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.fx import Graph, Node
 
-from delegatekit_api import Call, OptionError, ProgramView, Verdict
+from delegatekit_api import Call, MethodPlan, OptionError, ProgramView, Verdict
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, check_left_out, leavable_names, row
 from delegatekit_toolkit.testing import call_of
 
@@ -141,3 +141,21 @@ def test_names_that_leave_nothing_out_are_refused() -> None:
     check_left_out({"add", "aten.relu"}, ["aten.add.Tensor", "aten.relu.default"], "mine")
     with pytest.raises(OptionError, match=r"option of backend mine: leave_out names 'gelu', which is not an operator"):
         check_left_out({"add", "gelu"}, ["aten.add.Tensor"], "mine")
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        (MethodPlan("forward", 1), None),
+        (MethodPlan("forward", 0), "whole_graph is set, and the method would be 0 delegates"),
+        (MethodPlan("forward", 2), "whole_graph is set, and the method would be 2 delegates"),
+        (
+            MethodPlan("forward", 1, {NODES["add"]: "it is one too many"}),
+            "whole_graph is set, and outside of the delegate would be 1 operator: aten.add.Tensor (add_tensor): "
+            "it is one too many",
+        ),
+    ],
+)
+def test_with_whole_graph_a_method_must_be_one_delegate(plan: MethodPlan, reason: str | None) -> None:
+    assert TablePartitioner(SupportTable(ROWS)).plan_reason(plan) is None
+    assert TablePartitioner(SupportTable(ROWS), whole_graph=True).plan_reason(plan) == reason

@@ -23,7 +23,7 @@ import delegatekit
 from delegatekit import LoweredProgram
 from delegatekit.partition import PartitionPlan
 from delegatekit.plugins import discovery
-from delegatekit_api import DelegateKitError, RuntimeUnavailableError, UnsupportedError
+from delegatekit_api import DelegateKitError, OptionError, RuntimeUnavailableError, UnsupportedError
 from delegatekit_api.nodes import operator_name
 
 from . import stock
@@ -295,17 +295,22 @@ def _not_lowered(
     options: Mapping[str, Mapping[str, Any]] | None,
     error: Exception,
 ) -> Outcome:
-    """A refusal, if no backend and no runtime kernel supports an operator; else the backend failed on its claim."""
+    """A refusal, if no backend and no runtime kernel supports an operator, if a backend refuses the whole, or if an
+    option does not fit the program; else the backend failed on its claim."""
     reasons: tuple[str, ...] = ()
     if isinstance(error, UnsupportedError):
         try:
-            rows = delegatekit.explain(exported, backends=backends, options=options).unsupported
+            explanation = delegatekit.explain(exported, backends=backends, options=options)
         except Exception:
             # The core refuses programs of such a kind before it asks a backend; the error itself is the reason.
             return Outcome(Verdict.REFUSED, words(error), refusals=(str(error).splitlines()[0],))
+        rows = explanation.unsupported
         reasons = tuple(f"{row.operator}: {reason}" for row in rows for reason in row.reasons.values())
+        reasons += explanation.refused
         if not reasons and not rows and not backends:
             reasons = (str(error).splitlines()[0],)
+    elif isinstance(error, OptionError):
+        reasons = (str(error).splitlines()[0],)
     verdict = Verdict.REFUSED if reasons else Verdict.LOWERING_ERROR
     return Outcome(verdict, words(error), refusals=reasons)
 

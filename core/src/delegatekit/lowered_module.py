@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 import threading
 import weakref
 from collections.abc import Sequence
@@ -16,21 +15,16 @@ from torch.fx import Node
 from torch.utils._pytree import tree_flatten, tree_unflatten, treespec_loads
 
 from delegatekit_api import DelegateKitError, ExecutionError, UnsupportedError
-from delegatekit_api.nodes import describe_node
 
 from .edge import EdgeMethod
-from .edge.precompiled import Precompiled, call_delegate, hold, is_precompiled, register
-from .edge.sizes import is_size_node
+from .edge.precompiled import Precompiled, call_delegate, hold, register
 from .engine import Method, load
 from .foreign import as_ours
 from .lowered_program import LoweredProgram
-from .lowering import Delegate, partition_program
+from .lowering import Delegate, partition_program, plan_of
 from .lowering.shapes import DelegateShapes
 from .partition import PartitionedMethod
 from .pte.segments import digest
-
-#: How many nodes that a backend leaves an error names.
-_NAMED = 5
 
 
 class LoweredModule(torch.nn.Module):
@@ -49,7 +43,8 @@ class LoweredModule(torch.nn.Module):
             raise UnsupportedError(f"has {len(program.methods)} methods, a lowered module has one", where="program")
         (method,) = program.methods.values()
         edge = method.edge
-        check_whole(PartitionedMethod(edge, method.plan))
+        backend, *_ = (*(partition.backend for partition in method.plan.partitions), *program.backends, "")
+        check_whole(PartitionedMethod(edge, method.plan), backend)
         if not edge.input_structure or not edge.output_structure:
             raise UnsupportedError(
                 "has inputs or outputs of a type without a serialized form", where=f"method {edge.name}"
@@ -183,8 +178,8 @@ class _Runner:
             return [results[position].clone() for position in self._outputs]
 
 
-def check_whole(method: PartitionedMethod) -> None:
-    """Raise UnsupportedError, with the reasons, unless the method is one delegate and nothing else."""
+def check_whole(method: PartitionedMethod, backend: str) -> None:
+    """Raise UnsupportedError, with the reasons, unless the method is one delegate of a backend and nothing else."""
     edge, plan, where = method.edge, method.plan, f"method {method.edge.name}"
     if edge.buffers:
         raise UnsupportedError(
@@ -192,14 +187,9 @@ def check_whole(method: PartitionedMethod) -> None:
             where=where,
             hint="a lowered module has no state; lower the whole program instead",
         )
-    left = [node for node in plan.fallback if not is_size_node(node) and node.target is not operator.getitem]
-    if left:
-        named = "; ".join(f"{describe_node(node)}: {_why_left(node, method)}" for node in left[:_NAMED])
-        more = f" (and {len(left) - _NAMED} more)" if len(left) > _NAMED else ""
+    if outside := plan_of(method, backend).left:
         raise UnsupportedError(
-            f"the backend leaves {len(left)} operators: {named}{more}",
-            where=where,
-            hint="`lower` runs them on the runtime's own operators",
+            f"the backend leaves {outside}", where=where, hint="`lower` runs them on the runtime's own operators"
         )
     if len(plan.partitions) != 1:
         what = f"would be {len(plan.partitions)} delegates, not one" if plan.partitions else "computes nothing"
@@ -214,15 +204,6 @@ def check_whole(method: PartitionedMethod) -> None:
             )
     if not partition.inputs:
         raise UnsupportedError("has no tensor among its inputs that it uses", where=where)
-
-
-def _why_left(node: Node, method: PartitionedMethod) -> str:
-    if node in method.edge.regions:
-        return "control flow is the runtime's"
-    if is_precompiled(node):
-        return "it is a delegate already"
-    answers = method.plan.verdicts[node].values()
-    return next((answer.reason for answer in answers if answer.reason), "taken only together with other operators")
 
 
 def _key(delegate: Delegate, shapes: DelegateShapes) -> str:

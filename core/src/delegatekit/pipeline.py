@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from delegatekit_api import LoweringError
+from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.observers import StageEvent
 
 from .budget import Budget, check_budget
@@ -21,7 +21,7 @@ from .emit import External, FileOptions, MemoryOptions, emit
 from .foreign import UNEXPECTED, as_ours
 from .lowered_module import LoweredModule, check_whole
 from .lowered_program import LoweredProgram
-from .lowering import ChosenBackend, lower_partitions
+from .lowering import ChosenBackend, lower_partitions, refusals
 from .misuse import WrongArgumentError
 from .partition import Asked, PartitionedMethod, PartitionFunction, Selection, Selectors, settle
 from .plugins import discovery, notify
@@ -85,7 +85,7 @@ def lower(
     clock = _Clock()
     chosen = _choose(backends, options or {})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    partitioned = _partitioned(programs, chosen, Selection(chosen, only, skip, partition), clock)
+    partitioned = _accepted(programs, chosen, Selection(chosen, only, skip, partition), clock)
     options_of_file = FileOptions(external, stack_traces, memory or MemoryOptions())
     return _compiled(partitioned, chosen, clock, options_of_file, budget, compiling)
 
@@ -127,9 +127,9 @@ def to_backend(
     clock = _Clock()
     chosen = _choose([backend], {backend: options or {}})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    partitioned = _partitioned(programs, chosen, Selection(chosen), clock)
+    partitioned = _accepted(programs, chosen, Selection(chosen), clock)
     for method in partitioned.values():
-        check_whole(method)
+        check_whole(method, backend)
     return LoweredModule(_compiled(partitioned, chosen, clock))
 
 
@@ -150,8 +150,8 @@ def explain(
     clock = _Clock()
     chosen = _choose(backends, options or {})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    partitioned = _partitioned(programs, chosen, Selection(chosen, only, skip, partition), clock, every=True)
-    return explain_plan(partitioned, tuple(chosen))
+    partitioned, refused = _partitioned(programs, chosen, Selection(chosen, only, skip, partition), clock, every=True)
+    return explain_plan(partitioned, tuple(chosen), refused)
 
 
 def _choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, ChosenBackend]:
@@ -170,6 +170,16 @@ def _choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> d
     return chosen
 
 
+def _accepted(
+    programs: Mapping[str, ExportedProgram], chosen: Mapping[str, ChosenBackend], selection: Selection, clock: _Clock
+) -> dict[str, PartitionedMethod]:
+    """The programs, partitioned. Raises UnsupportedError if a backend refuses them as they are planned."""
+    found, refused = _partitioned(programs, chosen, selection, clock)
+    for error in refused:
+        raise error
+    return found
+
+
 def _partitioned(
     programs: Mapping[str, ExportedProgram],
     chosen: Mapping[str, ChosenBackend],
@@ -177,8 +187,11 @@ def _partitioned(
     clock: _Clock,
     *,
     every: bool = False,
-) -> dict[str, PartitionedMethod]:
-    """The programs in the edge dialect, partitioned; with `every`, each backend is asked about each node."""
+) -> tuple[dict[str, PartitionedMethod], list[UnsupportedError]]:
+    """The programs in the edge dialect, partitioned, and what backends say that refuse them so.
+
+    With `every`, each backend is asked about each node.
+    """
     edges: dict[str, EdgeMethod] = {}
     asked: dict[str, Asked] = {}
     for name, program in programs.items():
@@ -195,7 +208,8 @@ def _partitioned(
         for name, edge in edges.items()
     }
     selection.check_used()
-    return found
+    refused = [error for name, method in found.items() for error in refusals(method, asked[name].partitioners)]
+    return found, refused
 
 
 class _Clock:

@@ -25,6 +25,7 @@ from ._hooks import BackendSpec, hookimpl
 from ._options import BackendOptions, option
 from ._partition import CompileSpec, NamedData, PartitionProgram, PreprocessResult
 from ._partitioner import Partitioner, StatePartitioner, Verdict
+from ._plan import MethodPlan, PlanPartitioner
 from ._program import Call, MutableState, Operand, ProgramView
 from ._runtime import Availability, DelegatePayload, DelegateRuntime, TensorSpec
 from ._version import ApiVersion
@@ -43,12 +44,14 @@ __all__ = [
     "ExecutionError",
     "FormatError",
     "LoweringError",
+    "MethodPlan",
     "MutableState",
     "NamedData",
     "Operand",
     "OptionError",
     "PartitionProgram",
     "Partitioner",
+    "PlanPartitioner",
     "PluginError",
     "PreprocessResult",
     "ProgramView",

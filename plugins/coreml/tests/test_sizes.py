@@ -62,6 +62,39 @@ def test_two_sizes_change() -> None:
         check(method, Heads(), torch.randn(batch, length, 8))
 
 
+def cached(x: torch.Tensor) -> Any:
+    return x.slice_scatter(x[:, :, 1:3] * 2, 2, 4, 6), x.select_scatter(x[:, :, 0] + 1, 2, 5)
+
+
+#: Functions of a tensor (batch, length, 8) whose first two sizes change.
+FUNCTIONS: dict[str, Any] = {
+    "order": lambda x: (*x.sort(2), *x.topk(3, 2), *x.median(2), *x.kthvalue(2, 2)),
+    "extremes": lambda x: (*x.max(1), *x.min(0), *x.max(2, keepdim=True)),
+    "variances": lambda x: torch.var_mean(x, 2),
+    "sizes of vectors": lambda x: (x.norm(dim=2), x.norm(1, 2), torch.linalg.vector_norm(x, dim=(0, 1))),
+    "records": lambda x: (*x.cummax(2), *x.cummin(2), x.cumprod(2)),
+    "moves": lambda x: (x.roll(3, 2).relu(), x.unfold(2, 4, 2).relu(), x[..., None].expand(-1, -1, 8, 8) * 1),
+    "diagonals": lambda x: (x.unflatten(2, (2, 4)).diagonal(0, 2, 3).relu(), x.unflatten(2, (4, 2)).diagonal(-1, 2, 3)),
+    "copies": lambda x: ((x * 2).copy_(x[:1]).relu(), x.flip(2) + x.flip(1), x.repeat(2, 1, 1) + 1),
+    "distances": lambda x: (torch.cdist(x, x + 1), torch.cdist(x, x * 2, p=1.0)),
+    "sums of products": lambda x: (torch.addbmm(torch.ones(8, 8), x.mT, x),),
+    "writes": cached,
+}
+
+
+@pytest.mark.parametrize("target", ["ios16", "ios18"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_other_axes_may_change(name: str, target: str) -> None:
+    class Function(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return FUNCTIONS[name](x.sigmoid())
+
+    shapes = ({0: Dim("batch", min=1, max=5), 1: Dim("length", min=3, max=9)},)
+    method, _ = lowered(Function(), (torch.randn(2, 4, 8),), shapes, target=target)
+    for batch, length in ((2, 4), (5, 9), (1, 3)):
+        check(method, Function(), torch.randn(batch, length, 8))
+
+
 def test_a_size_that_is_a_multiple_is_solved_for() -> None:
     class Halves(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:

@@ -94,6 +94,31 @@ def test_handles_have_states_of_their_own_and_reset_clears_them() -> None:
     assert torch.equal(first(x, place)[1], once)
 
 
+class Rows(nn.Module):
+    """Writes a row at a place that is computed, and rows at known places."""
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor, row: torch.Tensor) -> Any:
+        known = x.clone()
+        known[:, 1:3] = row
+        put = torch.ops.aten.index_put
+        return put(x, [None, place], row), known, put(x > 0, [None, place], row > 0)
+
+
+@pytest.mark.parametrize("axes", [0, 1])
+@pytest.mark.parametrize("place", [0, -1, 3])
+def test_a_row_of_a_cache_is_written_in_place(place: int, axes: int) -> None:
+    inputs = torch.randn(2, 6, 4), torch.full((1,) * axes, place), torch.randn(2, *(1,) * axes, 4)[..., :1]
+    for target, count in (("ios17", 0), ("ios18", 3)):
+        program = delegatekit.lower(Rows(), inputs, backends=["coreml"], options={"coreml": {"target": target}})
+        (delegate,) = program.methods["forward"].delegates
+        package = read_package(b"".join(map(bytes, delegate.blob)))
+        kinds = [item.kind for item in read_model(package.model, WeightFile(package.weights)).function.operations]
+        assert kinds.count("slice_update") == count and ("scatter_nd" in kinds) is (count == 0)
+        method = delegatekit.load(program.buffer)["forward"]
+        for found, wanted in zip(method(*inputs), Rows()(*inputs), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("target", ["ios17", "ios18"])
 def test_a_language_model_with_a_cache_generates_what_eager_does(target: str) -> None:
     pytest.importorskip("transformers")

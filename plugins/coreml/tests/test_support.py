@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from delegatekit_api import OptionError
+from delegatekit_api import OptionError, UnsupportedError
 from delegatekit_conformance.testkit import lower, refusals
 from delegatekit_coreml.options import CoreMLOptions
 from delegatekit_coreml.support import CoreMLPartitioner
@@ -53,6 +53,17 @@ def test_an_operator_can_be_left_out() -> None:
     assert refusals(partitioner, torch.exp, torch.randn(3)) == ["left out by the option leave_out"]
 
 
+def test_a_program_that_is_not_one_delegate_is_refused_on_demand() -> None:
+    def lowered(model: Any, *inputs: torch.Tensor) -> Any:
+        return lower(model, *inputs, backend="coreml", options={"whole_graph": True, "leave_out": {"exp"}})
+
+    assert lowered(torch.sin, torch.randn(3)).delegate
+    with pytest.raises(UnsupportedError, match=r"1 operator: aten\.exp\.default .*left out by the option leave_out"):
+        lowered(lambda x: x.sin().exp(), torch.randn(3))
+    with pytest.raises(UnsupportedError, match="would be 0 delegates"):
+        lowered(lambda x: x, torch.randn(3))
+
+
 class Scaled(torch.nn.Module):
     """In the middle its numbers are beyond float16."""
 
@@ -68,7 +79,8 @@ class Scaled(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("modules", "is_right"), [(set(), False), ({"inner.0"}, False), ({"inner"}, True), ({"inner.0", "inner.1"}, True)]
+    ("modules", "is_right"),
+    [(set(), False), ({"inner.0"}, False), ({"inner"}, True), ({"inner.0", "inner.1"}, True), ({"inn*.?"}, True)],
 )
 def test_modules_are_computed_in_float32(modules: set[str], is_right: bool) -> None:
     lowered = lower(Scaled(), torch.ones(2, 4), backend="coreml", options={"float32_modules": modules})

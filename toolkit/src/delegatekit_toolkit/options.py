@@ -25,6 +25,21 @@ def leave_out_option() -> Any:
     )
 
 
+def whole_graph_option() -> Any:
+    """The option `whole_graph`: a program that is not one delegate is refused. `TablePartitioner` obeys it.
+
+    >>> from dataclasses import dataclass
+    >>> from delegatekit_api import BackendOptions
+    >>> @dataclass(frozen=True)
+    ... class MyOptions(BackendOptions):
+    ...     whole_graph: bool = whole_graph_option()
+    ...
+    >>> MyOptions.from_mapping({"whole_graph": "true"}).whole_graph
+    True
+    """
+    return option(False, help="Refuse a program, with the reasons, unless each method is one delegate of this backend.")
+
+
 def at_least(lowest: float) -> Callable[[Any], str | None]:
     """A check for `option(..., check=)`: the number is not below `lowest`; None passes.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from delegatekit_api import DelegatePayload, ExecutionError, FormatError, LoweringError, Operand, TensorSpec
 
@@ -35,6 +35,8 @@ class Range:
         return f"s{self.symbol}={self.low}..{self.high}"
 
 
+#: Bytes; PyTorch's own allocator gives tensors at multiples of this.
+_ALIGNMENT: Final = 64
 #: A size in a blob.
 Extent: TypeAlias = int | Range
 
@@ -202,6 +204,17 @@ def check_tensors(
         if dtype_name(value.dtype) != tensor.dtype or not _fits(value.shape, tensor.shape, sizes):
             found = f"{dtype_name(value.dtype)} {tuple(value.shape)}"
             raise ExecutionError(f"{what} {number} is {found}, not {tensor}", where=where)
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor where PyTorch itself would have put it: some of its kernels round differently at other addresses.
+
+    >>> import torch
+    >>> x = torch.arange(20.0)
+    >>> aligned(x) is x, aligned(x[1:]).data_ptr() % 64
+    (True, 0)
+    """
+    return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()
 
 
 def store_results(outputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:

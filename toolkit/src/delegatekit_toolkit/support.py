@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
-from delegatekit_api import Call, OptionError, ProgramView, Verdict
+from delegatekit_api import Call, MethodPlan, OptionError, ProgramView, Verdict
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -163,17 +163,26 @@ def _symbols(size: Any) -> set[Any]:
 class TablePartitioner:
     """A `Partitioner` that is nothing but a support table, less the operators that the user leaves out.
 
-    Raises OptionError for a name in `leave_out` that is none of the table's operators; `backend` is for its message.
+    With `whole_graph` it refuses methods that are not one delegate. Raises OptionError for a name in `leave_out` that
+    is none of the table's operators; `backend` is for its message.
 
     >>> table = SupportTable([row("add.Tensor", print), row("gelu.default", print, keep=True)])
     >>> TablePartitioner(table).keep_operators(), TablePartitioner(table, leave_out=["gelu"]).keep_operators()
     ({'aten.gelu.default'}, set())
     """
 
-    def __init__(self, table: SupportTable[Any], *, leave_out: Collection[str] = (), backend: str = "") -> None:
+    def __init__(
+        self,
+        table: SupportTable[Any],
+        *,
+        leave_out: Collection[str] = (),
+        whole_graph: bool = False,
+        backend: str = "",
+    ) -> None:
         check_left_out(leave_out, table, backend)
         self.table: Final = table
         self._left_out: Final = frozenset(leave_out)
+        self._whole_graph: Final = whole_graph
 
     def keep_operators(self) -> Collection[str]:
         """The operators of rows with `keep`, less those left out."""
@@ -188,6 +197,14 @@ class TablePartitioner:
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
         """None: the core forms the partitions."""
         return None
+
+    def plan_reason(self, plan: MethodPlan) -> str | None:
+        """Why a method is refused: with `whole_graph` it must be one delegate."""
+        if not self._whole_graph or plan.is_whole:
+            return None
+        if plan.outside:
+            return f"whole_graph is set, and outside of the delegate would be {plan.left}"
+        return f"whole_graph is set, and the method would be {plan.delegates} delegates"
 
     def is_left_out(self, operator: str) -> bool:
         """Whether the user leaves the operator out."""

@@ -1,9 +1,20 @@
-"""Compiles partitions: each becomes a delegate of its backend."""
+"""Lets backends refuse plans, and compiles partitions: each becomes a delegate of its backend."""
 
 from __future__ import annotations
 
 from .delegates import ChosenBackend, Delegate, LoweredMethod
 from .partitions import lower_partitions
+from .plans import graphs_of, is_work, plan_of, refusals
 from .program import partition_program
 
-__all__ = ["ChosenBackend", "Delegate", "LoweredMethod", "lower_partitions", "partition_program"]
+__all__ = [
+    "ChosenBackend",
+    "Delegate",
+    "LoweredMethod",
+    "graphs_of",
+    "is_work",
+    "lower_partitions",
+    "partition_program",
+    "plan_of",
+    "refusals",
+]

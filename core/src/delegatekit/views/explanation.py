@@ -6,19 +6,18 @@ were refused.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from torch.fx import Node
 
-from delegatekit_api import Verdict
+from delegatekit_api import UnsupportedError, Verdict
 from delegatekit_api.nodes import operator_name, source_line
 
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled, precompiled
-from ..edge.sizes import is_size_node
 from ..fallback import kernel_of, refusal
+from ..lowering import graphs_of, is_work
 from ..partition import Decomposition, PartitionedMethod, PartitionPlan
 
 #: The runtime's own operators, among the reasons.
@@ -70,12 +69,14 @@ class Explanation:
     """All nodes of all methods, in graph order.
 
     `rows` are the nodes of the program that is lowered; `decomposed` those that were asked about before and then
-    decomposed, because no backend took them and the runtime cannot run them, in the order of the rounds.
+    decomposed, because no backend took them and the runtime cannot run them, in the order of the rounds; `refused` says
+    which backends refuse the whole, and why: lowering would raise an error.
     """
 
     rows: tuple[ExplainRow, ...]
     backends: tuple[str, ...]
     decomposed: tuple[ExplainRow, ...] = ()
+    refused: tuple[str, ...] = ()
 
     @property
     def unsupported(self) -> tuple[ExplainRow, ...]:
@@ -83,29 +84,33 @@ class Explanation:
         return tuple(row for row in self.rows if not row.runnable)
 
     def __str__(self) -> str:
-        return "\n".join(line for row in (*self.decomposed, *self.rows) for line in row.lines())
+        refused = [f"REFUSED: {reason}" for reason in self.refused]
+        return "\n".join([*(line for row in (*self.decomposed, *self.rows) for line in row.lines()), *refused])
 
 
-def explain_plan(methods: Mapping[str, PartitionedMethod], backends: tuple[str, ...]) -> Explanation:
-    """Make the explanation of partition plans that asked every backend about every node."""
+def explain_plan(
+    methods: Mapping[str, PartitionedMethod], backends: tuple[str, ...], refused: Iterable[UnsupportedError] = ()
+) -> Explanation:
+    """Make the explanation of partition plans that asked every backend about every node.
+
+    `refused` is what backends say that refuse a method as it is planned.
+    """
     rows: list[ExplainRow] = []
     decomposed: list[ExplainRow] = []
     for name, method in methods.items():
         decomposed.extend(_decomposed(name, item) for item in method.decompositions)
-        for edge, plan in _graphs(method.edge, method.plan):
+        for edge, plan in graphs_of(method.edge, method.plan):
             rows.extend(_rows(name, edge, plan))
-    return Explanation(tuple(rows), backends, tuple(decomposed))
+    return Explanation(
+        tuple(rows), backends, tuple(decomposed), tuple(f"{error.where}: {error.what}" for error in refused)
+    )
 
 
 def _decomposed(method: str, item: Decomposition) -> ExplainRow:
-    became = [operator_name(node) for node in item.became if _is_shown(node)]
+    became = [operator_name(node) for node in item.became if is_work(node)]
     reasons = {**_left_because(item.verdicts), RUNTIME: item.refusal}
     row = _row(method, item.node, None, None, reasons)
     return replace(row, became=tuple(dict.fromkeys(became)), round=item.round)
-
-
-def _is_shown(node: Node) -> bool:
-    return node.op == "call_function" and node.target is not operator.getitem and not is_size_node(node)
 
 
 def _left_because(verdicts: Mapping[str, Verdict]) -> dict[str, str]:
@@ -114,16 +119,8 @@ def _left_because(verdicts: Mapping[str, Verdict]) -> dict[str, str]:
     return refused | {backend: ONLY_TOGETHER for backend, answer in verdicts.items() if answer.supported}
 
 
-def _graphs(edge: EdgeMethod, plan: PartitionPlan) -> Iterator[tuple[EdgeMethod, PartitionPlan]]:
-    """The graph, and those of its control flow."""
-    yield edge, plan
-    for call, regions in edge.regions.items():
-        for region, inner in zip(regions, plan.regions[call], strict=True):
-            yield from _graphs(region, inner)
-
-
 def _rows(name: str, method: EdgeMethod, plan: PartitionPlan) -> Iterator[ExplainRow]:
-    for node in filter(_is_shown, method.graph.nodes):
+    for node in filter(is_work, method.graph.nodes):
         taker, verdicts = plan.taker.get(node), plan.verdicts[node]
         if is_precompiled(node):
             taker = precompiled(node).delegate.chosen.backend.name

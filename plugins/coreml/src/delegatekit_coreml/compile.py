@@ -8,6 +8,7 @@ from typing import Any
 
 from delegatekit_api import CompileSpec, NamedData, PartitionProgram, PreprocessResult
 from delegatekit_api.devices import Estimate
+from delegatekit_toolkit.modules import check_modules
 
 from .blob.debug import debug_files
 from .blob.package import Names, Package, identifier_of, write_package
@@ -17,7 +18,6 @@ from .compiler import model_of
 from .ir.builder import Input, building, program_of
 from .ir.tools import LOCK, tools
 from .operators.interface import check_enumerated, interface, states
-from .operators.precision import check_modules
 from .operators.program import ProgramBuilder
 from .options import CoreMLOptions
 from .support import TABLE
@@ -53,7 +53,8 @@ def compile_methods(
     """
     views = [item.view for items in methods.values() for item in items]
     check_enumerated(options, views)
-    check_modules(options, views)
+    for name in ("float32_modules", "unpacked_modules"):
+        check_modules(name, getattr(options, name), (call for view in views for call in view.calls()), "coreml")
     shares = options.weight_sharing == "positional" and TARGETS[options.target] >= IOS18
     results: dict[str, list[PreprocessResult]] = {name: [] for name in methods}
     for position in range(max(map(len, methods.values()), default=0)):

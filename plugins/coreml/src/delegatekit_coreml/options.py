@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from delegatekit_api import BackendOptions, option
-from delegatekit_toolkit.options import at_least, between, leave_out_option
+from delegatekit_toolkit.options import at_least, between, leave_out_option, whole_graph_option
 
 from .targets import TARGETS
+
+#: Kinds of layers that have weights.
+LAYERS: Final = ("linear", "convolution", "depthwise")
 
 _ENUMERATED: Final = re.compile(r"\w+:\d+(x\d+)*", re.ASCII)
 
@@ -25,6 +28,7 @@ class CoreMLOptions(BackendOptions):
     """What a user may choose about lowering to Core ML."""
 
     leave_out: frozenset[str] = leave_out_option()
+    whole_graph: bool = whole_graph_option()
     target: str = option(
         "ios17",
         help="The oldest system that the program is for.",
@@ -43,7 +47,8 @@ class CoreMLOptions(BackendOptions):
     )
     float32_modules: frozenset[str] = option(
         frozenset(),
-        help='Modules of the model that are computed in float32 with all that is in them: "encoder.layers.3.norm".',
+        help="Modules of the model that are computed in float32 with all that is in them: "
+        '"encoder.layers.3.norm", "**.norm".',
     )
     state: bool = option(
         True,
@@ -75,7 +80,7 @@ class CoreMLOptions(BackendOptions):
     palettize: int = option(
         0,
         help="Bits of the indices into a table by which the constant floating-point weights of linear layers and "
-        "convolutions are stored, if they have 2048 elements or more; the tables are found by k-means. 0: no tables. "
+        "convolutions are stored; the tables are found by k-means. 0: no tables. "
         "From ios16 on, 3 bits from ios18 on.",
         choices=(0, 1, 2, 3, 4, 6, 8),
     )
@@ -89,4 +94,20 @@ class CoreMLOptions(BackendOptions):
         0.0,
         help="The share of the numbers nearest to zero that are left out of these weights. From ios16 on.",
         check=between(0, 1),
+    )
+    unpacked_layers: frozenset[str] = option(
+        frozenset({"depthwise"}),
+        help="Kinds of layers whose weights palettize and prune leave as they are. Depthwise convolutions have few "
+        "weights, of which each counts.",
+        choices=LAYERS,
+    )
+    unpacked_modules: frozenset[str] = option(
+        frozenset(),
+        help="Modules of the model whose weights palettize and prune leave as they are: "
+        '"classifier", "blocks.*.conv1".',
+    )
+    unpacked_below: int = option(
+        2048,
+        help="Weights with fewer numbers stay as palettize and prune find them.",
+        check=at_least(0),
     )

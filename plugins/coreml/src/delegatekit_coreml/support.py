@@ -161,7 +161,7 @@ class CoreMLPartitioner(TablePartitioner):
     """The table, narrowed by the user's options. Raises OptionError for an unknown operator in one of them."""
 
     def __init__(self, options: CoreMLOptions) -> None:
-        super().__init__(TABLE, leave_out=options.leave_out, backend="coreml")
+        super().__init__(TABLE, leave_out=options.leave_out, whole_graph=options.whole_graph, backend="coreml")
         _check_operators(options.float32_operators)
         check_compression(options)
         self._options = options

@@ -12,7 +12,7 @@ from torch import nn
 
 from delegatekit_api import OptionError
 from delegatekit_conformance.testkit import Lowered, lower
-from delegatekit_coreml.operators.compression import palette
+from delegatekit_coreml.operators.compression import balanced, palette
 
 X = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -80,6 +80,63 @@ def test_a_table_of_few_numbers_has_them_all() -> None:
     assert palette(values, 4).tolist() == [-1.0, 0.5, 2.0, 2.0]
 
 
+def test_errors_of_a_channel_add_up_to_nearly_nothing() -> None:
+    """With all inputs alike, what a channel computes hardly changes; the single weights hardly get worse for it."""
+    values = torch.randn(64, 500, generator=torch.Generator().manual_seed(2)) + 0.1
+    table = palette(values.reshape(-1), 16)
+    nearest = torch.bucketize(values, (table[1:] + table[:-1]) / 2)
+    tables = table.expand(64, 16)
+    moved = balanced(values, nearest, tables)
+
+    def errors(found: torch.Tensor) -> torch.Tensor:
+        return (tables.gather(1, found) - values).double()
+
+    # A step to the next entry is the least that a sum can change by.
+    assert float(errors(moved).sum(1).abs().max()) <= float(table.diff().max()) / 2
+    assert float(errors(nearest).sum(1).abs().max()) > 4 * float(errors(moved).sum(1).abs().max())
+    assert float(errors(moved).square().sum()) < 1.05 * float(errors(nearest).square().sum())
+    assert (moved - nearest).abs().max() == 1
+
+
+class Layers(nn.Module):
+    """An ordinary convolution, a depthwise, a transposed one and a linear layer: 2304, 3200, 9216 and 5120 weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 128, 3, padding=1)
+        self.blocks = nn.Sequential(nn.Conv2d(128, 128, 5, padding=2, groups=128), nn.ConvTranspose2d(128, 8, 3))
+        self.head = nn.Linear(8 * 8, 80)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(self.blocks(self.stem(x))[..., :8, :8].flatten(2))
+        return found
+
+
+@pytest.mark.parametrize(
+    ("options", "packed"),
+    [
+        ({}, {2304, 9216, 5120}),
+        ({"unpacked_layers": ()}, {2304, 3200, 9216, 5120}),
+        ({"unpacked_layers": {"linear", "depthwise"}}, {2304, 9216}),
+        ({"unpacked_layers": {"convolution"}}, {3200, 5120}),
+        ({"unpacked_layers": {"convolution", "depthwise"}}, {5120}),
+        ({"unpacked_modules": {"blocks"}}, {2304, 5120}),
+        ({"unpacked_modules": {"*.1", "head"}}, {2304}),
+        ({"unpacked_modules": {"**"}}, set()),
+        ({"unpacked_below": 5121}, {9216}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("form", [{"palettize": 2}, {"prune": 0.5}])
+def test_layers_can_be_left_as_they_are(
+    form: dict[str, Any], options: dict[str, Any], packed: set[int], read_back: Any
+) -> None:
+    torch.manual_seed(0)
+    found = lower(Layers().eval(), torch.randn(1, 2, 8, 8), backend="coreml", options={**form, **options})
+    _, program = read_back(found.delegate.blob)
+    assert {item.size for item in computed_constants(program)} == packed
+
+
 def test_a_packed_program_is_as_small_as_its_bits() -> None:
     def size(**options: Any) -> int:
         model = nn.Linear(512, 512, bias=False).eval()
@@ -109,6 +166,9 @@ def test_the_report_has_the_bytes_of_each_form() -> None:
         ({"palette_channels": 8, "target": "ios18"}, "how many channels share a table"),
         ({"palettize": 5}, "is not one of the choices"),
         ({"prune": 1.5}, "is not between 0 and 1"),
+        ({"unpacked_modules": {"0"}}, "what palettize and prune leave"),
+        ({"unpacked_modules": {"third"}, "prune": 0.5}, "unpacked_modules names 'third'"),
+        ({"unpacked_layers": {"attention"}}, "is not one of the choices"),
     ],
 )
 def test_forms_that_there_are_not_are_refused(options: dict[str, Any], reason: str) -> None:

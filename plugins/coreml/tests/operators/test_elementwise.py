@@ -32,6 +32,7 @@ FUNCTIONS: dict[str, Any] = {
     "activations": lambda x: (F.relu(x), F.relu6(x), F.hardswish(x), F.hardsigmoid(x), F.silu(x), F.leaky_relu(x, 0.2)),
     "gelu": lambda x: (F.gelu(x), F.gelu(x, approximate="tanh")),
     "soft activations": lambda x: (F.elu(x), F.selu(x), F.softplus(x), F.mish(x), F.logsigmoid(x), F.celu(x, 0.5)),
+    "sharp and blunt softplus": lambda x: (F.softplus(9 * x, 3.0), F.softplus(9 * x, 0.25, 17.0)),
     "shrinks": lambda x: (F.hardshrink(x, 1.0), F.softshrink(x, 1.0), F.hardtanh(x, -0.5, 2.0), F.threshold(x, 1, 3)),
     "clamps": lambda x: (x.clamp(-1, 2), x.clamp(min=0.5), x.clamp(max=-0.5), x.clamp(2, -2)),
     "products": lambda x: (x**2, x**3, x**4, x**1, x**0),
@@ -67,6 +68,18 @@ SHAPES = [
     ((5, 1), (6,)),
     ((2, 1, 2, 1, 2), (1, 3, 1, 3, 1)),
 ]
+
+
+def test_half_precision_does_not_overflow_on_the_way() -> None:
+    x = torch.tensor([[25.0, 400.0, -400.0, 60000.0], [-60000.0, 0.0, 1.0, 300.0]])
+
+    def function(x: torch.Tensor) -> Any:
+        norms = [torch.linalg.vector_norm(x / 8, order, (0, 1)) for order in (1, 2, float("inf"))]
+        return *norms, x.norm(dim=1), F.softplus(x, 0.5), F.softplus(x, 3.0)
+
+    lowered = lower(function, x, backend="coreml")
+    for found, wanted in zip(lowered.run(), lowered.eager(), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=2e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize(("left", "right"), SHAPES)

@@ -231,6 +231,10 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         lambda x, y: tuple(torch.cdist(x, y, p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))),
         (drawn(2, 4, 6), drawn(2, 3, 6)),
     ),
+    "sizes of vectors": (
+        lambda x: (x.norm(), x.norm(dim=1), torch.linalg.vector_norm(x, 1, 0, keepdim=True), x.norm(float("inf"), 1)),
+        (drawn(4, 6),),
+    ),
     "deviations": (lambda x: (x.std(1), x.std(0, correction=0), (300 * x).std()), (drawn(4, 6),)),
     "norms": (
         whole_modules(nn.GroupNorm(2, 4), nn.LayerNorm([4, 6]), nn.RMSNorm(6), nn.InstanceNorm2d(4), nn.BatchNorm2d(4)),

@@ -41,6 +41,14 @@ def test_angles_agree_with_double_precision() -> None:
     compare(lower(torch.atan2, y, x, backend="coreml", options=SINGLE), tolerance=1e-6)
 
 
+def test_angles_of_infinities_zeros_and_nan_are_pytorchs() -> None:
+    points = torch.tensor([float("-inf"), -1.0, -0.0, 0.0, 1.0, float("inf"), float("nan")])
+    y, x = points[:, None], points[None]
+    for precision in ("float16", "float32"):
+        lowered = lower(torch.atan2, y, x, backend="coreml", options={"precision": precision})
+        torch.testing.assert_close(lowered.run()[0], torch.atan2(y, x), atol=2e-3, rtol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("function", [torch.asinh, torch.acosh])
 def test_inverse_hyperbolic_functions_are_exact_near_and_far(function: Any) -> None:
     sizes = torch.logspace(-6, 30, 80)

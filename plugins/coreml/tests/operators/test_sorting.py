@@ -38,6 +38,17 @@ def test_integers_are_in_exact_order(name: str) -> None:
     compare(lower(CASES[name], x, backend="coreml"))
 
 
+@pytest.mark.parametrize("precision", ["float16", "float32"])
+def test_the_median_with_nan_is_nan_at_its_first_place(precision: str) -> None:
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor([[1.0, nan, 3.0, nan], [nan, 1.0, 2.0, 3.0], [inf, -inf, 0.0, 1.0], [nan] * 4])
+    lowered = lower(
+        lambda x: (*x.median(1), *x.median(0), x.median()), x, backend="coreml", options={"precision": precision}
+    )
+    for found, wanted in zip(lowered.run(), lowered.eager(), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
 def test_places_of_a_stable_order_are_refused() -> None:
     found = refusals(CoreMLPartitioner(CoreMLOptions()), lambda x: torch.sort(x, stable=True)[1], X)
     assert any("the places of a stable order are used" in reason for reason in found)

@@ -150,6 +150,29 @@ def _counted(bound: Size, size: Size) -> Size:
     return less if not isinstance(bound, int) and isinstance(less, int) and less <= 0 else bound
 
 
+def updated(b: ProgramBuilder, x: Var, axis: int, start: Term, end: Term, source: Var) -> Var:
+    """A value with another one in the place of a part along an axis, in one operation: iOS 18 has it. Bounds that are
+    computed are vectors of one element."""
+    rank = len(x.shape)
+    others = np.array([at != axis for at in range(rank)])
+    begin, stop = (
+        numbers([bound if at == axis else 0 for at in range(rank)])
+        if isinstance(bound, int)
+        else concatenated(b, [*[numbers([0])] * axis, bound, *[numbers([0])] * (rank - axis - 1)], 0)
+        for bound in (start, end)
+    )
+    return b.call(
+        "slice_update",
+        x=x,
+        update=source,
+        begin=begin,
+        end=stop,
+        stride=numbers([1] * rank),
+        begin_mask=others,
+        end_mask=others,
+    )
+
+
 def concatenated(b: ProgramBuilder, parts: Sequence[Var], axis: int) -> Var:
     """Values one after the other along an axis."""
     return parts[0] if len(parts) == 1 else b.call("concat", values=list(parts), axis=numbers([axis])[0])

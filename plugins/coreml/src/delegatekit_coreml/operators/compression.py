@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from delegatekit_api import Operand, OptionError
+from delegatekit_api import Call, OptionError
+from delegatekit_toolkit.modules import is_inside, module_paths
 
 from ..ir.builder import NUMPY, Var
 from ..ir.tools import clusters
@@ -20,8 +21,7 @@ from .program import ProgramBuilder
 if TYPE_CHECKING:
     from ..options import CoreMLOptions
 
-#: Smaller weights stay as they are, as coremltools has it.
-_LEAST: Final = 2048
+_CONVOLUTION: Final = "aten.convolution.default"
 #: What a channel of zeros is divided by; float16 has it.
 _LEAST_LARGEST: Final = 2.0**-14
 #: Bits that packages had before iOS 18.
@@ -32,6 +32,8 @@ def check_compression(options: CoreMLOptions) -> None:
     """Raise OptionError for forms that the target has not, or that exclude each other."""
     if options.palettize and options.prune:
         raise _refused("palettize and prune exclude each other", "leave one of them out")
+    if options.unpacked_modules and not options.palettize and not options.prune:
+        raise _refused("unpacked_modules says what palettize and prune leave as it is", "palettize=4 makes tables")
     if options.palette_channels and not options.palettize:
         raise _refused("palette_channels says how many channels share a table", "palettize=4 makes tables")
     needs: list[tuple[str, bool, Target]] = [
@@ -49,32 +51,57 @@ def _refused(what: str, hint: str) -> OptionError:
     return OptionError(what, where="option of backend coreml", hint=hint)
 
 
-def weight_of(b: ProgramBuilder, operand: Operand) -> Var:
-    """The weight of a layer, packed if the options say so and there is something to gain."""
-    data, options = operand.constant, b.options
-    if data is None or not data.is_floating_point() or data.numel() < _LEAST:
+def weight_of(b: ProgramBuilder, call: Call) -> Var:
+    """The weight of a layer, packed if the options say so."""
+    operand, options = call["weight"], b.options
+    data = operand.constant
+    if data is None or not _is_packed(call, data, options):
         return b.value(operand)
     if options.palettize and bool(data.isfinite().all()):
-        form = ("palettize", b.datatype(data.dtype))
-        return b.packed(data, form, lambda: _palettized(b, data.detach(), options.palettize, options.palette_channels))
+        # The other weights have a row for each channel of the result.
+        rows = call.operator != _CONVOLUTION or not call["transposed"]
+        form = ("palettize", b.datatype(data.dtype), rows)
+        return b.packed(data, form, lambda: _palettized(b, data.detach(), rows))
     if options.prune:
         return b.packed(data, ("prune", b.datatype(data.dtype)), lambda: _pruned(b, data.detach(), options.prune))
     return b.value(operand)
 
 
+def _is_packed(call: Call, data: torch.Tensor, options: CoreMLOptions) -> bool:
+    """Whether the options mean the weight of a call."""
+    if not (options.palettize or options.prune) or not data.is_floating_point():
+        return False
+    is_small = data.numel() < options.unpacked_below
+    is_named = any(is_inside(path, name) for path in module_paths(call) for name in options.unpacked_modules)
+    return not is_small and not is_named and _kind(call) not in options.unpacked_layers
+
+
+def _kind(call: Call) -> str:
+    """Which of the kinds of layers a call is."""
+    if call.operator != _CONVOLUTION:
+        return "linear"
+    weight, groups = call["weight"].shape, call["groups"]
+    # Each channel of the input has filters of its own.
+    is_depthwise = groups > 1 and groups == (weight[0] if call["transposed"] else weight[1] * groups)
+    return "depthwise" if is_depthwise else "convolution"
+
+
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def _palettized(b: ProgramBuilder, data: torch.Tensor, bits: int, channels: int) -> Var:
+def _palettized(b: ProgramBuilder, data: torch.Tensor, rows_are_channels: bool) -> Var:
     """Indices of a few bits into a table, or into one for each group of output channels. From iOS 18 on a table has
     shares of each channel's largest number: batch norms make channels very different from each other."""
-    shape = tuple(data.shape)
+    bits, channels, shape = b.options.palettize, b.options.palette_channels, tuple(data.shape)
     groups = shape[0] // channels if channels and shape[0] % channels == 0 else 1
     largest = data.to(torch.float32).abs().amax(tuple(range(1, len(shape))), keepdim=True).clamp(min=_LEAST_LARGEST)
     shares = data.to(torch.float32) / largest if b.target >= IOS18 else data
     rows = shares.reshape(groups, -1).to(torch.float32)
     tables = torch.stack([palette(row, 1 << bits) for row in rows])
     found = torch.stack([_nearest(row, table) for row, table in zip(rows, tables, strict=True)])
+    if rows_are_channels:
+        own = tables.repeat_interleave(shape[0] // groups, 0)
+        found = balanced(shares.reshape(shape[0], -1).to(torch.float32), found.reshape(shape[0], -1), own)
     lut: np.ndarray[Any, Any] = tables.numpy().astype(NUMPY[b.datatype(data.dtype)])
     if b.target < IOS18:
         return b.call(
@@ -103,6 +130,29 @@ def palette(values: torch.Tensor, entries: int) -> torch.Tensor:
 def _nearest(values: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """For each value, which entry of an ascending table is nearest."""
     return torch.bucketize(values, (table[1:] + table[:-1]) / 2)
+
+
+def balanced(values: torch.Tensor, found: torch.Tensor, tables: torch.Tensor) -> torch.Tensor:
+    """Indices (C, K) into the rows of ascending tables (C, N) for values (C, K), close to those `found`, but such that
+    the errors of a row add up to nearly nothing: a row is a channel, and what its inputs have in common (after a ReLU
+    they are positive) would add up, too. Those indices move to their neighbour where it costs least.
+
+    >>> balanced(torch.tensor([[0.4, 0.4, 0.3]]), torch.tensor([[0, 0, 0]]), torch.tensor([[0.0, 1.0]]))
+    tensor([[1, 0, 0]])
+    """
+    entries = tables.gather(1, found)
+    errors = entries - values
+    total = errors.sum(1, keepdim=True)
+    moved = found - total.sign().to(found.dtype)
+    is_entry = (moved >= 0) & (moved < tables.shape[1])
+    moved = moved.clamp(0, tables.shape[1] - 1)
+    gaps = (entries - tables.gather(1, moved)).abs()
+    helps = is_entry & (errors * total > 0) & (gaps > 0)
+    # By how much the squared error grows, for each unit that the sum comes nearer to nothing.
+    order = torch.where(helps, gaps - 2 * errors.abs(), torch.inf).argsort(stable=True, dim=1)
+    steps = torch.where(helps, gaps, torch.inf).gather(1, order)
+    is_moved = torch.zeros_like(helps).scatter(1, order, steps.cumsum(1) - steps / 2 <= total.abs())
+    return torch.where(is_moved, moved, found)
 
 
 def packed_bits(numbers: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:

@@ -22,7 +22,7 @@ def _convolution(b: ProgramBuilder, call: Call) -> Var:
         x = reshaped(b, x, (1, *x.shape))
     arguments: dict[str, Any] = {
         "x": x,
-        "weight": weight_of(b, call["weight"]),
+        "weight": weight_of(b, call),
         "strides": numbers(call["stride"]),
         "pad_type": "custom",
         "pad": numbers([pad for pair in _pads(call) for pad in pair]),

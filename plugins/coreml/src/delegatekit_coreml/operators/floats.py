@@ -87,17 +87,13 @@ def _angle(b: ProgramBuilder, call: Call) -> Var:
     """The angle of a point: that of the lesser coordinate over the larger, turned to where the point lies."""
     y, x = (expanded(b, floating(b, call, name), call.result.shape) for name in ("self", "other"))
     above, beside = unary(b, "abs", y), unary(b, "abs", x)
-    largest = binary(b, "maximum", above, beside)
-    divisor = where(b, binary(b, "equal", largest, 0), 1, largest)
-    angle = unary(b, "atan", div(b, binary(b, "minimum", above, beside), divisor))
+    least, largest = binary(b, "minimum", above, beside), binary(b, "maximum", above, beside)
+    ratio = div(b, least, where(b, binary(b, "equal", largest, 0), 1, largest))
+    # Two infinities lie on the diagonal.
+    angle = unary(b, "atan", where(b, binary(b, "equal", least, math.inf), 1, ratio))
     angle = where(b, binary(b, "greater", above, beside), sub(b, math.pi / 2, angle), angle)
-    angle = where(b, binary(b, "less", x, 0), sub(b, math.pi, angle), angle)
-    return where(b, binary(b, "less", y, 0), mul(b, angle, -1), angle)
-
-
-def special_angles(call: Call) -> str:
-    """Where angles are not PyTorch's."""
-    return "of two infinities the angle is NaN; the sign of a zero is not looked at"
+    angle = where(b, _is_negative(b, x), sub(b, math.pi, angle), angle)
+    return where(b, _is_negative(b, y), mul(b, angle, -1), angle)
 
 
 # -- decimals and bits -------------------------------------------------------------------------------------------------
@@ -165,7 +161,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("fmin.default", _ignoring_nan("minimum"), NUMBERS),
     row("signbit.default", lambda b, call: _is_negative(b, tensor(b, call)), types_of("self", *FLOATS, *INTEGERS)),
     row("copysign.Tensor copysign.Scalar", _with_sign, REAL),
-    row("atan2.default", _angle, REAL, special_values=special_angles),
+    row("atan2.default", _angle, REAL),
     row("round.decimals", _rounded_to_decimals, NUMBERS, few_decimals),
     row("ldexp.Tensor", _scaled_by_power, REAL),
     row(

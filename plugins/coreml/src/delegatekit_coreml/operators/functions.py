@@ -217,10 +217,19 @@ def _elu(b: ProgramBuilder, call: Call) -> Var:
     return where(b, binary(b, "greater", x, 0), mul(b, x, scale), below)
 
 
-def plain_softplus(call: Call) -> str | None:
-    """beta is 1, and the threshold 20 or more."""
+def smooth_softplus(call: Call) -> str | None:
+    """beta is positive, and the threshold 17 or more, from where on the curve is a line in float32."""
     beta, threshold = call["beta"], call["threshold"]
-    return None if beta == 1 and threshold >= 20 else f"beta = {beta}, threshold = {threshold}"
+    return None if beta > 0 and threshold >= 17 else f"beta = {beta}, threshold = {threshold}"
+
+
+def _softplus(b: ProgramBuilder, call: Call) -> Var:
+    """For another beta: what a line through zero lacks, and the line, which does not leave float16."""
+    x, beta = tensor(b, call), call["beta"]
+    if beta == 1:
+        return unary(b, "softplus", x)
+    lack = unary(b, "softplus", mul(b, unary(b, "abs", x), -beta))
+    return add(b, unary(b, "relu", x), div(b, lack, beta))
 
 
 def even_halves(call: Call) -> str | None:
@@ -271,7 +280,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("pow.Scalar", _power_of_number, REAL, special_values=negative_bases),
     row("gelu.default", _gelu, REAL, keep=True),
     row("silu.default", lambda b, call: unary(b, "silu", tensor(b, call)), REAL, keep=True),
-    row("softplus.default", lambda b, call: unary(b, "softplus", tensor(b, call)), REAL, plain_softplus, keep=True),
+    row("softplus.default", _softplus, REAL, smooth_softplus, keep=True),
     row("leaky_relu.default", _with_alpha("leaky_relu", "negative_slope"), REAL),
     row("hardsigmoid.default", lowered_by(_hardsigmoid), REAL, types_of("self", *FLOATS), keep=True),
     row("hardswish.default", lowered_by(_hardswish), REAL, types_of("self", *FLOATS), keep=True),

@@ -48,7 +48,7 @@ def _matmul(b: ProgramBuilder, x: Var, y: Var, *, transpose_y: bool = False) -> 
 
 
 def _linear(b: ProgramBuilder, call: Call) -> Var:
-    x, weight, bias = tensor(b, call, "input"), weight_of(b, call["weight"]), call["bias"]
+    x, weight, bias = tensor(b, call, "input"), weight_of(b, call), call["bias"]
     if not call["weight"].is_known or (bias is not None and not bias.is_constant):
         product = _matmul(b, reshaped(b, x, (-1, x.shape[-1])) if len(x.shape) == 1 else x, weight, transpose_y=True)
         product = reshaped(b, product, call.result.shape)
@@ -194,8 +194,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("bmm.default", _product("mat2"), REAL),
     row("addmm.default", _addmm, REAL),
     row("baddbmm.default", _baddbmm, REAL),
-    row("addbmm.default", _addbmm, REAL, keep=True, static_only=True),
-    row("_cdist_forward.default", _distances, REAL, four_axes, static_only=True),
+    row("addbmm.default", _addbmm, REAL, keep=True),
+    row("_cdist_forward.default", _distances, REAL, four_axes),
     row(
         "scaled_dot_product_attention.default",
         _attention,

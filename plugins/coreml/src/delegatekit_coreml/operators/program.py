@@ -195,10 +195,18 @@ class ProgramBuilder(PartitionBuilder[Var]):
 def device_array(data: torch.Tensor, datatype: DataType) -> Any:
     """A constant of the program as numpy's array of a type; finite numbers that float16 has not become its largest."""
     elements = data.detach()
-    if datatype is DataType.FLOAT16 and elements.dtype is not torch.float16:
+    if datatype is DataType.FLOAT16 and elements.dtype is not torch.float16 and not _fits_half(elements):
         elements = torch.where(elements.isfinite(), elements.clamp(-_HALF_MAX, _HALF_MAX), elements)
     array = elements.to(datatype.torch).contiguous().numpy()
     return array if array.ndim else array[()]
+
+
+def _fits_half(elements: torch.Tensor) -> bool:
+    """Whether no element is beyond float16, as in nearly all constants: then no copies are made on the way."""
+    if not elements.numel():
+        return True
+    low, high = elements.aminmax()
+    return bool((low >= -_HALF_MAX) & (high <= _HALF_MAX))
 
 
 #: What calls of the program became: a value, or several where an operator has several results.

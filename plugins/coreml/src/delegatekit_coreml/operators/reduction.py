@@ -155,6 +155,26 @@ def _deviation(b: ProgramBuilder, call: Call) -> Var:
     return result if _keeps(call) else b.call("squeeze", x=result, axes=numbers(axes))
 
 
+#: Order of a norm -> what computes it of sizes. Squares do not leave float16 inside of one operation.
+_NORMS: Final = {1.0: "reduce_l1_norm", 2.0: "reduce_l2_norm", math.inf: "reduce_max"}
+
+
+def _order(call: Call) -> float:
+    order = call.get("ord", call.get("p"))
+    return 2.0 if order is None else float(order)
+
+
+def known_norm(call: Call) -> str | None:
+    """The order of the norm is 1, 2 or infinity."""
+    order = _order(call)
+    return None if order in _NORMS else f"the norm of order {order:g}"
+
+
+def _norm(b: ProgramBuilder, call: Call) -> Var:
+    size = unary(b, "abs", b.cast(tensor(b, call), b.result_type(call)))
+    return reduced(b, _NORMS[_order(call)], size, _axes(call), keep=_keeps(call)) if size.shape else size
+
+
 def _softmax(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     return b.call("softmax", x=x, axis=numbers([axis_of(call["dim"], len(x.shape))])[0])
@@ -187,10 +207,11 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("any.default any.dim any.dims", _truth("reduce_max"), ANY),
     row("all.default all.dim all.dims", _truth("reduce_min"), ANY),
     row("var.correction", _variance, REAL, enough_elements),
-    row("var_mean.correction", _variance_and_mean, REAL, enough_elements, has_axes("self"), static_only=True),
-    row("max.dim", _extreme("max"), types_of("self", *FLOATS, *INTEGERS, "bool"), static_only=True),
-    row("min.dim", _extreme("min"), types_of("self", *FLOATS, *INTEGERS, "bool"), static_only=True),
+    row("var_mean.correction", _variance_and_mean, REAL, enough_elements, has_axes("self")),
+    row("max.dim", _extreme("max"), types_of("self", *FLOATS, *INTEGERS, "bool")),
+    row("min.dim", _extreme("min"), types_of("self", *FLOATS, *INTEGERS, "bool")),
     row("std.correction", _deviation, REAL, enough_elements, keep=True),
+    row("linalg_vector_norm.default norm.ScalarOpt_dim", _norm, types_of("self", *FLOATS), known_norm, keep=True),
     row("_softmax.default", _softmax, REAL, has_axes("self")),
     row("_log_softmax.default", _log_softmax, REAL, has_axes("self")),
     row("cumsum.default", _cumulative, ANY, has_axes("self"), narrow_sum),

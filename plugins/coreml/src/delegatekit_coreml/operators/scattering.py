@@ -14,6 +14,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
 from ..ir.types import MOST_AXES, DataType
+from ..targets import IOS18
 from .common import (
     ANY,
     FLOATS,
@@ -30,6 +31,7 @@ from .common import (
     sub,
     tensor,
     types_of,
+    updated,
     where,
 )
 from .indexing import from_front, indices_of, places_of
@@ -184,6 +186,9 @@ def _index_put(b: ProgramBuilder, call: Call) -> Var:
     datatype = datatype_of(x)
     if datatype is DataType.BOOL:
         x, values = (b.cast(item, DataType.INT32) for item in (x, values))
+    is_row = len(found) == 1 and math.prod(next(iter(found.values())).shape) == 1
+    if is_row and not call["accumulate"] and b.target >= IOS18:
+        return b.cast(_put_slice(b, x, values, *found.items()), datatype)
     places, order, shape = places_of(b, x, found)
     updates = _updates(b, values, tuple(x.shape), found, shape)
     moved = order != sorted(order)
@@ -194,6 +199,15 @@ def _index_put(b: ProgramBuilder, call: Call) -> Var:
     if moved:
         made = b.call("transpose", x=made, perm=numbers([order.index(axis) for axis in range(len(order))]))
     return b.cast(made, datatype)
+
+
+def _put_slice(b: ProgramBuilder, x: Var, values: Var, place: tuple[int, Operand]) -> Var:
+    """What one index names along an axis, as a row of a cache."""
+    axis, index = place
+    sizes = tuple(x.shape)
+    source = expanded(b, values, (*sizes[:axis], *index.shape, *sizes[axis + 1 :]))
+    start = reshaped(b, from_front(b, index, sizes[axis]), (1,))
+    return updated(b, x, axis, start, add(b, start, 1), reshaped(b, source, (*sizes[:axis], 1, *sizes[axis + 1 :])))
 
 
 def _updates(

@@ -21,6 +21,7 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.builder import Var, datatype_of, numbers
 from ..ir.sizes import size_of, sizes_of
 from ..ir.types import DataType
+from ..targets import IOS18
 from .common import (
     ANY,
     FLOATS,
@@ -34,6 +35,7 @@ from .common import (
     reshaped,
     sliced,
     tensor,
+    updated,
 )
 from .program import Lower, ProgramBuilder
 
@@ -141,6 +143,8 @@ def _select_scatter(b: ProgramBuilder, call: Call) -> Var:
 
 def _overwritten(b: ProgramBuilder, call: Call, axis: int, start: int, end: int, source: Var) -> Var:
     x = tensor(b, call)
+    if b.target >= IOS18 and end > start and (start, end) != (0, x.shape[axis]):
+        return updated(b, x, axis, start, end, source)
     pieces = [(0, start), None, (end, x.shape[axis])]
     parts = [
         source if piece is None else sliced(b, x, axis, *piece)
@@ -268,18 +272,19 @@ def _roll(b: ProgramBuilder, call: Call) -> Var:
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
+_MATRIX: Final = (fixed_axes("self", "dim1"), fixed_axes("self", "dim2"))
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("view_copy.default", _view, ANY, passenger=True, sizes=("size",)),
     row("squeeze_copy.dims", _squeeze, ANY, passenger=True),
     row("unsqueeze_copy.default", _unsqueeze, ANY, passenger=True),
     row("permute_copy.default", _permute, ANY, passenger=True),
     row("expand_copy.default", _expand, ANY, passenger=True, sizes=("size",)),
-    row("copy.default", _copy, ANY, passenger=True, static_only=True),
+    row("copy.default", _copy, ANY, passenger=True),
     row("repeat.default", _repeat, ANY, passenger=True, sizes=("repeats",)),
     row("flip.default", _flip, ANY, passenger=True),
-    row("diagonal_copy.default", _diagonal, ANY, passenger=True, static_only=True),
-    row("unfold_copy.default", _unfold, ANY, has_axes("self"), passenger=True, static_only=True),
-    row("roll.default", _roll, ANY, has_axes("self"), passenger=True, static_only=True),
+    row("diagonal_copy.default", _diagonal, ANY, *_MATRIX, passenger=True),
+    row("unfold_copy.default", _unfold, ANY, has_axes("self"), fixed_axes("self", "dimension"), passenger=True),
+    row("roll.default", _roll, ANY, has_axes("self"), fixed_axes("self", "dims"), passenger=True),
     row("select_copy.int", _select, ANY, has_axes("self"), passenger=True, sizes=("index",)),
     row("slice_copy.Tensor", _slice, ANY, has_axes("self"), passenger=True, sizes=("start", "end")),
     row("cat.default", _concatenate, ANY, same_dtypes(), passenger=True),

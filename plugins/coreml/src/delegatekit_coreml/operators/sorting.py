@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -22,6 +22,7 @@ from .common import (
     binary,
     concatenated,
     expanded,
+    fixed_axes,
     has_axes,
     mul,
     reshaped,
@@ -32,6 +33,7 @@ from .common import (
 )
 from .floats import is_nan
 from .program import Lower, Made, ProgramBuilder
+from .reduction import reduced
 
 _SORTED: Final = types_of("self", *FLOATS, *INTEGERS, "bool")
 
@@ -74,31 +76,42 @@ def unused_places(call: Call) -> str | None:
     return "the places of a stable order are used" if call.get("stable") and used else None
 
 
-def _at_rank(rank_of: Callable[[Call, int], int]) -> Lower:
-    """The element that so many others of its row are not larger than, and its place."""
-
-    def lower(b: ProgramBuilder, call: Call) -> Made:
-        x = tensor(b, call)
-        axis = axis_of(call["dim"], len(x.shape))
-        count = rank_of(call, x.shape[axis])
-        found = [sliced(b, item, axis, count - 1, count) for item in _first(b, x, axis, count, ascending=True)]
-        if call["keepdim"]:
-            return tuple(found)
-        return tuple(b.call("squeeze", x=item, axes=numbers([axis])) for item in found)
-
-    return lower
+def _kth(b: ProgramBuilder, call: Call) -> Made:
+    """The element that k - 1 others of its row are not larger than, and its place."""
+    x = tensor(b, call)
+    return _without_axis(b, call, _at_rank(b, x, axis_of(call["dim"], len(x.shape)), call["k"]))
 
 
-def _middle(call: Call, size: int) -> int:
-    return (size + 1) // 2
+def _at_rank(b: ProgramBuilder, x: Var, axis: int, count: int) -> tuple[Var, Var]:
+    values, places = _first(b, x, axis, count, ascending=True)
+    return sliced(b, values, axis, count - 1, count), sliced(b, places, axis, count - 1, count)
+
+
+def _without_axis(b: ProgramBuilder, call: Call, found: tuple[Var, Var]) -> Made:
+    axes = numbers([axis_of(call["dim"], call["self"].rank)])
+    return found if call["keepdim"] else tuple(b.call("squeeze", x=item, axes=axes) for item in found)
+
+
+def _middle(b: ProgramBuilder, x: Var, axis: int) -> tuple[Var, Var]:
+    """The median along an axis, and its place: where there is a NaN, the NaN."""
+    value, place = _at_rank(b, x, axis, (x.shape[axis] + 1) // 2)
+    if not datatype_of(x).is_float:
+        return value, place
+    nans = b.cast(is_nan(b, x), DataType.INT32)
+    has_nan = b.cast(reduced(b, "reduce_max", nans, (axis,)), DataType.BOOL)
+    first = b.call("reduce_argmax", x=nans, axis=numbers([axis])[0], keep_dims=True)
+    return where(b, has_nan, math.nan, value, value.shape), where(b, has_nan, first, place)
+
+
+def _median_along(b: ProgramBuilder, call: Call) -> Made:
+    x = tensor(b, call)
+    return _without_axis(b, call, _middle(b, x, axis_of(call["dim"], len(x.shape))))
 
 
 def _median(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
-    x = reshaped(b, x, (math.prod(x.shape),))
-    count = _middle(call, x.shape[0])
-    values, _ = _first(b, x, 0, count, ascending=True)
-    return reshaped(b, sliced(b, values, 0, count - 1, count), ())
+    value, _ = _middle(b, reshaped(b, x, (math.prod(x.shape),)), 0)
+    return reshaped(b, value, ())
 
 
 # -- along an axis -----------------------------------------------------------------------------------------------------
@@ -152,15 +165,15 @@ def _record(kind: str) -> Lower:
     return lower
 
 
-_ORDER: Final[dict[str, Any]] = {"static_only": True, "special_values": place_of_nan}
+_ALONG: Final = (has_axes("self"), fixed_axes("self"))
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("sort.default sort.stable", _sort, _SORTED, unused_places, **_ORDER),
-    row("topk.default", _largest, _SORTED, has_axes("self"), **_ORDER),
-    row("kthvalue.default", _at_rank(lambda call, size: call["k"]), _SORTED, has_axes("self"), keep=True, **_ORDER),
-    row("median.dim", _at_rank(_middle), _SORTED, has_axes("self"), keep=True, **_ORDER),
-    row("median.default", _median, _SORTED, keep=True, **_ORDER),
-    row("cumprod.default", _running_product, REAL, has_axes("self"), keep=True, static_only=True),
-    row("cummax.default", _record("greater_equal"), ANY, has_axes("self"), keep=True, static_only=True),
-    row("cummin.default", _record("less_equal"), ANY, has_axes("self"), keep=True, static_only=True),
+    row("sort.default sort.stable", _sort, _SORTED, unused_places, fixed_axes("self"), special_values=place_of_nan),
+    row("topk.default", _largest, _SORTED, *_ALONG, special_values=place_of_nan),
+    row("kthvalue.default", _kth, _SORTED, *_ALONG, keep=True, special_values=place_of_nan),
+    row("median.dim", _median_along, _SORTED, *_ALONG, keep=True),
+    row("median.default", _median, _SORTED, keep=True, static_only=True),
+    row("cumprod.default", _running_product, REAL, *_ALONG, keep=True),
+    row("cummax.default", _record("greater_equal"), ANY, *_ALONG, keep=True),
+    row("cummin.default", _record("less_equal"), ANY, *_ALONG, keep=True),
 )

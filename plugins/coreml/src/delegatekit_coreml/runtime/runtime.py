@@ -10,7 +10,7 @@ import torch
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, TensorSpec
 from delegatekit_toolkit.dtypes import dtype_of
-from delegatekit_toolkit.signature import Signature, check_call, store_results
+from delegatekit_toolkit.signature import Signature, aligned, check_call, store_results
 
 from ..blob.reader import read_blob
 from ..ir.program import Feature, TensorType
@@ -154,4 +154,4 @@ def _taken(tensor: torch.Tensor, kind: TensorType, name: str) -> torch.Tensor:
             raise ExecutionError(f"{name} has the number {number}: the device computes in 32 bits", where=_WHERE)
     if kind.datatype is DataType.FLOAT16:
         return value.to(torch.float16).to(torch.float32)
-    return value.to(torch.float32 if kind.datatype.is_float else kind.datatype.torch)
+    return aligned(value.to(torch.float32 if kind.datatype.is_float else kind.datatype.torch))

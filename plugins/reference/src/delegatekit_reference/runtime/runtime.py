@@ -10,15 +10,13 @@ import torch
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError
 from delegatekit_toolkit.content import load_constant
-from delegatekit_toolkit.signature import Signature, check_call, check_payload, check_tensors, store_results
+from delegatekit_toolkit.signature import Signature, aligned, check_call, check_payload, check_tensors, store_results
 
 from ..blob import SEAL, read_blob
 from ..ir.graph import Graph
 from .interpreter import Interpreter
 
 _WHERE: Final = "ReferenceBackend"
-#: Bytes; PyTorch's own allocator gives tensors at multiples of this.
-_ALIGNMENT: Final = 64
 
 
 @dataclass
@@ -57,15 +55,10 @@ class ReferenceRuntime:
         if handle.interpreter is None:
             raise ExecutionError("was destroyed", where=_WHERE)
         sizes = check_call(handle.signature, inputs, outputs, _WHERE)
-        results = handle.interpreter.run([_aligned(tensor) for tensor in inputs])
+        results = handle.interpreter.run([aligned(tensor) for tensor in inputs])
         check_tensors("result", handle.interpreter.graph.results, results, sizes, _WHERE)
         store_results(outputs, results)
 
     def destroy(self, handle: Handle) -> None:
         """Release the delegate; twice is harmless."""
         handle.interpreter = None
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor where PyTorch itself would have put it: some of its kernels round differently at other addresses."""
-    return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()
