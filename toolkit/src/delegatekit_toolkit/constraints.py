@@ -111,6 +111,39 @@ def rank(name: str, *allowed: int) -> Constraint:
     return _documented(check, f"{name} has {words} {'axis' if allowed == (1,) else 'axes'}.")
 
 
+def types_of(name: str, *allowed: str) -> Constraint:
+    """The named operand, where it is a tensor, has one of these types.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> types_of("self", "float32")(call_of(torch.neg, torch.ones(2, dtype=torch.int32)))
+    'self is int32: float32 is taken'
+    """
+
+    def check(call: Call) -> str | None:
+        found = call[name]
+        if not isinstance(found, Operand) or found.dtype_name in allowed:
+            return None
+        return f"{name} is {found.dtype_name}: {_listed(allowed)} is taken"
+
+    return _documented(check, f"{name} is {_listed(allowed)}.")
+
+
+def has_axes(name: str) -> Constraint:
+    """The named tensor has axes.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> has_axes("self")(call_of(torch.neg, torch.tensor(1.0)))
+    'self has no axes'
+    """
+
+    def check(call: Call) -> str | None:
+        return None if call[name].rank else f"{name} has no axes"
+
+    return _documented(check, f"{name} has axes.")
+
+
 def static_sizes() -> Constraint:
     """No size changes from call to call.
 

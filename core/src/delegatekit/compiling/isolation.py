@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any, Final
 
-import delegatekit_api
-from delegatekit_api import DelegateKitError, LoweringError
+from delegatekit_api import LoweringError
 from delegatekit_toolkit.dtypes import dtype_name
 
+from ..plugins import restored
 from ..processes import Ended, Process
 from .constants import write_constants
 from .packed import DamagedError, unpack
@@ -106,17 +106,8 @@ def _error(place: Path, ended: Ended) -> Exception:
         told = {}
     words = "\n    ".join(ended.last[-_WORDS:])
     printed = f"; it printed last:\n    {words}" if words else ""
-    if "kinds" in told:
-        return _known(told["kinds"])(told["what"], where=told["where"], hint=told["hint"])
     if "fault" in told:
         return CompilerDiedError(f"{told['fault']}{printed}")
+    if told:
+        return restored(told)
     return CompilerDiedError(f"its process {ended.ending}{printed}")
-
-
-def _known(kinds: Sequence[str]) -> type[DelegateKitError]:
-    """The class of this process that an error is nearest to."""
-    for name in kinds:
-        kind = getattr(delegatekit_api, name, None)
-        if isinstance(kind, type) and issubclass(kind, DelegateKitError):
-            return kind
-    return DelegateKitError

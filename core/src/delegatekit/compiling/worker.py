@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-from delegatekit_api import DelegateKitError
 
 from ..json_text import to_json
-from ..plugins import fault, get_backend
+from ..plugins import described, get_backend
 from .constants import map_constants
 from .hooks import compile_here
 from .packed import pack
@@ -40,7 +36,7 @@ def main(folder: str) -> None:
         packed = [pack(result, item.constants) for result, item in zip(results, programs, strict=True)]
         write_results(place / RESULTS, packed)
     except BaseException as error:
-        (place / ERROR).write_text(to_json(_described(error)), "utf-8")
+        (place / ERROR).write_text(to_json(described(error)), "utf-8")
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()
@@ -54,17 +50,6 @@ def _programs(place: Path, request: Request) -> list[PlainProgram]:
         PlainProgram(content, tuple(next(tensors) for _ in range(count)))
         for content, count in zip(request.programs, counts, strict=True)
     ]
-
-
-def _described(error: BaseException) -> Mapping[str, Any]:
-    """An error of ours by its class and parts, any other by its text."""
-    if isinstance(error, DelegateKitError):
-        with suppress(Exception):
-            kinds = [kind.__name__ for kind in type(error).__mro__ if issubclass(kind, DelegateKitError)]
-            described = {"kinds": kinds, "what": error.what, "where": error.where, "hint": error.hint}
-            to_json(described)
-            return described
-    return {"fault": fault(error)}
 
 
 def _limit_memory(limit: int | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from .answers import check_answer
 from .backend import BackendInfo, LoadedBackend
 from .blame import PluginWarning, blaming, fault, shown, warn
+from .carried import described, restored
 from .discovery import ALLOW_LIST, OwnerError, ask_all, backends, find_by_delegate_id, get_backend, state_of
 from .entry_points import BACKEND_GROUP, OBSERVER_GROUP
 from .first_import import FIRST_IMPORTS
@@ -30,11 +31,13 @@ __all__ = [
     "blaming",
     "cache_folder",
     "check_answer",
+    "described",
     "extra_conformance_cases",
     "fault",
     "find_by_delegate_id",
     "get_backend",
     "notify",
+    "restored",
     "shown",
     "state_of",
     "warn",

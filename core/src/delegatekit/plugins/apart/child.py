@@ -21,9 +21,10 @@ from delegatekit_api import ExecutionError
 
 from ...processes import Ended, Process
 from ..blame import fault, warn
+from ..carried import described, restored
 from ..first_import import FIRST_IMPORTS
 from .memory import write_pieces
-from .messages import Channel, GoneError, described, restored
+from .messages import Channel, GoneError
 
 _WORKER: Final = f"{__package__}.worker"
 #: Lines of what a runtime printed that an error shows.

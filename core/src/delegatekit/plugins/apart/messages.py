@@ -1,22 +1,14 @@
-"""Messages between this process and a runtime's: JSON, open files that go with it, and errors by their parts."""
+"""Messages between this process and a runtime's: JSON, and open files that go with it."""
 
 from __future__ import annotations
 
-import builtins
 import json
 import os
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
-
-import delegatekit_api
-from delegatekit_api import DelegateKitError
-
-from ...json_text import to_json
-from ..blame import fault
 
 #: Before each message: its bytes, and how many files go with it.
 _HEADER: Final = struct.Struct("<QB")
@@ -90,36 +82,3 @@ class Channel:
             raise TimeoutError
         if left != self._socket.gettimeout():
             self._socket.settimeout(left)
-
-
-def described(error: BaseException) -> dict[str, Any]:
-    """An error as plain data: its classes, and its parts or text."""
-    kinds = [kind.__name__ for kind in type(error).__mro__]
-    if isinstance(error, DelegateKitError):
-        with suppress(Exception):
-            parts = {"kinds": kinds, "what": error.what, "where": error.where, "hint": error.hint}
-            to_json(parts)
-            if all(item is None or isinstance(item, str) for item in (error.what, error.where, error.hint)):
-                return parts
-    return {"kinds": kinds, "fault": fault(error)}
-
-
-def restored(parts: Mapping[str, Any]) -> Exception:
-    """The error with these parts: of its class, or of the nearest that this process has."""
-    if "fault" not in parts:
-        return _known(parts["kinds"])(parts["what"], where=parts["where"], hint=parts["hint"])
-    name, _, text = str(parts["fault"]).partition(": ")
-    for kind in parts["kinds"]:
-        found = getattr(builtins, kind, None)
-        if isinstance(found, type) and issubclass(found, Exception):
-            with suppress(TypeError):  # one that is not made of a text
-                return found(text if kind == name else parts["fault"])
-    return RuntimeError(parts["fault"])
-
-
-def _known(kinds: Sequence[str]) -> type[DelegateKitError]:
-    for name in kinds:
-        kind = getattr(delegatekit_api, name, None)
-        if isinstance(kind, type) and issubclass(kind, DelegateKitError):
-            return kind
-    return DelegateKitError

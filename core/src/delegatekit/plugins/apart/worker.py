@@ -23,9 +23,10 @@ import torch
 from delegatekit_api import Availability, CompileSpec, DelegatePayload, DelegateRuntime, ExecutionError, TensorSpec
 
 from ..answers import check_answer
+from ..carried import described, restored
 from ..discovery import get_backend
 from .memory import Arena, read_pieces
-from .messages import Channel, GoneError, described, restored
+from .messages import Channel, GoneError
 
 #: Linux: a process gets a signal when the one that started it ends.
 _END_WITH_PARENT: Final = 1

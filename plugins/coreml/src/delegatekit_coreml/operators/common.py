@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from delegatekit_api import Call, Operand
+from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of
 from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.narrowing import may_be_large
@@ -209,29 +209,6 @@ def lowered_by(make: Callable[[ProgramBuilder, Var], Var]) -> Lower:
 REAL: Final = dtypes(*FLOATS)
 NUMBERS: Final = dtypes(*FLOATS, *INTEGERS)
 ANY: Final = dtypes(*FLOATS, *INTEGERS, "bool")
-
-
-def types_of(name: str, *allowed: str) -> Constraint:
-    """The named operand has one of these types."""
-
-    def check(call: Call) -> str | None:
-        found = call[name]
-        if not isinstance(found, Operand) or found.dtype_name in allowed:
-            return None
-        return f"{name} is {found.dtype_name}: {' or '.join(allowed)} is taken"
-
-    check.__doc__ = f"{name} is {' or '.join(allowed)}."
-    return check
-
-
-def has_axes(name: str) -> Constraint:
-    """The named tensor has axes."""
-
-    def check(call: Call) -> str | None:
-        return None if call[name].rank else f"{name} has no axes"
-
-    check.__doc__ = f"{name} has axes."
-    return check
 
 
 def fixed_axes(name: str, argument: str = "dim") -> Constraint:

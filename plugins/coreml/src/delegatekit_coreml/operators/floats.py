@@ -8,6 +8,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.constraints import types_of
 from delegatekit_toolkit.narrowing import narrowed
 from delegatekit_toolkit.support import Row, row
 
@@ -26,7 +27,6 @@ from .common import (
     mul,
     sub,
     tensor,
-    types_of,
     unary,
     where,
 )

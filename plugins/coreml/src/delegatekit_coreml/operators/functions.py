@@ -8,7 +8,7 @@ from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
-from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.constraints import dtypes, types_of
 from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
 
@@ -30,7 +30,6 @@ from .common import (
     sliced,
     sub,
     tensor,
-    types_of,
     unary,
     where,
 )

@@ -8,13 +8,13 @@ import torch
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axis_of
-from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.constraints import dtypes, has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
 from ..ir.sizes import Size
 from ..ir.types import MOST_AXES, DataType
-from .common import FLOATS, INTEGERS, add, binary, broadcast, expanded, has_axes, sliced, tensor, types_of, where
+from .common import FLOATS, INTEGERS, add, binary, broadcast, expanded, sliced, tensor, where
 from .program import Lower, ProgramBuilder
 
 

@@ -6,25 +6,14 @@ import math
 from typing import Final
 
 from delegatekit_api import Call
+from delegatekit_toolkit.constraints import types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
 from ..ir.sizes import is_fixed, sizes_of
 from ..ir.types import MOST_AXES, DataType
 from ..targets import IOS18
-from .common import (
-    FLOATS,
-    REAL,
-    add,
-    binary,
-    mul,
-    reshaped,
-    sub,
-    tensor,
-    types_of,
-    unary,
-    where,
-)
+from .common import FLOATS, REAL, add, binary, mul, reshaped, sub, tensor, unary, where
 from .compression import weight_of
 from .program import Lower, ProgramBuilder
 from .reduction import reduced

@@ -8,13 +8,13 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.constraints import constant
+from delegatekit_toolkit.constraints import constant, has_axes
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
 from ..ir.sizes import is_fixed
 from ..ir.types import DataType
-from .common import LEAST_DIVISOR, REAL, add, binary, div, epsilon, has_axes, mul, reshaped, tensor, unary
+from .common import LEAST_DIVISOR, REAL, add, binary, div, epsilon, mul, reshaped, tensor, unary
 from .program import Lower, ProgramBuilder
 from .reduction import reduced
 

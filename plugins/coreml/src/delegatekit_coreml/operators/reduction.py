@@ -9,6 +9,7 @@ import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
@@ -23,13 +24,11 @@ from .common import (
     REAL,
     binary,
     div,
-    has_axes,
     mul,
     narrow_sum,
     reshaped,
     sub,
     tensor,
-    types_of,
     unary,
 )
 from .program import Lower, Made, ProgramBuilder

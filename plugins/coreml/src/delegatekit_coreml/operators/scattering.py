@@ -9,6 +9,7 @@ import torch
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.narrowing import narrow_product, narrowed
 from delegatekit_toolkit.support import Row, row
 
@@ -24,13 +25,11 @@ from .common import (
     broadcast,
     div,
     expanded,
-    has_axes,
     mul,
     reshaped,
     sliced,
     sub,
     tensor,
-    types_of,
     updated,
     where,
 )

@@ -12,7 +12,7 @@ import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
-from delegatekit_toolkit.constraints import same_dtypes
+from delegatekit_toolkit.constraints import has_axes, same_dtypes
 from delegatekit_toolkit.narrowing import INT32_MAX, whole_numbers_fit
 from delegatekit_toolkit.sizes import size_of as sampled
 from delegatekit_toolkit.sizes import smallest
@@ -30,7 +30,6 @@ from .common import (
     concatenated,
     expanded,
     fixed_axes,
-    has_axes,
     no_nan,
     reshaped,
     sliced,

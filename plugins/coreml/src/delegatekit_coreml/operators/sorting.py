@@ -10,6 +10,7 @@ import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
@@ -23,12 +24,10 @@ from .common import (
     concatenated,
     expanded,
     fixed_axes,
-    has_axes,
     mul,
     reshaped,
     sliced,
     tensor,
-    types_of,
     where,
 )
 from .floats import is_nan

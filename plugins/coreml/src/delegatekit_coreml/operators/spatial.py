@@ -9,12 +9,12 @@ import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import per_axis
-from delegatekit_toolkit.constraints import rank
+from delegatekit_toolkit.constraints import rank, types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
 from ..ir.sizes import is_fixed
-from .common import FLOATS, REAL, mul, reshaped, tensor, types_of
+from .common import FLOATS, REAL, mul, reshaped, tensor
 from .program import Lower, Made, ProgramBuilder
 
 # -- pooling -----------------------------------------------------------------------------------------------------------

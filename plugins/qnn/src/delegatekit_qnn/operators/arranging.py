@@ -9,12 +9,12 @@ import numpy as np
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
-from delegatekit_toolkit.constraints import same_dtypes
+from delegatekit_toolkit.constraints import has_axes, same_dtypes
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.values import Value
-from .common import ANY, REAL, as_numbers, as_type, has_axes
+from .common import ANY, REAL, as_numbers, as_type
 from .indexing import looked_up
 from .program import Lower, ProgramBuilder
 from .shape import alike, concatenated, inserted, pads_of, sliced, tiled

@@ -270,26 +270,3 @@ def known(*names: str) -> Constraint:
 
     check.__doc__ = f"Constant: {', '.join(names)}."
     return check
-
-
-def types_of(name: str, *allowed: str) -> Constraint:
-    """The named operand has one of these types."""
-
-    def check(call: Call) -> str | None:
-        found = call[name]
-        if not isinstance(found, Operand) or found.dtype_name in allowed:
-            return None
-        return f"{name} is {found.dtype_name}: {' or '.join(allowed)} is taken"
-
-    check.__doc__ = f"{name} is {' or '.join(allowed)}."
-    return check
-
-
-def has_axes(name: str) -> Constraint:
-    """The named tensor has axes."""
-
-    def check(call: Call) -> str | None:
-        return None if call[name].rank else f"{name} has no axes"
-
-    check.__doc__ = f"{name} has axes."
-    return check

@@ -7,7 +7,7 @@ from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
-from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.constraints import dtypes, has_axes
 from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
 
@@ -27,7 +27,6 @@ from .common import (
     composed,
     div,
     function,
-    has_axes,
     larger,
     lesser,
     mul,

@@ -9,13 +9,14 @@ import numpy as np
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import ANY, INTEGERS, add, as_numbers, as_type, broadcast, compared, has_axes, mul, types_of, where
+from .common import ANY, INTEGERS, add, as_numbers, as_type, broadcast, compared, mul, where
 from .program import Lower, ProgramBuilder
 from .shape import sliced
 

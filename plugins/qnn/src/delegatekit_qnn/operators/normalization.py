@@ -8,13 +8,14 @@ from typing import Final
 import numpy as np
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.layout import identity, to_channels_last
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Array, Scalar, Tensor, uint32
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import REAL, has_axes, known
+from .common import REAL, known
 from .convolution import bias_of
 from .program import Lower, ProgramBuilder
 

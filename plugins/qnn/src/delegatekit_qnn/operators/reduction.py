@@ -8,6 +8,7 @@ from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.narrowing import narrow_product, narrowed
 from delegatekit_toolkit.support import Row, row
@@ -25,12 +26,10 @@ from .common import (
     binary,
     compared,
     div,
-    has_axes,
     larger,
     mul,
     operand,
     sub,
-    types_of,
     unary,
 )
 from .elementwise import truth

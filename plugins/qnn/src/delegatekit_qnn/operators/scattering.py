@@ -9,6 +9,7 @@ import numpy as np
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.narrowing import narrowed
 from delegatekit_toolkit.support import Row, row
@@ -16,7 +17,7 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.graph import Scalar, Tensor
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import ANY, INTEGERS, add, as_numbers, as_type, has_axes, mul, types_of, where
+from .common import ANY, INTEGERS, add, as_numbers, as_type, mul, where
 from .elementwise import truth
 from .indexing import indices_of, rows_of
 from .program import Lower, ProgramBuilder

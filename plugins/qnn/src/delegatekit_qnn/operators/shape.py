@@ -8,7 +8,7 @@ import numpy as np
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
-from delegatekit_toolkit.constraints import same_dtypes
+from delegatekit_toolkit.constraints import has_axes, same_dtypes
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.narrowing import whole_numbers_fit
 from delegatekit_toolkit.support import Row, row
@@ -17,7 +17,7 @@ from ..ir.encodings import activation_fault, activation_type
 from ..ir.graph import Scalar, Tensor, uint32
 from ..ir.types import INNER, DataType, half
 from ..ir.values import Value
-from .common import ANY, as_numbers, as_type, has_axes
+from .common import ANY, as_numbers, as_type
 from .program import Lower, ProgramBuilder
 
 

@@ -6,12 +6,13 @@ from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Scalar, Tensor
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import ANY, INTEGERS, as_numbers, as_type, has_axes, types_of
+from .common import ANY, INTEGERS, as_numbers, as_type
 from .program import Lower, ProgramBuilder
 from .reduction import EQUAL, flag, rows_of_last
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import per_axis
-from delegatekit_toolkit.constraints import rank
+from delegatekit_toolkit.constraints import rank, types_of
 from delegatekit_toolkit.layout import identity, to_channels_last
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Array, Encoding, Parameter, Scalar, uint32
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import REAL, as_result, mul, types_of
+from .common import REAL, as_result, mul
 from .program import Lower, ProgramBuilder
 
 _LAST: Final = to_channels_last(4)
