@@ -136,7 +136,7 @@ class SupportTable(Mapping[str, Row[LoweringT]]):
 
 
 def own_sizes(call: Call) -> str | None:
-    """Sizes among the arguments are those of the call's own tensors, or follow from them.
+    """Sizes among the arguments are made of what the sizes of the call's own tensors are made of.
 
     >>> from delegatekit_toolkit.testing import call_of
     >>> import torch
@@ -145,14 +145,10 @@ def own_sizes(call: Call) -> str | None:
     >>> own_sizes(call_of(lambda x: torch.ones(1).expand(x.shape[0]), torch.ones(3), dynamic_shapes=changing))
     'the size s... is not a size of its inputs'
     """
-    values = [item.meta.get("val") for item in call.node.all_input_nodes]
-    sizes = [size for value in values for size in getattr(value, "shape", ()) if _symbols(size)]
-    given = {size.node.expr for size in sizes}
-    # From a size of several symbols, a product say, none of them can be told.
-    own = {symbol for size in sizes if len(_symbols(size)) == 1 for symbol in _symbols(size)}
-    foreign: list[Any] = [value for value in values if not _symbols(value) <= own]
-    lost = next((size for size in foreign if size.node.expr not in given), None)
-    return None if lost is None else f"the size {lost} is not a size of its inputs"
+    values: list[Any] = [item.meta.get("val") for item in call.node.all_input_nodes]
+    own = {symbol for value in values for size in getattr(value, "shape", ()) for symbol in _symbols(size)}
+    foreign = next((value for value in values if not _symbols(value) <= own), None)
+    return None if foreign is None else f"the size {foreign} is not a size of its inputs"
 
 
 def _symbols(size: Any) -> set[Any]:
