@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from delegatekit.plugins import get_backend
 from delegatekit_conformance.testkit import Lowered, lower
 
 #: agree(module, *inputs, tolerance=..., **options): whole in one delegate, with the results of double precision.
@@ -22,10 +23,11 @@ HALF_TOLERANCE = 4e-3
 
 @pytest.fixture
 def simulator() -> None:
-    """Skip where the library that compiles and runs programs is missing."""
-    from delegatekit_qnn.runtime import QnnRuntime
+    """Skip where the library that compiles and runs programs is missing.
 
-    available = QnnRuntime().is_available()
+    It is asked in the runtime's own process: once it is loaded, it disturbs other vendors' libraries.
+    """
+    available = get_backend("qnn").runtime_availability()
     if not available.available:
         pytest.skip(available.reason)
 

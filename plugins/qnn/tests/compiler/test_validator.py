@@ -134,13 +134,14 @@ def test_a_fork_has_a_process_of_its_own(fake_binding: Any) -> None:
     assert first == third != second
 
 
-def test_it_ends_when_nobody_asks_any_more(
-    fake_binding: Any, is_running: Callable[[int], bool], monkeypatch: MonkeyPatch
-) -> None:
+def test_it_ends_when_nobody_asks_any_more(fake_binding: Any, is_running: Callable[[int], bool]) -> None:
     place = fake_binding()
-    assert Validator(OPTIONS).reason(unary()) is None
+    first, second = Validator(OPTIONS), Validator(OPTIONS)
+    assert first.reason(unary()) is second.reason(unary()) is None
     (number,) = askers(place)
+    del first
+    gc.collect()
     assert is_running(number)
-    validator._conversation.cache_clear()
+    del second
     gc.collect()
     assert not is_running(number)
