@@ -13,12 +13,21 @@ import torch
 
 from delegatekit.plugins import get_backend
 from delegatekit_conformance.testkit import Lowered, lower
+from delegatekit_qnn.blob.installation import Missing, find_installation
 
 #: agree(module, *inputs, tolerance=..., **options): whole in one delegate, with the results of double precision.
 Agree = Callable[..., Lowered]
 
 #: float16 has 11 bits; functions are approximated.
 HALF_TOLERANCE = 4e-3
+
+
+@pytest.fixture(scope="session")
+def library() -> None:
+    """Skip where the library is missing; it is looked for, and not loaded."""
+    found = find_installation()
+    if isinstance(found, Missing):
+        pytest.skip(found.reason)
 
 
 @pytest.fixture

@@ -9,11 +9,9 @@ import pytest
 import torch
 
 import delegatekit
-from delegatekit_qnn.blob.installation import Missing, find_installation
 from delegatekit_qnn.targets import CHIPS
 
-LIBRARY = find_installation()
-pytestmark = pytest.mark.skipif(isinstance(LIBRARY, Missing), reason=getattr(LIBRARY, "reason", ""))
+pytestmark = pytest.mark.usefixtures("library")
 
 
 class Net(torch.nn.Module):

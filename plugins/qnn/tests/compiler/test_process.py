@@ -18,7 +18,6 @@ import torch
 
 import delegatekit
 from delegatekit_api import DelegateKitError, LoweringError
-from delegatekit_qnn.blob.installation import Missing, find_installation
 from delegatekit_qnn.blob.spec import options_of
 from delegatekit_qnn.compiler import process
 from delegatekit_qnn.compiler.process import border_of, compile_graphs
@@ -27,8 +26,6 @@ from delegatekit_qnn.ir.graph import Graph, Node, Tensor
 from delegatekit_qnn.ir.types import DataType
 from delegatekit_qnn.options import QnnOptions
 
-LIBRARY = find_installation()
-needs_library = pytest.mark.skipif(isinstance(LIBRARY, Missing), reason=getattr(LIBRARY, "reason", ""))
 OPTIONS = options_of(QnnOptions(), floats=True)
 
 #: What the library does, and what the error says.
@@ -156,13 +153,13 @@ def wait_for(happened: Callable[[], bool], seconds: float = 60.0) -> bool:
 # -- the vendor's library ----------------------------------------------------------------------------------------------
 
 
-@needs_library
+@pytest.mark.usefixtures("library")
 def test_what_the_library_refuses_is_an_error_with_its_reason() -> None:
     with pytest.raises(LoweringError, match=r"(?s)^Qualcomm's compiler: compiled nothing.*could not create op"):
         compile_graphs([relu(kind="NoSuchOperation")], OPTIONS)
 
 
-@needs_library
+@pytest.mark.usefixtures("library")
 def test_the_same_graph_gives_the_same_bytes_in_every_process() -> None:
     graph = relu()
     first, second = (compile_graphs([graph], OPTIONS) for _ in range(2))

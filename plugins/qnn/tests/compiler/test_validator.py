@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest import MonkeyPatch
 
-from delegatekit_qnn.blob.installation import Missing, find_installation
+from delegatekit_qnn.blob.installation import find_installation
 from delegatekit_qnn.blob.spec import options_of
 from delegatekit_qnn.compiler import validator, worker
 from delegatekit_qnn.compiler.validator import Validator
@@ -20,8 +20,6 @@ from delegatekit_qnn.ir.graph import Graph, Node, Tensor
 from delegatekit_qnn.ir.types import DataType
 from delegatekit_qnn.options import QnnOptions
 
-LIBRARY = find_installation()
-needs_library = pytest.mark.skipif(isinstance(LIBRARY, Missing), reason=getattr(LIBRARY, "reason", ""))
 OPTIONS = options_of(QnnOptions(), floats=True)
 
 
@@ -47,7 +45,7 @@ def askers(place: Path) -> list[int]:
     return [int(line) for line in (place / "asked").read_text().split()]
 
 
-@needs_library
+@pytest.mark.usefixtures("library")
 def test_the_library_gives_its_reason() -> None:
     found = Validator(OPTIONS)
     assert found.reason(unary()) is None

@@ -13,10 +13,8 @@ import torch
 from torch.ao.quantization.fx import _decomposed  # noqa: F401  (registers quantize and dequantize)
 
 import delegatekit
-from delegatekit_qnn.blob.installation import Missing, find_installation
 
-LIBRARY = find_installation()
-pytestmark = pytest.mark.skipif(isinstance(LIBRARY, Missing), reason=getattr(LIBRARY, "reason", ""))
+pytestmark = pytest.mark.usefixtures("library")
 
 Q = torch.ops.quantized_decomposed
 #: Largest integer of an activation, torch's type and numpy's.

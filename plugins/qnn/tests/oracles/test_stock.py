@@ -11,12 +11,10 @@ import torch
 from torch.ao.quantization.fx import _decomposed  # noqa: F401  (registers quantize and dequantize)
 
 import delegatekit
-from delegatekit_qnn.blob.installation import Missing, find_installation
 
-LIBRARY = find_installation()
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(isinstance(LIBRARY, Missing), reason=getattr(LIBRARY, "reason", "")),
+    pytest.mark.usefixtures("library"),
 ]
 #: Quantizes with stock's quantizer and lowers with stock's code.
 STOCK = """

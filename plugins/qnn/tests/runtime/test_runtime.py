@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from delegatekit.plugins import get_backend
+from delegatekit.plugins.apart import end_all
 from delegatekit_api import (
     CompileSpec,
     DelegatePayload,
@@ -23,12 +24,10 @@ from delegatekit_api import (
     RuntimeUnavailableError,
 )
 from delegatekit_qnn.blob.header import Blob, read_blob, write_blob
-from delegatekit_qnn.blob.installation import Missing, find_installation
 from delegatekit_qnn.blob.spec import KEY, options_of
 from delegatekit_qnn.options import QnnOptions
 
-LIBRARY = find_installation()
-pytestmark = pytest.mark.skipif(isinstance(LIBRARY, Missing), reason=getattr(LIBRARY, "reason", ""))
+pytestmark = pytest.mark.usefixtures("library")
 
 X = torch.linspace(-1, 1, 4).reshape(1, 4)
 
@@ -41,7 +40,8 @@ def payload(payload_of: Any, layer: Any) -> DelegatePayload:
 
 @pytest.fixture
 def runtime() -> DelegateRuntime:
-    """In its own process, as the core has it: the library disturbs other vendors' in the same process."""
+    """In a process of its own, as the core has it, that has no delegates of other tests."""
+    end_all()
     return get_backend("qnn").create_runtime()
 
 
