@@ -8,6 +8,7 @@ from typing import Any
 
 from delegatekit_api import CompileSpec, NamedData, PartitionProgram, PreprocessResult
 from delegatekit_api.devices import Estimate
+from delegatekit_toolkit.methods import by_position
 from delegatekit_toolkit.modules import check_modules
 
 from .blob.debug import debug_files
@@ -56,16 +57,13 @@ def compile_methods(
     for name in ("float32_modules", "unpacked_modules"):
         check_modules(name, getattr(options, name), (call for view in views for call in view.calls()), "coreml")
     shares = options.weight_sharing == "positional" and TARGETS[options.target] >= IOS18
-    results: dict[str, list[PreprocessResult]] = {name: [] for name in methods}
-    for position in range(max(map(len, methods.values()), default=0)):
-        group = {name: items[position] for name, items in methods.items() if position < len(items)}
+
+    def compiled(group: Mapping[str, PartitionProgram]) -> dict[str, PreprocessResult]:
         if shares and len(group) > 1:
-            made = _compile_together(group, options)
-        else:
-            made = {name: compile_partition(item, options) for name, item in group.items()}
-        for name, result in made.items():
-            results[name].append(result)
-    return results
+            return _compile_together(group, options)
+        return {name: compile_partition(item, options) for name, item in group.items()}
+
+    return by_position(methods, compiled)
 
 
 def _compile_together(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from delegatekit_api import PartitionProgram, PreprocessResult
+from delegatekit_toolkit.methods import by_position
 
 from .blob.header import write_blob
 from .blob.spec import compile_spec_of, options_of
@@ -25,14 +26,13 @@ def compile_methods(
     methods: Mapping[str, Sequence[PartitionProgram]], options: QnnOptions
 ) -> dict[str, list[PreprocessResult]]:
     """All partitions of all methods: those at one position are graphs of one context, if they may be."""
-    results: dict[str, list[PreprocessResult]] = {name: [] for name in methods}
-    for position in range(max(map(len, methods.values()), default=0)):
-        group = {name: items[position] for name, items in methods.items() if position < len(items)}
-        together = [list(group.values())] if options.weight_sharing else [[item] for item in group.values()]
-        made = [result for items in together for result in _compile(items, options)]
-        for name, result in zip(group, made, strict=True):
-            results[name].append(result)
-    return results
+
+    def compiled(group: Mapping[str, PartitionProgram]) -> dict[str, PreprocessResult]:
+        if options.weight_sharing:
+            return dict(zip(group, _compile(list(group.values()), options), strict=True))
+        return {name: compile_partition(item, options) for name, item in group.items()}
+
+    return by_position(methods, compiled)
 
 
 def _compile(partitions: Sequence[PartitionProgram], options: QnnOptions) -> list[PreprocessResult]:

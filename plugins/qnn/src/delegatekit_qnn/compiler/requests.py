@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Final
 
 import numpy as np
+
+from delegatekit_toolkit.content import content_key
 
 from ..ir.graph import Array, Graph, Node, Parameter, Scalar, Tensor
 
@@ -20,12 +21,12 @@ class Constants:
 
     def __init__(self) -> None:
         self.arrays: Final[list[Array]] = []
-        self._offsets: dict[bytes, int] = {}
+        self._offsets: dict[str, int] = {}
         self._end = 0
 
     def offset(self, data: Array) -> int:
         """Where the bytes of a constant lie."""
-        key = hashlib.sha256(np.ascontiguousarray(data).data).digest()
+        key = content_key(np.ascontiguousarray(data).data)
         if key not in self._offsets:
             self._offsets[key] = self._end
             self.arrays.append(data)

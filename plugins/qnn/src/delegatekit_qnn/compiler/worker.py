@@ -72,7 +72,7 @@ class Binding:
             else:
                 count = int(np.prod(item["shape"], dtype=np.int64))
                 data = np.frombuffer(constants, dtype, count, item["offset"]).reshape(item["shape"])
-        encoding, values = self._encoding(item.get("encoding"), item["numpy"])
+        encoding, values = self._encoding(item.get("encoding"))
         return self.api.TensorWrapper(
             item["name"],
             getattr(self.api.Qnn_TensorType_t, f"QNN_TENSOR_TYPE_{item['role']}"),
@@ -86,7 +86,7 @@ class Binding:
             item["role"] == "STATIC",
         )
 
-    def _encoding(self, encoding: Any, dtype: str) -> tuple[str, dict[str, Any]]:
+    def _encoding(self, encoding: Any) -> tuple[str, dict[str, Any]]:
         """Name and values of how integers stand for numbers. QNN's offset is minus the zero point."""
         if encoding is None:
             return "UNDEFINED", {}

@@ -22,8 +22,6 @@ _ACTIVATIONS: Final = {
 }
 #: Weights within this range are stored in 4 bits.
 _FOUR_BITS: Final = (-8, 7)
-
-
 #: A clamp of what is computed: the integers of its result have no others than those of its range.
 CLAMPS: Final = frozenset({"aten.relu.default", "aten.clamp.default", "aten.hardtanh.default"})
 

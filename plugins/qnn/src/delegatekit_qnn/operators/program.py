@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
-from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, Quantization
+from delegatekit_api.quantization import DEQUANTIZE, Quantization
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
+from delegatekit_toolkit.content import content_key
 from delegatekit_toolkit.layout import identity, moves_elements
 from delegatekit_toolkit.quantized import known_data, numbers_of
 from delegatekit_toolkit.support import Row
@@ -192,7 +193,7 @@ class ProgramBuilder(PartitionBuilder[Value]):
         if data.ndim == 0:
             data = data.reshape(1)
         array = np.ascontiguousarray(data)
-        key = (datatype, encoding, array.shape, array.tobytes())
+        key = (datatype, encoding, array.shape, content_key(array.data))
         return self._constants.once(key, lambda: Tensor(array.shape, datatype, encoding, array))
 
     def scalar(self, number: float, like: Tensor) -> Tensor:
@@ -335,4 +336,3 @@ def _narrowed(data: Array) -> tuple[Array, DataType]:
 
 #: Lowers one call of the program: writes what computes it and returns its value, or several.
 Lower: TypeAlias = Callable[[ProgramBuilder, Call], Made]
-__all__ = ["DEQUANTIZE", "QUANTIZE", "Lower", "Made", "ProgramBuilder", "build_call", "has_fixed_form"]

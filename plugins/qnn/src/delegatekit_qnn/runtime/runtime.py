@@ -43,10 +43,6 @@ class Handle:
 class QnnRuntime:
     """A `DelegateRuntime` on stock ExecuTorch and Qualcomm's simulator."""
 
-    def __init__(self) -> None:
-        #: Delegates with one signature share a context, which ends with the first of them: each handle has its own.
-        self._signatures: Final = count(1)
-
     def is_available(self) -> Availability:
         """Whether ExecuTorch is installed with the delegate, and the vendor's library beside it."""
         found = find_installation()
@@ -84,7 +80,7 @@ class QnnRuntime:
                         (),
                         where=_WHERE,
                         errors=_ERRORS,
-                        change=lambda program: with_signature(program, payload.blob, next(self._signatures)),
+                        change=lambda program: with_signature(program, payload.blob, next(_SIGNATURES)),
                     )
             except BaseException:
                 _SIMULATED.leave()
@@ -134,6 +130,8 @@ class _Simulated:
 _SIMULATED: Final = _Simulated()
 #: The delegate has one simulator in a process, and fails when two threads use it.
 _LOCK: Final = RLock()
+#: Delegates of a process with one signature share a context, which ends with the first: each handle has its own.
+_SIGNATURES: Final = count(1)
 
 
 def _name(chip: tuple[int, int] | None) -> str:
