@@ -86,7 +86,8 @@ def read_data_files(sources: Source | Sequence[Source], *, copy: bool = False) -
         name = "" if isinstance(source, str | Path) else f"data file {index}"
         for key, stored in read_ptd(source, name, copy=copy).items():
             known = found.setdefault(key, stored)
-            if known.layout != stored.layout or known.data != stored.data:
+            # Data is compared only with that of another file: comparing reads it all.
+            if known is not stored and (known.layout != stored.layout or known.data != stored.data):
                 raise FormatError(
                     f"is in {known.file} and in {stored.file}, with different content",
                     where=f"key {key}",
