@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,9 @@ def found(outcomes: list[Outcome], verdict: Verdict) -> list[Outcome]:
     return [outcome for outcome in outcomes if outcome.verdict is verdict]
 
 
+#: The runtime is in a process of its own.
+APART = ("        integrity_check=True,\n", "        integrity_check=True,\n        isolated_runtime=True,\n")
+
 DAMAGES = ("truncated", "flipped", "named-data-truncated", "named-data-flipped")
 
 
@@ -88,6 +92,13 @@ def test_errors_outside_the_family_are_faults(install: Install, kind: str) -> No
     assert wrong
     assert any("raises JSONDecodeError" in outcome.detail for outcome in wrong)
     assert all(outcome.detail.partition(":")[0].startswith(("cut to", "bit ")) for outcome in wrong)
+
+
+def test_a_runtime_apart_that_dies_of_damage_has_crashed_all_the_same(install: Install) -> None:
+    install(APART, (CHECKSUM, CHECKSUM + "            os.abort()\n"))
+    crashed = found(try_all("linear/truncated"), Verdict.CRASH)
+    assert crashed
+    assert "init: loading it ended the process of its runtime, which crashed (SIGABRT)" in crashed[0].detail
 
 
 def test_a_handle_that_fails_to_execute_is_destroyed(install: Install) -> None:
@@ -241,6 +252,14 @@ def test_leaks_are_found(install: Install, leak: str, word: str) -> None:
     assert outcome.detail.startswith(("100 cycles leave", "400 cycles leave"))
     assert any(part in outcome.detail for part in word.split("|")), outcome.detail
     assert outcome.blame == "backend"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a process' memory in the same way")
+def test_leaks_of_a_runtime_apart_are_found(install: Install) -> None:
+    install(APART, (INIT, "        KEPT.append(os.urandom(1) * 20_000)\n" + INIT))
+    outcome = cycles(400)
+    assert outcome.verdict is Verdict.VIOLATION, outcome.detail
+    assert "bytes of memory" in outcome.detail
 
 
 def test_memory_that_is_taken_once_is_no_leak(install: Install) -> None:

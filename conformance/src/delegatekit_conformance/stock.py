@@ -22,6 +22,7 @@ from typing import Any, Final, NoReturn
 import torch
 
 from delegatekit_api import ExecutionError
+from delegatekit_toolkit.processes import signal_name
 
 from .outcome import Outcome, Verdict
 
@@ -167,7 +168,7 @@ def _nursery(connection: Connection) -> NoReturn:
             if not status:
                 code = 0
                 break
-            how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
+            how = signal_name(-status) if status < 0 else f"exit code {status}"
     finally:
         os._exit(code)
 

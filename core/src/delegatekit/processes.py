@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import IO, Any, Final
 
+from delegatekit_toolkit.processes import ending as ending_of
+from delegatekit_toolkit.processes import search_path
+
 #: Bytes that are read of what a process prints: answers are short.
 _MOST: Final = 1 << 20
 #: Seconds that a process which has ended has for handing over what it printed.
@@ -63,7 +66,7 @@ class Process:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if joined else subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | dict(environment or {}),
+            env=search_path() | dict(environment or {}),
             start_new_session=True,  # what it starts is stopped with it
             pass_fds=files,
         )
@@ -80,7 +83,7 @@ class Process:
         except subprocess.TimeoutExpired:
             ending = f"took longer than {seconds:g} s and was stopped"
         else:
-            ending = _ending(self._process.returncode)
+            ending = ending_of(self._process.returncode)
         finally:
             self.stop()
         lines = () if self._joined else tuple(self._printed.text().splitlines())
@@ -91,13 +94,6 @@ class Process:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        known = {int(number): number.name for number in signal.Signals}
-        return f"crashed ({known.get(-code, f'signal {-code}')})"
-    return f"ended the process with exit code {code}"
 
 
 class _Reader:

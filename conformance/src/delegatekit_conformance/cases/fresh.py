@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from delegatekit.plugins import FIRST_IMPORTS
+from delegatekit_toolkit.processes import signal_name
 
 from ..context import Context
 from .base import Broken, Late
@@ -107,7 +108,7 @@ def _run(script: str, context: Context, given: Any, hash_seed: int, torch_free: 
     if code < 0 and -code == _OVER:
         raise Late(f"a fresh process did not end within {context.timeout:.0f} CPU seconds{_last(complaints)}")
     if code < 0:
-        raise Broken(f"a fresh process crashed: {_signal(-code)}{_last(complaints)}")
+        raise Broken(f"a fresh process crashed: {signal_name(-code)}{_last(complaints)}")
     if code or not reply.exists():
         raise Broken(f"a fresh process ended with exit code {code}{_last(complaints)}")
     left = tuple(
@@ -137,13 +138,6 @@ def _alive(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _last(text: str) -> str:

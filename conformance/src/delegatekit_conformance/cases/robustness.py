@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import gc
 import itertools
-import os
 import random
 import sys
 import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import torch
 
+from delegatekit.plugins.apart import RuntimeDiedError
 from delegatekit_api import DelegateKitError, DelegatePayload, DelegateRuntime
 
 from ..context import Context
@@ -219,6 +219,8 @@ def try_payload(payload: DelegatePayload, item: Sample, what: str, context: Cont
             runtime.execute(handle, [tensor.clone() for tensor in item.inputs], outputs)
         stage = "destroy"
     except DelegateKitError as error:
+        if isinstance(error.__cause__, RuntimeDiedError):
+            return Outcome(Verdict.CRASH, f"{what}: {stage}: {error.what}")
         return Outcome(Verdict.PASSED, f"{what}: refused by {stage}: {str(error).splitlines()[0]}")
     except Exception as error:
         return Outcome(Verdict.VIOLATION, f"{what}: {stage} raises {words(error)}, no error of DelegateKit's family")
@@ -409,13 +411,16 @@ def _marks(
 
 
 def _state() -> Mapping[str, int]:
-    """What may leak, as far as the platform tells."""
+    """What may leak, as far as the platform tells; also in processes that were started, as those of runtimes apart."""
     gc.collect()
     state = {"Python objects": sys.getallocatedblocks(), "threads": threading.active_count()}
-    if Path("/proc/self/statm").exists():
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        state["bytes of memory"] = pages * os.sysconf("SC_PAGE_SIZE")
-        state["open files"] = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    if sys.platform == "linux":
+        this = psutil.Process()
+        state |= {"bytes of memory": 0, "open files": 0}
+        for process in (this, *this.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                state["bytes of memory"] += process.memory_info().rss
+                state["open files"] += process.num_fds()
     return state
 
 

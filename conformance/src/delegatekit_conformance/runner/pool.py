@@ -9,8 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
-from pebble import ProcessExpired, ProcessFuture, ProcessPool
+from delegatekit_toolkit.processes import signal_name
 
 from ..cases import Case, all_cases
 from ..context import Context
@@ -28,6 +27,7 @@ from .fork import starter
 from .idle import Idle
 from .journal import Progress
 from .plan import Job, Limits, Source
+from .workers import ClosedError, DiedError, Worker, Workers
 
 #: Seconds between two looks at a worker.
 _POLL = 0.2
@@ -42,12 +42,6 @@ _TRACE = 1 << 20
 _HERE = "/work.py"
 #: The signal that ends a worker which has used up its CPU time.
 _OVER = getattr(signal, "SIGPROF", 0)
-#: This many pools in a row may break before a case is given up.
-_BROKEN = 3
-
-
-class PoolClosedError(Exception):
-    """The pool is being closed."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +56,7 @@ class Death:
     def __str__(self) -> str:
         if self.code is None or self.code >= 0:
             return f"exit status {self.code or 0}"
-        try:
-            return f"signal {signal.Signals(-self.code).name}"
-        except ValueError:  # real-time signals have no name
-            return f"signal {-self.code}"
+        return f"signal {signal_name(-self.code).removeprefix('signal ')}"
 
 
 class Pool:
@@ -97,15 +88,9 @@ class Pool:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._count = 0
-        self._workers = _Workers(self._make(jobs, self._limits.recycle))
-        self._fresh = _Workers(self._make(jobs, 1))
-
-    def _make(self, jobs: int, recycle: int) -> Callable[[], ProcessPool]:
-        def make() -> ProcessPool:
-            arguments = (self.context, self._limits, self._lifeline, self._source, dict(os.environ))
-            return ProcessPool(jobs, recycle, work.prepare, arguments, starter())
-
-        return make
+        arguments = (context, self._limits, self._lifeline, source, dict(os.environ))
+        self._workers = Workers(jobs, self._limits.recycle, starter, work.prepare, arguments)
+        self._fresh = Workers(jobs, 1, starter, work.prepare, arguments)
 
     def __enter__(self) -> Pool:
         return self
@@ -130,8 +115,7 @@ class Pool:
         Closing the iterator, or an interrupt, ends the workers; the pool is of no use then.
         """
         order = sorted(names, key=lambda name: -self.cases[name].cost)
-        # One case more than there are workers: the next one waits where a worker takes it at once.
-        threads = ThreadPoolExecutor(self._jobs + 1, thread_name_prefix="case")
+        threads = ThreadPoolExecutor(self._jobs, thread_name_prefix="case")
         try:
             for future in as_completed([threads.submit(self.run_case, name) for name in order]):
                 yield future.result()
@@ -142,7 +126,7 @@ class Pool:
             threads.shutdown(cancel_futures=True)
 
     def run_case(self, name: str) -> CaseResult:
-        """Run one case to its end, with as many workers as that takes. Raises PoolClosedError if the pool is closed."""
+        """Run one case to its end, with as many workers as that takes. Raises ClosedError if the pool is closed."""
         case = self.cases[name]
         progress = Progress(self._path())
         job = Job(name, str(progress.path))
@@ -198,53 +182,47 @@ class Pool:
             return Path(self._folder.name) / f"{self._count}.jsonl"
 
     def _finish(
-        self, workers: _Workers, function: Callable[..., Any], arguments: tuple[Any, ...], progress: Progress
+        self, workers: Workers, function: Callable[..., Any], arguments: tuple[Any, ...], progress: Progress
     ) -> tuple[Death | None, Any]:
         """Have a worker do it; returns how the worker died, or None and what the function returned."""
-        for _ in range(_BROKEN):
-            pool, future = workers.schedule(function, arguments)
+        with workers.one() as worker:
+            worker.call(function, *arguments)
+            death = self._await(worker, progress)
+            if death is not None and death.late:
+                return death, None
             try:
-                return self._await(pool, future, progress)
-            except BrokenProcessPool:
-                # A worker died while it had nothing to do, and pebble gave up the pool. The diary knows what was done.
-                done = progress.read().outcomes
-                if function is work.work and not arguments[0].only:
-                    arguments = (replace(arguments[0], first=len(done)), *arguments[1:])
-        return Death(None), None
+                answer = worker.answer()
+            except DiedError as error:
+                self._check()
+                slept = death is not None and death.slept
+                return Death(error.code, slept=slept), None
+            finally:
+                progress.read()
+            return None, answer
 
-    def _await(self, pool: ProcessPool, future: ProcessFuture[Any], progress: Progress) -> tuple[Death | None, Any]:
-        events, since, gone = progress.events, time.monotonic(), False
+    def _await(self, worker: Worker, progress: Progress) -> Death | None:
+        """Wait until a worker has answered or died; not in time, or it slept: how it is to be judged."""
+        events, since = progress.events, time.monotonic()
         idle: Idle | None = None
         slept = False
-        while not wait([future], timeout=_POLL).done:
+        while not worker.wait(_POLL):
+            self._check()
             now = time.monotonic()
-            if self._stopping.is_set():
-                future.cancel()  # type: ignore[no-untyped-call]
-                raise PoolClosedError
-            if not pool.active and not future.done():
-                raise BrokenProcessPool
-            if progress.read().events != events or not future.running():
+            limit = progress.limit or work.PREPARATION
+            if progress.read().events != events:
                 events, since, idle = progress.events, now, None
-            elif now - since > (limit := progress.limit or work.PREPARATION) * self._limits.patience + _GRACE:
-                future.cancel()  # type: ignore[no-untyped-call]
-                return Death(None, late=True), None
-            elif gone and not future.done():
-                # Pebble waits for ever for a worker that ended with status 0.
-                future.cancel()  # type: ignore[no-untyped-call]
-                return Death(0), None
+            elif now - since > limit * self._limits.patience + _GRACE:
+                return Death(None, late=True)
             elif _OVER and now - since > limit / 2 and progress.process and not slept:
                 idle = idle or Idle(progress.process, limit / 2)
                 slept = idle.look()
                 if slept:  # its whole time limit is up, and nothing suggests that it will ever end
                     _signal(progress.process, _OVER)
-            gone = progress.process != 0 and not _exists(progress.process)
-        progress.read()
-        try:
-            return None, future.result()
-        except ProcessExpired as error:
-            return Death(error.exitcode, slept=slept), None
-        except CancelledError:
-            raise PoolClosedError from None
+        return Death(None, slept=True) if slept else None
+
+    def _check(self) -> None:
+        if self._stopping.is_set():
+            raise ClosedError
 
     def _shrink_deaths(self, job: Job, progress: Progress) -> dict[int, Outcome]:
         """Smaller examples for the first crash and the first hang, and their scripts."""
@@ -279,36 +257,6 @@ class Pool:
         return replace(small, snippet=shrunk.snippet, shrunk=True)
 
 
-class _Workers:
-    """A pool of pebble's that is made when it is first needed, and made anew when it breaks."""
-
-    def __init__(self, make: Callable[[], ProcessPool]) -> None:
-        self._make = make
-        self._pool: ProcessPool | None = None
-        self._lock = threading.Lock()
-
-    def schedule(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...]
-    ) -> tuple[ProcessPool, ProcessFuture[Any]]:
-        """Have a worker call the function; also returns the pool that does it."""
-        with self._lock:
-            if self._pool is None or not self._pool.active:
-                self._end()
-                self._pool = self._make()
-            return self._pool, self._pool.schedule(function, args=arguments)
-
-    def stop(self) -> None:
-        """End the workers."""
-        with self._lock:
-            self._end()
-
-    def _end(self) -> None:
-        if self._pool is not None:
-            self._pool.stop()  # type: ignore[no-untyped-call]
-            self._pool.join()
-            self._pool = None
-
-
 def _quieten_tracker() -> None:
     """No warnings of what the killed workers' libraries left behind: Python's tracker cleans it up."""
     ignore = "ignore::UserWarning:multiprocessing.resource_tracker"
@@ -320,16 +268,6 @@ def _quieten_tracker() -> None:
 def _signal(process: int, number: int) -> None:
     with suppress(OSError):
         os.kill(process, number)
-
-
-def _exists(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _ordinary(progress: Progress) -> bool:

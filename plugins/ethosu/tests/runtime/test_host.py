@@ -292,6 +292,6 @@ def test_with_the_last_handle_the_decoder_ends(monkeypatch: pytest.MonkeyPatch) 
     runtime.destroy(first)
     runtime.destroy(first)
     run(runtime, second, loaded, inputs)
-    assert decompressor._process is decoder and decoder._process.poll() is None
+    assert decompressor._process is decoder and decoder.alive
     runtime.destroy(second)
-    assert decompressor._process is None and decoder._process.poll() is not None
+    assert decompressor._process is None and not decoder.alive

@@ -30,12 +30,12 @@ OPTIONS = options_of(QnnOptions(), floats=True)
 
 #: What the library does, and what the error says.
 FAULTS = {
-    "crash": ("os.kill(os.getpid(), signal.SIGSEGV)", "was ended by SIGSEGV"),
-    "abort": ("os.abort()", "was ended by SIGABRT"),
-    "exit": ("os._exit(7)", "ended with exit code 7"),
+    "crash": ("os.kill(os.getpid(), signal.SIGSEGV)", r"crashed \(SIGSEGV\)"),
+    "abort": ("os.abort()", r"crashed \(SIGABRT\)"),
+    "exit": ("os._exit(7)", "ended the process with exit code 7"),
     "quiet exit": ("os._exit(0)", "made no context"),
     "nothing": ("result = b''", "compiled nothing"),
-    "exception": ("raise ValueError('unknown operation')", "ended with exit code 1.*unknown operation"),
+    "exception": ("raise ValueError('unknown operation')", "ended the process with exit code 1.*unknown operation"),
     "memory": ("raise MemoryError", "had not enough memory"),
 }
 
@@ -67,7 +67,7 @@ def test_the_library_s_complaints_are_shown_and_its_chatter_is_not(fake_binding:
     )
     with pytest.raises(LoweringError) as refused:
         compile_graphs([relu()], OPTIONS)
-    assert str(refused.value) == "Qualcomm's compiler: ended with exit code 1\n    rank 6 is too much"
+    assert str(refused.value) == "Qualcomm's compiler: ended the process with exit code 1\n    rank 6 is too much"
 
 
 def test_one_that_hangs_is_ended(

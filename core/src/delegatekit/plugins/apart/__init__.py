@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .child import DiedError as RuntimeDiedError
 from .child import end_all, until
 from .proxy import RuntimeApart
 
-__all__ = ["RuntimeApart", "end_all", "until"]
+__all__ = ["RuntimeApart", "RuntimeDiedError", "end_all", "until"]

@@ -98,7 +98,7 @@ class RuntimeApart:
                 _run(opened, inputs, outputs, self._where)
             except DiedError as death:
                 handle.opened = None
-                raise ExecutionError(f"the process of its runtime {death}", where=self._where, hint=_ANEW) from None
+                raise ExecutionError(f"the process of its runtime {death}", where=self._where, hint=_ANEW) from death
 
     def destroy(self, handle: Any) -> None:
         """Release a handle."""
@@ -137,7 +137,7 @@ class RuntimeApart:
                 f"loading it ended the process of its runtime, which {death}",
                 where=self._where,
                 hint="the blob is damaged, or not of the kind that the runtime takes; or the runtime is broken",
-            ) from None
+            ) from death
         finally:
             os.close(file)
             arena.close_file()

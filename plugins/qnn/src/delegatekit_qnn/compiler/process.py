@@ -14,13 +14,14 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.processes import ending, search_path
 
 from ..blob.header import HEADER_SIZE, Blob, border
 from ..blob.installation import Installation
 from ..ir.graph import Graph, Tensor
 from ..ir.types import DataType
 from .requests import Constants, graphs_request
-from .starting import WHERE, command, complaints, ending, environment, installation, own_words
+from .starting import WHERE, command, complaints, installation, own_words
 from .validator import Validator
 
 #: Seconds that a context may take: large networks take minutes.
@@ -79,7 +80,7 @@ def _run(found: Installation, files: Sequence[IO[bytes]], printed: IO[bytes]) ->
             stdout=printed,
             stderr=printed,
             pass_fds=numbers,
-            env=environment(),
+            env=search_path(),
             timeout=_SECONDS,
             check=False,
         )
@@ -87,7 +88,7 @@ def _run(found: Installation, files: Sequence[IO[bytes]], printed: IO[bytes]) ->
         return f"took longer than {_SECONDS:g} s and was stopped"
     except OSError as error:
         return f"cannot be started: {error}"
-    return ending(ended.returncode)
+    return ending(ended.returncode) if ended.returncode else ""
 
 
 def _end_of(printed: IO[bytes]) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-from signal import Signals
 from typing import Final
 
 from delegatekit_api import LoweringError
@@ -33,19 +31,6 @@ def installation() -> Installation:
 def command(found: Installation, *task: str) -> list[str]:
     """The command of a worker process."""
     return [sys.executable, "-m", f"{__package__}.worker", str(found.folder), *task]
-
-
-def environment() -> dict[str, str]:
-    """The environment of a worker process, which finds the modules that this one finds."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
-
-def ending(code: int) -> str:
-    """How a process with this code ended; "" if well."""
-    if code >= 0:
-        return f"ended with exit code {code}" if code else ""
-    known = {int(number): number.name for number in Signals}
-    return f"was ended by {known.get(-code, f'signal {-code}')}"
 
 
 def own_words(text: str) -> str:

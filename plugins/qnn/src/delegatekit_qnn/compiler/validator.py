@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import threading
 import weakref
 from functools import lru_cache
 from typing import Any, Final
 
+from delegatekit_toolkit.processes import Answering, EndedError, search_path
+
 from ..blob.installation import Installation, Missing, find_installation
 from ..ir.graph import Graph
 from .requests import describe, request
-from .starting import WHERE, command, ending, environment, first_complaint, own_words
+from .starting import WHERE, command, first_complaint, own_words
 
 #: Processes that are kept at the same time, each for one set of options.
 _KEPT: Final = 2
+#: Seconds that an answer may take.
+_SECONDS: Final = 60.0
 
 
 class Validator:
@@ -49,7 +52,7 @@ class _Conversation:
         self._known: dict[str, str | None] = {}
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._process: _Process | None = None
+        self._process: Answering | None = None
         self._broken = ""
         self._users = 0
 
@@ -77,61 +80,21 @@ class _Conversation:
     def _asked(self, question: str) -> str | None:
         if self._broken:
             return self._broken
+        how = ""
         for _ in range(2):
             if self._process is None:
-                self._process = _Process(self._found)
-            answer = self._process.ask(question)
-            if answer is not None:
-                if "broken" in answer:
-                    self._broken = f"{WHERE} does not work here: {answer['broken']}"
-                    return self._broken
-                return None if answer["taken"] else f"Qualcomm's library refuses it: {_complaint(answer['said'])}"
-            how = self._process.end()
-            self._process = None
+                validate = command(self._found, "validate")
+                self._process = Answering(validate, seconds=_SECONDS, environment=search_path())
+            try:
+                answer = json.loads(self._process.ask(question.encode()))
+            except EndedError as error:
+                how, self._process = str(error), None
+                continue
+            if "broken" in answer:
+                self._broken = f"{WHERE} does not work here: {answer['broken']}"
+                return self._broken
+            return None if answer["taken"] else f"Qualcomm's library refuses it: {_complaint(answer['said'])}"
         return f"{WHERE} {how} when it was asked about it"
-
-
-class _Process:
-    """A worker process that answers questions; it ends when nothing refers to it."""
-
-    def __init__(self, found: Installation) -> None:
-        self._process: Final = subprocess.Popen(
-            command(found, "validate"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment(),
-            text=True,
-        )
-        self._finish: Final = weakref.finalize(self, _end, self._process, os.getpid())
-
-    def ask(self, question: str) -> Any:
-        """The answer; None if the process died. It ends itself when it takes too long."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
-            self._process.stdin.write(question + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-            return json.loads(line) if line else None
-        except (OSError, ValueError):
-            return None
-
-    def end(self) -> str:
-        """End it, if it has not: how it ended."""
-        self._finish()
-        return ending(self._process.returncode or 0) or "ended"
-
-
-def _end(process: subprocess.Popen[str], owner: int) -> None:
-    """End a process of this one; a fork leaves it to its parent."""
-    if owner != os.getpid():
-        return
-    # One that died is not killed: what counts is how it died.
-    try:
-        process.communicate(timeout=0.2)
-    except (subprocess.TimeoutExpired, OSError, ValueError):
-        process.kill()
-        process.wait()
 
 
 @lru_cache(_KEPT)

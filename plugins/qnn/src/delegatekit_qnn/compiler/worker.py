@@ -3,8 +3,8 @@
     python -m delegatekit_qnn.compiler.worker LIBRARIES compile PARENT REQUEST CONSTANTS CONTEXT
     python -m delegatekit_qnn.compiler.worker LIBRARIES validate
 
-`compile` is given the id of the process that waits for it and the descriptors of three open files. `validate` answers a
-request a line: whether the library takes its operation. What the library prints stays off stdout.
+`compile` is given the id of the process that waits for it and the descriptors of three open files. `validate` answers
+requests: whether the library takes an operation. What the library prints stays off stdout.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from typing import IO, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
+
+from delegatekit_toolkit.processes import answer
 
 #: In this order, before the vendor's libraries: these bring an unwinder of their own, which must not be found first.
 _FIRST: Final = ("libgcc_s.so.1", "libstdc++.so.6")
@@ -27,8 +29,6 @@ _LIBRARIES: Final = ("libQnnHtp.so", "libQnnSystem.so")
 _PACKAGE: Final = "qti.aisw"
 #: What this process says about its own end begins with this (`starting.MARK`).
 _MARK: Final = "delegatekit: "
-#: Seconds that an answer may take.
-_ANSWER_SECONDS: Final = 60
 #: Bytes of what the library said about an operation that are handed on.
 _MOST_SAID: Final = 1 << 16
 #: Linux's prctl: this signal comes when the parent ends.
@@ -143,28 +143,26 @@ def compile_graphs(libraries: str, request_file: int, constants_file: int, conte
         file.write(memoryview(context).cast("B"))
 
 
-def validate(libraries: str, answers: IO[str], printed: int) -> None:
-    """Answer whether the library takes operations, a request and an answer a line."""
+def validate(libraries: str, printed: int) -> None:
+    """Answer whether the library takes operations; what it prints is in the file `printed`."""
     binding: Binding | None = None
-    for line in sys.stdin:
-        # One that hangs is ended by the signal, which needs no interpreter.
-        signal.alarm(_ANSWER_SECONDS)
-        request = json.loads(line)
-        answer: dict[str, Any]
+
+    def reply(question: bytes) -> bytes:
+        nonlocal binding
+        request = json.loads(question)
         try:
             if binding is None:
                 binding = Binding(libraries, base64.b64decode(request["options"]))
                 if binding.manager.InitContext(["forward"]) != binding.api.Error.Ok:
                     raise UnusableError("could not create a context")
         except UnusableError as error:
-            answer = {"broken": str(error)}
-        else:
-            os.ftruncate(printed, 0)
-            os.lseek(printed, 0, os.SEEK_SET)
-            answer = {"taken": _takes(binding, request["graph"]), "said": _said(printed)}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-        signal.alarm(0)
+            return json.dumps({"broken": str(error)}).encode()
+        os.ftruncate(printed, 0)
+        os.lseek(printed, 0, os.SEEK_SET)
+        return json.dumps({"taken": _takes(binding, request["graph"]), "said": _said(printed)}).encode()
+
+    os.dup2(printed, 2)
+    answer(reply)
 
 
 def _takes(binding: Binding, graph: Any) -> bool:
@@ -199,11 +197,8 @@ def main(arguments: Sequence[str]) -> NoReturn:
             _end_with(parent)
             compile_graphs(libraries, *files)
         else:
-            answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
             with tempfile.TemporaryFile() as printed:
-                os.dup2(printed.fileno(), 1)
-                os.dup2(printed.fileno(), 2)
-                validate(libraries, answers, printed.fileno())
+                validate(libraries, printed.fileno())
     except UnusableError as error:
         print(f"{_MARK}{error}", file=sys.stderr)
         code = 1

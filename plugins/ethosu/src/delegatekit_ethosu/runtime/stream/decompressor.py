@@ -5,20 +5,16 @@ The decoder ends the process that it runs in when a stream is damaged. A blob mu
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import os
-import struct
-import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from delegatekit_api import Availability, FormatError, RuntimeUnavailableError
+from delegatekit_toolkit.processes import Answering, EndedError
 
 #: Seconds after which an answer is not waited for any more: the largest networks take one or two.
 _PATIENCE: Final = 300.0
@@ -41,17 +37,17 @@ def decompress(data: bytes, where: str) -> npt.NDArray[np.int16]:
     """
     with _LOCK:
         global _process  # noqa: PLW0603
-        if _process is None or _process.owner != os.getpid():
+        if _process is None or _process.foreign:
             available = availability()
             if not available.available:
                 raise RuntimeUnavailableError(available.reason, where=where)
-            _process = _Process()
+            _process = Answering([sys.executable, "-I", str(_PROCESS), *sys.path], seconds=_PATIENCE)
         try:
-            return _process.ask(data)
-        except OSError as error:
-            _process.end()
+            weights = _process.ask(data)
+        except EndedError as error:
             _process = None
             raise FormatError("the weight stream is damaged: it cannot be decoded", where=where) from error
+    return np.frombuffer(weights, "<i2").astype(np.int16)
 
 
 def hold() -> None:
@@ -71,55 +67,6 @@ def release() -> None:
             _process = None
 
 
-class _Process:
-    """The running decoder. It belongs to the process that started it: a fork has to start its own."""
-
-    def __init__(self) -> None:
-        self.owner = os.getpid()
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", str(_PROCESS), *sys.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def ask(self, data: bytes) -> npt.NDArray[np.int16]:
-        """One answer. Raises OSError if the process ends instead."""
-        questions, answers = self._process.stdin, self._process.stdout
-        assert questions is not None and answers is not None
-        limit = threading.Timer(_PATIENCE, self._process.kill)
-        limit.start()
-        try:
-            questions.write(struct.pack("<I", len(data)))
-            questions.write(data)
-            questions.flush()
-            (count,) = struct.unpack("<I", _read(answers, 4))
-            return np.frombuffer(_read(answers, 2 * count), "<i2").astype(np.int16)
-        finally:
-            limit.cancel()
-
-    def end(self) -> None:
-        """Stop the process."""
-        if self.owner != os.getpid():
-            return
-        self._process.kill()
-        with contextlib.suppress(OSError):
-            self._process.communicate()
-
-
-def _read(stream: IO[bytes], count: int) -> bytes:
-    data = stream.read(count)
-    if len(data) != count:
-        raise OSError("the decoder ended")
-    return data
-
-
-def _end() -> None:
-    if _process is not None:
-        _process.end()
-
-
 _LOCK: Final = threading.Lock()
-_process: _Process | None = None
+_process: Answering | None = None
 _holders = 0
-atexit.register(_end)

@@ -1,0 +1,158 @@
+"""A process that answers questions, for libraries that end, hang or print where a user's process must not.
+
+Both halves are here: `Answering` starts the process and asks it, `answer` is what the process does. A message is a
+length (uint64, little-endian), how many seconds the answer may take (float64) and so many bytes. Only the standard
+library is imported: such a process starts fast.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Final
+
+_HEAD: Final = struct.Struct("<Qd")
+#: Seconds that a process has for ending by itself, once nobody asks it anything.
+_REST: Final = 0.2
+#: Seconds by which a process, which nobody may be left to end, is later with ending itself.
+_LATER: Final = 1
+
+
+class EndedError(Exception):
+    """The process ended instead of answering; the text says how, as of `ending`."""
+
+
+class Answering:
+    """A process that answers; it ends when nothing refers to it, and with this process. For one thread at a time.
+
+    It belongs to the process that started it: a fork has to start its own (`foreign` tells).
+
+    >>> with_length = "from delegatekit_toolkit.processes import answer; answer(lambda data: b'%d' % len(data))"
+    >>> process = Answering([sys.executable, "-c", with_length], seconds=60, environment=search_path())
+    >>> process.ask(b"four")
+    b'4'
+    >>> process.end()
+    'ended the process with exit code 0'
+    """
+
+    def __init__(self, command: Sequence[str], *, seconds: float, environment: Mapping[str, str] | None = None) -> None:
+        """Start the command. An answer may take so many `seconds`, then the process is ended.
+
+        `environment` replaces that of this process. What the process prints on stderr is not seen.
+        """
+        self._seconds: Final = seconds
+        self._owner: Final = os.getpid()
+        self._process: Final = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        )
+        self._finish: Final = weakref.finalize(self, _end, self._process, self._owner)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this is a fork of the process that started it."""
+        return self._owner != os.getpid()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def ask(self, question: bytes) -> bytes:
+        """The answer. Raises EndedError if the process ends instead, or takes too long."""
+        questions, answers = self._process.stdin, self._process.stdout
+        assert questions is not None and answers is not None
+        limit = threading.Timer(self._seconds, self._process.kill)
+        limit.start()
+        try:
+            _send(questions, question, self._seconds)
+            return _receive(answers)[0]
+        except (OSError, EOFError, ValueError):
+            late = limit.finished.is_set()
+            how = self.end()
+            raise EndedError(f"took longer than {self._seconds:g} s and was stopped" if late else how) from None
+        finally:
+            limit.cancel()
+
+    def end(self) -> str:
+        """End it, if it has not; twice is harmless. Returns how it ended."""
+        self._finish()
+        return ending(self._process.returncode or 0)
+
+
+def answer(reply: Callable[[bytes], bytes]) -> None:
+    """Answer questions with `reply` until there are no more: what such a process does.
+
+    What is printed meanwhile does not come among the answers. An answer that takes too long ends the process.
+    """
+    alarm = getattr(signal, "alarm", lambda seconds: None)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            question, seconds = _receive(sys.stdin.buffer)
+        except EOFError:
+            return
+        alarm(math.ceil(seconds) + _LATER)
+        reaction = reply(question)
+        alarm(0)
+        _send(answers, reaction)
+
+
+def search_path() -> dict[str, str]:
+    """The environment for a process that finds the modules which this one finds."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def ending(code: int) -> str:
+    """How a process ended, after what it did: by its return code, which is negative for a signal.
+
+    >>> ending(3), ending(-9)
+    ('ended the process with exit code 3', 'crashed (SIGKILL)')
+    """
+    return f"crashed ({signal_name(-code)})" if code < 0 else f"ended the process with exit code {code}"
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal; signals of real time have none.
+
+    >>> signal_name(11), signal_name(40)
+    ('SIGSEGV', 'signal 40')
+    """
+    known = {int(item): item.name for item in signal.Signals}
+    return known.get(number, f"signal {number}")
+
+
+def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    """End a process of this one; a fork leaves it to its parent."""
+    if owner != os.getpid():
+        return
+    # One that died is not killed: what counts is how it died.
+    try:
+        process.communicate(timeout=_REST)
+    except (subprocess.TimeoutExpired, OSError, ValueError):
+        process.kill()
+        process.wait()
+
+
+def _send(stream: IO[bytes], message: bytes, seconds: float = 0.0) -> None:
+    stream.write(_HEAD.pack(len(message), seconds))
+    stream.write(message)
+    stream.flush()
+
+
+def _receive(stream: IO[bytes]) -> tuple[bytes, float]:
+    """The next message, and the seconds that its answer may take. Raises EOFError at the end of the stream."""
+    head = stream.read(_HEAD.size)
+    if len(head) == _HEAD.size:
+        length, seconds = _HEAD.unpack(head)
+        message = stream.read(length)
+        if len(message) == length:
+            return message, seconds
+    raise EOFError
