@@ -16,7 +16,7 @@ from .blob.package import Names, Package, identifier_of, write_package
 from .blob.reference import Reference, key_of, write_reference
 from .blob.weights import bytes_by_type
 from .compiler import model_of
-from .ir.builder import Input, building, program_of
+from .ir.builder import Input, building
 from .ir.tools import LOCK, tools
 from .operators.interface import check_enumerated, interface, states
 from .operators.program import ProgramBuilder
@@ -27,9 +27,8 @@ from .targets import IOS18, TARGETS
 
 @dataclass(frozen=True)
 class _Lowered:
-    """A partition as a function of MIL."""
+    """What is known of a function of MIL that was a partition."""
 
-    function: Any
     inputs: Mapping[str, Input]
     names: Names
     handles: Mapping[int | str, tuple[int, ...]]
@@ -38,8 +37,10 @@ class _Lowered:
 def compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> PreprocessResult:
     """Lower a partition to MIL, have coremltools write it, pack it. Raises LoweringError."""
     with LOCK:
-        lowered = _lowered(partition, options)
-        package = _package({"main": lowered}, options)
+        function, lowered = _lowered(partition, options)
+        functions = {"main": function}
+        del function
+        package = _package(functions, {"main": lowered}, options)
     package = replace(package, inputs=lowered.names.inputs, outputs=lowered.names.outputs, methods={})
     others = debug_files(lowered.handles, tools().coremltools.__version__) if options.debug_files else None
     return _result(write_package(package, others), lowered, package, options)
@@ -71,8 +72,10 @@ def _compile_together(
 ) -> dict[str, PreprocessResult]:
     """Partitions of several methods as one archive among the named data, and references to it."""
     with LOCK:
-        lowered = {name: _lowered(item, options) for name, item in partitions.items()}
-        package = _package(lowered, options)
+        both = {name: _lowered(item, options) for name, item in partitions.items()}
+        functions, lowered = ({name: item[which] for name, item in both.items()} for which in (0, 1))
+        del both
+        package = _package(functions, lowered, options)
     key = key_of(identifier_of(package))
     data = NamedData(key, b"".join(write_package(package)))
     first = next(iter(lowered))
@@ -85,22 +88,22 @@ def _compile_together(
     }
 
 
-def _lowered(partition: PartitionProgram, options: CoreMLOptions) -> _Lowered:
+def _lowered(partition: PartitionProgram, options: CoreMLOptions) -> tuple[Any, _Lowered]:
+    """The function of MIL, and what is known of it."""
     inputs = interface(partition.view, options)
     with building(TARGETS[options.target], inputs, states(partition.view)) as function:
         builder = ProgramBuilder(partition.view, options, function)
         builder.build(TABLE)
         made = function.finish(builder.outputs)
     names = Names(tuple(inputs), tuple(value.name for value in builder.outputs))
-    return _Lowered(made, inputs, names, builder.handles.mapping)
+    return made, _Lowered(inputs, names, builder.handles.mapping)
 
 
-def _package(functions: Mapping[str, _Lowered], options: CoreMLOptions) -> Package:
-    """The model of some functions."""
-    program = program_of({name: item.function for name, item in functions.items()})
-    features = {name: {key: value.feature for key, value in item.inputs.items()} for name, item in functions.items()}
-    model, weights = model_of(program, TARGETS[options.target], features)
-    methods = {name: item.names for name, item in functions.items()}
+def _package(functions: dict[str, Any], lowered: Mapping[str, _Lowered], options: CoreMLOptions) -> Package:
+    """The model of some functions, which are used up."""
+    features = {name: {key: value.feature for key, value in item.inputs.items()} for name, item in lowered.items()}
+    model, weights = model_of(functions, TARGETS[options.target], features)
+    methods = {name: item.names for name, item in lowered.items()}
     return Package(memoryview(model), memoryview(weights), methods=methods)
 
 

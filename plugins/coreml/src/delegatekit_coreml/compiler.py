@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import tempfile
 import warnings
@@ -11,28 +12,40 @@ from typing import Any
 
 from delegatekit_api import LoweringError
 
+from .ir.builder import program_of
 from .ir.program import Feature
 from .targets import Target
 
 _EXPORTER = "coremltools.converters.mil.backend.mil.load"
+#: Bytes of constants for whose memory it is worth looking through all objects, which takes a third of a second.
+_MUCH = 1 << 26
 
 
-def model_of(program: Any, target: Target, features: Mapping[str, Mapping[str, Feature]]) -> tuple[bytes, bytes]:
-    """What coremltools makes of a program: its file, and that of its weights (empty if it has none).
+def model_of(
+    functions: dict[str, Any], target: Target, features: Mapping[str, Mapping[str, Feature]]
+) -> tuple[bytes, bytes]:
+    """What coremltools makes of a program of functions: its file, and that of its weights (empty if it has none).
 
-    The program is written as it is, without passes over it. `features` are the inputs of each function.
+    The program is written as it is, without passes over it. `features` are the inputs of each function. The functions
+    are used up: if nobody else refers to them, their constants do not lie in memory beside the weights that are returned.
 
     Raises LoweringError for what coremltools refuses.
     """
     exporter = importlib.import_module(_EXPORTER)
+    program = program_of(functions)
+    functions.clear()
     with tempfile.TemporaryDirectory(prefix="delegatekit-coreml-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             model = exporter.load(program, weights_dir=folder, specification_version=target.version)
         except (AssertionError, TypeError, ValueError, NotImplementedError) as error:
             raise LoweringError(f"coremltools refuses the program: {error}", where="Core ML") from error
+        del program
         file = Path(folder) / "weight.bin"
-        weights = file.read_bytes() if file.exists() else b""
+        size = file.stat().st_size if file.exists() else 0
+        if size > _MUCH:
+            gc.collect()  # operations and values refer to each other
+        weights = file.read_bytes() if size else b""
     described = {item.name: item.input for item in model.description.functions}
     for name, inputs in features.items():
         for item in described.get(name, model.description.input):
