@@ -27,7 +27,7 @@ def model_of(
     """What coremltools makes of a program of functions: its file, and that of its weights (empty if it has none).
 
     The program is written as it is, without passes over it. `features` are the inputs of each function. The functions
-    are used up: if nobody else refers to them, their constants do not lie in memory beside the weights that are returned.
+    are used up: if nobody else refers to them, constants of theirs do not lie in memory beside the weights.
 
     Raises LoweringError for what coremltools refuses.
     """
