@@ -88,7 +88,7 @@ def measure(name: str, rounds: int, fp16: bool) -> dict[str, Any]:
         }
     runtime, totals, dispatches = VulkanRuntime(), Counter[str](), 0
     for handle, tensors in zip(handles, calls, strict=False):
-        for item in runtime.profile(handle, tensors):
+        for item in runtime.dispatches(handle, tensors):
             totals[item.shader] += item.seconds
             dispatches += 1
     whole = sum(totals.values()) or 1.0

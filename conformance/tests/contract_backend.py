@@ -2,6 +2,7 @@
 
 import json
 import os  # noqa: F401  (for what tests put in)
+import time
 import zlib
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from delegatekit_api import (
 )
 from delegatekit_api.devices import Estimate
 from delegatekit_api.nodes import operator_name
+from delegatekit_api.profiling import OperatorTime
 
 TAKEN = ("aten.add.Tensor", "aten.mul.Tensor", "aten.relu.default", "aten.sigmoid.default", "aten.linear.default")
 KEPT = []
@@ -143,6 +145,9 @@ class Runtime:
         return handle
 
     def execute(self, handle, inputs, outputs):
+        self.profile(handle, inputs, outputs)
+
+    def profile(self, handle, inputs, outputs):
         import torch
 
         if handle.plan is None:
@@ -154,14 +159,18 @@ class Runtime:
                 raise ExecutionError("a tensor has another shape or dtype", where="seeded")
         handle.ran = True
         values = dict(handle.constants)
+        times = []
         # Some processors' kernels round differently where a tensor is not aligned: copies are.
         values.update(zip(handle.plan["inputs"], [item.clone() for item in inputs], strict=True))
         for name, operator, arguments in handle.plan["steps"]:
             _, packet, overload = operator.split(".")
             function = getattr(getattr(torch.ops.aten, packet), overload)
+            start = time.perf_counter()
             values[name] = function(*(values[a] if isinstance(a, str) else a for a in arguments))
+            times.append(OperatorTime(operator, time.perf_counter() - start, len(times)))
         for output, name in zip(outputs, handle.plan["outputs"], strict=True):
             output.resize_(values[name].shape).copy_(values[name])
+        return times
 
     def destroy(self, handle):
         handle.plan = None

@@ -81,6 +81,7 @@ EXECUTE = "        values = dict(handle.constants)\n"
 WRITE = "            output.resize_(values[name].shape).copy_(values[name])\n"
 INIT = "        return handle\n"
 DESTROY = "        handle.plan = None\n"
+TIME = "            times.append(OperatorTime(operator, time.perf_counter() - start, len(times)))\n"
 CHECK = "        name = call.operator\n"
 
 BROKEN_HOOK = "@hookimpl\ndef {}():\n    raise KeyError('table')\n\n\nclass Partitioner:"
@@ -349,6 +350,9 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "        inputs = [last, *inputs[1:]]\n" + EXECUTE,
         "in call 3",
     ),
+    ("profiles", TIME, TIME.replace("time.perf_counter()", "-1.0"), "seconds"),
+    ("profiles", TIME, TIME.replace("len(times)", "'step'"), "no key of"),
+    ("profiles", TIME, "            times.append((operator, 1.0))\n", "not an OperatorTime"),
     ("inputs-unwritten", EXECUTE, EXECUTE + "        inputs[0].add_(1)\n", "writes into its inputs"),
     ("outputs-written", WRITE, "            output[1:].copy_(values[name][1:])\n", "full of"),
     ("outputs-written", WRITE, "            output.mul_(0).add_(values[name])\n", "nan"),

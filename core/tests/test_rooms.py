@@ -32,6 +32,7 @@ ROOMS = (
     "budget",
     "emit",
     "engine",
+    "profiling",
     # what users get
     "views",
     "lowered_program",

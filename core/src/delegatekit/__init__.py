@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .lowered_program import LoweredProgram
     from .pipeline import explain, lower, to_backend
     from .plugins import backends
+    from .profiling import Profile, profile
     from .quantization import QuantizationReport, convert_qat, load_quantized, prepare_qat, quantize
     from .views.explanation import Explanation
     from .views.inspection import DataInspection, Inspection, inspect, inspect_data
@@ -37,6 +38,7 @@ _HOMES = {
     "LoweredProgram": "lowered_program",
     "MemoryOptions": "emit",
     "MemoryPlan": "emit",
+    "Profile": "profiling",
     "QuantizationReport": "quantization",
     "Report": "views.report",
     "Session": "engine",
@@ -49,6 +51,7 @@ _HOMES = {
     "load_quantized": "quantization",
     "lower": "pipeline",
     "prepare_qat": "quantization",
+    "profile": "profiling",
     "quantize": "quantization",
     "to_backend": "pipeline",
 }
@@ -63,6 +66,7 @@ __all__ = [
     "LoweredProgram",
     "MemoryOptions",
     "MemoryPlan",
+    "Profile",
     "QuantizationReport",
     "Report",
     "Session",
@@ -76,6 +80,7 @@ __all__ = [
     "load_quantized",
     "lower",
     "prepare_qat",
+    "profile",
     "quantize",
     "to_backend",
 ]

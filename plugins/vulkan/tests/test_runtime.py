@@ -141,7 +141,7 @@ def test_the_times_of_dispatches_are_known(net: Lowered, monkeypatch: pytest.Mon
         VulkanRuntime, "init", lambda self, payload: handles.append(original(self, payload)) or handles[-1]
     )
     method = delegatekit.load(net.buffer)["forward"]
-    times = VulkanRuntime().profile(handles[-1], [torch.randn(3, 4)])
+    times = VulkanRuntime().dispatches(handles[-1], [torch.randn(3, 4)])
     assert [item.operator for item in times][:2] == ["aten.add.Tensor", "aten.mul.Tensor"]
     assert all(item.seconds >= 0 for item in times) and method is not None
 

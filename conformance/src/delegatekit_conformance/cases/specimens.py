@@ -231,6 +231,8 @@ class Sample:
     keys: tuple[str, ...] = ()
     #: Their alignments in bytes, as the backend asked for, by key.
     alignments: Mapping[str, int] = field(default_factory=dict)
+    #: Keys of the debug handle maps of the program's delegates.
+    handles: frozenset[int | str] = frozenset()
 
     def blank(self, fill: str = "zero") -> list[torch.Tensor]:
         """New outputs as the engine hands them over: of the largest sizes, where sizes change."""
@@ -419,13 +421,14 @@ def take_down(name: str, recipe: Recipe, program: LoweredProgram, context: Conte
     given = [item for delegate in delegates(program, context.backend) for item in delegate.named_data]
     alignments = {item.key: item.alignment for item in given}
     keys = tuple(sorted(alignments))
+    handles = frozenset(key for delegate in delegates(program, context.backend) for key in delegate.debug_handle_map)
     recorder = _Recorder(backend_of(context))
     find: Callable[[str], Any] = lambda _: recorder  # noqa: E731
     loaded = delegatekit.load(data, find_backend=find)
     loaded["forward"].run(recipe.inputs())
     loaded.close()
     return [
-        Sample(name, recipe, data, payload, *recorder.calls[index], keys, alignments)
+        Sample(name, recipe, data, payload, *recorder.calls[index], keys, alignments, handles)
         for index, payload in enumerate(recorder.payloads)
         if index in recorder.calls
     ]

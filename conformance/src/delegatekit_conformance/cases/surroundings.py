@@ -267,7 +267,7 @@ _MADE: Final[Mapping[str, Mapping[str, bool]]] = {
         "state_reason": False,
         "plan_reason": False,
     },
-    "create_runtime": {"is_available": False, "init": True, "execute": True, "destroy": False},
+    "create_runtime": {"is_available": False, "init": True, "execute": True, "profile": True, "destroy": False},
     "create_quantizer": {"annotate": False, "validate": False},
 }
 

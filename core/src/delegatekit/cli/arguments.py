@@ -70,6 +70,33 @@ TrustOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 FileArgument = Annotated[Path, typer.Argument(help="A .pte file.")]
+InputsArgument = Annotated[list[str], typer.Argument(help="Inputs in order: .npy, .pt or image files.")]
+MethodOption = Annotated[str, typer.Option(help="The method to run.")]
+DataOption = Annotated[list[Path], typer.Option(help="A data file (.ptd) of the program; repeat for more.")]
+RunnerOption = Annotated[
+    list[str],
+    typer.Option(
+        "--backend",
+        "-b",
+        help="Backend that runs the delegates of its id, whichever plugin made them; repeat for more.",
+        autocompletion=installed_backends,
+    ),
+]
+IsolateOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="BACKEND",
+        help="Run this backend's delegates in a process of their own, or those of all; repeat for more.",
+        autocompletion=installed_backends,
+    ),
+]
+SeedOption = Annotated[
+    int,
+    typer.Option(min=-(2**63), max=2**64 - 1, help="Seed of the random inputs, used where no files are given."),
+]
+TimeLimitOption = Annotated[
+    float | None, typer.Option(min=0.001, max=1e6, metavar="SECONDS", help="End a call that takes longer.")
+]
 
 
 def selectors(texts: Sequence[str], backends: Sequence[str]) -> list[str] | dict[str, list[str]] | None:

@@ -1,4 +1,4 @@
-"""The command line: `delegatekit backends | targets | lower | explain | quantize | inspect | run`, and what others add.
+"""The command line: `delegatekit backends | lower | explain | quantize | inspect | run ...`, and what others add.
 
 Exit codes: 0 ok, 1 failed, 2 wrong usage. Nothing heavy is imported before a command needs it.
 """
@@ -25,6 +25,7 @@ from .explain import explain
 from .failures import FAILED, INTERRUPTED, give_up_stdout, tell
 from .inspect import inspect
 from .lower import lower
+from .profile import profile
 from .quantize import quantize
 from .run import run
 from .schemes import schemes
@@ -47,6 +48,7 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     quantize,
     inspect,
     run,
+    profile,
     cache,
     doctor,
 )

@@ -22,8 +22,9 @@ from delegatekit_api import (
     RuntimeUnavailableError,
     TensorSpec,
 )
+from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
 
-from ..plugins import LoadedBackend, OwnerError, blaming, fault, warn
+from ..plugins import LoadedBackend, OwnerError, blaming, check_answer, fault, warn
 from ..pte import PteFile, PteImage, schema, to_bytes
 from ..pte.dtypes import torch_dtype
 from ..pte.manifest import Owner
@@ -93,6 +94,8 @@ class DelegateInstance:
         self._runtime = found.runtime
         self._owns_state = found.owns_state
         self._payload = payload
+        #: Where what the operators inside took is put, in each call; None: nobody wants to know.
+        self.times: list[OperatorTime] | None = None
         self._init()
 
     def _init(self) -> None:
@@ -106,11 +109,23 @@ class DelegateInstance:
     def execute(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once, writing into `outputs`."""
         try:  # and not `blaming`: this is done in each call
-            self._runtime.execute(self._handle, inputs, outputs)
+            if self.times is None:
+                self._runtime.execute(self._handle, inputs, outputs)
+            else:
+                self._profile(inputs, outputs)
         except (DelegateKitError, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise ExecutionError(f"failed: {fault(error)}", where=self._where) from error
+
+    def _profile(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        assert self.times is not None
+        if isinstance(self._runtime, ProfilingRuntime):
+            found = self._runtime.profile(self._handle, inputs, outputs)
+            check_answer(found, Sequence[OperatorTime], "what profile returned", self._where)
+            self.times.extend(found)
+        else:
+            self._runtime.execute(self._handle, inputs, outputs)
 
     def reset(self) -> None:
         """Put buffers that the delegate keeps inside itself back to their initial values: it is made anew."""

@@ -16,7 +16,7 @@ import torch
 from delegatekit_api import DelegateKitError, ExecutionError
 
 from ..pte import schema
-from ..pte.dataflow import calls, effects
+from ..pte.dataflow import callee, calls, effects
 from ..pte.signatures import signature
 from . import kernels
 from .delegate import DelegateInstance
@@ -27,6 +27,9 @@ INSTRUCTION_LIMIT: Final = 10_000_000
 
 #: A prepared instruction. An int is the number of the next instruction; anything else means the one after it.
 Step: TypeAlias = Callable[[], Any]
+
+#: Does an instruction, given its position and its step, and looks at how long that takes; returns what the step does.
+Recorder: TypeAlias = Callable[[int, Step], Any]
 
 #: Makes the delegate of a call from its index and what it reads and writes.
 MakeDelegate: TypeAlias = Callable[[int, Sequence[int], Sequence[int]], DelegateInstance]
@@ -53,6 +56,8 @@ class Instructions:
     ) -> None:
         self.values = values
         self.delegates: list[DelegateInstance] = []
+        #: Of these, by the positions of the instructions that call them.
+        self.delegates_at: dict[int, DelegateInstance] = {}
         self._plan = plan
         self._tables: list[Any] = [value.val for value in plan.values or ()]
         self._where = f"method {plan.name}"
@@ -87,22 +92,23 @@ class Instructions:
 
     # -- running -------------------------------------------------------------------------------------------------
 
-    def run(self, deadline: float | None = None) -> None:
+    def run(self, deadline: float | None = None, recorder: Recorder | None = None) -> None:
         """Run all instructions. Raises ExecutionError, naming the instruction that failed.
 
-        `deadline` is when to stop, in seconds of `time.monotonic`: it is looked at after each instruction.
+        `deadline` is when to stop, in seconds of `time.monotonic`: it is looked at after each instruction. A `recorder`
+        does the instructions.
         """
         for sizes in self._growing:
             sizes.resize((0, *sizes.largest[1:]))
         position, steps = 0, self._steps
         try:
-            if not self._jumps and deadline is None:
+            if not self._jumps and deadline is None and recorder is None:
                 for position, step in enumerate(steps):  # noqa: B007  (the error below says where)
                     step()
                 return
             count, end = 0, len(steps)
             while position < end:
-                target = steps[position]()
+                target = steps[position]() if recorder is None else recorder(position, steps[position])
                 if deadline is not None and monotonic() > deadline:
                     raise ExecutionError("took longer than the time limit", where=self._place(position))
                 position = target if target.__class__ is int else position + 1
@@ -137,6 +143,7 @@ class Instructions:
         for delegate in self.delegates:
             delegate.destroy()
         self.delegates.clear()
+        self.delegates_at.clear()
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -210,9 +217,7 @@ class Instructions:
         return (self._plan.operators or [])[call.op_index].full_name
 
     def _place(self, position: int) -> str:
-        call = self._calls[position]
-        name = self._operator(call) if isinstance(call, schema.KernelCall) else type(call).__name__
-        return f"{self._where}, instruction {position} ({name})"
+        return f"{self._where}, instruction {position} ({callee(self._plan, self._calls[position])})"
 
     def _prepare(self) -> None:
         for chain in self._plan.chains or ():
@@ -389,6 +394,7 @@ class Instructions:
         reads, writes = self._effects[position].reads, self._effects[position].writes
         instance = self._make_delegate(call.delegate_index, reads, writes)
         self.delegates.append(instance)
+        self.delegates_at[position] = instance
         reads, writes = (
             tuple(index for index in indices if isinstance(self._tables[index], schema.Tensor))
             for indices in (reads, writes)

@@ -13,16 +13,18 @@ import torch
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from delegatekit_api import ExecutionError, TensorSpec
+from delegatekit_api.profiling import OperatorTime
 
 from ..foreign import as_ours
 from ..plugins.apart import until
 from ..pte import PteFile, schema
 from ..pte.axes import fitting_axes
-from ..pte.manifest import Manifest, read_manifest
+from ..pte.dataflow import callee, calls
+from ..pte.manifest import Manifest, Owner, read_manifest
 from .calling import Inputs
 from .delegate import DelegateInstance, Runtimes, payload, tensor_spec
 from .input_sizes import InputSizes
-from .instructions import Instructions
+from .instructions import Instructions, Recorder
 from .memory import Memory, SharedBuffers, find_buffers
 from .structure import read_structure
 
@@ -82,6 +84,44 @@ class Method:
         """Run once on flat inputs; returns flat outputs, tensors among them as views of the arena."""
         with self._running():
             return self._run(inputs, clone=False)
+
+    def record(self, inputs: Sequence[Any], recorder: Recorder) -> None:
+        """Run once on flat inputs, with `recorder` doing each instruction."""
+        with self._running():
+            self._run(inputs, clone=False, recorder=recorder)
+
+    def record_operators(self, inputs: Sequence[Any]) -> dict[int, list[OperatorTime]]:
+        """Run once on flat inputs; by the positions of instructions, what the operators inside their delegates took.
+
+        A delegate whose runtime does not tell has no operators.
+        """
+        with self._running():
+            delegates = self._instructions.delegates_at
+            found: dict[int, list[OperatorTime]] = {position: [] for position in delegates}
+            try:
+                for position, delegate in delegates.items():
+                    delegate.times = found[position]
+                self._run(inputs, clone=False)
+            finally:
+                for delegate in delegates.values():
+                    delegate.times = None
+            return found
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        """What the instructions call, in their order: "aten::add.out", "delegate 0", "MoveCall"."""
+        return tuple(callee(self._plan, call) for call in calls(self._plan))
+
+    @property
+    def owners(self) -> Mapping[int, str]:
+        """Who made the delegates that instructions call, by position: "delegatekit-NAME 0.1.0", or the delegate id."""
+        found = {}
+        for position, call in enumerate(calls(self._plan)):
+            if isinstance(call, schema.DelegateCall):
+                owner = self._manifest.owner(self.name, call.delegate_index)
+                table = (self._plan.delegates or [])[call.delegate_index]
+                found[position] = str(table.id) if owner == Owner() else f"{owner.distribution} {owner.version}"
+        return found
 
     def reset(self) -> None:
         """Put the buffers that the method updates back to their initial values, shared ones included.
@@ -177,15 +217,15 @@ class Method:
         finally:
             self._lock.release()
 
-    def _run(self, inputs: Sequence[Any], *, clone: bool) -> list[Any]:
+    def _run(self, inputs: Sequence[Any], *, clone: bool, recorder: Recorder | None = None) -> list[Any]:
         deadline = None if self.time_limit is None else monotonic() + self.time_limit
         with torch.no_grad():
             self._set_inputs(inputs)
             if deadline is None:
-                self._instructions.run()
+                self._instructions.run(recorder=recorder)
             else:
                 with until(deadline):
-                    self._instructions.run(deadline)
+                    self._instructions.run(deadline, recorder)
             results = [self._values[index] for index in self._plan.outputs or ()]
             return [self._result(result, clone) if isinstance(result, torch.Tensor) else result for result in results]
 

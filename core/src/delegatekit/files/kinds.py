@@ -30,6 +30,7 @@ PTE: Final = Kind((".pte",), re.compile(rb".{4}ET12", re.DOTALL))
 PT2: Final = Kind((".pt2",), _archive(rb"[^/]*/(data/|models/|archive_|version|serialized_)"))
 PT: Final = Kind((".pt", ".pth"), _archive(rb"[^/]*/data\.pkl"))
 JSON: Final = Kind((".json",), re.compile(rb"\s*[{\[]"))
+CSV: Final = Kind((".csv",), re.compile(rb"[^\n,;\t]+[,;\t]"))
 
 
 def holds_another_kind(path: Path, kind: Kind) -> bool:

@@ -38,6 +38,15 @@ def calls(plan: schema.ExecutionPlan) -> list[Any]:
     return [instruction.instr_args for chain in plan.chains or () for instruction in chain.instructions or ()]
 
 
+def callee(plan: schema.ExecutionPlan, call: Any) -> str:
+    """What an instruction calls: "aten::add.out", "delegate 0", "MoveCall"."""
+    if isinstance(call, schema.KernelCall):
+        return (plan.operators or [])[call.op_index].full_name
+    if isinstance(call, schema.DelegateCall):
+        return f"delegate {call.delegate_index}"
+    return type(call).__name__
+
+
 def effects(plan: schema.ExecutionPlan, delegate_outputs: Mapping[int, int] | None = None) -> tuple[Effect, ...]:
     """The effect of each instruction of `calls(plan)`; one more at the end reads the method's outputs.
 

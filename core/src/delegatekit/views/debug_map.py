@@ -15,7 +15,8 @@ from delegatekit_api.nodes import operator_name, source_line
 
 from ..edge import EdgeMethod
 from ..lowering import Delegate, LoweredMethod
-from ..pte import PteImage, schema
+from ..pte import PteImage
+from ..pte.dataflow import callee, calls
 
 
 def debug_map(
@@ -33,10 +34,8 @@ def debug_map(
         name: {
             "nodes": _nodes(_calls(method.edge)),
             "instructions": [
-                {"instruction": index, "calls": _callee(plans[name], instruction.instr_args), "handles": list(found)}
-                for index, (instruction, found) in enumerate(
-                    zip(_instructions(plans[name]), handles[name], strict=True)
-                )
+                {"instruction": index, "calls": callee(plans[name], call), "handles": list(found)}
+                for index, (call, found) in enumerate(zip(calls(plans[name]), handles[name], strict=True))
             ],
             "delegates": [
                 {"delegate": index, **_delegate(delegate)} for index, delegate in enumerate(method.delegates)
@@ -79,15 +78,3 @@ def _calls(edge: EdgeMethod) -> Iterator[Node]:
             yield node
             for region in edge.regions.get(node, ()):
                 yield from _calls(region)
-
-
-def _instructions(plan: schema.ExecutionPlan) -> list[schema.Instruction]:
-    return [instruction for chain in plan.chains or () for instruction in chain.instructions or ()]
-
-
-def _callee(plan: schema.ExecutionPlan, call: Any) -> str:
-    if isinstance(call, schema.KernelCall):
-        return (plan.operators or [])[call.op_index].full_name
-    if isinstance(call, schema.DelegateCall):
-        return f"delegate {call.delegate_index}"
-    return type(call).__name__

@@ -24,6 +24,7 @@ from delegatekit_api import (
     ExecutionError,
     FormatError,
 )
+from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
 
 from ...context import Context
 from ...oracle import compare
@@ -48,6 +49,8 @@ _T = TypeVar("_T")
 
 #: Handles that are alive at the same time.
 _MANY = 32
+#: Seconds that one operator of a small delegate cannot take.
+_LONGEST = 3600.0
 #: Calls of each of two threads.
 _CALLS = 40
 
@@ -123,6 +126,39 @@ def repeated_calls(context: Context) -> str:
 def _other(tensor: torch.Tensor) -> torch.Tensor:
     """Other numbers of the same kind and range."""
     return tensor.flip(tuple(range(tensor.dim()))).contiguous() if tensor.dim() else tensor.clone()
+
+
+@RULES.add
+def profiles(context: Context) -> str:
+    """A profiled call gives the same bits; its operators have names and times, and their keys are the debug map's."""
+    runtime = runtime_of(context)
+    if not isinstance(runtime, ProfilingRuntime):
+        raise NotApplicable("the runtime does not tell how long operators take")
+    told = 0
+    for item in samples(context):
+        with handle_of(runtime, item.payload) as handle:
+            for number in range(2):
+                outputs = item.blank()
+                found = runtime.profile(handle, [tensor.clone() for tensor in item.inputs], outputs)
+                expect(outputs, item, f"in profiled call {number + 1}")
+                _check_times(found, item)
+                told += len(found)
+            expect(run(runtime, handle, item), item, "in a call after profiled ones")
+    return f"{told} times of operators in {len(samples(context))} delegates"
+
+
+def _check_times(found: Sequence[Any], item: Sample) -> None:
+    for time in found:
+        if not isinstance(time, OperatorTime) or not time.name:
+            raise Broken(f"{item.name}: profile returns {time!r}, not an OperatorTime with a name")
+        if not 0 <= time.seconds < _LONGEST:
+            raise Broken(f"{item.name}: {time.name} took {time.seconds!r} seconds")
+    # Operators that the compiler added at borders may be in no map.
+    keys = [time.key for time in found if time.key is not None]
+    if keys and item.handles and item.handles.isdisjoint(keys):
+        raise Broken(
+            f"{item.name}: no key of {keys} is in debug_handle_map, which has {sorted(map(str, item.handles))}"
+        )
 
 
 @RULES.add

@@ -18,6 +18,7 @@ from delegatekit_api import (
     FormatError,
     RuntimeUnavailableError,
 )
+from delegatekit_api.profiling import OperatorTime
 
 from ...json_text import plain
 from .child import START, Child, DiedError, Giver, the_deadline, using
@@ -80,6 +81,18 @@ class RuntimeApart:
 
     def execute(self, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once there. Raises what the runtime raises, and ExecutionError if the process dies of it."""
+        self._called("execute", handle, inputs, outputs)
+
+    def profile(
+        self, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> Sequence[OperatorTime]:
+        """Run once there; what the operators took, nothing if the runtime does not tell. Raises as `execute` does."""
+        answer = self._called("profile", handle, inputs, outputs)
+        return [OperatorTime(name, seconds, key) for name, seconds, key in answer["operators"]]
+
+    def _called(
+        self, do: str, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> Mapping[str, Any]:
         payload = handle.payload
         if payload is None:
             raise ExecutionError("was destroyed", where=self._where)
@@ -95,7 +108,7 @@ class RuntimeApart:
                     )
                 opened = self._open(handle, payload, child)
             try:
-                _run(opened, inputs, outputs, self._where)
+                return _run(do, opened, inputs, outputs, self._where)
             except DiedError as death:
                 handle.opened = None
                 raise ExecutionError(f"the process of its runtime {death}", where=self._where, hint=_ANEW) from death
@@ -146,11 +159,13 @@ class RuntimeApart:
         return handle.opened
 
 
-def _run(opened: _Opened, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], where: str) -> None:
+def _run(
+    do: str, opened: _Opened, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], where: str
+) -> Mapping[str, Any]:
     arena = opened.arena
     _check(arena.inputs, inputs, where, "input")
     _check(arena.outputs, outputs, where, "output")
-    message: dict[str, Any] = {"do": "execute", "handle": opened.number}
+    message: dict[str, Any] = {"do": do, "handle": opened.number}
     shapes = [tensor.shape for tensor in (*inputs, *outputs)]
     if shapes != opened.shapes:
         message["shapes"] = shapes
@@ -169,6 +184,7 @@ def _run(opened: _Opened, inputs: Sequence[torch.Tensor], outputs: Sequence[torc
                 tensor.copy_(slot.view(shape, strides))
             else:
                 tensor.copy_(slot.tensor(tensor.shape))
+    return answer
 
 
 def _check(slots: Sequence[Slot], tensors: Sequence[torch.Tensor], where: str, kind: str) -> None:

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
@@ -21,6 +21,7 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Availability, CompileSpec, DelegatePayload, DelegateRuntime, ExecutionError, TensorSpec
+from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
 
 from ..answers import check_answer
 from ..carried import described, restored
@@ -109,8 +110,8 @@ class _Server:
 
     def do(self, request: Mapping[str, Any], files: list[int]) -> Mapping[str, Any]:
         """The answer to one request. Raises what the runtime raises."""
-        if request["do"] == "execute":
-            return self._execute(self._loaded[request["handle"]], request.get("shapes"))
+        if request["do"] in ("execute", "profile"):
+            return self._execute(self._loaded[request["handle"]], request)
         if request["do"] == "init":
             return self._init(request, files)
         if request["do"] == "destroy":
@@ -153,9 +154,9 @@ class _Server:
     def _as_program(self, keys: Collection[str]) -> bytes:
         return bytes(self._asker.ask({"ask": "program", "keys": list(keys)}))
 
-    def _execute(self, loaded: _Loaded, shapes: list[list[int]] | None) -> Mapping[str, Any]:
-        if shapes is not None:
-            loaded.shapes = list(map(torch.Size, shapes))
+    def _execute(self, loaded: _Loaded, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "shapes" in request:
+            loaded.shapes = list(map(torch.Size, request["shapes"]))
         arena = loaded.arena
         count = len(arena.inputs)
         inputs = [slot.tensor(shape) for slot, shape in zip(arena.inputs, loaded.shapes, strict=False)]
@@ -163,15 +164,29 @@ class _Server:
             (slot, shape, slot.strides(shape)) for slot, shape in zip(arena.outputs, loaded.shapes[count:], strict=True)
         ]
         outputs = [slot.view(shape, strides) for slot, shape, strides in given]
+        told: dict[str, Any] = {}
         with torch.no_grad():
-            self._runtime.execute(loaded.handle, inputs, outputs)
+            if request["do"] == "execute":
+                self._runtime.execute(loaded.handle, inputs, outputs)
+            else:
+                told["operators"] = self._profile(loaded.handle, inputs, outputs)
         changed = []
         for index, ((slot, shape, strides), output) in enumerate(zip(given, outputs, strict=True)):
             if not slot.is_here(output) or output.dtype != slot.dtype:
                 raise ExecutionError(f"its runtime put output {index} into other memory than it was given")
             if output.shape != shape or list(output.stride()) != strides:
                 changed.append([index, list(output.shape), list(output.stride())])
-        return {"changed": changed} if changed else {}
+        return told | {"changed": changed} if changed else told
+
+    def _profile(
+        self, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> list[tuple[str, float, int | str | None]]:
+        if not isinstance(self._runtime, ProfilingRuntime):
+            self._runtime.execute(handle, inputs, outputs)
+            return []
+        found = self._runtime.profile(handle, inputs, outputs)
+        check_answer(found, Sequence[OperatorTime], "what profile returned")
+        return [(item.name, item.seconds, item.key) for item in found]
 
 
 def main(backend: str, connection: int, parent: int, threads: int) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from delegatekit_api import FormatError
 
-from ..ir.program import Function, Literal, Name, Operation, TensorType
+from ..ir.program import Function, Literal, Name, Operation, TensorType, symbol
 from ..ir.types import DataType
 from .inference import check_result, guarded
 from .kernel import Kernel, held_as, known
@@ -100,7 +100,8 @@ class _Preparation:
             return
         places = tuple(self._define(name, kind, None, operation.where) for name, kind in operation.results)
         last = tuple(self._places[name] for name in self._last.get(index, ()) if name in self._places)
-        call = Call(kernel, known_values, reads, sizes, places, types, self._computed(last), operation.where)
+        name = symbol(operation.results[0][0], operation.kind) if operation.results else ""
+        call = Call(kernel, known_values, reads, sizes, places, types, self._computed(last), operation.where, name)
         self.tape.calls.append(call)
 
     def _computed(self, places: Sequence[int]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, TensorSpec
+from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.dtypes import dtype_of
 from delegatekit_toolkit.signature import Signature, aligned, check_call, store_results
 
@@ -87,6 +88,23 @@ class CoreMLRuntime:
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once and write the results into `outputs`. Raises ExecutionError."""
+        self._run(handle, inputs, outputs, None)
+
+    def profile(
+        self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> Sequence[OperatorTime]:
+        """As `execute`, and what each operation took in this interpreter. Raises ExecutionError."""
+        times: list[OperatorTime] = []
+        self._run(handle, inputs, outputs, times)
+        return times
+
+    def _run(
+        self,
+        handle: _Handle,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        times: list[OperatorTime] | None,
+    ) -> None:
         if handle.closed:
             raise ExecutionError("was destroyed", where=_WHERE)
         check_call(handle.signature, inputs, outputs, _WHERE)
@@ -96,7 +114,7 @@ class CoreMLRuntime:
         }
         if handle.is_flexible:
             handle.check_sizes({name: tuple(value.shape) for name, value in given.items()})
-        results = handle.tape.run(given)
+        results = handle.tape.run(given, times)
         found = []
         for name, output in zip(handle.outputs, outputs, strict=True):
             result = results[name].reshape(()) if output.dim() == 0 else results[name]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, Final
 
 import torch
 
 from delegatekit_api import ExecutionError
+from delegatekit_api.profiling import OperatorTime
 
 from ..ir.program import TensorType
 from ..ir.types import DataType
@@ -45,6 +47,8 @@ class Call:
     #: Values that nothing reads after this call.
     last: tuple[int, ...]
     where: str
+    #: What ExecuTorch's profiler calls it, see `ir.program.symbol`.
+    symbol: str = ""
 
     def compute(self, values: Sequence[Any]) -> Sequence[Any]:
         """The results from values at their places, as the kernel gives them."""
@@ -84,18 +88,27 @@ class Tape:
     #: Values that stay from call to call, at their places; they begin with zeros, as on the device.
     states: dict[int, torch.Tensor] = field(default_factory=dict)
 
-    def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The outputs by name, in the types that are computed with. Raises ExecutionError."""
+    def run(
+        self, inputs: Mapping[str, torch.Tensor], times: list[OperatorTime] | None = None
+    ) -> dict[str, torch.Tensor]:
+        """The outputs by name, in the types that are computed with. Raises ExecutionError.
+
+        What each call took is appended to `times`.
+        """
         values = list(self.constants)
         for place, state in self.states.items():
             values[place] = state
         for name, value in inputs.items():
             values[self.inputs[name]] = value
         for call in self.calls:
+            start = 0.0 if times is None else perf_counter()
             try:
                 call.run(values)
             except FAULTS as error:
                 raise ExecutionError(f"failed: {error}", where=call.where) from error
+            if times is not None:
+                kind = call.symbol.rpartition(":")[2]
+                times.append(OperatorTime(kind or call.where, perf_counter() - start, call.symbol or None))
         for place in self.states:
             self.states[place] = values[place]
         return {name: values[place] for name, place in self.outputs.items()}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
 import torch
 
 from delegatekit_api import ExecutionError, FormatError
+from delegatekit_api.profiling import OperatorTime
 
 from ..ir.functions import FUNCTIONS
 from ..ir.graph import Argument, Graph, Named, Ref, Step, arguments_of, references
@@ -26,13 +28,17 @@ class Interpreter:
         self.functions = tuple(_resolve(step.operator, index) for index, step in enumerate(graph.steps))
         self._last_uses = _last_uses(graph)
 
-    def run(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
-        """The outputs for these inputs. Raises ExecutionError, naming the step, for what PyTorch refuses."""
+    def run(self, inputs: Sequence[torch.Tensor], times: list[OperatorTime] | None = None) -> list[Any]:
+        """The outputs for these inputs. Raises ExecutionError, naming the step, for what PyTorch refuses.
+
+        What each step took is appended to `times`.
+        """
         values: list[Any] = [*inputs, *self.constants]
         with torch.no_grad():
             for index, step in enumerate(self.graph.steps):
                 args = tuple(_resolved(item, values) for item in step.args)
                 kwargs = {name: _resolved(item, values) for name, item in step.kwargs.items()}
+                start = 0.0 if times is None else perf_counter()
                 try:
                     values.append(_dense(self.step(index, step, args, kwargs)))
                 except ExecutionError:
@@ -41,6 +47,8 @@ class Interpreter:
                     raise ExecutionError(
                         f"step {index}, {step.operator}: {type(error).__name__}: {error}", where="ReferenceBackend"
                     ) from error
+                if times is not None:
+                    times.append(OperatorTime(step.operator, perf_counter() - start, index))
                 for number in self._last_uses[index]:
                     values[number] = None
         return [values[number] for number in self.graph.outputs]

@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError
+from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.content import load_constant
 from delegatekit_toolkit.signature import Signature, aligned, check_call, check_payload, check_tensors, store_results
 
@@ -52,10 +53,27 @@ class ReferenceRuntime:
 
     def execute(self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once with this call's sizes and write the results into `outputs`. Raises ExecutionError."""
+        self._run(handle, inputs, outputs, None)
+
+    def profile(
+        self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> Sequence[OperatorTime]:
+        """As `execute`, and what each step took. Raises ExecutionError."""
+        times: list[OperatorTime] = []
+        self._run(handle, inputs, outputs, times)
+        return times
+
+    def _run(
+        self,
+        handle: Handle,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        times: list[OperatorTime] | None,
+    ) -> None:
         if handle.interpreter is None:
             raise ExecutionError("was destroyed", where=_WHERE)
         sizes = check_call(handle.signature, inputs, outputs, _WHERE)
-        results = handle.interpreter.run([aligned(tensor) for tensor in inputs])
+        results = handle.interpreter.run([aligned(tensor) for tensor in inputs], times)
         check_tensors("result", handle.interpreter.graph.results, results, sizes, _WHERE)
         store_results(outputs, results)
 

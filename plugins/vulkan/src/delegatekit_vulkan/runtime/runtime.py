@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, RuntimeUnavailableError
+from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.signature import Signature, check_call
 
 from ..blob.reader import read_graph
@@ -91,22 +93,33 @@ class VulkanRuntime:
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once with this call's sizes and write the results into `outputs`. Raises ExecutionError."""
-        if handle.closed:
-            raise ExecutionError("was destroyed", where=WHERE)
-        check_call(handle.signature, inputs, outputs, WHERE)
-        try:
-            recording, results = self._recording(handle, _key(handle, inputs))
-        except FormatError as error:
-            raise ExecutionError(f"cannot run with these inputs: {error.what}", where=error.where) from error
+        key = _checked(handle, inputs, outputs)
+        with _about_inputs():
+            recording, results = self._recording(handle, key)
         _fill(handle, recording, inputs)
         recording.run()
-        for index, (output, declared) in enumerate(zip(outputs, handle.graph.outputs, strict=True)):
-            shape = results[index].shape
-            if tuple(output.shape) != shape:
-                output.resize_(shape)
-            from_device(recording.output_words(index), declared, output)
+        _hand_out(handle, recording, results, outputs)
 
-    def profile(self, handle: _Handle, inputs: Sequence[torch.Tensor]) -> tuple[DispatchTime, ...]:
+    def profile(
+        self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> Sequence[OperatorTime]:
+        """As `execute`, and what each dispatch took; nothing where the device has no clock. Raises ExecutionError."""
+        if not handle.device.physical.tick:
+            self.execute(handle, inputs, outputs)
+            return ()
+        key = _checked(handle, inputs, outputs)
+        with _about_inputs():
+            recording, tape, results = self._recorded(handle, key, timed=True)
+        try:
+            _fill(handle, recording, inputs)
+            recording.run()
+            _hand_out(handle, recording, results, outputs)
+            times = _dispatch_times(handle, recording, tape)
+        finally:
+            recording.close()
+        return [OperatorTime(f"{item.operator} ({item.shader})", item.seconds, item.call) for item in times]
+
+    def dispatches(self, handle: _Handle, inputs: Sequence[torch.Tensor]) -> tuple[DispatchTime, ...]:
         """How long each dispatch of a call takes on the device; the delegate's state stays as it is.
 
         Raises ExecutionError, also where the device has no clock.
@@ -118,15 +131,10 @@ class VulkanRuntime:
         try:
             _fill(handle, recording, inputs)
             recording.run()
-            times = recording.seconds()
+            return _dispatch_times(handle, recording, tape)
         finally:
             recording.close()
             handle.states.restore(state)
-        operators = [node.operator for node in handle.graph.nodes]
-        return tuple(
-            DispatchTime(item.call, operators[item.call], item.shader, seconds)
-            for item, seconds in zip(tape.dispatches, times, strict=True)
-        )
 
     def destroy(self, handle: _Handle) -> None:
         """Release the delegate; twice is harmless."""
@@ -168,6 +176,40 @@ class VulkanRuntime:
             outputs = [tape.value(tensor) for tensor in handle.graph.outputs]
             recording = Recording(handle.device, tape, handle.constants, handle.states, inputs, outputs, timed=timed)
         return recording, tape, outputs
+
+
+def _checked(handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> _Key:
+    """The recording that a call needs. Raises ExecutionError for what does not fit."""
+    if handle.closed:
+        raise ExecutionError("was destroyed", where=WHERE)
+    check_call(handle.signature, inputs, outputs, WHERE)
+    return _key(handle, inputs)
+
+
+@contextmanager
+def _about_inputs() -> Iterator[None]:
+    """What cannot be recorded within the block fails because of a call's inputs."""
+    try:
+        yield
+    except FormatError as error:
+        raise ExecutionError(f"cannot run with these inputs: {error.what}", where=error.where) from error
+
+
+def _hand_out(handle: _Handle, recording: Recording, results: Sequence[Value], outputs: Sequence[torch.Tensor]) -> None:
+    """Write the results of a call into the caller's tensors."""
+    for index, (output, declared) in enumerate(zip(outputs, handle.graph.outputs, strict=True)):
+        shape = results[index].shape
+        if tuple(output.shape) != shape:
+            output.resize_(shape)
+        from_device(recording.output_words(index), declared, output)
+
+
+def _dispatch_times(handle: _Handle, recording: Recording, tape: Tape) -> tuple[DispatchTime, ...]:
+    operators = [node.operator for node in handle.graph.nodes]
+    return tuple(
+        DispatchTime(item.call, operators[item.call], item.shader, seconds)
+        for item, seconds in zip(tape.dispatches, recording.seconds(), strict=True)
+    )
 
 
 def _key(handle: _Handle, inputs: Sequence[torch.Tensor]) -> _Key:

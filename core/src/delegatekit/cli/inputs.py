@@ -1,0 +1,89 @@
+"""What commands run a method with: inputs from files, or random ones; and whose runtimes are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from delegatekit_api import DelegateKitError
+
+from .console import usage
+
+
+def apart(isolate: Sequence[str]) -> bool | Sequence[str]:
+    """Whose runtimes get a process of their own: those named, or all if "all" is among them."""
+    return "all" in isolate or isolate
+
+
+def inputs_for(method: Any, paths: Sequence[str], *, seed: int, trust: bool) -> list[Any]:
+    """What is in the files, one for each input of the method, or random inputs where there are no files.
+
+    Raises DelegateKitError for files that cannot be read, and ends the command where their number is wrong.
+    """
+    return _read(paths, method, trust=trust) if paths else _random(method, seed)
+
+
+def _random(method: Any, seed: int) -> list[Any]:
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    values: list[Any] = []
+    for spec in method.inputs:
+        if spec is None:
+            raise DelegateKitError("the method takes inputs that are not tensors", hint="give them as .pt files")
+        dtype = getattr(torch, spec.dtype)
+        if dtype.is_floating_point:
+            values.append(torch.randn(spec.shape, generator=generator).to(dtype))
+        else:
+            values.append(torch.randint(0, 2, spec.shape, generator=generator).to(dtype))
+    return values
+
+
+def _read(paths: Sequence[str], method: Any, *, trust: bool) -> list[Any]:
+    if len(paths) != len(method.inputs):
+        usage(f"the method takes {len(method.inputs)} inputs, {len(paths)} files are given")
+    return [_read_input(Path(path), spec, trust=trust) for path, spec in zip(paths, method.inputs, strict=True)]
+
+
+def _read_input(path: Path, spec: Any, *, trust: bool) -> Any:
+    import torch
+
+    from ..files import check_file, open_file
+    from ..files.pickles import read_pickled
+
+    if not path.exists():
+        usage(f"input {path} does not exist")
+    if path.suffix == ".pt":
+        return read_pickled(path, trust=trust)
+    if path.suffix != ".npy":
+        return _read_image(check_file(path), spec)
+    import numpy
+
+    with open_file(path) as file:
+        try:
+            return torch.from_numpy(numpy.load(file, allow_pickle=False))
+        except Exception as error:
+            raise DelegateKitError(f"cannot be read: {error}", where=str(path)) from error
+
+
+def _read_image(path: Path, spec: Any) -> Any:
+    """An image as (1, 3, H, W) float32, resized, with the ImageNet mean and standard deviation taken out."""
+    import torch
+
+    if spec is None or len(spec.shape) != 4 or spec.shape[1] != 3:
+        raise DelegateKitError("an image fits only an input of shape [1, 3, H, W]", where=str(path))
+    try:
+        import numpy
+        from PIL import Image
+
+        with Image.open(path) as image:
+            pixels = numpy.asarray(image.convert("RGB").resize((spec.shape[3], spec.shape[2])), dtype="float32") / 255.0
+    except ImportError as error:
+        raise DelegateKitError("images need Pillow", hint="pip install pillow") from error
+    except Exception as error:  # Pillow raises what its decoders raise
+        raise DelegateKitError(
+            f"is not an image: {error}", where=str(path), hint="inputs are .npy, .pt or images"
+        ) from error
+    normal = (torch.from_numpy(pixels) - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
+    return normal.permute(2, 0, 1).unsqueeze(0).contiguous()

@@ -1,0 +1,9 @@
+"""Where the time of a method goes: by instruction, by delegate, and by operator inside delegates."""
+
+from __future__ import annotations
+
+from .measured import InstructionProfile, OperatorProfile, Origin, Times
+from .profile import Profile
+from .recording import profile
+
+__all__ = ["InstructionProfile", "OperatorProfile", "Origin", "Profile", "Times", "profile"]

@@ -1,0 +1,74 @@
+"""The profile of a method: plain data, a table, and flat records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .measured import InstructionProfile, Origin, Times
+from .text import milliseconds, rows_of, table_of, times_of
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time of one method goes."""
+
+    method: str
+    #: Whole calls, without anything measured inside; the first ones apart.
+    total: Times
+    warm_up: Times
+    instructions: tuple[InstructionProfile, ...]
+
+    @property
+    def measured(self) -> Times:
+        """Calls whose instructions were measured: the sums of these."""
+        walls = zip(*(item.times.wall for item in self.instructions), strict=True)
+        cpus = zip(*(item.times.cpu for item in self.instructions), strict=True)
+        return Times(tuple(map(sum, walls)), tuple(map(sum, cpus)))
+
+    def text(self, *, rows: int | None = 30, in_order: bool = False) -> str:
+        """A table: the longest instructions and operators first, or as they run; the first `rows` of them."""
+        lines = [f"method {self.method}: {times_of(self.total)} a call, {len(self.total.wall)} calls"]
+        if self.warm_up.wall:
+            lines.append(f"before them: {', '.join(map(milliseconds, self.warm_up.wall))}")
+        lines.append(f"calls whose instructions are measured: {times_of(self.measured)}")
+        found = rows_of(self.instructions)
+        if not in_order:
+            found.sort(key=lambda row: -row.times.median)
+        lines += table_of(found, rows, self.measured.median)
+        if any(item.operators for item in self.instructions):
+            lines.append("operators inside delegates are measured in calls of their own, by the delegates' runtimes")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """A flat record for each instruction, and after it one for each operator inside its delegate.
+
+        `pandas.DataFrame(profile.records())` makes a table of them.
+        """
+        for instruction in self.instructions:
+            yield _record(instruction.position, instruction.calls, "", instruction.times, instruction.origin)
+            for operator in instruction.operators:
+                yield _record(instruction.position, instruction.calls, operator.name, operator.times, operator.origin)
+
+
+def _record(position: int, calls: str, operator: str, times: Times, origin: Origin) -> dict[str, Any]:
+    return {
+        "instruction": position,
+        "calls": calls,
+        "operator": operator,
+        "seconds": times.median,
+        "spread": times.spread,
+        "cpu_seconds": times.median_cpu,
+        "runs": len(times.wall),
+        "module": _joined(origin.modules),
+        "source": _joined(origin.sources),
+        "aten": _joined(origin.operators),
+    }
+
+
+def _joined(names: Sequence[str]) -> str:
+    return "; ".join(names)

@@ -1,0 +1,113 @@
+"""Runs a method and measures it: whole calls, calls by instruction, and calls that look into delegates.
+
+Each is measured in calls of its own: looking inside must not change what is told of the outside. The first two take
+turns, so that whatever else the machine does meets both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter, process_time
+from typing import Any
+
+from delegatekit_api import DelegateKitError
+from delegatekit_api.profiling import OperatorTime
+
+from ..engine import Method
+from ..engine.instructions import Step
+from .measured import InstructionProfile, OperatorProfile, Times
+from .origins import Origins
+from .profile import Profile
+
+
+def profile(
+    method: Method,
+    inputs: Sequence[Any],
+    *,
+    runs: int = 20,
+    warm_up: int = 3,
+    debug_map: Mapping[str, Any] | None = None,
+) -> Profile:
+    """Where the time of a method goes, on these flat inputs.
+
+    Args:
+        method: a method of a loaded program; its buffers are put back to their initial values in the end.
+        inputs: as `Method.run` takes them.
+        runs: calls of each of the three kinds: whole, by instruction, by operator inside delegates.
+        warm_up: calls before them, which are reported apart: the first ones prepare and allocate.
+        debug_map: of the same file, as `LoweredProgram.debug_map()` gives it or `lower --debug-map` writes it: with it,
+            times are traced back to modules and source lines.
+
+    Raises DelegateKitError for a debug map of another file, and ExecutionError as calls do.
+    """
+    if runs < 1 or warm_up < 0:
+        raise DelegateKitError(f"takes 1 run or more, and no negative warm-up; got {runs} and {warm_up}")
+    names = method.instructions
+    origins = Origins(debug_map, method.name, names)
+    first = [_whole(method, inputs) for _ in range(warm_up)]
+    total, recorded, inside = [], [], []
+    for _ in range(runs):
+        total.append(_whole(method, inputs))
+        recorded.append(_by_instruction(method, inputs, len(names)))
+    for _ in range(runs):
+        inside.append(method.record_operators(inputs))
+    method.reset()
+    instructions = []
+    for position, name in enumerate(names):
+        walls, cpus, starts = (tuple(call[which][position] for call in recorded) for which in range(3))
+        operators = [call[position] for call in inside] if position in inside[0] else []
+        instructions.append(
+            InstructionProfile(
+                position,
+                name,
+                Times(walls, cpus),
+                starts,
+                method.owners.get(position, ""),
+                origins.of_instruction(position),
+                _operators(operators, name, origins),
+            )
+        )
+    return Profile(method.name, _times(total), _times(first), tuple(instructions))
+
+
+def _whole(method: Method, inputs: Sequence[Any]) -> tuple[float, float]:
+    """Wall and CPU seconds of a call."""
+    start, cpu = perf_counter(), process_time()
+    method.run(inputs)
+    return perf_counter() - start, process_time() - cpu
+
+
+def _times(calls: Sequence[tuple[float, float]]) -> Times:
+    return Times(tuple(wall for wall, _ in calls), tuple(cpu for _, cpu in calls))
+
+
+def _by_instruction(method: Method, inputs: Sequence[Any], count: int) -> tuple[list[float], list[float], list[float]]:
+    """Wall seconds, CPU seconds and first starts of the instructions; what runs several times is summed up."""
+    walls, cpus, starts = [0.0] * count, [0.0] * count, [0.0] * count
+    begin = perf_counter()
+
+    def recorder(position: int, step: Step) -> Any:
+        start, cpu = perf_counter(), process_time()
+        target = step()
+        end = perf_counter()
+        cpus[position] += process_time() - cpu
+        starts[position] = starts[position] or start - begin
+        walls[position] += end - start
+        return target
+
+    method.record(inputs, recorder)
+    return walls, cpus, starts
+
+
+def _operators(calls: Sequence[Sequence[OperatorTime]], delegate: str, origins: Origins) -> tuple[OperatorProfile, ...]:
+    """The operators of a delegate, each with its times in all calls, in the order of the first call that has it."""
+    found: dict[tuple[str, int | str | None, int], list[float]] = {}
+    for call in calls:
+        seen: dict[tuple[str, int | str | None], int] = {}
+        for item in call:
+            count = seen[item.name, item.key] = seen.get((item.name, item.key), -1) + 1
+            found.setdefault((item.name, item.key, count), []).append(item.seconds)
+    return tuple(
+        OperatorProfile(name, Times(tuple(seconds)), key, origins.of_operator(delegate, key))
+        for (name, key, _), seconds in found.items()
+    )
