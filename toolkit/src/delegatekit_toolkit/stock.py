@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError
+from delegatekit_api.profiling import OperatorTime
 
 from .capture import quiet
 from .dtypes import dtype_name
+from .etdump import read_events
 from .signature import store_results
 
 if TYPE_CHECKING:
@@ -54,6 +57,8 @@ class StockDelegate:
         self._where: Final = where
         self._errors: Final = _ERRORS | dict(errors or {})
         self._outputs: Final = payload.outputs
+        self._name: Final = payload.method
+        self._watching: Any = None
         self._data = change(payload.as_program(keys))
         try:
             self._program = _binding()._load_program_from_buffer(self._data)
@@ -63,12 +68,36 @@ class StockDelegate:
 
     def execute(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once; results may be smaller than `outputs` where these are dynamic. Raises ExecutionError."""
+        self._run(lambda: self._method(tuple(inputs), clone_outputs=False), outputs)
+
+    def profile(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> list[OperatorTime]:
+        """As `execute`, and what the delegate's operators took, by the delegate's own names for them.
+
+        The delegate is loaded a second time for it, which lasts as long as this one. Raises ExecutionError.
+        """
+        self._run(lambda: self._watched().run_method(self._name, tuple(inputs), clone_outputs=False), outputs)
+        with NamedTemporaryFile(prefix="delegatekit-") as file:
+            self._watched().write_etdump_result_to_file(file.name)
+            events = read_events(file.read())
+        return [
+            OperatorTime(event.delegate_debug_id_str, (event.end_time - event.start_time) * 1e-9)
+            for event in events
+            if event.delegate_debug_id_str
+        ]
+
+    def _watched(self) -> Any:
+        """The program, loaded so that it tells about its runs."""
+        if self._watching is None:
+            self._watching = _binding()._load_for_executorch_from_buffer(self._data, enable_etdump=True)
+        return self._watching
+
+    def _run(self, call: Callable[[], Sequence[torch.Tensor]], outputs: Sequence[torch.Tensor]) -> None:
         if self._method is None:
             raise ExecutionError("was destroyed", where=self._where)
         if len(outputs) != len(self._outputs):
             raise ExecutionError(f"has {len(self._outputs)} outputs, got {len(outputs)}", where=self._where)
         try:
-            results = self._method(tuple(inputs), clone_outputs=False)
+            results = call()
         except RuntimeError as error:
             raise ExecutionError(f"failed: {self._explained(error)}", where=self._where) from error
         for output, result, spec in zip(outputs, results, self._outputs, strict=True):
@@ -79,7 +108,7 @@ class StockDelegate:
 
     def destroy(self) -> None:
         """Release it; twice is harmless."""
-        self._method = self._program = None
+        self._method = self._program = self._watching = None
         self._data = b""
 
     def _explained(self, error: RuntimeError) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, RuntimeUnavailableError
+from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.stock import StockDelegate, stock_has
 
 from .blob.program import CallSizes
@@ -47,20 +48,32 @@ class XnnpackRuntime:
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once with this call's sizes; results may be smaller than `outputs`. Raises ExecutionError."""
-        empty = [tuple(tensor.shape) for tensor in inputs if not tensor.numel()]
-        if empty:
-            # Some of XNNPACK's operators end the process then.
-            raise ExecutionError(
-                f"an input has no elements, {empty[0]}",
-                where=_WHERE,
-                hint="leave such calls out, or lower for them without XNNPACK: the runtime takes empty tensors",
-            )
-        try:
-            handle.sizes.check([tensor.shape for tensor in inputs])
-        except FormatError as error:
-            raise ExecutionError(f"its blob does not fit the call: {error}", where=_WHERE) from error
+        _check(handle, inputs)
         handle.delegate.execute(inputs, outputs)
+
+    def profile(
+        self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> Sequence[OperatorTime]:
+        """As `execute`, and what XNNPACK's operators took, by XNNPACK's names for them. Raises ExecutionError."""
+        _check(handle, inputs)
+        return handle.delegate.profile(inputs, outputs)
 
     def destroy(self, handle: _Handle) -> None:
         """Release the delegate; twice is harmless."""
         handle.delegate.destroy()
+
+
+def _check(handle: _Handle, inputs: Sequence[torch.Tensor]) -> None:
+    """Raise ExecutionError for a call that XNNPACK must not see."""
+    empty = [tuple(tensor.shape) for tensor in inputs if not tensor.numel()]
+    if empty:
+        # Some of XNNPACK's operators end the process then.
+        raise ExecutionError(
+            f"an input has no elements, {empty[0]}",
+            where=_WHERE,
+            hint="leave such calls out, or lower for them without XNNPACK: the runtime takes empty tensors",
+        )
+    try:
+        handle.sizes.check([tensor.shape for tensor in inputs])
+    except FormatError as error:
+        raise ExecutionError(f"its blob does not fit the call: {error}", where=_WHERE) from error

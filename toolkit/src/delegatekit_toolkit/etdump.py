@@ -1,0 +1,71 @@
+"""ETDump, as ExecuTorch 1.5 writes it: what it tells about the time of its runs, and no more of it."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from delegatekit_api import FormatError
+
+from .flatbuffer import Table, deprecated, i32, parse, string, tables, u32, u64
+from .flatbuffer import ref as table
+
+#: File identifier of an ETDump.
+IDENTIFIER = b"ED00"
+#: The file's size without this number, the root table's place, the identifier.
+_START: Final = struct.Struct("<II4s")
+_SIZE: Final = 4
+#: The event that encloses one call of a method.
+EXECUTE = "Method::execute"
+
+
+class ProfileEvent(Table):
+    """Something that took time. Times are nanoseconds on hosts with a clock of the C++ library."""
+
+    name: str | None = string()
+    chain_index: int = i32()
+    #: Position of the instruction in its chain; -1: none.
+    instruction_id: int = i32(-1)
+    #: What a delegate calls its operator: a number (-1: none) or a text.
+    delegate_debug_id_int: int = i32(-1)
+    delegate_debug_id_str: str | None = string()
+    delegate_debug_metadata: None = deprecated()
+    start_time: int = u64()
+    end_time: int = u64()
+
+
+class Event(Table):
+    """One event; those that are no `profile_event` are not read."""
+
+    profile_event: ProfileEvent | None = table(lambda: ProfileEvent)
+
+
+class RunData(Table):
+    """The events of one block of runs, in the order in which they ended."""
+
+    name: str | None = string()
+    bundled_input_index: int = i32(-1)
+    allocators: None = deprecated()
+    events: list[Event] | None = tables(lambda: Event)
+
+
+class EtDump(Table):
+    """The root table."""
+
+    version: int = u32()
+    run_data: list[RunData] | None = tables(lambda: RunData)
+
+
+def read_events(data: bytes) -> list[ProfileEvent]:
+    """All events with times, in the order of the file. Raises FormatError for what is no ETDump."""
+    if len(data) < _START.size:
+        raise FormatError(f"has {len(data)} bytes, too few for an ETDump", where="ETDump")
+    # The table's place counts from behind the size, but everything is aligned by its place in the file.
+    size, place, identifier = _START.unpack_from(data)
+    if size > len(data) - _SIZE:
+        raise FormatError(f"has {len(data) - _SIZE} of {size} bytes: it was cut off", where="ETDump")
+    found = parse(EtDump, struct.pack("<I4s", (place + _SIZE) & 0xFFFFFFFF, identifier) + data[8:], (IDENTIFIER,))
+    if not found.run_data:
+        raise FormatError("has no runs", where="ETDump")
+    events = (event.profile_event for run in found.run_data for event in run.events or ())
+    return [event for event in events if event is not None]
