@@ -18,8 +18,8 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """What the stock runtime writes about two calls of a program of two operators."""
     delegatekit = pytest.importorskip("delegatekit")
     module = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())
-    program = delegatekit.lower(module, (torch.ones(2, 3),), backends=[])
-    loaded = _C._load_for_executorch_from_buffer(program.buffer, enable_etdump=True)
+    data = delegatekit.lower(module, (torch.ones(2, 3),), backends=[]).buffer  # the binding does not keep it
+    loaded = _C._load_for_executorch_from_buffer(data, enable_etdump=True)
     for _ in range(2):
         loaded.run_method("forward", (torch.ones(2, 3),))
     path: Path = tmp_path_factory.mktemp("etdump") / "x.etdump"
