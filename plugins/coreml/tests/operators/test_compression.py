@@ -144,6 +144,14 @@ def test_layers_can_be_left_as_they_are(
     assert {item.size for item in computed_constants(program)} == packed
 
 
+def test_a_convolution_with_a_folded_batch_norm_is_named_by_its_own_module(read_back: Any) -> None:
+    layers = (nn.Conv2d(3, 80, 3), nn.BatchNorm2d(80), nn.Conv2d(80, 4, 3), nn.BatchNorm2d(4))
+    model, options = nn.Sequential(*layers).eval(), {"palettize": 4, "unpacked_modules": {"2"}}
+    found = lower(model, torch.randn(1, 3, 8, 8), backend="coreml", options=options)
+    _, program = read_back(found.delegate.blob)
+    assert {item.size for item in computed_constants(program)} == {80 * 3 * 9}
+
+
 def test_a_packed_program_is_as_small_as_its_bits() -> None:
     def size(**options: Any) -> int:
         model = nn.Linear(512, 512, bias=False).eval()
