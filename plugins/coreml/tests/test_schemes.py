@@ -62,6 +62,8 @@ def test_a_quantized_program_is_exact_in_float32(scheme: str, target: str) -> No
     assert signal_to_noise(lowered.run()[0], lowered.eager()[0].detach()) > EXACT
 
 
+# Normal numbers in 8 bits have 41 dB: 6 dB a bit, less 7 dB because the largest is four deviations away. Rounded
+# activations of five layers take 10 dB of these. Four bits fewer are 24 dB less, in the two linear layers only.
 @pytest.mark.parametrize(("scheme", "least"), [("int8", 30), ("int8-weight-only", 40), ("int4-weight-only", 18)])
 def test_a_quantized_program_is_near_the_float_one_in_half_precision(scheme: str, least: float) -> None:
     model, lowered = quantized(scheme, target="ios18")
