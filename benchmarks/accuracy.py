@@ -2,6 +2,7 @@
 
     python benchmarks/accuracy.py                       # print the page
     python benchmarks/accuracy.py --write               # write docs/accuracy.md
+    python benchmarks/accuracy.py --write --tasks sentences --backends coreml   # these rows anew
     python benchmarks/accuracy.py --tasks digits --backends xnnpack --schemes int8
 
 Nothing is calibrated on what is judged. Each file runs in DelegateKit's engine and in the stock ExecuTorch runtime on
@@ -15,6 +16,7 @@ import argparse
 import logging
 import math
 import os
+import re
 import statistics
 import sys
 import time
@@ -525,6 +527,52 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def merged(new: str, old: str, measured: Sequence[str]) -> str:
+    """A page with the sections and rows of an older one that were not measured anew; `measured` are the backends.
+
+    Raises ValueError if the tables of a task have different columns.
+    """
+    head, *sections = _sections(new)
+    known = {_first_line(section): section for section in _sections(old)[1:]}
+    for section in sections:
+        title = _first_line(section)
+        known[title] = _merged_section(section, known[title], measured) if title in known else section
+    return "\n\n".join(part.strip() for part in (head, *known.values())) + "\n"
+
+
+def _sections(text: str) -> list[str]:
+    """The head of a page, and its sections."""
+    return re.split(r"^(?=## )", text, flags=re.MULTILINE)
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _merged_section(new: str, old: str, measured: Sequence[str]) -> str:
+    lines, older = new.splitlines(), old.splitlines()
+    columns = [line for line in lines if line.startswith("| backend |")]
+    if columns != [line for line in older if line.startswith("| backend |")]:
+        raise ValueError(f"{_first_line(old)}: the columns are others now: measure all backends of this task")
+    found = [line for line in lines if _backend(line)] + [
+        line for line in older if _backend(line) not in (None, *measured)
+    ]
+    order = list(dict.fromkeys(filter(None, map(_backend, [*older, *lines]))))
+    rows, reasons = (
+        sorted((line for line in found if line.startswith(start)), key=lambda line: order.index(str(_backend(line))))
+        for start in "|*"
+    )
+    last = next(number for number, line in enumerate(lines) if line.startswith("|--"))
+    parts = [*lines[: last + 1], *rows, *(["", "Not in the table:", "", *reasons] if reasons else [])]
+    return "\n".join(parts)
+
+
+def _backend(line: str) -> str | None:
+    """Whose row of a table, or reason for having none, a line is."""
+    row = re.match(r"\| (?!backend \|)(\S+) \||\* (\S+) ", line)
+    return row and (row[1] or row[2])
+
+
 def main() -> int:
     """Measure, then print or write; returns the exit code, which is 1 if a file gave different bits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -534,6 +582,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} instead of printing")
     arguments = parser.parse_args()
+    if arguments.write and arguments.schemes:
+        parser.error("--write takes all schemes of a backend")
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
@@ -558,7 +608,7 @@ def main() -> int:
         )
     text = page(results, arguments.rounds)
     if arguments.write:
-        PAGE.write_text(text, encoding="utf-8")
+        PAGE.write_text(merged(text, PAGE.read_text(encoding="utf-8"), names), encoding="utf-8")
     else:
         print(text)
     return int(any(row.same is False for _, rows, _ in results.values() for row in rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -90,6 +91,24 @@ def test_a_page_has_a_row_for_each_way(digits: Any) -> None:
     text = accuracy.page({"digits": (digits, rows, [reason])}, 2)
     assert [line.split(" | ")[1] for line in text.splitlines() if line.startswith("| xnnpack")] == ["float", "int8"]
     assert "* xnnpack no such scheme: " in text
+
+
+def test_rows_that_were_not_measured_anew_stay(digits: Any) -> None:
+    rows = [
+        accuracy.Row(backend, scheme, {"accuracy": 0.9}, {"accuracy": 0.9}, 30.0, 40.0, 1, 0, None, size, 1.0, 1.0)
+        for backend, scheme, size in (("xnnpack", "float", 1), ("coreml", "float", 2), ("vulkan", "float", 3))
+    ]
+    sentences = replace(digits, title="Sentences")
+    old = accuracy.page(
+        {"digits": (digits, rows, ["coreml int4: none", "qnn int8: no"]), "s": (sentences, rows, [])}, 2
+    )
+    assert accuracy.merged(old, old, ["xnnpack", "coreml", "vulkan", "qnn"]) == old
+    anew = [replace(rows[1], scheme=scheme, size=1024 * 7) for scheme in ("float", "int8")]
+    new = accuracy.merged(accuracy.page({"digits": (digits, anew, ["coreml int2: none"])}, 2), old, ["coreml"])
+    wanted = accuracy.page({"digits": (digits, [rows[0], *anew, rows[2]], ["coreml int2: none", "qnn int8: no"])}, 2)
+    assert new == wanted + "\n## Sentences" + old.partition("\n## Sentences")[2]
+    with pytest.raises(ValueError, match="digits: the columns are others now"):
+        accuracy.merged(old.replace("accuracy:", "top-1:"), old, ["coreml"])
 
 
 @pytest.mark.slow

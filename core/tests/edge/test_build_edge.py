@@ -14,7 +14,7 @@ from torch.fx import Node
 from delegatekit.edge import EdgeMethod, build_edge
 from delegatekit.fallback import decompose_nodes
 from delegatekit_api import UnsupportedError
-from delegatekit_api.nodes import operator_name
+from delegatekit_api.nodes import operator_name, source_line
 
 
 def run(method: EdgeMethod, *inputs: Any) -> tuple[Any, ...]:
@@ -180,6 +180,38 @@ def test_batch_norm_is_folded_into_the_convolution_before_it(layer: nn.Module) -
     method = edge_of(module, X)
     assert operators(method) == ["aten.convolution.default"]
     torch.testing.assert_close(run(method, X)[0], module(X), rtol=1e-5, atol=1e-5)
+
+
+class Block(nn.Module):
+    def __init__(self, layer: nn.Module, norm: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.norm = layer, norm
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        return self.norm(y)
+
+
+@pytest.mark.parametrize(
+    ("layer", "norm", "x", "operator"),
+    [
+        (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), X, "aten.conv2d.default"),
+        (nn.Linear(6, 4), nn.BatchNorm1d(4), torch.randn(2, 6), "aten.linear.default"),
+    ],
+    ids=["convolution", "linear"],
+)
+def test_a_layer_with_a_folded_batch_norm_keeps_its_place_and_has_the_norms_handle(
+    layer: nn.Module, norm: nn.Module, x: torch.Tensor, operator: str
+) -> None:
+    module = nn.Sequential(Block(layer, norm), nn.ReLU())
+    exported = torch.export.export(module.eval(), (x,), strict=False)
+    folded, relu = (node for node in build_edge(exported).graph.nodes if node.op == "call_function")
+    assert [path for path, _ in folded.meta["nn_module_stack"].values()] == ["", "0", "0.layer"]
+    assert (source_line(folded) or "").endswith("`y = self.layer(x)`")
+    assert folded.meta["source_operator"] == operator
+    calls = {operator_name(node): number for number, node in enumerate(exported.graph.nodes, 1)}
+    assert folded.meta["debug_handle"] == calls["aten.batch_norm.default"]
+    assert relu.meta["debug_handle"] == calls["aten.relu.default"]
 
 
 def test_batch_norm_behind_a_shared_convolution_stays_apart() -> None:

@@ -9,6 +9,7 @@ import torch
 
 import delegatekit
 from delegatekit_conformance.models import build_model, photo_batch
+from delegatekit_conformance.oracle import ROUNDOFF
 from delegatekit_toolkit.testing import signal_to_noise
 
 SMALL = ("mobilenet-v2", "resnet-50", "vit-base", "bert-base", "llama-100m", "whisper-tiny encoder", "u-net")
@@ -28,31 +29,35 @@ def error_of(name: str, *, small: bool, precision: str) -> float:
     return float((got - wanted).abs().max() / wanted.abs().max())
 
 
+#: Whole networks have no formula: sums of thousands of products follow one another, and norms between them take errors
+#: back. What is asked of them is 168 roundings of float32 (2^-24 each), and 40 of float16 (2^-11), in up to 50 layers.
+SINGLE, HALF = 1e-5, 40 * ROUNDOFF["float16"]
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_small_networks(name: str) -> None:
     pytest.importorskip("transformers")
-    assert error_of(name, small=True, precision="float32") <= 1e-5
+    assert error_of(name, small=True, precision="float32") <= SINGLE
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small_networks_in_half_precision(name: str) -> None:
     pytest.importorskip("transformers")
-    # Rounding in every layer: 2^-11 each, in networks of up to 50 layers.
-    assert error_of(name, small=True, precision="float16") <= 2e-2
+    assert error_of(name, small=True, precision="float16") <= HALF
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE)
 def test_networks(name: str) -> None:
     pytest.importorskip("transformers")
-    assert error_of(name, small=False, precision="float32") <= 1e-5
+    assert error_of(name, small=False, precision="float32") <= SINGLE
 
 
 @pytest.mark.slow
 def test_networks_in_half_precision() -> None:
     pytest.importorskip("transformers")
     for name in ("resnet-50", "vit-base", "efficientnet-lite0", "minilm"):
-        assert error_of(name, small=False, precision="float16") <= 2e-2, name
+        assert error_of(name, small=False, precision="float16") <= HALF, name
 
 
 #: How weights are stored -> scheme, options, the least signal to noise ratio in dB over the photos, and how many of

@@ -29,6 +29,11 @@ class Network(nn.Module):
         return found
 
 
+#: The noise of float32 in sums of 256 products is 0.4 sqrt(256) 2^-24 of the result (`oracle.tolerance`): 128 dB, and
+#: 121 dB after five layers. 11 dB are left for the functions in between; one integer that differs would be seen.
+EXACT = 110
+
+
 def images(count: int) -> list[tuple[torch.Tensor]]:
     generator = torch.Generator().manual_seed(0)
     return [(torch.randn(2, 3, 16, 16, generator=generator),) for _ in range(count)]
@@ -54,9 +59,11 @@ def quantized(scheme: str, **options: Any) -> tuple[nn.Module, Lowered]:
 )
 def test_a_quantized_program_is_exact_in_float32(scheme: str, target: str) -> None:
     _, lowered = quantized(scheme, target=target, precision="float32")
-    assert signal_to_noise(lowered.run()[0], lowered.eager()[0].detach()) > 110
+    assert signal_to_noise(lowered.run()[0], lowered.eager()[0].detach()) > EXACT
 
 
+# Normal numbers in 8 bits have 41 dB: 6 dB a bit, less 7 dB because the largest is four deviations away. Rounded
+# activations of five layers take 10 dB of these. Four bits fewer are 24 dB less, in the two linear layers only.
 @pytest.mark.parametrize(("scheme", "least"), [("int8", 30), ("int8-weight-only", 40), ("int4-weight-only", 18)])
 def test_a_quantized_program_is_near_the_float_one_in_half_precision(scheme: str, least: float) -> None:
     model, lowered = quantized(scheme, target="ios18")
@@ -120,7 +127,7 @@ def test_quantized_values_cross_the_border_as_bytes() -> None:
 def test_weights_that_torchao_quantized_stay_integers(dtype: torch.dtype, group: int | None, target: str) -> None:
     model, x = torchao_model(dtype, group), torch.randn(3, 64)
     lowered = lower(model, x, backend="coreml", options={"precision": "float32", "target": target})
-    assert signal_to_noise(lowered.run()[0], lowered.eager()[0].detach()) > 110
+    assert signal_to_noise(lowered.run()[0], lowered.eager()[0].detach()) > EXACT
     bits = 4 if dtype is torch.int4 else 8
     # Beside the integers: scales, and 12 KB of names and types.
     assert len(lowered.delegate.blob) < 64 * 256 * 2 * bits // 8 + (256 + 64) * (64 // (group or 64)) * 8 + 12_000

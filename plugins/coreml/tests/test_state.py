@@ -10,6 +10,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit_conformance.models import tiny_llama
+from delegatekit_conformance.oracle import ROUNDOFF, tolerance
 from delegatekit_coreml.blob.package import read_package
 from delegatekit_coreml.blob.reader import read_model
 from delegatekit_coreml.blob.weights import WeightFile
@@ -48,11 +49,13 @@ def states_of(program: Any) -> set[str]:
     return found
 
 
-def check(program: Any, model: nn.Module, tolerance: float) -> None:
+def check(program: Any, model: nn.Module) -> None:
+    """Whether all calls give what eager gives: rows are rounded to float16, sums of them once more."""
+    limit = tolerance("float32", "float16", 1)
     method = delegatekit.load(program.buffer)["forward"]
     for inputs in calls():
         for found, wanted in zip(method(*inputs), model(*inputs), strict=True):
-            torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(found, wanted, rtol=limit, atol=limit)
 
 
 @pytest.mark.parametrize(
@@ -67,19 +70,19 @@ def check(program: Any, model: nn.Module, tolerance: float) -> None:
 def test_what_is_kept(options: dict[str, Any], states: set[str]) -> None:
     program, found = lowered(Cache(), **options)
     assert found == states
-    check(program, Cache(), 5e-3)
+    check(program, Cache())
 
 
 def test_a_buffer_of_float16_is_kept_in_float32_precision_too() -> None:
     program, found = lowered(Cache(dtype=torch.float16), precision="float32")
     assert found == {"b_rows"}
-    check(program, Cache(dtype=torch.float16), 5e-3)
+    check(program, Cache(dtype=torch.float16))
 
 
 def test_a_buffer_that_does_not_begin_with_zeros_stays_outside() -> None:
     program, found = lowered(Cache(0.5))
     assert not found
-    check(program, Cache(0.5), 5e-3)
+    check(program, Cache(0.5))
 
 
 def test_handles_have_states_of_their_own_and_reset_clears_them() -> None:
@@ -116,7 +119,8 @@ def test_a_row_of_a_cache_is_written_in_place(place: int, axes: int) -> None:
         assert kinds.count("slice_update") == count and ("scatter_nd" in kinds) is (count == 0)
         method = delegatekit.load(program.buffer)["forward"]
         for found, wanted in zip(method(*inputs), Rows()(*inputs), strict=True):
-            torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
+            # Nothing is computed: numbers are rounded to float16 once.
+            torch.testing.assert_close(found, wanted, rtol=ROUNDOFF["float16"], atol=2.0**-25)
 
 
 @pytest.mark.parametrize("target", ["ios17", "ios18"])
@@ -130,9 +134,10 @@ def test_a_language_model_with_a_cache_generates_what_eager_does(target: str) ->
     assert len(states) == (8 if target == "ios18" else 0)
     step = delegatekit.load(program.buffer)["forward"]
     model.reset()
+    limit = tolerance("float32", "float16", 1, depth=2)
     for _ in range(12):
         with torch.no_grad():
             wanted = model(token)
         found = step(token)
-        assert float((found - wanted).abs().max() / wanted.abs().max()) < 1e-2
+        assert float((found - wanted).abs().max() / wanted.abs().max()) < limit
         token = wanted.argmax(-1, keepdim=True)

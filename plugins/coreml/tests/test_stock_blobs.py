@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import delegatekit
+from delegatekit_conformance.oracle import tolerance
 from delegatekit_conformance.testkit import Lowered, compare, lower
 from delegatekit_coreml.blob.archive import read_archive
 
@@ -61,6 +62,9 @@ class Attention(nn.Module):
         return result
 
 
+#: Sums are float32: what counts is the rounding of the results to float16.
+HALF = tolerance("float32", "float16", 1)
+
 IMAGES = nn.Sequential(
     nn.Conv2d(3, 8, 3, 2, 1),
     nn.BatchNorm2d(8),
@@ -87,7 +91,7 @@ def test_stock_programs_run(model: nn.Module, shape: tuple[int, ...], target: st
         wanted = model(*inputs)
     got = delegatekit.load(buffer)["forward"](*inputs)
     # Stock computes in float16.
-    assert float((got - wanted).abs().max() / wanted.abs().max()) < 5e-3
+    assert float((got - wanted).abs().max() / wanted.abs().max()) < HALF
 
 
 def drawn(*shape: int) -> torch.Tensor:
@@ -192,7 +196,7 @@ def test_stock_s_blob_and_ours_compute_the_same(name: str) -> None:
     stock = delegatekit.load(stock_buffer(model, inputs, "iOS17"))["forward"](*inputs)
     (ours,) = floats(model.eval(), *inputs).run()
     # Both compute in float16, with roundings in other places.
-    assert float((ours - stock).abs().max() / stock.abs().max()) < 5e-3
+    assert float((ours - stock).abs().max() / stock.abs().max()) < HALF
 
 
 class Difference(nn.Module):
@@ -220,7 +224,10 @@ STOCK_FAILS: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
 @pytest.mark.parametrize("name", STOCK_FAILS)
 def test_what_stock_fails_on_is_lowered_and_right(name: str) -> None:
     model, inputs = STOCK_FAILS[name]
-    compare(floats(model, *inputs, precision="float32"), tolerance=2e-6)
+    compare(
+        floats(model, *inputs, precision="float32"),
+        tolerance=tolerance("float32", "float32", reduction_length=4, depth=2),
+    )
 
 
 def test_methods_that_stock_joined_run() -> None:
@@ -237,4 +244,4 @@ def test_methods_that_stock_joined_run() -> None:
     for name, model in both.items():
         with torch.no_grad():
             wanted = model(x)
-        assert float((program[name](x) - wanted).abs().max() / wanted.abs().max()) < 5e-3
+        assert float((program[name](x) - wanted).abs().max() / wanted.abs().max()) < HALF

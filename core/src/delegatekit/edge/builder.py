@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 
 import torch
 from torch._ops import OpOverload
@@ -46,6 +46,9 @@ Rule: TypeAlias = Callable[["EdgeBuilder", Draft], Value]
 
 #: Refuses a call, by `EdgeBuilder.refuse`, or does nothing.
 Check: TypeAlias = Callable[["EdgeBuilder", Draft], None]
+
+#: Metadata of where a node stands in the user's model.
+PLACE: Final = ("source_operator", "stack_trace", "nn_module_stack")
 
 #: A folded constant may be this much larger than what it is computed from (a mask from an arange, say).
 FOLD_LIMIT_BYTES = 4 << 20
@@ -302,10 +305,8 @@ class EdgeBuilder:
         node.meta["val"] = value
         node.meta["debug_handle"] = self._handle
         if origin is not None:
-            node.meta["source_operator"] = origin.meta.get("source_operator") or operator_name(origin)
-            for key in ("stack_trace", "nn_module_stack"):
-                if key in origin.meta:
-                    node.meta[key] = origin.meta[key]
+            node.meta["source_operator"] = operator_name(origin)
+            node.meta |= {key: origin.meta[key] for key in PLACE if origin.meta.get(key)}
 
     def _fold(self, target: Any, args: Any, kwargs: Any) -> Node | None:
         """The call's result as a constant, if all its inputs are constants and the result is small enough."""

@@ -28,7 +28,8 @@ class EdgeMethod:
     Values are dense and contiguous; nothing aliases or mutates. Weights are references to the exported program's
     own tensors. Node metadata: "val" (fake value, or a number computed in the graph), "stack_trace",
     "nn_module_stack", "debug_handle" (position of the exported node it came from, counted from 1) and
-    "source_operator" (that node's operator), and "fqn" on the placeholders of parameters and buffers.
+    "source_operator" (that node's operator), and "fqn" on the placeholders of parameters and buffers. A layer with a
+    batch norm folded into it stands where the layer stood, with the debug handle of the norm, whose value it has.
     """
 
     name: str

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from delegatekit_api import OptionError
+from delegatekit_conformance.oracle import tolerance
 from delegatekit_conformance.testkit import Lowered, lower
 from delegatekit_coreml.operators.compression import balanced, palette
 
@@ -57,12 +58,15 @@ def test_results_are_those_of_the_unpacked_weights(options: dict[str, Any], read
         with torch.no_grad():
             layer.weight.copy_(torch.from_numpy(np.asarray(weight)))
         if "prune" in options:
-            assert float((layer.weight == 0).double().mean()) == pytest.approx(0.6, abs=1e-4)
+            # A whole number of them is 0.
+            assert float((layer.weight == 0).double().mean()) == pytest.approx(0.6, abs=1 / layer.weight.numel())
         elif options["target"] == "ios16":
             assert len(layer.weight.unique()) == 1 << options["palettize"]
     with torch.no_grad():
         wanted = model(X.double())
-    torch.testing.assert_close(found.run()[0].double(), wanted, rtol=3e-6, atol=3e-6)
+    # Less than the bound for sums of 3072 products: the results are below 1, and kernels add in blocks.
+    limit = tolerance("float32", "float32", 1, depth=6)
+    torch.testing.assert_close(found.run()[0].double(), wanted, rtol=limit, atol=limit)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 6])
@@ -142,6 +146,14 @@ def test_layers_can_be_left_as_they_are(
     found = lower(Layers().eval(), torch.randn(1, 2, 8, 8), backend="coreml", options={**form, **options})
     _, program = read_back(found.delegate.blob)
     assert {item.size for item in computed_constants(program)} == packed
+
+
+def test_a_convolution_with_a_folded_batch_norm_is_named_by_its_own_module(read_back: Any) -> None:
+    layers = (nn.Conv2d(3, 80, 3), nn.BatchNorm2d(80), nn.Conv2d(80, 4, 3), nn.BatchNorm2d(4))
+    model, options = nn.Sequential(*layers).eval(), {"palettize": 4, "unpacked_modules": {"2"}}
+    found = lower(model, torch.randn(1, 3, 8, 8), backend="coreml", options=options)
+    _, program = read_back(found.delegate.blob)
+    assert {item.size for item in computed_constants(program)} == {80 * 3 * 9}
 
 
 def test_a_packed_program_is_as_small_as_its_bits() -> None:

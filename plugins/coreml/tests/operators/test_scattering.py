@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from delegatekit_conformance.oracle import tolerance
 from delegatekit_conformance.testkit import compare, lower, refusals
 from delegatekit_coreml.options import CoreMLOptions
 from delegatekit_coreml.support import CoreMLPartitioner
@@ -60,7 +61,8 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
 def test_written_numbers_agree_with_double_precision(name: str, target: str) -> None:
     model, inputs = CASES[name]
     lowered = lower(model, *inputs, backend="coreml", options={**SINGLE, "target": target})
-    compare(lowered, tolerance=2e-6)
+    # Up to three numbers come to one place, and the mean of them divides.
+    compare(lowered, tolerance=tolerance("float32", "float32", 1, depth=3))
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.bool])

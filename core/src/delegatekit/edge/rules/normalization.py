@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from ..arguments import read_argument
-from ..builder import EdgeBuilder, Value
+from ..builder import PLACE, EdgeBuilder, Value
 from ..draft import Draft
 from .table import Family
 from .writing import NARROW_FLOATS, convert
@@ -150,7 +150,10 @@ def _fold(b: EdgeBuilder, x: Node, factor: torch.Tensor, shift: torch.Tensor, va
     moved = shift if offset is None else shift + offset.double() * factor
     new_weight = b.constant(scaled, "_folded_weight")
     new_bias = b.constant(moved.to(kernel.dtype), "_folded_bias")
-    return b.emit(x.target, (x_in, new_weight, new_bias, *rest), {}, value if value is not None else x.meta["val"])
+    folded = b.emit(x.target, (x_in, new_weight, new_bias, *rest), {}, value if value is not None else x.meta["val"])
+    # It is the layer in the user's model, with the layer's weight; its value, and so its debug handle, is the norm's.
+    folded.meta |= {key: x.meta[key] for key in PLACE if key in x.meta}
+    return folded
 
 
 def _scale_outputs(kernel: torch.Tensor, factor: torch.Tensor, *, transposed: bool, groups: int) -> torch.Tensor:
