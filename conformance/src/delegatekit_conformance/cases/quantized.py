@@ -195,7 +195,7 @@ class QuantizedCase(Case):
             return Outcome(Verdict.LOWERING_ERROR, words(error), blame="backend")
         except Exception as error:
             return Outcome(Verdict.NOT_EXPORTABLE, words(error))
-        run = partial(_judged, program, quantized, inputs)
+        run = partial(_judged, program, quantized, inputs, _relative_error(scheme, context))
         options = {context.backend: context.options} if context.options else None
         backends = [context.backend]
         second = context.stock and device_takes(backends, dynamic=bool(dynamic))
@@ -223,7 +223,16 @@ class QuantizedCase(Case):
 _NO_SCHEMES = "the backend declares no quantization schemes"
 
 
-def _judged(program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], method: Runnable) -> Outcome:
+def _relative_error(name: str, context: Context) -> float:
+    """How far a layer's results may be from the exact ones by the scheme's own word."""
+    backend = discovery.get_backend(context.backend)
+    schemes = backend.quantization_schemes(backend.make_options(context.options))
+    return next(scheme.relative_error for scheme in schemes if scheme.name == name)
+
+
+def _judged(
+    program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], relative_error: float, method: Runnable
+) -> Outcome:
     """Run the method and compare with the quantized module in eager."""
     try:
         results = flatten(method.run(inputs))
@@ -237,7 +246,9 @@ def _judged(program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], m
             if not torch.equal(result, reference):
                 return Outcome(Verdict.MISMATCH, f"output {index} differs")
             continue
-        found = judge(result, reference, scales[index], steps=depth)
+        scale = scales[index]
+        inexact = relative_error * depth * float(reference.abs().max()) if reference.numel() else 0.0
+        found = judge(result, reference, scale, steps=depth + (math.ceil(inexact / scale) if scale else 0))
         if not found.agrees:
             return Outcome(Verdict.MISMATCH, f"output {index} {found.difference}")
     return Outcome(Verdict.DELEGATED)
