@@ -12,7 +12,7 @@ from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.encodings import activation_type
-from ..ir.graph import Scalar
+from ..ir.graph import Encoding, Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import (
@@ -21,6 +21,7 @@ from .common import (
     NUMBERS,
     REAL,
     add,
+    apply,
     as_result,
     binary,
     compared,
@@ -31,6 +32,7 @@ from .common import (
     lesser,
     mul,
     operand,
+    operation,
     sub,
     truncated,
     unary,
@@ -78,8 +80,27 @@ def _clamp(b: ProgramBuilder, call: Call) -> Value:
         for kind, bound in (("ElementWiseMaximum", low), ("ElementWiseMinimum", high)):
             x = x if bound is None else binary(b, kind, x, bound)
         return x
-    made = b.emit("ReluMinMax", [x.tensor], x.tensor.shape, datatype, encoding, **_clamped(low, high))
-    return Value(made, x.order)
+    if encoding is not None:
+        return _clamped_integers(b, x, (low, high), datatype, encoding)
+    return Value(apply(b, "ReluMinMax", [x.tensor], datatype, **_clamped(low, high)), x.order)
+
+
+def _clamped_integers(
+    b: ProgramBuilder, x: Value, bounds: tuple[float | None, float | None], datatype: DataType, encoding: Encoding
+) -> Value:
+    """Bounds beyond the result's integers are theirs; others by maximum and minimum: ReluMinMax passes over them."""
+    last = (1 << 8 * datatype.numpy.itemsize) - 1
+    ends = [(end - encoding.zero_point) * encoding.scale for end in (0, last)]
+    low, high = bounds
+    if low is not None and low > ends[0] + encoding.scale / 2:
+        x = operation(b, "ElementWiseMaximum", [x, _beside(b, low, x)], x.tensor.datatype, x.tensor.encoding)
+    if high is not None and high < ends[1] - encoding.scale / 2:
+        x = operation(b, "ElementWiseMinimum", [x, _beside(b, high, x)], x.tensor.datatype, x.tensor.encoding)
+    return b.quantized(x, datatype, encoding)
+
+
+def _beside(b: ProgramBuilder, number: float, x: Value) -> Value:
+    return Value(b.scalar(number, x.tensor), ())
 
 
 def _elu(b: ProgramBuilder, call: Call) -> Value:
@@ -99,7 +120,7 @@ def _leaky(b: ProgramBuilder, call: Call) -> Value:
     x = operand(b, call)
     slope = b.scalar(call["negative_slope"], x.tensor)
     datatype, encoding = b.result_type(call)
-    return Value(b.emit("Prelu", [x.tensor, slope], x.tensor.shape, datatype, encoding), x.order)
+    return Value(apply(b, "Prelu", [x.tensor, slope], datatype, encoding), x.order)
 
 
 def _glu(b: ProgramBuilder, call: Call) -> Value:
