@@ -82,7 +82,7 @@ def _clamp(b: ProgramBuilder, call: Call) -> Value:
         return x
     if encoding is not None:
         return _clamped_integers(b, x, (low, high), datatype, encoding)
-    return Value(apply(b, "ReluMinMax", [x.tensor], datatype, **_clamped(low, high)), x.order)
+    return Value(apply(b, "ReluMinMax", [x.tensor], datatype, None, **_clamped(low, high)), x.order)
 
 
 def _clamped_integers(
