@@ -11,7 +11,7 @@ from delegatekit_toolkit.constraints import dtypes, has_axes
 from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.encodings import activation_type
+from ..ir.encodings import activation_type, made_as
 from ..ir.graph import Encoding, Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
@@ -60,6 +60,12 @@ def whole_range(call: Call) -> str | None:
     _, encoding = activation_type(found)
     middle = 1 << (8 * found.dtype.itemsize - 1)
     return None if (encoding.scale, encoding.zero_point) == (1 / middle, middle) else "its integers have another range"
+
+
+def eight_bits(call: Call) -> str | None:
+    """Integers of 8 bits: of 16 the processor's results are wrong."""
+    found = made_as(call.result)
+    return None if found is not None and found.dtype.itemsize == 1 else "its integers have 16 bits"
 
 
 def _clamped(low: float | None, high: float | None) -> dict[str, Scalar]:
@@ -249,14 +255,14 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         ),
         REAL,
         keep=True,
-        fixed=True,
+        fixed=eight_bits,
     ),
     row("elu.default", _elu, REAL, keep=True, fixed=True),
     row("leaky_relu.default", _leaky, REAL, keep=True, fixed=True),
     row("glu.default", _glu, REAL, has_axes("self")),
     row("_prelu_kernel.default", _prelu, REAL),
     row("exp.default", function("ElementWiseExp"), NUMBERS, fixed=True),
-    row("log.default", function("ElementWiseLog"), NUMBERS, fixed=True),
+    row("log.default", function("ElementWiseLog"), NUMBERS, fixed=eight_bits),
     row("sqrt.default", function("ElementWiseSquareRoot"), NUMBERS, fixed=True),
     row("rsqrt.default", function("ElementWiseRsqrt"), NUMBERS, fixed=True),
     row("reciprocal.default", composed(lambda b, x: div(b, 1, x)), NUMBERS),
