@@ -27,7 +27,7 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
     "products": (lambda x, y: (x * y, x * 0.3, x / 3), (ROWS, ROWS)),
     "extremes": (lambda x, y: (torch.maximum(x, y), torch.minimum(x, y)), (ROWS, ROWS)),
     "functions": (lambda x: (F.gelu(x), F.hardswish(x), torch.sigmoid(x), F.elu(x), F.leaky_relu(x, 0.1)), (ROWS,)),
-    "logarithm and line": (lambda x: (torch.log(F.relu(x * x) + 0.5) + 0.1, F.hardsigmoid(x)), (ROWS,)),
+    "logarithm and line": (lambda x: (torch.maximum(torch.log(F.relu(x) + 1), x), F.hardsigmoid(x)), (ROWS,)),
     "hyperbolic tangent": (torch.tanh, (ROWS,)),
     "softmax": (lambda x: (x.softmax(-1), x.softmax(1)), (ROWS,)),
     "reductions": (lambda x: (x.mean(1), x.sum(-1), x.amax(1)), (ROWS,)),

@@ -152,11 +152,17 @@ def _truth_of(*, every: bool) -> Lower:
 
 
 def _variance(b: ProgramBuilder, call: Call) -> Value:
+    """Differences from the mean are divided by the largest before they are squared: float16 soon has no squares."""
     x = operand(b, call)
-    axes = axes_of(call.get("dim"), x.rank)
+    axes, keep = axes_of(call.get("dim"), x.rank), bool(call.get("keepdim", False))
     plain = (DataType.FLOAT32, None)
     rest = sub(b, x, reduced(b, "ReduceMean", x, axes, True, plain))
-    found = reduced(b, "ReduceMean", mul(b, rest, rest), axes, bool(call.get("keepdim", False)), plain)
+    size = unary(b, "ElementWiseAbs", rest)
+    most = larger(b, reduced(b, "ReduceMax", size, axes, True, plain), _LEAST_DIVISOR)
+    part = div(b, rest, most)
+    found = mul(b, mul(b, reduced(b, "ReduceMean", mul(b, part, part), axes, True, plain), most), most)
+    for axis in () if keep else sorted(axes, reverse=True):
+        found = dropped(b, found, axis)
     count = math.prod(x.shape[axis] for axis in axes)
     correction = call.get("correction", 1)
     correction = 1 if correction is None else correction
