@@ -163,6 +163,20 @@ def test_an_output_without_signal_may_be_off_by_a_step() -> None:
     assert not judge(torch.tensor([0.2, 0.0]), torch.zeros(2), 0.1).agrees
 
 
+def test_what_a_scheme_declares_inexact_is_allowed_and_no_more() -> None:
+    reference = torch.arange(-50, 50) * 0.1
+    off = reference.clone()
+    off[7] += 0.2
+    assert not judge(off, reference, 0.1).agrees
+    assert judge(off, reference, 0.1, inexact=2.0**-9).agrees
+    off[7] += 0.1
+    assert not judge(off, reference, 0.1, inexact=2.0**-9).agrees
+    small = torch.arange(-10, 10) * 0.1
+    some = small + 0.1 * (torch.arange(20) % 2)
+    assert judge(some, small, 0.1, inexact=2.0**-9).agrees and not judge(some, small, 0.1).agrees
+    assert "signal to noise" in judge(small + 0.2, small, 0.1, inexact=2.0**-9).difference
+
+
 def test_backends_without_schemes_are_not_asked() -> None:
     case = next(iter(quantized_cases()))
     context = replace(CONTEXT, backend="reference")

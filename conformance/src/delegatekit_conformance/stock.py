@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 
+from delegatekit.plugins.discovery import get_backend
 from delegatekit_api import ExecutionError
 from delegatekit_toolkit.processes import signal_name
 
@@ -58,8 +59,14 @@ def installed() -> frozenset[str] | None:
         return None
 
 
-def load(data: bytes) -> Any:
-    """The method "forward" of a file, in this process; call it with a tuple of inputs. The bytes must be kept."""
+def load(data: bytes, backends: Collection[str] = ()) -> Any:
+    """The method "forward" of a file, in this process; call it with a tuple of inputs. The bytes must be kept.
+
+    `backends` are the names of those that made its delegates.
+    """
+    for name in backends:
+        # A delegate that stands on a vendor's library finds what the backend's own runtime loads when it is asked.
+        get_backend(name).runtime_availability(apart=False)
     return binding()._load_program_from_buffer(data).load_method("forward")
 
 
@@ -125,9 +132,9 @@ def runs(identifiers: Collection[str]) -> bool:
 class StockMethod:
     """The method "forward" of a file, loaded in the process. Raises StockError."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, backends: Collection[str] = ()) -> None:
         (self._process,) = _started
-        self._process.ask("load", data)
+        self._process.ask("load", (data, tuple(backends)))
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of one call. Raises StockError."""
@@ -187,7 +194,10 @@ def _serve(connection: Connection) -> int:
         answer, fault = None, ""
         try:
             if kind == "load":
-                kept[:] = [content, load(content)]
+                # The last file's delegates end first: some are known by their content, and end with their like.
+                while kept:
+                    kept.pop()
+                kept[:] = [content, load(*content)]
             else:
                 answer = list(kept[1](content))
         except Exception as error:

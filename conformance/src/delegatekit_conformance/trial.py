@@ -199,7 +199,7 @@ def _in_stock(outcome: Outcome, program: LoweredProgram, data: bytes, judge: Cal
     if not stock.runs(identifiers):
         return outcome
     try:
-        judged = judge(stock.StockMethod(data))
+        judged = judge(stock.StockMethod(data, takers))
     except stock.MissingKernel:
         return outcome
     except stock.StockError as error:

@@ -271,6 +271,9 @@ class QuantizationScheme:
     taken apart before layers are found, unless the user keeps them in float. Attention with a constant mask is if a
     rule for `masked_fill` has `softmax` fused to it; with a mask that is computed it stays whole.
 
+    `relative_error` says how far a layer's results may be from the exact ones, relative to the largest of them, before
+    they are rounded to steps: 0 for a device that adds integers exactly. Conformance allows so much.
+
     Raises ValueError where rules and kind contradict each other.
     """
 
@@ -280,6 +283,7 @@ class QuantizationScheme:
     rules: tuple[QuantizationRule, ...] = ()
     qat: bool = False
     takes_apart: tuple[str, ...] = ()
+    relative_error: float = 0.0
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.+-]+", self.name):
@@ -288,6 +292,8 @@ class QuantizationScheme:
             raise ValueError(f"scheme {self.name}: kind {self.kind!r} is not static, dynamic or weight-only")
         if self.qat and self.kind != "static":
             raise ValueError(f"scheme {self.name}: training with quantization is for static schemes")
+        if not 0 <= self.relative_error < 1:
+            raise ValueError(f"scheme {self.name}: relative_error {self.relative_error} is not from 0 to below 1")
         if isinstance(self.takes_apart, str):
             raise ValueError(f"scheme {self.name}: takes_apart is the string {self.takes_apart!r}: write a tuple")
         if self.takes_apart and not (self.kind == "static" and self.rules):

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from typing import Final
 
+import torch
+
 from delegatekit_api import Call, Operand
 
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
 #: Arguments that stand beside the elements of tensors.
 _NUMBERS: Final = ("other", "alpha", "min", "max", "exponent", "value", "fill_value")
+
+
+def wide_number(tensor: torch.Tensor) -> int | None:
+    """An element of int64 that 32 bits cannot hold; None if there is none.
+
+    >>> wide_number(torch.tensor([1, 1 << 40]))
+    1099511627776
+    """
+    if tensor.dtype is not torch.int64 or not tensor.numel():
+        return None
+    low, high = (int(item) for item in tensor.aminmax())
+    return low if low < INT32_MIN else high if high > INT32_MAX else None
 
 
 def narrow_constants(call: Call) -> str | None:
@@ -22,12 +36,10 @@ def narrow_constants(call: Call) -> str | None:
     'c_lifted_tensor_0 has the number 1099511627776: the device computes in 32 bits'
     """
     for item in call.operands:
-        data = item.constant if item.dtype_name == "int64" else None
-        if data is None or not data.numel():
-            continue
-        low, high = int(data.min()), int(data.max())
-        if low < INT32_MIN or high > INT32_MAX:
-            return f"{item.name} has the number {low if low < INT32_MIN else high}: the device computes in 32 bits"
+        data = item.constant
+        number = None if data is None else wide_number(data)
+        if number is not None:
+            return f"{item.name} has the number {number}: the device computes in 32 bits"
     return None
 
 

@@ -17,7 +17,7 @@ _IN_STOCK = """
 from delegatekit_conformance import stock
 
 data = program.buffer  # must live as long as the method
-print("stock:      ", stock.load(data)(tuple(inputs)))
+print("stock:      ", stock.load(data, [{backend!r}])(tuple(inputs)))
 """
 
 
@@ -55,7 +55,8 @@ class Case(ABC):
         with watched(context.backend) as changes:
             outcome = self.run(example, context)
         if outcome.verdict is Verdict.STOCK:
-            return replace(outcome, snippet=(outcome.snippet or self.snippet(example, context)) + _IN_STOCK)
+            snippet = outcome.snippet or self.snippet(example, context)
+            return replace(outcome, snippet=snippet + _IN_STOCK.format(backend=context.backend))
         if not changes or outcome.verdict.is_fault:
             return outcome
         return replace(outcome, verdict=Verdict.VIOLATION, detail=changes[0], blame="backend")

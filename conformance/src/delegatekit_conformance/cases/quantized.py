@@ -70,18 +70,25 @@ def judge(
     *,
     steps: int = MAX_STEPS,
     decibels: float = MIN_SQNR_DB,
+    inexact: float = 0.0,
 ) -> Judgement:
     """Judge a dequantized result against the fake-quantized program's, both of one shape, whose step is `scale`.
 
     Without `scale` (a result that is not rounded to steps), only the ratio is asked.
 
-    More than `steps` steps are wrong anywhere, and so is a ratio below `decibels`. The ratio is not asked of a
-    reference that is itself within one step of zero: it has no signal to speak of.
+    More than `steps` steps are wrong anywhere, and so is a ratio below `decibels`. Where the device is `inexact` by so
+    much of the largest number, so many steps more are right, and the ratio that they have to the signal. The ratio is
+    not asked of a reference that is itself within one step of zero: it has no signal to speak of.
     """
     if result.shape != reference.shape:
         return Judgement(-math.inf, 0, f"has shape {tuple(result.shape)}, not {tuple(reference.shape)}")
     if not result.isfinite().all():
         return Judgement(-math.inf, 0, "has NaN or infinities, which no quantized program makes")
+    if inexact and scale and reference.numel():
+        more = math.ceil(inexact * float(reference.abs().max()) / scale)
+        steps += more
+        signal = float(reference.double().square().mean().sqrt())
+        decibels = min(decibels, 20 * math.log10(max(signal, scale) / (more * scale))) if more else decibels
     ratio, far = sqnr_db(result, reference), 0 if scale is None else max_steps(result, reference, scale)
     if far > steps:
         return Judgement(ratio, far, f"is {far} steps of {scale:.3g} away, {steps} are allowed")
@@ -195,7 +202,7 @@ class QuantizedCase(Case):
             return Outcome(Verdict.LOWERING_ERROR, words(error), blame="backend")
         except Exception as error:
             return Outcome(Verdict.NOT_EXPORTABLE, words(error))
-        run = partial(_judged, program, quantized, inputs)
+        run = partial(_judged, program, quantized, inputs, _relative_error(scheme, context))
         options = {context.backend: context.options} if context.options else None
         backends = [context.backend]
         second = context.stock and device_takes(backends, dynamic=bool(dynamic))
@@ -223,7 +230,16 @@ class QuantizedCase(Case):
 _NO_SCHEMES = "the backend declares no quantization schemes"
 
 
-def _judged(program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], method: Runnable) -> Outcome:
+def _relative_error(name: str, context: Context) -> float:
+    """How far a layer's results may be from the exact ones by the scheme's own word."""
+    backend = discovery.get_backend(context.backend)
+    schemes = backend.quantization_schemes(backend.make_options(context.options))
+    return next(scheme.relative_error for scheme in schemes if scheme.name == name)
+
+
+def _judged(
+    program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], relative_error: float, method: Runnable
+) -> Outcome:
     """Run the method and compare with the quantized module in eager."""
     try:
         results = flatten(method.run(inputs))
@@ -237,7 +253,7 @@ def _judged(program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], m
             if not torch.equal(result, reference):
                 return Outcome(Verdict.MISMATCH, f"output {index} differs")
             continue
-        found = judge(result, reference, scales[index], steps=depth)
+        found = judge(result, reference, scales[index], steps=depth, inexact=relative_error * depth)
         if not found.agrees:
             return Outcome(Verdict.MISMATCH, f"output {index} {found.difference}")
     return Outcome(Verdict.DELEGATED)

@@ -20,6 +20,7 @@ from .ir.encodings import activation_fault, made_as
 from .ir.types import MAX_RANK, OUTER
 from .operators import (
     arranging,
+    axes,
     composition,
     convolution,
     elementwise,
@@ -35,7 +36,8 @@ from .operators import (
     sorting,
     spatial,
 )
-from .operators.program import Lower, build_call, has_fixed_form
+from .operators.alone import build_call
+from .operators.program import Lower, has_fixed_form
 from .options import QnnOptions
 from .targets import CHIPS
 
@@ -73,6 +75,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *functions.ROWS,
         *composition.ROWS,
         *reduction.ROWS,
+        *axes.ROWS,
         *sorting.ROWS,
         *shape.ROWS,
         *arranging.ROWS,

@@ -9,9 +9,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import delegatekit
+from delegatekit_api import ExecutionError
 from delegatekit_conformance.testkit import refusals
 from delegatekit_qnn.options import QnnOptions
 from delegatekit_qnn.support import QnnPartitioner
+from delegatekit_toolkit.testing import as_module
 
 
 def drawn(*shape: int) -> torch.Tensor:
@@ -67,6 +70,8 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
             torch.maximum(x, y),
             torch.minimum(x, z),
             1 - x,
+            torch.rsub(x, y, alpha=2),
+            torch.rsub(x, 2.0, alpha=3),
             x**2,
             x // 2,
             x.clamp(-0.5, 0.5),
@@ -98,7 +103,10 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         (5 * drawn(4, 6),),
     ),
     "five axes": (
-        lambda x, y: (x.tanh(), torch.maximum(x, y), x.sign(), x.neg(), x.abs().log(), x + y, x * y),
+        lambda x, y: (
+            *(x.tanh(), torch.maximum(x, y), x.sign(), x.neg(), x.abs().log(), x + y, x * y, x.tril(), x.clamp(-1, 1)),
+            *(F.leaky_relu(x), torch.sin(x) / 2, (x + 1) * y.tanh()),
+        ),
         (drawn(2, 3, 2, 4, 6), drawn(2, 1, 2, 1, 6)),
     ),
     "a tensor without axes": (lambda x: (x + 1, x.tanh(), x.reshape(1, 1) * 2, x > 0), (drawn(),)),
@@ -140,6 +148,13 @@ def test_masks_that_float16_cannot_hold_hide_what_they_should(lowest: float, agr
         drawn(4, 8),
         known,
     )
+
+
+def test_integers_that_32_bits_cannot_hold_are_refused_when_they_come(simulator: None) -> None:
+    program = delegatekit.lower(as_module(lambda i: i + 1), (WHOLE,), backends=["qnn"])
+    method = delegatekit.load(program.buffer)["forward"]
+    with pytest.raises(ExecutionError, match="input 0 has the number 1099511627776: the device computes in 32 bits"):
+        method(torch.full_like(WHOLE, 2**40))
 
 
 def test_what_the_processor_has_no_form_of_is_refused_in_words() -> None:

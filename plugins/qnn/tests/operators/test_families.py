@@ -10,6 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from delegatekit_conformance.testkit import refusals
+from delegatekit_qnn.options import QnnOptions
+from delegatekit_qnn.support import QnnPartitioner
 from delegatekit_toolkit.testing import as_module
 
 
@@ -56,8 +59,8 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         (FIVE,),
     ),
     "order": (
-        lambda x, i: (*x.topk(3), *x.topk(2, 0, False), *x.sort(1), *i.sort(0, descending=True), x.argsort(0)),
-        (ROWS, ORDER),
+        lambda x: (*x.topk(3), *x.topk(2, 0, False), *x.sort(1), *x.sort(0, descending=True), x.argsort(0)),
+        (ROWS,),
     ),
     "softmax": (lambda x: (x.softmax(1), x.softmax(-1), x.log_softmax(1)), (IMAGES,)),
     "views": (
@@ -84,6 +87,14 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "windows and diagonals": (
         lambda x: (x.diagonal(1) + 1, x.diagonal(-2, 2, 0) + 1, x.unfold(1, 3, 2) + 1, x[0].tril() + 1),
         (drawn(2, 6, 8),),
+    ),
+    "padding after": (
+        lambda x: (
+            F.pad(x, (0, 1, 0, 1)) * 2,
+            F.pad(x, (0, 2, 0, 0, 0, 1)) * 2,
+            F.pad(x, (0, 1, 0, 1, 0, 1), value=3) * 2,
+        ),
+        (IMAGES,),
     ),
     "padding with what is there": (
         lambda x: (F.pad(x, (1, 2, 2, 1), "reflect") + 1, F.pad(x, (1, 2, 0, 1), "replicate") + 1),
@@ -132,6 +143,27 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         Each(nn.Conv1d(4, 8, 3, padding=1, stride=2, groups=2), nn.ConvTranspose1d(4, 6, 4, 2, 1)),
         (drawn(2, 4, 9),),
     ),
+    "convolutions over three axes": (
+        Each(
+            nn.Conv3d(4, 6, 3, 2, 1),
+            nn.Conv3d(4, 8, (1, 3, 2), groups=2, dilation=(1, 2, 1)),
+            nn.Conv3d(4, 4, 2, groups=4, bias=False),
+            nn.ConvTranspose3d(4, 6, 3, 2, 1, 1),
+        ),
+        (drawn(2, 4, 3, 5, 6),),
+    ),
+    "windows in the padding": (
+        Each(nn.Conv2d(4, 6, 3, padding=4), nn.Conv2d(4, 4, 2, padding=3, groups=4), nn.Conv2d(4, 6, 1, 3, (2, 0))),
+        (IMAGES,),
+    ),
+    "large integers": (
+        lambda i: (
+            *(i.sum(1), i.sum(), i.cumsum(1), i.cumsum(0), i.amax(1), *i.max(0), *i.min(1), i.argmax(1)),
+            *(i == i.flip(0), i < i.flip(1), i.clamp(max=2**24 + 1), i * 3 - 2**24, i.roll(1, 0) + 1, (i > 0).sum(0)),
+        ),
+        (2**24 + 1 + torch.tensor([[1, 5, -(2**25), 0, 9], [2, 7, -(2**25), 3, 1]]),),
+    ),
+    "zeros of five axes": (lambda x: (x * 0 + 1, x * torch.zeros(1, 1, 2, 1, 1)), (FIVE,)),
     "pools": (
         lambda x: (
             *(F.max_pool2d(x, 2), F.max_pool2d(x - 9, 3, 2, 1), F.max_pool2d(x, 3, 2, ceil_mode=True)),
@@ -141,6 +173,18 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
             F.avg_pool2d(x[0], 3, 2),
         ),
         (drawn(2, 3, 10, 8),),
+    ),
+    "pools over three axes": (
+        lambda x: (
+            *(F.max_pool3d(x, 2), F.max_pool3d(x - 9, 3, 2, 1), F.max_pool3d(x, (2, 2, 1), 2), F.max_pool3d(x[0], 2)),
+            *(F.avg_pool3d(x, 2), F.avg_pool3d(x, 3, 2, 1), F.avg_pool3d(x, 3, 2, 1, count_include_pad=False)),
+            *(F.avg_pool3d(x, 3, 2, 1, divisor_override=2), F.adaptive_avg_pool3d(x, 2)),
+        ),
+        (drawn(2, 3, 4, 6, 8),),
+    ),
+    "windows of one row at large steps": (
+        lambda x: (F.max_pool2d(x, (2, 1), 2), F.max_pool2d(x, (1, 2), 2), F.max_pool2d(x, 1, 2)),
+        (IMAGES,),
     ),
     "pools over one axis": (
         lambda x: (F.max_pool1d(x, 2), F.avg_pool1d(x, 3, 2, 1), F.adaptive_avg_pool1d(x, 3)),
@@ -186,4 +230,16 @@ def test_results_are_those_of_double_precision(name: str, agree: Callable[..., A
 
 
 def test_squares_of_large_numbers_stay_within_half_precision(agree: Callable[..., Any]) -> None:
+    agree(lambda x: (x.std(1), x.var((0, 2)) / 100), 100 * drawn(2, 8, 8))
     agree(nn.RMSNorm(8), 3000 * drawn(2, 8))
+
+
+def test_what_the_processor_computes_otherwise_is_refused_in_words() -> None:
+    partitioner = QnnPartitioner(QnnOptions(validate=False))
+    whole, places = ORDER.clone(), ORDER % 4
+    assert refusals(partitioner, lambda i: i.sort(0)[0], whole) == ["self is int64: float32 or bool is taken"]
+    assert refusals(partitioner, lambda i, j: i.scatter_add(0, j, i), whole, places) == [
+        "int64 is added: float32 is taken"
+    ]
+    (reason,) = refusals(partitioner, nn.ConvTranspose3d(4, 4, 2, groups=2), drawn(1, 4, 2, 2, 2))
+    assert "with 2 groups" in reason

@@ -11,6 +11,7 @@ import torch
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, TensorSpec
 from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.dtypes import dtype_of
+from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.signature import Signature, aligned, check_call, store_results
 
 from ..blob.reader import read_blob
@@ -21,7 +22,6 @@ from .preparation import prepare
 from .tape import Tape
 
 _WHERE: Final = "Core ML delegate"
-_INT32: Final = torch.iinfo(torch.int32)
 #: Sets of sizes that are remembered.
 _MOST_KNOWN: Final = 256
 
@@ -165,11 +165,9 @@ def _check_output(name: str, kind: TensorType, spec: TensorSpec) -> None:
 def _taken(tensor: torch.Tensor, kind: TensorType, name: str) -> torch.Tensor:
     """A caller's tensor as the model's input."""
     value = tensor.reshape(1) if tensor.dim() == 0 else tensor
-    if kind.datatype is DataType.INT32 and value.dtype is torch.int64:
-        low, high = (int(item) for item in value.aminmax()) if value.numel() else (0, 0)
-        if low < _INT32.min or high > _INT32.max:
-            number = low if low < _INT32.min else high
-            raise ExecutionError(f"{name} has the number {number}: the device computes in 32 bits", where=_WHERE)
+    number = wide_number(value) if kind.datatype is DataType.INT32 else None
+    if number is not None:
+        raise ExecutionError(f"{name} has the number {number}: the device computes in 32 bits", where=_WHERE)
     if kind.datatype is DataType.FLOAT16:
         return value.to(torch.float16).to(torch.float32)
     return aligned(value.to(torch.float32 if kind.datatype.is_float else kind.datatype.torch))

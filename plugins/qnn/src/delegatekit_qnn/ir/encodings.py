@@ -70,18 +70,23 @@ def weight_fault(quantization: Quantization | None) -> str | None:
         return "its scales are not constant"
     if quantization.group is not None:
         return "its scales are for groups of a row: one for each output channel, or one for all, are taken"
-    if quantization.dtype in _ACTIVATIONS and quantization.is_per_tensor:
-        return None
     if quantization.dtype is not torch.int8 or not quantization.is_symmetric:
         name = str(quantization.dtype).removeprefix("torch.")
         return f"its integers are {name} with zero points: weights are int8, symmetric"
     return None
 
 
+def is_activation(quantization: Quantization | None) -> bool:
+    """Whether constant integers are like those of activations, and no weights: asymmetric, with one scale."""
+    return quantization is not None and weight_fault(quantization) is not None and quantization.is_per_tensor
+
+
 def weight_type(quantization: Quantization, axis: int | None) -> tuple[DataType, Encoding]:
     """The type and encoding of symmetric int8 weights whose scales lie along `axis`."""
     scales = torch.as_tensor(quantization.scale, dtype=torch.float64).reshape(-1).tolist()
     narrow = _FOUR_BITS[0] <= quantization.minimum and quantization.maximum <= _FOUR_BITS[1]
+    # Of one scale along an axis the library makes another one.
+    axis = axis if len(scales) > 1 else None
     return DataType.SFIXED8, Encoding(tuple(scales), (0,) * len(scales), axis, 4 if narrow else None)
 
 
@@ -92,8 +97,8 @@ def encoded(numbers: Array, datatype: DataType) -> tuple[Array, Encoding]:
     if low == high:
         return np.zeros(numbers.shape, datatype.numpy), Encoding((1.0,), (0,))
     found = np.unique(numbers)
-    if found.size == 1:
-        # 1 step above zero, or all steps below.
+    if found.size == 1 and datatype.numpy.itemsize == 1:
+        # 1 step above zero, or all steps below. Of 16 bits, scales that are so far apart make sums 2 % wrong.
         scale, zero = (high, 0) if high else (-low, 1)
     else:
         scale = (high - low) / last

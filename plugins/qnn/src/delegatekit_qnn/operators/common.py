@@ -53,17 +53,6 @@ def _widened(b: ProgramBuilder, value: Value, order: tuple[int, ...]) -> Tensor:
     return b.stored(Value(widened, identity(len(order))), order)
 
 
-#: Operations that the processor has for four axes at most.
-_FOUR_AXES: Final = frozenset(
-    {
-        *("Tanh", "Elu", "HardSwish", "ElementWiseNeuron", "ElementWiseMaximum", "ElementWiseMinimum"),
-        *("ElementWiseAtan", "ElementWiseCeil", "ElementWiseCos", "ElementWiseFloor", "ElementWiseLog"),
-        *("ElementWiseNeg", "ElementWisePower", "ElementWiseRound", "ElementWiseSign", "ElementWiseSin"),
-        *("ElementWiseSquareRoot", "ElementWiseAnd", "ElementWiseOr", "ElementWiseXor", "ElementWiseNot"),
-    }
-)
-
-
 def apply(
     b: ProgramBuilder,
     kind: str,
@@ -74,10 +63,11 @@ def apply(
 ) -> Tensor:
     """An operation on each element of tensors with as many axes, which broadcast, or of one with any other number.
 
-    Where the processor has it for fewer axes, neighbors that broadcast alike are one.
+    Neighbors of more than four axes that broadcast alike are one: the processor has few operations for five, and
+    crashes at some of them.
     """
     shape = broadcast(*(item.shape for item in tensors))
-    if kind not in _FOUR_AXES or len(shape) < 5:
+    if len(shape) < 5:
         return b.emit(kind, tensors, shape, datatype, encoding, **parameters)
     runs = _runs([item.shape for item in tensors], shape)
     if len(runs) > 4:

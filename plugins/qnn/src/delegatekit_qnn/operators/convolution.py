@@ -1,4 +1,4 @@
-"""Convolutions of one and two dimensions, plain, depthwise, grouped and transposed."""
+"""Convolutions of one to three dimensions, plain, depthwise, grouped and transposed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, known
 from .program import Lower, ProgramBuilder
+from .shape import padded
 
 
 def weight_of(
@@ -49,6 +50,9 @@ def _convolve(b: ProgramBuilder, call: Call) -> Value:
     x = b.activation(call["input"])
     spatial = x.rank - 2
     stride, padding, dilation = (list(call[name]) for name in ("stride", "padding", "dilation"))
+    if not call["transposed"] and _is_wide(call):
+        x = padded(b, x, [(0, 0), (0, 0), *((pad, pad) for pad in padding)], 0)
+        padding = [0] * spatial
     groups = call["groups"]
     source = call["weight"]
     sizes = list(source.shape)
@@ -78,38 +82,45 @@ def _convolve(b: ProgramBuilder, call: Call) -> Value:
     return Value(made, to_channels_last(x.rank))
 
 
+def _is_wide(call: Call) -> bool:
+    """Whether windows lie in the padding alone: the processor reads what was never written then."""
+    window = zip(call["weight"].shape[2:], call["dilation"], strict=True)
+    return any(pad > (size - 1) * step for pad, (size, step) in zip(call["padding"], window, strict=True))
+
+
 def _kind(
     b: ProgramBuilder, call: Call, source: Operand, sizes: list[int], groups: int
 ) -> tuple[str, dict[str, Scalar | Array], Tensor, Array | None]:
-    """The operation, its parameters of this kind, the weight as (height, width, in / group, out) and its scales."""
-    rank = source.rank
-    places = tuple(range(2, rank))
+    """The operation, its parameters of this kind, the weight as (..., height, width, in / group, out), its scales."""
+    places, axes = tuple(range(2, source.rank)), len(sizes) - 2
     if call["transposed"]:
         shape = (*sizes[2:], sizes[0], sizes[1])
-        weight, scales = weight_of(b, source, (*places, 0, 1), shape, 3)
-        return "TransposeConv2d", {"group": Scalar(DataType.UINT32, groups)}, weight, scales
+        weight, scales = weight_of(b, source, (*places, 0, 1), shape, len(shape) - 1)
+        return f"TransposeConv{axes}d", {"group": Scalar(DataType.UINT32, groups)}, weight, scales
     shape = (*sizes[2:], sizes[1], sizes[0])
-    weight, scales = weight_of(b, source, (*places, 1, 0), shape, 3)
-    if groups > 1 and sizes[1] == 1 and sizes[0] == groups:
+    weight, scales = weight_of(b, source, (*places, 1, 0), shape, len(shape) - 1)
+    if axes == 2 and groups > 1 and sizes[1] == 1 and sizes[0] == groups:
         return "DepthWiseConv2d", {}, weight, scales
-    return "Conv2d", {"group": Scalar(DataType.UINT32, groups)}, weight, scales
+    return f"Conv{axes}d", {"group": Scalar(DataType.UINT32, groups)}, weight, scales
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------
 
 
-def one_or_two_axes(call: Call) -> str | None:
-    """One or two spatial axes, and a batch."""
+def one_to_three_axes(call: Call) -> str | None:
+    """One to three spatial axes, and a batch."""
     rank = call["input"].rank
-    return None if rank in (3, 4) else f"{rank - 2} spatial axes: 1 and 2 are taken"
+    return None if rank in (3, 4, 5) else f"{rank - 2} spatial axes: 1 to 3 are taken"
 
 
 def plain_transposed(call: Call) -> str | None:
-    """Transposed: no dilation; one group, or one scale for all of an integer weight."""
+    """Transposed: no dilation; one group over three axes."""
     if not call["transposed"]:
         return None
     if set(call["dilation"]) - {1}:
         return f"a transposed convolution with dilation {list(call['dilation'])}"
+    if call["input"].rank == 5 and call["groups"] > 1:
+        return f"a transposed convolution over three axes with {call['groups']} groups: the processor mixes them up"
     return None
 
 
@@ -133,7 +144,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "convolution.default",
         _convolve,
         REAL,
-        one_or_two_axes,
+        one_to_three_axes,
         known("weight", "bias"),
         plain_transposed,
         weights_as_integers,

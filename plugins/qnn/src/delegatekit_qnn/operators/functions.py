@@ -11,8 +11,8 @@ from delegatekit_toolkit.constraints import dtypes, has_axes
 from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.encodings import activation_type
-from ..ir.graph import Scalar
+from ..ir.encodings import activation_type, made_as
+from ..ir.graph import Encoding, Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import (
@@ -21,6 +21,7 @@ from .common import (
     NUMBERS,
     REAL,
     add,
+    apply,
     as_result,
     binary,
     compared,
@@ -31,6 +32,7 @@ from .common import (
     lesser,
     mul,
     operand,
+    operation,
     sub,
     truncated,
     unary,
@@ -60,6 +62,12 @@ def whole_range(call: Call) -> str | None:
     return None if (encoding.scale, encoding.zero_point) == (1 / middle, middle) else "its integers have another range"
 
 
+def eight_bits(call: Call) -> str | None:
+    """Integers of 8 bits: of 16 the processor's results are wrong."""
+    found = made_as(call.result)
+    return None if found is not None and found.dtype.itemsize == 1 else "its integers have 16 bits"
+
+
 def _clamped(low: float | None, high: float | None) -> dict[str, Scalar]:
     return {
         "min_value": _number(-_LARGEST if low is None else low),
@@ -78,8 +86,27 @@ def _clamp(b: ProgramBuilder, call: Call) -> Value:
         for kind, bound in (("ElementWiseMaximum", low), ("ElementWiseMinimum", high)):
             x = x if bound is None else binary(b, kind, x, bound)
         return x
-    made = b.emit("ReluMinMax", [x.tensor], x.tensor.shape, datatype, encoding, **_clamped(low, high))
-    return Value(made, x.order)
+    if encoding is not None:
+        return _clamped_integers(b, x, (low, high), datatype, encoding)
+    return Value(apply(b, "ReluMinMax", [x.tensor], datatype, None, **_clamped(low, high)), x.order)
+
+
+def _clamped_integers(
+    b: ProgramBuilder, x: Value, bounds: tuple[float | None, float | None], datatype: DataType, encoding: Encoding
+) -> Value:
+    """Bounds beyond the result's integers are theirs; others by maximum and minimum: ReluMinMax passes over them."""
+    last = (1 << 8 * datatype.numpy.itemsize) - 1
+    ends = [(end - encoding.zero_point) * encoding.scale for end in (0, last)]
+    low, high = bounds
+    if low is not None and low > ends[0] + encoding.scale / 2:
+        x = operation(b, "ElementWiseMaximum", [x, _beside(b, low, x)], x.tensor.datatype, x.tensor.encoding)
+    if high is not None and high < ends[1] - encoding.scale / 2:
+        x = operation(b, "ElementWiseMinimum", [x, _beside(b, high, x)], x.tensor.datatype, x.tensor.encoding)
+    return b.quantized(x, datatype, encoding)
+
+
+def _beside(b: ProgramBuilder, number: float, x: Value) -> Value:
+    return Value(b.scalar(number, x.tensor), ())
 
 
 def _elu(b: ProgramBuilder, call: Call) -> Value:
@@ -99,7 +126,7 @@ def _leaky(b: ProgramBuilder, call: Call) -> Value:
     x = operand(b, call)
     slope = b.scalar(call["negative_slope"], x.tensor)
     datatype, encoding = b.result_type(call)
-    return Value(b.emit("Prelu", [x.tensor, slope], x.tensor.shape, datatype, encoding), x.order)
+    return Value(apply(b, "Prelu", [x.tensor, slope], datatype, encoding), x.order)
 
 
 def _glu(b: ProgramBuilder, call: Call) -> Value:
@@ -228,14 +255,14 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         ),
         REAL,
         keep=True,
-        fixed=True,
+        fixed=eight_bits,
     ),
     row("elu.default", _elu, REAL, keep=True, fixed=True),
     row("leaky_relu.default", _leaky, REAL, keep=True, fixed=True),
     row("glu.default", _glu, REAL, has_axes("self")),
     row("_prelu_kernel.default", _prelu, REAL),
     row("exp.default", function("ElementWiseExp"), NUMBERS, fixed=True),
-    row("log.default", function("ElementWiseLog"), NUMBERS, fixed=True),
+    row("log.default", function("ElementWiseLog"), NUMBERS, fixed=eight_bits),
     row("sqrt.default", function("ElementWiseSquareRoot"), NUMBERS, fixed=True),
     row("rsqrt.default", function("ElementWiseRsqrt"), NUMBERS, fixed=True),
     row("reciprocal.default", composed(lambda b, x: div(b, 1, x)), NUMBERS),

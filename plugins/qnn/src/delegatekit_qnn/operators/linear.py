@@ -9,7 +9,8 @@ from delegatekit_api import Call, Operand
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.graph import Scalar
+from ..ir.encodings import is_activation, weight_fault
+from ..ir.graph import Encoding, Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, add, as_result
@@ -52,27 +53,52 @@ def _multiplied(
     return found if bias is None else as_result(b, call, add(b, found, b.floats(b.activation(bias))))
 
 
+#: The middle of 16 bits.
+_MIDDLE: Final = 1 << 15
+
+
+def _is_weight(b: ProgramBuilder, operand: Operand) -> bool:
+    """Whether a matrix is constant, and in a form that a fully connected layer takes: beside integers as a weight's."""
+    if not operand.is_known or not b.is_fixed:
+        return operand.is_known
+    return operand.integers is not None and weight_fault(operand.quantization) is None
+
+
 def _linear(b: ProgramBuilder, call: Call) -> Value:
-    if not (call["weight"].is_known and (call["bias"] is None or call["bias"].is_known)):
+    if not (_is_weight(b, call["weight"]) and (call["bias"] is None or call["bias"].is_known)):
         x, weight = b.activation(call["input"]), b.activation(call["weight"])
         return _multiplied(b, call, x, weight, call["bias"], turned=True)
     return _connected(b, call, b.activation(call["input"]), call["weight"], call["bias"], turned=False)
 
 
 def _addmm(b: ProgramBuilder, call: Call) -> Value:
-    if not (call["mat2"].is_known and call["self"].is_known and call["self"].rank == 1):
+    if not (_is_weight(b, call["mat2"]) and call["self"].is_known and call["self"].rank == 1):
         left, right = b.activation(call["mat1"]), b.activation(call["mat2"])
         return _multiplied(b, call, left, right, call["self"], turned=False)
     return _connected(b, call, b.activation(call["mat1"]), call["mat2"], call["self"], turned=True)
 
 
+def _centered(b: ProgramBuilder, value: Value) -> Value:
+    """Integers of 16 bits with their zero in the middle, as the processor wants those on the right."""
+    encoding = value.tensor.encoding
+    if value.tensor.datatype is not DataType.UFIXED16 or encoding is None or encoding.zero_point == _MIDDLE:
+        return value
+    farthest = max(encoding.zero_point, 2 * _MIDDLE - 1 - encoding.zero_point)
+    scale = encoding.scale * farthest / (_MIDDLE - 1)
+    return b.quantized(value, DataType.UFIXED16, Encoding((scale,), (_MIDDLE,)))
+
+
 def _product(b: ProgramBuilder, call: Call) -> Value:
     left, right = call["self"], call["mat2"] if call.has("mat2") else call["other"]
-    if right.is_known and right.rank == 2 and (not b.is_fixed or right.integers is not None):
+    if _is_weight(b, right) and right.rank == 2:
         return _connected(b, call, b.activation(left), right, None, turned=True)
     tensors, flags = [], []
-    for item in (left, right):
-        value = b.activation(item)
+    for item, is_right in ((left, False), (right, True)):
+        if b.is_fixed and item.is_known:
+            value = Value(b.symmetric_constant(b.numbers(item)), identity(item.rank))
+        else:
+            value = b.activation(item)
+            value = _centered(b, value) if is_right else value
         turned = value.rank >= 2 and value.order == (*range(value.rank - 2), value.rank - 1, value.rank - 2)
         tensors.append(value.tensor if turned else b.dense(value))
         flags.append(Scalar(DataType.BOOL, bool(turned)))
@@ -93,7 +119,14 @@ def _right(call: Call) -> str | None:
     """Scales of a constant matrix lie along its columns."""
     name = "mat2" if call.has("mat2") else "other"
     found: Operand = call[name]
-    return weights_as_integers(call, name, 1) if found.is_known and found.rank == 2 else None
+    if not found.is_known or found.rank != 2 or is_activation(found.quantization):
+        return None
+    return weights_as_integers(call, name, 1)
+
+
+def _weight(call: Call) -> str | None:
+    """Scales of a constant weight lie along its rows."""
+    return None if is_activation(call["weight"].quantization) else weights_as_integers(call)
 
 
 def same_rank(call: Call) -> str | None:
@@ -107,7 +140,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "linear.default",
         _linear,
         REAL,
-        weights_as_integers,
+        _weight,
         keep=True,
         fixed=True,
         weights=("weight",),

@@ -1,16 +1,15 @@
-"""Reductions along axes, softmax, running sums, and the order of elements."""
+"""Reductions along axes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axes_of, axis_of
-from delegatekit_toolkit.constraints import has_axes, types_of
-from delegatekit_toolkit.layout import identity
-from delegatekit_toolkit.narrowing import narrow_product, narrowed
+from delegatekit_toolkit.arguments import axes_of
+from delegatekit_toolkit.constraints import has_axes
+from delegatekit_toolkit.narrowing import may_be_large, narrow_product, narrowed
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Encoding, Scalar, uint32
@@ -18,7 +17,6 @@ from ..ir.types import DataType
 from ..ir.values import Value
 from .common import (
     ANY,
-    INTEGERS,
     NUMBERS,
     REAL,
     apply,
@@ -75,7 +73,7 @@ def _reduced_one_by_one(
     """Each axis by itself, as the second of three: of five the processor does not take all."""
     for axis in axes:
         shape, place = x.tensor.shape, x.stored_axis(axis)
-        parts = _around(shape, place)
+        parts = around(shape, place)
         made = b.emit(
             kind,
             [b.reshaped(x.tensor, parts)],
@@ -89,6 +87,11 @@ def _reduced_one_by_one(
     for axis in () if keep else sorted(axes, reverse=True):
         x = dropped(b, x, axis)
     return x
+
+
+def around(shape: Sequence[int], axis: int) -> list[int]:
+    """A shape with an axis, and all before it and all after it as one each."""
+    return [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]
 
 
 def _reduction(kind: str, pairwise: str = "") -> Lower:
@@ -105,6 +108,12 @@ def _reduction(kind: str, pairwise: str = "") -> Lower:
         return reduced(b, kind, x, axes, keep, b.result_type(call))
 
     return lower
+
+
+def _sum(b: ProgramBuilder, call: Call) -> Value:
+    """The processor adds integers as floats: exactly only while they count what is true."""
+    exact = may_be_large(call["self"]) and not call["self"].dtype.is_floating_point
+    return cast("Value", _reduction("ReduceSum", "ElementWiseAdd" if exact else "")(b, call))
 
 
 def halved(b: ProgramBuilder, kind: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
@@ -143,11 +152,17 @@ def _truth_of(*, every: bool) -> Lower:
 
 
 def _variance(b: ProgramBuilder, call: Call) -> Value:
+    """Differences from the mean are divided by the largest before they are squared: float16 soon has no squares."""
     x = operand(b, call)
-    axes = axes_of(call.get("dim"), x.rank)
+    axes, keep = axes_of(call.get("dim"), x.rank), bool(call.get("keepdim", False))
     plain = (DataType.FLOAT32, None)
     rest = sub(b, x, reduced(b, "ReduceMean", x, axes, True, plain))
-    found = reduced(b, "ReduceMean", mul(b, rest, rest), axes, bool(call.get("keepdim", False)), plain)
+    size = unary(b, "ElementWiseAbs", rest)
+    most = larger(b, reduced(b, "ReduceMax", size, axes, True, plain), _LEAST_DIVISOR)
+    part = div(b, rest, most)
+    found = mul(b, mul(b, reduced(b, "ReduceMean", mul(b, part, part), axes, True, plain), most), most)
+    for axis in () if keep else sorted(axes, reverse=True):
+        found = dropped(b, found, axis)
     count = math.prod(x.shape[axis] for axis in axes)
     correction = call.get("correction", 1)
     correction = 1 if correction is None else correction
@@ -188,130 +203,24 @@ def enough_elements(call: Call) -> str | None:
     return None if count > correction else f"{count} elements and a correction of {correction}"
 
 
-def position(b: ProgramBuilder, kind: str, x: Value, axis: int, keep: bool) -> Value:
-    """Where the largest or least number along an axis is."""
-    if kind == "Argmin" and x.tensor.datatype is DataType.INT32:
-        kind, x = "Argmax", sub(b, -1, x)
-    tensor = b.dense(x)
-    shape = tensor.shape
-    parts = _around(shape, axis) if len(shape) > 4 else list(shape)
-    place = 1 if len(shape) > 4 else axis
-    found = [1 if at == place else size for at, size in enumerate(parts)]
-    made = b.emit(
-        kind,
-        [b.reshaped(tensor, parts)],
-        found,
-        DataType.INT32,
-        axis=Scalar(DataType.UINT32, place),
-        keep_dims=flag(True),
-    )
-    kept = [1 if at == axis else size for at, size in enumerate(shape)]
-    result = kept if keep else [size for at, size in enumerate(kept) if at != axis]
-    return Value(b.reshaped(made, result), identity(len(result)))
-
-
-def _around(shape: Sequence[int], axis: int) -> list[int]:
-    """A shape with an axis, and all before it and all behind it as one each."""
-    return [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]
-
-
-def _position(kind: str) -> Lower:
-    def lower(b: ProgramBuilder, call: Call) -> Value:
-        x = b.activation(call["self"])
-        if call["dim"] is not None:
-            return position(b, kind, x, axis_of(call["dim"], x.rank), bool(call["keepdim"]))
-        flat = Value(b.reshaped(b.dense(x), (math.prod(x.shape),)), (0,))
-        found = position(b, kind, flat, 0, True)
-        shape = tuple(call.result.shape)
-        return Value(b.reshaped(found.tensor, shape), identity(len(shape)))
-
-    return lower
-
-
-def _extreme(kind: str) -> Lower:
-    """The largest or least number along an axis, and where it is."""
-    pairwise = "ElementWiseMaximum" if kind == "Max" else "ElementWiseMinimum"
-
-    def lower(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
-        x = b.activation(call["self"])
-        axis, keep = axis_of(call["dim"], x.rank), bool(call["keepdim"])
-        if x.tensor.datatype.is_float or x.is_fixed:
-            found = reduced(b, f"Reduce{kind}", x, (axis,), keep, b.result_type(call))
-        else:
-            found = halved(b, pairwise, x, (axis,), keep)
-        return found, position(b, f"Arg{kind.lower()}", x, axis, keep)
-
-    return lower
-
-
-def rows_of_last(shape: Sequence[int]) -> tuple[int, ...]:
-    """All but the last axis as one."""
-    return (math.prod(shape[:-1]), shape[-1])
-
-
-def _softmax(kind: str) -> Lower:
-    def lower(b: ProgramBuilder, call: Call) -> Value:
-        x = b.activation(call["self"])
-        axis = axis_of(call["dim"], x.rank)
-        if kind == "LogSoftmax" and not x.is_fixed:
-            # The processor does so only after it has added the logarithm, which large numbers swallow.
-            x = sub(b, x, reduced(b, "ReduceMax", x, (axis,), True, (DataType.FLOAT32, None)))
-        last = (*(item for item in range(x.rank) if item != axis), axis)
-        tensor = x.tensor if x.order[-1] == axis else b.stored(x, last)
-        order = x.order if x.order[-1] == axis else last
-        datatype, encoding = b.result_type(call)
-        rows = rows_of_last(tensor.shape) if len(order) > 4 else tensor.shape
-        made = b.emit(
-            kind,
-            [b.reshaped(tensor, rows)],
-            rows,
-            datatype,
-            encoding,
-            axis=Scalar(DataType.UINT32, len(rows) - 1),
-            beta=Scalar(DataType.FLOAT32, 1.0),
-        )
-        return Value(b.reshaped(made, tensor.shape), order)
-
-    return lower
-
-
-def _running_sum(b: ProgramBuilder, call: Call) -> Value:
-    x = as_numbers(b, operand(b, call))
-    place = x.stored_axis(axis_of(call["dim"], x.rank))
-    shape = x.tensor.shape
-    parts = _around(shape, place) if len(shape) > 4 else shape
-    made = b.like(
-        "CumulativeSum",
-        b.reshaped(x.tensor, parts),
-        axis=Scalar(DataType.UINT32, 1 if len(shape) > 4 else place),
-        exclusive=flag(False),
-        reverse=flag(False),
-    )
-    return Value(b.reshaped(made, shape), x.order)
-
-
 #: Less than this is 0 beside it.
 _LEAST_DIVISOR: Final = 2.0**-13
 _AXES: Final = has_axes("self")
-_FLOATS: Final = types_of("self", "float32")
-_NUMBERS: Final = types_of("self", "float32", *INTEGERS)
-EQUAL: Final = "which of equal elements comes first, and where NaN comes, depends on the device"
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("mean.dim mean.default", _reduction("ReduceMean"), REAL, fixed=True),
-    row("sum.dim_IntList sum.default", _reduction("ReduceSum"), ANY, fixed=True, special_values=narrowed),
+    row(
+        "sum.dim_IntList sum.default",
+        _reduction("ReduceSum", "ElementWiseAdd"),
+        ANY,
+        fixed=True,
+        special_values=narrowed,
+    ),
     row("amax.default max.default", _reduction("ReduceMax", "ElementWiseMaximum"), NUMBERS, fixed=True),
     row("amin.default min.default", _reduction("ReduceMin", "ElementWiseMinimum"), NUMBERS, fixed=True),
-    row("max.dim", _extreme("Max"), _NUMBERS, _AXES, special_values=EQUAL),
-    row("min.dim", _extreme("Min"), _NUMBERS, _AXES, special_values=EQUAL),
     row("prod.default prod.dim_int", _product, NUMBERS, narrow_product, special_values=narrowed),
     row("any.default any.dim any.dims", _truth_of(every=False), ANY),
     row("all.default all.dim all.dims", _truth_of(every=True), ANY),
     row("var.correction var.dim", _variance, REAL, _AXES, enough_elements),
     row("linalg_vector_norm.default", _length, REAL, _AXES, known_order),
-    row("argmax.default", _position("Argmax"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
-    row("argmin.default", _position("Argmin"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
-    row("_softmax.default", _softmax("Softmax"), REAL, _AXES, fixed=True),
-    row("_log_softmax.default", _softmax("LogSoftmax"), REAL, _AXES, fixed=True),
-    row("cumsum.default", _running_sum, ANY, _AXES, special_values=narrowed),
 )

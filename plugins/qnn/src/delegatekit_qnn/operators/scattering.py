@@ -11,7 +11,6 @@ from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.layout import identity
-from delegatekit_toolkit.narrowing import narrowed
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Scalar, Tensor
@@ -90,9 +89,9 @@ def _scatter(reduction: int) -> Lower:
     return lower
 
 
-def no_sums_of_truths(call: Call) -> str | None:
-    """No sums of truth values."""
-    return "truth values are added" if call["self"].dtype_name == "bool" else None
+def sums_of_floats(call: Call) -> str | None:
+    """What is added is float32: the processor adds integers as such, which does not tell large ones apart."""
+    return f"{call['self'].dtype_name} is added: float32 is taken" if call["self"].dtype_name != "float32" else None
 
 
 # -- at places of several axes -----------------------------------------------------------------------------------------
@@ -109,7 +108,7 @@ def places_or_mask(call: Call) -> str | None:
         return None
     if any(item.dtype_name not in INTEGERS for item in found.values()):
         return "an index is neither integers nor a mask"
-    return no_sums_of_truths(call) if call["accumulate"] else None
+    return sums_of_floats(call) if call["accumulate"] else None
 
 
 def _index_put(b: ProgramBuilder, call: Call) -> Value:
@@ -150,6 +149,6 @@ _TYPED: Final = types_of("self", "float32", *INTEGERS, "bool")
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("scatter.src scatter.value", _scatter(_REPLACE), ANY, same_axes, special_values=order_of_writes),
-    row("scatter_add.default", _scatter(_ADD), ANY, same_axes, no_sums_of_truths, special_values=narrowed),
+    row("scatter_add.default", _scatter(_ADD), ANY, same_axes, sums_of_floats),
     row("index_put.default", _index_put, _TYPED, places_or_mask, special_values=order_of_writes, moves=True),
 )

@@ -12,9 +12,10 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.graph import Scalar, Tensor
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import ANY, INTEGERS, as_numbers, as_type
+from .axes import EQUAL, rows_of_last
+from .common import as_numbers, as_type
 from .program import Lower, ProgramBuilder
-from .reduction import EQUAL, flag, rows_of_last
+from .reduction import flag
 
 
 def ordered(b: ProgramBuilder, x: Value, axis: int, count: int, *, largest: bool) -> tuple[Value, Value]:
@@ -53,9 +54,10 @@ def unused_places(call: Call) -> str | None:
 
 
 _AXES: Final = has_axes("self")
-_NUMBERS: Final = types_of("self", "float32", *INTEGERS)
+#: Integers are ordered as float32: beyond 2 ** 24 it does not tell neighbors apart.
+_NUMBERS: Final = types_of("self", "float32", "bool")
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("topk.default", _largest, _NUMBERS, _AXES, special_values=EQUAL),
-    row("sort.default sort.stable", _sorted, ANY, _AXES, unused_places, special_values=EQUAL),
+    row("sort.default sort.stable", _sorted, _NUMBERS, _AXES, unused_places, special_values=EQUAL),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -18,6 +20,7 @@ from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, as_result, mul
 from .program import Lower, ProgramBuilder
+from .shape import sliced
 
 _LAST: Final = to_channels_last(4)
 
@@ -32,15 +35,21 @@ def pooled(
     *,
     counts_padding: bool = False,
 ) -> Value:
-    """Windows (their sizes, strides and padding) over the last two of three or four axes, so many of them.
+    """Windows (their sizes, strides and padding) over the last two or three axes, so many of them.
 
-    Windows that reach beyond the padding find more of it there.
+    `kind` is "Max" or "Avg"; there may be a batch. Windows that reach beyond the padding find more of it there.
     """
     window, stride, pad = windows
-    batched = x.rank == 4
+    if kind == "Max" and window[-1] == 1 < stride[-1] and not pad[-1]:
+        # The library crashes at such steps; what lies between them is not looked at.
+        x = sliced(b, x, x.rank - 1, 0, (sizes[-1] - 1) * stride[-1] + 1, stride[-1])
+        stride = (*stride[:-1], 1)
+    rank = len(window) + 2
+    last = to_channels_last(rank)
+    batched = x.rank == rank
     if not batched:
-        x = Value(b.reshaped(b.dense(x), (1, *x.shape)), identity(4))
-    tensor = b.stored(x, _LAST)
+        x = Value(b.reshaped(b.dense(x), (1, *x.shape)), identity(rank))
+    tensor = b.stored(x, last)
     batch, *images, channels = tensor.shape
     pads = []
     for size, count, wide, step, before in zip(images, sizes, window, stride, pad, strict=True):
@@ -51,23 +60,28 @@ def pooled(
         "stride": uint32(*stride),
         "pad_amount": np.array(pads, dtype=np.uint32),
     }
-    if kind == "PoolAvg2d":
+    if kind == "Avg":
         parameters["count_pad_for_edges"] = Scalar(DataType.BOOL, counts_padding)
     datatype, encoding = result
-    made = b.emit(kind, [tensor], (batch, *sizes, channels), datatype, encoding, **parameters)
-    if batched:
-        return Value(made, _LAST)
-    return Value(b.reshaped(b.dense(Value(made, _LAST)), (channels, *sizes)), identity(3))
+    shape = (batch, *sizes, channels)
+    made = Value(b.emit(f"Pool{kind}{len(window)}d", [tensor], shape, datatype, encoding, **parameters), last)
+    return made if batched else Value(b.reshaped(b.dense(made), (channels, *sizes)), identity(rank - 1))
+
+
+def _axes(call: Call) -> int:
+    """Over how many axes windows go: as the operator's name says."""
+    return 3 if "pool3d" in call.operator else 2
 
 
 def _windows(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    window = per_axis(call["kernel_size"], 2)
-    return window, per_axis(call["stride"], 2) or window, per_axis(call["padding"], 2, 0)
+    axes = _axes(call)
+    window = per_axis(call["kernel_size"], axes)
+    return window, per_axis(call["stride"], axes) or window, per_axis(call["padding"], axes, 0)
 
 
 def _largest(b: ProgramBuilder, call: Call) -> Value:
     x = b.activation(call["self"])
-    return pooled(b, "PoolMax2d", x, _windows(call), call.results[0].shape[-2:], b.result_type(call))
+    return pooled(b, "Max", x, _windows(call), call.results[0].shape[-_axes(call) :], b.result_type(call))
 
 
 def _largest_and_nothing(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
@@ -92,30 +106,32 @@ def _counts(size: int, count: int, window: int, stride: int, pad: int) -> tuple[
 def _average(b: ProgramBuilder, call: Call) -> Value:
     """An average of the elements that are there, times their share in what PyTorch divides by."""
     x = b.activation(call["self"])
-    windows, sizes = _windows(call), call.result.shape[-2:]
-    places = zip(call["self"].shape[-2:], sizes, *windows, strict=True)
-    (rows, all_rows), (columns, all_columns) = (_counts(*item) for item in places)
-    there = np.outer(rows, columns)
+    windows, sizes = _windows(call), call.result.shape[-_axes(call) :]
+    places = zip(call["self"].shape[-_axes(call) :], sizes, *windows, strict=True)
+    counts = [_counts(*item) for item in places]
+    there, everywhere = (reduce(np.multiply.outer, item) for item in zip(*counts, strict=True))
     divisor = np.full_like(there, call["divisor_override"] or 0)
     if not divisor.any():
-        divisor = np.outer(all_rows, all_columns) if call["count_include_pad"] else there
+        divisor = everywhere if call["count_include_pad"] else there
     result = b.result_type(call)
     if (divisor == there).all():
-        return pooled(b, "PoolAvg2d", x, windows, sizes, result)
-    if (divisor == windows[0][0] * windows[0][1]).all():
-        return pooled(b, "PoolAvg2d", x, windows, sizes, result, counts_padding=True)
-    found = pooled(b, "PoolAvg2d", b.floats(x), windows, sizes, (DataType.FLOAT32, None))
+        return pooled(b, "Avg", x, windows, sizes, result)
+    # Over three axes the processor's windows with padding are 0.
+    if len(sizes) == 2 and (divisor == math.prod(windows[0])).all():
+        return pooled(b, "Avg", x, windows, sizes, result, counts_padding=True)
+    found = pooled(b, "Avg", b.floats(x), windows, sizes, (DataType.FLOAT32, None))
     share = b.constant((there / divisor).astype(np.float32))
-    return as_result(b, call, mul(b, found, Value(share, identity(2))))
+    return as_result(b, call, mul(b, found, Value(share, identity(len(sizes)))))
 
 
 def _adaptive_average(b: ProgramBuilder, call: Call) -> Value:
     """Windows of one size where the sizes divide each other; else each axis by a matrix of shares."""
     x = b.activation(call["self"])
-    old, new = call["self"].shape[-2:], call.result.shape[-2:]
-    if all(size % count == 0 for size, count in zip(old, new, strict=True)):
+    axes = _axes(call)
+    old, new = call["self"].shape[-axes:], call.result.shape[-axes:]
+    if divides(call):
         window = tuple(size // count for size, count in zip(old, new, strict=True))
-        return pooled(b, "PoolAvg2d", x, (window, window, (0, 0)), new, b.result_type(call))
+        return pooled(b, "Avg", x, (window, window, (0,) * axes), new, b.result_type(call))
     tensor = b.dense(b.floats(x))
     shape = (*x.shape[:-2], new[0], old[1])
     flag = Scalar(DataType.BOOL, False)
@@ -160,18 +176,33 @@ def _shuffled(kind: str, factor: str) -> Lower:
 
 def no_gaps(call: Call) -> str | None:
     """Windows without dilation."""
-    dilation = per_axis(call.get("dilation", 1), 2, 1)
+    dilation = per_axis(call.get("dilation", 1), _axes(call), 1)
     return None if set(dilation) == {1} else f"dilation = {call['dilation']}: 1 is taken"
 
 
 def windows_inside(call: Call) -> str | None:
     """No window is larger than the image: the library counts what is not there."""
-    image, window = call["self"].shape[-2:], per_axis(call["kernel_size"], 2)
+    image, window = call["self"].shape[-_axes(call) :], per_axis(call["kernel_size"], _axes(call))
     larger = any(wide > size for wide, size in zip(window, image, strict=True))
     return f"windows of {window} over images of {tuple(image)}" if larger else None
 
 
+def divides(call: Call) -> bool:
+    """Whether each size of the image is a multiple of the result's."""
+    axes = _axes(call)
+    return all(
+        size % count == 0 for size, count in zip(call["self"].shape[-axes:], call.result.shape[-axes:], strict=True)
+    )
+
+
+def equal_windows(call: Call) -> str | None:
+    """Windows of one size."""
+    old, new = call["self"].shape[-_axes(call) :], call.result.shape[-_axes(call) :]
+    return None if divides(call) else f"{tuple(old)} is no multiple of {tuple(new)}"
+
+
 _IMAGES: Final = rank("self", 3, 4)
+_BLOCKS: Final = rank("self", 4, 5)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("max_pool2d.default", _largest, _IMAGES, REAL, no_gaps, windows_inside, keep=True, fixed=True),
@@ -183,6 +214,17 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         no_gaps,
         windows_inside,
         unused_indices,
+        fixed=True,
+    ),
+    row("max_pool3d.default", _largest, _BLOCKS, REAL, no_gaps, windows_inside, keep=True, fixed=True),
+    row("avg_pool3d.default", _average, _BLOCKS, REAL, windows_inside, keep=True, fixed=True),
+    row(
+        "_adaptive_avg_pool3d.default",
+        _adaptive_average,
+        _BLOCKS,
+        REAL,
+        equal_windows,
+        keep=True,
         fixed=True,
     ),
     row("avg_pool2d.default", _average, _IMAGES, REAL, windows_inside, fixed=True),

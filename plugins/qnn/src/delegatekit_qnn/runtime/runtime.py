@@ -12,8 +12,9 @@ from itertools import count
 from threading import RLock
 from typing import TYPE_CHECKING, Final
 
-from delegatekit_api import Availability, DelegatePayload, FormatError, RuntimeUnavailableError
+from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, RuntimeUnavailableError
 from delegatekit_toolkit.capture import quiet
+from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.stock import StockDelegate, stock_has
 
 from ..blob.header import Blob, border, read_blob, with_signature
@@ -90,7 +91,13 @@ class QnnRuntime:
         return handle
 
     def execute(self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Run once. Raises ExecutionError."""
+        """Run once. Raises ExecutionError, also for an integer that the device's 32 bits cannot hold."""
+        for place, item in enumerate(inputs):
+            number = wide_number(item)
+            if number is not None:
+                raise ExecutionError(
+                    f"input {place} has the number {number}: the device computes in 32 bits", where=_WHERE
+                )
         with _LOCK:
             handle.delegate.execute(inputs, outputs)
 

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 
 from delegatekit_api import ExecutionError
+from delegatekit_toolkit.narrowing import wide_number
 
 from ..ir.graph import Tensor
 from .binding import WHERE
-
-_INT32 = np.iinfo(np.int32)
 
 
 def constant_array(data: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -31,14 +30,10 @@ def words_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def to_device(tensor: torch.Tensor, declared: Tensor, target: np.ndarray[Any, Any], where: str) -> None:
     """Write an input's elements as words. Raises ExecutionError for an integer that 32 bits cannot hold."""
+    number = wide_number(tensor)
+    if number is not None:
+        raise ExecutionError(f"{where} has the number {number}: the device computes in 32 bits", where=WHERE)
     array = tensor.numpy().reshape(-1)
-    if array.dtype == np.int64 and array.size:
-        low, high = int(array.min()), int(array.max())
-        if low < _INT32.min or high > _INT32.max:
-            raise ExecutionError(
-                f"{where} has the number {low if low < _INT32.min else high}: the device computes in 32 bits",
-                where=WHERE,
-            )
     if declared.datatype.is_float:
         with np.errstate(over="ignore"):
             if declared.datatype.torch is torch.float16:

@@ -1,0 +1,147 @@
+"""Operators along one axis: places of the largest and least, softmax, running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import has_axes, types_of
+from delegatekit_toolkit.layout import identity
+from delegatekit_toolkit.narrowing import may_be_large, narrowed
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.graph import Scalar
+from ..ir.types import DataType
+from ..ir.values import Value
+from .common import ANY, INTEGERS, REAL, add, as_numbers, operand, sub
+from .program import Lower, ProgramBuilder
+from .reduction import around, flag, halved, reduced
+from .shape import concatenated, sliced
+
+
+def position(b: ProgramBuilder, kind: str, x: Value, axis: int, keep: bool) -> Value:
+    """Where the largest or least number along an axis is."""
+    if kind == "Argmin" and x.tensor.datatype is DataType.INT32:
+        kind, x = "Argmax", sub(b, -1, x)
+    tensor = b.dense(x)
+    shape = tensor.shape
+    parts = around(shape, axis) if len(shape) > 4 else list(shape)
+    place = 1 if len(shape) > 4 else axis
+    found = [1 if at == place else size for at, size in enumerate(parts)]
+    made = b.emit(
+        kind,
+        [b.reshaped(tensor, parts)],
+        found,
+        DataType.INT32,
+        axis=Scalar(DataType.UINT32, place),
+        keep_dims=flag(True),
+    )
+    kept = [1 if at == axis else size for at, size in enumerate(shape)]
+    result = kept if keep else [size for at, size in enumerate(kept) if at != axis]
+    return Value(b.reshaped(made, result), identity(len(result)))
+
+
+def _position(kind: str) -> Lower:
+    def lower(b: ProgramBuilder, call: Call) -> Value:
+        x = b.activation(call["self"])
+        if call["dim"] is not None:
+            return position(b, kind, x, axis_of(call["dim"], x.rank), bool(call["keepdim"]))
+        flat = Value(b.reshaped(b.dense(x), (math.prod(x.shape),)), (0,))
+        found = position(b, kind, flat, 0, True)
+        shape = tuple(call.result.shape)
+        return Value(b.reshaped(found.tensor, shape), identity(len(shape)))
+
+    return lower
+
+
+def _extreme(kind: str) -> Lower:
+    """The largest or least number along an axis, and where it is."""
+    pairwise = "ElementWiseMaximum" if kind == "Max" else "ElementWiseMinimum"
+
+    def lower(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
+        x = b.activation(call["self"])
+        axis, keep = axis_of(call["dim"], x.rank), bool(call["keepdim"])
+        if x.tensor.datatype.is_float or x.is_fixed:
+            found = reduced(b, f"Reduce{kind}", x, (axis,), keep, b.result_type(call))
+        else:
+            found = halved(b, pairwise, x, (axis,), keep)
+        return found, position(b, f"Arg{kind.lower()}", x, axis, keep)
+
+    return lower
+
+
+def rows_of_last(shape: Sequence[int]) -> tuple[int, ...]:
+    """All but the last axis as one."""
+    return (math.prod(shape[:-1]), shape[-1])
+
+
+def _softmax(kind: str) -> Lower:
+    def lower(b: ProgramBuilder, call: Call) -> Value:
+        x = b.activation(call["self"])
+        axis = axis_of(call["dim"], x.rank)
+        if kind == "LogSoftmax" and not x.is_fixed:
+            # The processor does so only after it has added the logarithm, which large numbers swallow.
+            x = sub(b, x, reduced(b, "ReduceMax", x, (axis,), True, (DataType.FLOAT32, None)))
+        last = (*(item for item in range(x.rank) if item != axis), axis)
+        tensor = x.tensor if x.order[-1] == axis else b.stored(x, last)
+        order = x.order if x.order[-1] == axis else last
+        datatype, encoding = b.result_type(call)
+        rows = rows_of_last(tensor.shape) if len(order) > 4 else tensor.shape
+        made = b.emit(
+            kind,
+            [b.reshaped(tensor, rows)],
+            rows,
+            datatype,
+            encoding,
+            axis=Scalar(DataType.UINT32, len(rows) - 1),
+            beta=Scalar(DataType.FLOAT32, 1.0),
+        )
+        return Value(b.reshaped(made, tensor.shape), order)
+
+    return lower
+
+
+def _running_sum(b: ProgramBuilder, call: Call) -> Value:
+    x = as_numbers(b, operand(b, call))
+    axis = axis_of(call["dim"], x.rank)
+    if not x.tensor.datatype.is_float and may_be_large(call["self"]):
+        return _summed_by_doubling(b, x, axis)
+    place = x.stored_axis(axis)
+    shape = x.tensor.shape
+    parts = around(shape, place) if len(shape) > 4 else shape
+    made = b.like(
+        "CumulativeSum",
+        b.reshaped(x.tensor, parts),
+        axis=Scalar(DataType.UINT32, 1 if len(shape) > 4 else place),
+        exclusive=flag(False),
+        reverse=flag(False),
+    )
+    return Value(b.reshaped(made, shape), x.order)
+
+
+def _summed_by_doubling(b: ProgramBuilder, x: Value, axis: int) -> Value:
+    """Running sums of integers, which the processor would add as floats: of 1, 2, 4 ... elements before each."""
+    size, step = x.shape[axis], 1
+    while step < size:
+        later = add(b, sliced(b, x, axis, step, size), sliced(b, x, axis, 0, size - step))
+        x = concatenated(b, [sliced(b, x, axis, 0, step), later], axis)
+        step *= 2
+    return x
+
+
+_AXES: Final = has_axes("self")
+_NUMBERS: Final = types_of("self", "float32", *INTEGERS)
+EQUAL: Final = "which of equal elements comes first, and where NaN comes, depends on the device"
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("max.dim", _extreme("Max"), _NUMBERS, _AXES, special_values=EQUAL),
+    row("min.dim", _extreme("Min"), _NUMBERS, _AXES, special_values=EQUAL),
+    row("argmax.default", _position("Argmax"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
+    row("argmin.default", _position("Argmin"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
+    row("_softmax.default", _softmax("Softmax"), REAL, _AXES, fixed=True),
+    row("_log_softmax.default", _softmax("LogSoftmax"), REAL, _AXES, fixed=True),
+    row("cumsum.default", _running_sum, ANY, _AXES, special_values=narrowed),
+)

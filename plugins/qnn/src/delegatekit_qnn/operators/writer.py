@@ -1,0 +1,157 @@
+"""Writes operations and constants of a QNN graph: what a program's builder stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import torch
+
+from delegatekit_toolkit.building import DebugHandles, Merging
+from delegatekit_toolkit.content import content_key
+from delegatekit_toolkit.layout import identity, moves_elements
+
+from ..ir.encodings import encoded
+from ..ir.graph import Array, Encoding, Graph, Node, Parameter, Tensor, uint32
+from ..ir.types import INNER, LARGEST, DataType, half
+from ..ir.values import Value, reordered
+
+
+class GraphWriter:
+    """A graph under construction; equal constants, and one tensor in the same order of axes, are made once."""
+
+    def __init__(self, name: str) -> None:
+        self.graph: Final = Graph(name)
+        self.handles: Final = DebugHandles()
+        #: The debug handle of the call that operations are written for.
+        self.debug_handle: int | None = None
+        self._constants: Merging[Tensor] = Merging()
+        self._stored: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
+        self._floats: dict[Tensor, Tensor] = {}
+        #: What was reshaped, and what it was made of.
+        self._reshaped: dict[Tensor, Tensor] = {}
+
+    # -- integers or floats --------------------------------------------------------------------------------------------
+
+    def floats(self, value: Value) -> Value:
+        """A value whose numbers are floats; integers and truth values stay as they are."""
+        tensor = value.tensor
+        if not tensor.datatype.is_fixed_point:
+            return value
+        if tensor not in self._floats:
+            self._floats[tensor] = self.emit("Dequantize", [tensor], tensor.shape, DataType.FLOAT32)
+        return Value(self._floats[tensor], value.order)
+
+    def quantized(self, value: Value, datatype: DataType, encoding: Encoding) -> Value:
+        """A value as integers of an encoding."""
+        tensor = value.tensor
+        if (tensor.datatype, tensor.encoding) == (datatype, encoding):
+            return value
+        kind = "Convert" if tensor.datatype.is_fixed_point else "Quantize"
+        return Value(self.emit(kind, [tensor], tensor.shape, datatype, encoding), value.order)
+
+    # -- constants -----------------------------------------------------------------------------------------------------
+
+    def constant(self, data: Array, datatype: DataType | None = None, encoding: Encoding | None = None) -> Tensor:
+        """A constant, made once for equal bytes."""
+        if datatype is None:
+            data, datatype = _narrowed(data)
+        if data.ndim == 0:
+            data = data.reshape(1)
+        array = np.ascontiguousarray(data)
+        key = (datatype, encoding, array.shape, content_key(array.data))
+        return self._constants.once(key, lambda: Tensor(array.shape, datatype, encoding, array))
+
+    def scalar(self, number: float, like: Tensor) -> Tensor:
+        """A number as a constant beside a tensor."""
+        if like.datatype.is_fixed_point:
+            integers, encoding = encoded(np.array([number], np.float64), like.datatype)
+            return self.constant(integers, like.datatype, encoding)
+        number = half(number) if like.datatype.is_float else number
+        return self.constant(np.array([number]).astype(like.datatype.numpy), like.datatype)
+
+    # -- order of axes -------------------------------------------------------------------------------------------------
+
+    def stored(self, value: Value, order: Sequence[int]) -> Tensor:
+        """The value's tensor with the program's axes in this order in memory."""
+        order = tuple(order)
+        moves = tuple(value.order.index(axis) for axis in order)
+        if moves == identity(len(moves)):
+            return value.tensor
+        key = (value.tensor, moves)
+        if key not in self._stored:
+            self._stored[key] = self._transposed(value.tensor, moves)
+        return self._stored[key]
+
+    def _transposed(self, tensor: Tensor, moves: tuple[int, ...]) -> Tensor:
+        shape = reordered(tensor.shape, moves)
+        if tensor.data is not None:
+            assert tensor.encoding is None or tensor.encoding.axis is None
+            return self.constant(tensor.data.transpose(moves), tensor.datatype, tensor.encoding)
+        if not moves_elements(tensor.shape, moves):
+            return self.reshaped(tensor, shape)
+        return self.emit("Transpose", [tensor], shape, tensor.datatype, tensor.encoding, perm=uint32(*moves))
+
+    def dense(self, value: Value) -> Tensor:
+        """The value's tensor as the program has it."""
+        return self.stored(value, identity(value.rank))
+
+    def reshaped(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """The same elements in another shape; of what was reshaped before, the shape in between is passed over."""
+        shape = stored_shape(shape)
+        source = self._reshaped.get(tensor, tensor)
+        if shape in (tensor.shape, source.shape):
+            return tensor if shape == tensor.shape else source
+        if tensor.data is not None:
+            return self.constant(tensor.data.reshape(shape), tensor.datatype, tensor.encoding)
+        made = self.emit("Reshape", [source], shape, tensor.datatype, tensor.encoding)
+        self._reshaped[made] = source
+        return made
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+
+    def emit(
+        self,
+        kind: str,
+        inputs: Sequence[Tensor],
+        shape: Sequence[int],
+        datatype: DataType,
+        encoding: Encoding | None = None,
+        **parameters: Parameter,
+    ) -> Tensor:
+        """An operation with one result."""
+        (made,) = self.emit_all(kind, inputs, [Tensor(stored_shape(shape), datatype, encoding)], **parameters)
+        return made
+
+    def emit_all(
+        self, kind: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], **parameters: Parameter
+    ) -> tuple[Tensor, ...]:
+        """An operation with several results."""
+        name = f"{kind}_{len(self.graph.nodes)}"
+        self.graph.nodes.append(Node(kind, tuple(inputs), tuple(outputs), parameters, name))
+        self.handles.add(name, self.debug_handle)
+        return tuple(outputs)
+
+    def like(self, kind: str, x: Tensor, **parameters: Parameter) -> Tensor:
+        """An operation whose result has the shape, type and encoding of its one input."""
+        return self.emit(kind, [x], x.shape, x.datatype, x.encoding, **parameters)
+
+    def cast(self, tensor: Tensor, datatype: DataType) -> Tensor:
+        """A tensor in another type; itself if it has it."""
+        if tensor.datatype is datatype:
+            return tensor
+        return self.emit("Cast", [tensor], tensor.shape, datatype)
+
+
+def stored_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """QNN's tensors have an axis at least."""
+    return tuple(shape) or (1,)
+
+
+def _narrowed(data: Array) -> tuple[Array, DataType]:
+    """A constant in the type that is computed with."""
+    datatype = INNER[torch.from_numpy(np.zeros(0, data.dtype)).dtype]
+    if datatype.is_float:
+        data = np.clip(data, -LARGEST, LARGEST)
+    return data.astype(datatype.numpy), datatype
