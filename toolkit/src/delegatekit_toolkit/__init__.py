@@ -18,6 +18,7 @@
 | `flatbuffer` | a flatbuffers codec whose schemas are dataclasses |
 | `signature` | what a delegate is called with, and the checks that a runtime owes |
 | `capture` | keeps what a vendor's library prints off stdout |
+| `installed` | whether the package of a vendor's tool is there, without importing it |
 | `documentation` | support tables as the data that a backend's page of the documentation is made of |
 | `testing` | calls, payloads and comparisons for tests of a backend's parts |
 | `tosa` | TOSA 1.0: graphs, operators, files, numerics, Arm's reference model |
