@@ -64,7 +64,16 @@ def test_the_targets_are_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"soc": "sm1"}, {"precision": "int8"}, {"vtcm": -1}, {"performance": "fast"}, {"leave_out": "nothing"}]
+    "wrong",
+    [
+        {"soc": "sm1"},
+        {"precision": "int8"},
+        {"vtcm": -1},
+        {"vtcm": 9},
+        {"soc": "qcm6490", "vtcm": 4},
+        {"performance": "fast"},
+        {"leave_out": "nothing"},
+    ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(OptionError):
