@@ -15,6 +15,7 @@ from delegatekit import LoweredProgram
 from delegatekit.plugins import discovery
 from delegatekit.pte import read
 from delegatekit_api import (
+    Availability,
     BackendDescription,
     DelegateKitError,
     LoweringError,
@@ -347,6 +348,33 @@ def test_wrong_requests_are_refused_in_words(name: str) -> None:
     call, error, words = REFUSED[name]
     with pytest.raises(error, match=words):
         call()
+
+
+class _NotExported(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("this is work")
+
+
+def test_a_missing_compiler_is_refused_before_any_work(install: Any) -> None:
+    class Missing(Takes):
+        @hookimpl
+        def compiler_availability(self, options: Any) -> Availability:
+            return Availability(False, "the tool is not installed: pip install tool")
+
+    install(Missing("a", ["aten.sin.default"]))
+    for lowered in (
+        lambda model: delegatekit.lower(model, (X,), backends=["a"]),
+        lambda model: delegatekit.to_backend(model, (X,), backend="a"),
+    ):
+        with pytest.raises(LoweringError) as refused:
+            lowered(_NotExported().eval())
+        assert str(refused.value) == "backend a: cannot compile here: the tool is not installed: pip install tool"
+
+    class Sine(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(x)
+
+    assert "sin" in str(delegatekit.explain(Sine().eval(), (X,), backends=["a"])), "which compiles nothing"
 
 
 def test_a_backend_that_fails_to_compile_is_named_with_its_partition(install: Any) -> None:

@@ -57,8 +57,8 @@ def lower(
     `model` is a module in eval mode with example `inputs` (and `kwargs`, and `dynamic_shapes` as torch.export takes
     them: every changing size needs an upper bound), an ExportedProgram, or a mapping of method names to
     ExportedPrograms. `options` maps a backend's name to its options. Raises PluginError for an unknown backend,
-    OptionError for a wrong option, and UnsupportedError, with the user's source line, for an operator that no backend
-    takes and the runtime cannot run.
+    OptionError for a wrong option, LoweringError, before any work, for a backend whose compiler is missing here, and
+    UnsupportedError, with the user's source line, for an operator that no backend takes and the runtime cannot run.
 
     `only` and `skip` pin nodes: lists of module paths ("encoder.layers.*.attn", with all that is inside; "**" is any
     number of parts), operators ("aten.linear.default", "aten.linear", "linear": as exported, or as `explain` shows
@@ -83,7 +83,7 @@ def lower(
     or without the cache of what was compiled before; see `Compiling`.
     """
     clock = _Clock()
-    chosen = _choose(backends, options or {})
+    chosen = _able_to_compile(_choose(backends, options or {}))
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
     partitioned = _accepted(programs, chosen, Selection(chosen, only, skip, partition), clock)
     options_of_file = FileOptions(external, stack_traces, memory or MemoryOptions())
@@ -125,7 +125,7 @@ def to_backend(
     its reason, and for programs that are not functional: those that update buffers.
     """
     clock = _Clock()
-    chosen = _choose([backend], {backend: options or {}})
+    chosen = _able_to_compile(_choose([backend], {backend: options or {}}))
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
     partitioned = _accepted(programs, chosen, Selection(chosen), clock)
     for method in partitioned.values():
@@ -167,6 +167,15 @@ def _choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> d
     for name in names:
         backend = discovery.get_backend(name)
         chosen[name] = ChosenBackend(backend, backend.make_options(options.get(name, {})))
+    return chosen
+
+
+def _able_to_compile(chosen: dict[str, ChosenBackend]) -> dict[str, ChosenBackend]:
+    """The same backends. Raises LoweringError if the compiler of one is missing here."""
+    for name, choice in chosen.items():
+        compiler = choice.backend.compiler_availability(choice.options)
+        if not compiler.available:
+            raise LoweringError(f"cannot compile here: {compiler.reason}", where=f"backend {name}")
     return chosen
 
 

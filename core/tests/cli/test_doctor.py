@@ -22,7 +22,7 @@ def only_test_backends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_sound_installation_has_no_problems(cli: Any) -> None:
     text = cli("doctor").stdout
     assert f"DelegateKit {__version__}\n" in text and "torch 2.9.0\n" in text
-    assert "backend nothing: lowers, does not run here: the plugin has no runtime" in text
+    assert "backend nothing: lowers; does not run here: the plugin has no runtime" in text
     assert "DELEGATEKIT_BACKENDS=nothing,broken" in text
     assert text.endswith("\nno problems found\n")
 

@@ -81,6 +81,13 @@ class Net(nn.Module):
         return torch.sin(torch.tan(torch.sin(x * self.weight)) * self.weight)
 
 
+class Sines(nn.Module):
+    """One partition."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(torch.sin(torch.sin(x)))
+
+
 X = torch.ones(4)
 
 
@@ -177,6 +184,31 @@ def test_what_was_compiled_is_kept(make: Make) -> None:
     assert len(calls()) == 2
     lower(Compiling(cache=False))
     assert len(calls()) == 4
+
+
+_METHODS = """
+@hookimpl
+def preprocess_methods(methods, options):
+    return {{name: [preprocess(item, options) for item in items] for name, items in methods.items()}}
+
+@hookimpl
+def compiles_together(options): return {together}
+"""
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_partitions_that_do_not_depend_on_each_other_are_divided_and_kept_one_by_one(
+    together: bool, make: Make
+) -> None:
+    calls = make(more=_VERSION + _METHODS.format(together=together))
+    here = lower(Compiling(cache=False)).buffer
+    before = len(set(calls()))
+    assert lower(Compiling(jobs=2)).buffer == here
+    assert len(set(calls())) - before == (0 if together else 2), "one task needs no process"
+    compiled = len(calls())
+    programs = {name: torch.export.export(net.eval(), (X,)) for name, net in (("forward", Net()), ("more", Sines()))}
+    delegatekit.lower(programs, backends=["maker"])
+    assert len(calls()) - compiled == (3 if together else 1), "alone, only the second method's is new"
 
 
 def test_a_backend_that_does_not_tell_its_version_is_not_kept(make: Make) -> None:

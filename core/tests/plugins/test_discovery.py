@@ -248,6 +248,10 @@ def test_an_option_may_change_the_precision(install_plugin: Any) -> None:
         ("def compute_precision(options): return 16", "compute_precision", "did not return a dtype's name but 16"),
         ("def quantization_schemes(): return 'int8'", "quantization_schemes", "QuantizationScheme"),
         ("def documentation(): return 'all'", "documentation", "BackendDocumentation"),
+        (
+            "def preprocess_methods(methods, options): pass\n@hookimpl\ndef compiles_together(options): return 1",
+            *("compiles_together", "is 1, not a bool"),
+        ),
         ("def create_runtime(): return object()", "create_partitioner", "does not implement create_partitioner"),
     ],
 )
@@ -256,7 +260,7 @@ def test_a_wrong_answer_of_a_plugin_is_an_error_that_names_it(
 ) -> None:
     install_plugin("full", plugin(hook))
     backend = discovery.get_backend("full")
-    arguments = (backend.make_options({}),) if ask == "create_partitioner" else ()
+    arguments = (backend.make_options({}),) if ask in ("create_partitioner", "compiles_together") else ()
     with pytest.raises(PluginError, match=reason) as caught:
         getattr(backend, ask)(*arguments)
     assert caught.value.where == "backend full (delegatekit-full 1.2)"
@@ -276,6 +280,26 @@ def test_a_runtime_that_cannot_work_says_why_and_never_raises(answer: str, reaso
     availability = discovery.get_backend("full").runtime_availability()
     assert not availability.available
     assert reason in availability.reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("return Availability(False, 'no tool')", "no tool"),
+        ("return Availability(options.level < 2, 'too much for this tool')", ""),
+        ("raise LoweringError('no tool', hint='pip install tool')", "no tool: pip install tool"),
+        ("raise OSError('libx.so: not found')", "OSError: libx.so: not found"),
+        ("raise SystemExit(1)", "compiler_availability failed: SystemExit: 1"),
+        ("return 'yes'", "compiler_availability is 'yes', not an Availability"),
+    ],
+)
+def test_a_compiler_that_cannot_work_says_why_and_never_raises(answer: str, reason: str, install_plugin: Any) -> None:
+    install_plugin("full", plugin(f"def compiler_availability(options): {answer}"))
+    backend = discovery.get_backend("full")
+    availability = backend.compiler_availability()
+    assert availability.available is not bool(reason)
+    assert reason in availability.reason
+    assert not backend.compiler_availability(backend.make_options({"level": 3})).available
 
 
 def test_a_plugin_without_runtime_is_ready_but_runs_nothing_here(install_plugin: Any) -> None:

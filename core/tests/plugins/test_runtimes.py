@@ -54,6 +54,33 @@ def test_a_backend_says_itself_whether_it_runs_here(install_plugin: Any) -> None
     assert (result.info.status, result.info.delegate_id) == ("ready", "OddBackend")
     assert result.runtime is not None
     assert (result.runtime.available, result.runtime.reason) == (False, "no device")
+    assert result.compiler is not None and result.compiler.available, "nothing is missing, as far as is known"
+
+
+COMPILER = (
+    DESCRIBED
+    + RUNTIME.format(answer="return Availability(True)")
+    + """
+@hookimpl
+def compiler_availability(options): {answer}
+"""
+)
+
+
+def test_a_backend_says_itself_whether_it_compiles_here(install_plugin: Any) -> None:
+    install_plugin("odd", COMPILER.format(answer="return Availability(False, 'no tool: pip install tool')"))
+    result = checked()
+    assert result.info.status == "ready"
+    assert result.compiler is not None and result.runtime is not None
+    assert (result.compiler.reason, result.runtime.available) == ("no tool: pip install tool", True)
+
+
+def test_a_backend_that_dies_when_it_is_asked_about_its_compiler_is_told(install_plugin: Any) -> None:
+    install_plugin("odd", COMPILER.format(answer="import os; os.abort()"))
+    result = checked()
+    assert (result.info.status, result.runtime) == ("ready", None)
+    assert result.compiler is not None
+    assert "asking about its compiler crashed (SIGABRT)" in result.compiler.reason
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit import cli as command_line
-from delegatekit.plugins import discovery
+from delegatekit.plugins import PluginWarning, discovery
 from delegatekit_api import OptionError, QuantizationError
 
 pytest.importorskip("torchao")
@@ -95,6 +96,16 @@ def test_training_depends_on_the_options() -> None:
     prepared(x)
     report: Any = delegatekit.convert_qat(prepared)
     assert [row.operator for row in report.quantization.quantized] == ["conv1d", "linear"]
+
+
+def test_that_it_must_be_lowered_elsewhere_is_told_at_once(install_plugin: Callable[..., Any]) -> None:
+    missing = "def compiler_availability(options): return Availability(options.chip == 'large', 'no tool')"
+    install_plugin("chips", f"{BACKEND}\n@hookimpl\n{missing}\n")
+    with pytest.warns(PluginWarning, match="backend chips cannot compile here what is quantized: no tool"):
+        kept({"chip": "small"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PluginWarning)
+        kept({"chip": "large"})
 
 
 def test_a_scheme_that_quantizes_nothing_says_whose_fault_it_is() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ._partition import PartitionProgram, PreprocessResult
     from ._partitioner import Partitioner
     from ._quantizer import QuantizationScheme
-    from ._runtime import DelegateRuntime
+    from ._runtime import Availability, DelegateRuntime
 
 #: pluggy's project name; also the prefix of the entry-point groups `delegatekit.backends` and `delegatekit.observers`.
 PROJECT: Final = "delegatekit"
@@ -45,6 +45,14 @@ class BackendSpec:
         """A partitioner for one lowering."""
 
     @_hookspec(firstresult=True)
+    def compiler_availability(self, options: BackendOptions) -> Availability:  # type: ignore[empty-body]
+        """Whether `preprocess` can work here with these options; if not, what is missing and what to do.
+
+        Lowering asks it before any work, and refuses with the reason; without the hook nothing is missing. It should
+        be cheap: look whether the vendor's tool is there, and do not load it.
+        """
+
+    @_hookspec(firstresult=True)
     def preprocess(self, partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:  # type: ignore[empty-body]
         """Compile one partition. The same partition and options must give the same bytes."""
 
@@ -54,6 +62,12 @@ class BackendSpec:
     ) -> Mapping[str, Sequence[PreprocessResult]]:
         """Compile all partitions of all methods in one call, instead of `preprocess` for each: for backends whose
         delegates share data or compiled code over partitions and methods. Results in the order of the partitions.
+        """
+
+    @_hookspec(firstresult=True)
+    def compiles_together(self, options: BackendOptions) -> bool:  # type: ignore[empty-body]
+        """Whether a backend that has both forms compiles with `preprocess_methods`, with these options. If not,
+        partitions go to `preprocess`: several at a time, and each kept by itself. Without the hook they go together.
         """
 
     @_hookspec(firstresult=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a runtime can work here, and if not, why and what to install."""
+    """Whether a runtime or a compiler can work here, and if not, why and what to install."""
 
     available: bool
     reason: str = ""

@@ -69,6 +69,17 @@ def test_describing_the_backend_imports_neither_torch_nor_coremltools() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_missing_coremltools_is_told_without_importing_it() -> None:
+    ask = "plugin.compiler_availability(CoreMLOptions())"
+    code = (
+        "import sys; from delegatekit_coreml import plugin; from delegatekit_coreml.options import CoreMLOptions\n"
+        f"assert {ask}.available and not {{'torch', 'coremltools'}} & set(sys.modules)\n"
+        f"sys.modules['coremltools'] = None; print({ask}.reason)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert "coremltools, which writes the program, is not installed: pip install coremltools" in said
+
+
 def test_neither_the_support_table_nor_the_runtime_imports_coremltools() -> None:
     code = (
         "import sys; from delegatekit_coreml import support, runtime\n"

@@ -12,7 +12,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit import pte
-from delegatekit_api import OptionError, PluginError
+from delegatekit_api import LoweringError, OptionError
 from delegatekit_ethosu import plugin
 from delegatekit_ethosu.blob import unpack
 from delegatekit_ethosu.compiler.vela import vela_version
@@ -124,5 +124,5 @@ def test_stock_executorch_without_the_npu_says_so(model: Any) -> None:
 def test_without_vela_the_error_says_what_to_install(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ethosu", None)
     assert plugin.describe_backend().name == "ethosu" and plugin.targets() and plugin.quantization_schemes()
-    with pytest.raises(PluginError, match="pip install ethos-u-vela"):
+    with pytest.raises(LoweringError, match=r"cannot compile here: Vela, .* not installed: pip install ethos-u-vela"):
         lower(model)

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import delegatekit
+from delegatekit.plugins import PluginWarning
 from delegatekit_api import BackendSpec, LoweringError, OptionError
 from delegatekit_api.versions import API_VERSION, PROJECT, incompatibility
 from delegatekit_qnn import plugin
@@ -63,7 +64,16 @@ def test_the_targets_are_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"soc": "sm1"}, {"precision": "int8"}, {"vtcm": -1}, {"performance": "fast"}, {"leave_out": "nothing"}]
+    "wrong",
+    [
+        {"soc": "sm1"},
+        {"precision": "int8"},
+        {"vtcm": -1},
+        {"vtcm": 9},
+        {"soc": "qcm6490", "vtcm": 4},
+        {"performance": "fast"},
+        {"leave_out": "nothing"},
+    ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(OptionError):
@@ -131,20 +141,37 @@ MISSING = [
 ]
 
 
+class _NotExported(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("this is work")
+
+
 @pytest.mark.parametrize(("change", "reason", "hint"), MISSING, ids=[reason for _, reason, _ in MISSING])
 def test_where_the_library_is_missing_lowering_says_why_and_what_to_do(
     change: Any, reason: str, hint: str, looked_up: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
     change(monkeypatch)
     assert isinstance(find_installation(), Missing)
     assert plugin.compiler_version(QnnOptions()) == "unknown"
     availability = QnnRuntime().is_available()
     assert not availability.available
     assert hint in availability.reason
-    with pytest.raises(LoweringError, match=reason) as refused:
-        delegatekit.lower(program, backends=["qnn"])
+    assert plugin.compiler_availability(QnnOptions()) == availability
+    with pytest.raises(LoweringError, match=f"backend qnn: cannot compile here: .*{reason}") as refused:
+        delegatekit.lower(_NotExported(), (torch.ones(2),), backends=["qnn"])
     assert hint in str(refused.value)
+    with pytest.warns(PluginWarning, match=f"cannot compile here what is quantized: .*{reason}"):
+        delegatekit.quantize(torch.nn.Linear(2, 2).eval(), [torch.ones(1, 2)], backend="qnn", progress=False)
+
+
+def test_whether_it_compiles_is_told_without_loading_anything(library: None) -> None:
+    code = (
+        "import sys; from delegatekit_qnn import plugin; from delegatekit_qnn.options import QnnOptions\n"
+        "assert plugin.compiler_availability(QnnOptions()).available\n"
+        "assert not {'torch', 'executorch', 'onnxruntime_qnn', 'numpy'} & set(sys.modules)\n"
+        "assert 'libQnnHtp' not in open('/proc/self/maps').read()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_sdk_of_the_vendor_is_used_where_the_environment_names_one(
@@ -160,10 +187,10 @@ def test_an_sdk_of_the_vendor_is_used_where_the_environment_names_one(
         assert find_installation() == Installation(folder, known)
 
 
-def test_the_commands_say_why_it_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_say_why_it_neither_compiles_nor_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = os.environ | {installation.SDK: "/nowhere", "COLUMNS": "400"}
     command = [sys.executable, "-m", "delegatekit.cli", "backends", "--check"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     (line,) = [line for line in shown.splitlines() if "delegatekit-qnn" in line]
-    assert "no: QNN_SDK_ROOT is /nowhere" in line
-    assert "correct QNN_SDK_ROOT" in line
+    assert line.count("no: QNN_SDK_ROOT is /nowhere") == 2, "neither compiles nor runs"
+    assert line.count("correct QNN_SDK_ROOT") == 2

@@ -18,6 +18,7 @@
 | `flatbuffer` | a flatbuffers codec whose schemas are dataclasses |
 | `signature` | what a delegate is called with, and the checks that a runtime owes |
 | `capture` | keeps what a vendor's library prints off stdout |
+| `installed` | whether the package of a vendor's tool is there, without importing it |
 | `etdump` | what stock ExecuTorch tells about the time of its runs |
 | `processes` | a process that answers questions, for libraries that end or hang; how processes ended |
 | `documentation` | support tables as the data that a backend's page of the documentation is made of |

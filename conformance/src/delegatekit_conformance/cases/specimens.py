@@ -339,7 +339,7 @@ def preprocess(partition: PartitionProgram, context: Context) -> PreprocessResul
     """The backend's own answer for one partition. Raises what the plugin raises."""
     backend = backend_of(context)
     options = backend.make_options(context.options)
-    if backend.has("preprocess_methods"):
+    if backend.compiles_together(options):
         return backend.preprocess_methods({partition.method: [partition]}, options)[partition.method][0]
     return backend.preprocess(partition, options)
 

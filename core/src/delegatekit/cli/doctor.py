@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from delegatekit_api import Availability
+
 from ..plugins.installation import Installation, InstalledDistribution, examine
 from ..plugins.runtimes import TIME_LIMIT, CheckedBackend
 from ..version import __version__
@@ -64,6 +66,11 @@ def _distribution(item: InstalledDistribution, checked: dict[str, CheckedBackend
 def _state(item: CheckedBackend) -> str:
     if not item.info.usable:
         return f": {item.info.status}: {item.info.reason}"
-    if item.runtime is None or item.runtime.available:
-        return ": lowers, and runs here"
-    return f": lowers, does not run here: {item.runtime.reason}"
+    lowers = _answer(item.compiler, "lowers", "does not lower here")
+    return f": {lowers}; {_answer(item.runtime, 'runs here', 'does not run here')}"
+
+
+def _answer(found: Availability | None, good: str, bad: str) -> str:
+    if found is None:
+        return f"{bad}: it was not asked"
+    return good if found.available else f"{bad}: {found.reason}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from .hooks import compiles_together
 from .isolation import CompilerDiedError
 from .program import assemble
 from .result import CheckedResult
 from .service import Compiler, Compiling
 from .task import Task
 
-__all__ = ["CheckedResult", "Compiler", "CompilerDiedError", "Compiling", "Task", "assemble", "compiles_together"]
+__all__ = ["CheckedResult", "Compiler", "CompilerDiedError", "Compiling", "Task", "assemble"]

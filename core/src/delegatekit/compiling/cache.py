@@ -24,7 +24,6 @@ from ..json_text import to_json
 from ..plugins import COMPILED, cache_folder, state_of, warn
 from ..text import BYTES, with_unit
 from ..version import __version__
-from .hooks import compiles_together
 from .packed import DamagedError, pack, unpack
 from .plain_program import NotPlainError
 from .result import CheckedResult
@@ -155,7 +154,7 @@ def keys_of(task: Task) -> list[tuple[str, tuple[torch.Tensor, ...]]] | None:
         return None
     digests = [[hashlib.sha256(item.text()).hexdigest(), *map(content_key, item.constants)] for item in plain]
     # What is compiled together may depend on each other.
-    together = digests if compiles_together(backend) else []
+    together = digests if backend.compiles_together(options) else []
     return [
         (hashlib.sha256(to_json([maker, own, together], compact=True).encode()).hexdigest(), item.constants)
         for own, item in zip(digests, plain, strict=True)

@@ -11,11 +11,6 @@ from ..plugins import LoadedBackend, check_answer
 from .result import CheckedResult, check_result
 
 
-def compiles_together(backend: LoadedBackend) -> bool:
-    """Whether the backend compiles all partitions of all methods in one call."""
-    return backend.has("preprocess_methods")
-
-
 def compile_here(
     backend: LoadedBackend, programs: Sequence[PartitionProgram], options: BackendOptions, places: Sequence[str]
 ) -> list[CheckedResult]:
@@ -23,7 +18,7 @@ def compile_here(
 
     Raises whatever the backend raises, and PluginError for results of another form.
     """
-    if compiles_together(backend):
+    if backend.compiles_together(options):
         results = _together(backend, programs, options)
     else:
         results = [backend.preprocess(program, options) for program in programs]

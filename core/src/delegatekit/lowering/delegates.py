@@ -23,6 +23,11 @@ class ChosenBackend:
     backend: LoadedBackend
     options: BackendOptions
 
+    @property
+    def compiles_together(self) -> bool:
+        """Whether it compiles all partitions of all methods in one call."""
+        return self.backend.compiles_together(self.options)
+
 
 @dataclass(frozen=True)
 class Delegate:

@@ -12,7 +12,7 @@ from torch.fx import Node
 from delegatekit_api import DelegateKitError, LoweringError, PartitionProgram
 from delegatekit_api.nodes import describe_node
 
-from ..compiling import CheckedResult, Compiler, CompilerDiedError, Compiling, Task, compiles_together
+from ..compiling import CheckedResult, Compiler, CompilerDiedError, Compiling, Task
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled, precompiled
 from ..partition import Partition, PartitionedMethod, PartitionPlan
@@ -82,7 +82,7 @@ def _together(pieces: list[_Piece]) -> list[list[_Piece]]:
     """The partitions of a backend that are compiled in one call."""
     if not pieces:
         return []
-    return [pieces] if compiles_together(pieces[0].chosen.backend) else [[piece] for piece in pieces]
+    return [pieces] if pieces[0].chosen.compiles_together else [[piece] for piece in pieces]
 
 
 def _task(group: Sequence[_Piece]) -> Task:
@@ -133,10 +133,11 @@ def _embedded(call: Node) -> Delegate:
 @contextmanager
 def _blaming(group: Sequence[_Piece]) -> Iterator[None]:
     """Turn what a backend raises, other than our own errors, and its process' death into an error that names it."""
-    backend = group[0].chosen.backend
+    chosen = group[0].chosen
+    backend = chosen.backend
     methods = dict.fromkeys(piece.program.method for piece in group)
     where, about = f"the partitions of methods {', '.join(methods)} for backend {backend.name}", ""
-    if not compiles_together(backend):
+    if not chosen.compiles_together:
         nodes = group[0].step.nodes
         where = group[0].place
         about = f"the partition's {len(nodes)} nodes go from {describe_node(nodes[0])} to {describe_node(nodes[-1])}; "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from delegatekit_api import Availability, BackendDescription, BackendOptions, PluginError
+from delegatekit_api import Availability, BackendDescription, BackendOptions, DelegateKitError, PluginError
 from delegatekit_api.devices import TargetInfo
 from delegatekit_api.documentation import BackendDocumentation
 from delegatekit_api.quantization import QuantizationScheme
@@ -46,7 +46,7 @@ class BackendInfo:
 
     @property
     def usable(self) -> bool:
-        """Whether programs can be lowered to it."""
+        """Whether its hooks can be called."""
         return self.status == "ready"
 
 
@@ -118,6 +118,22 @@ class LoadedBackend:
         if not isinstance(told, str):
             raise PluginError(f"compiler_version did not return a text but {shown(told)}", where=self._where)
         return told
+
+    def compiler_availability(self, options: BackendOptions | None = None) -> Availability:
+        """Whether partitions can be compiled here with these options (None: the default ones). Never raises."""
+        if not self.has("compiler_availability"):
+            return Availability(True)
+        try:
+            chosen = self.make_options({}) if options is None else options
+            return self._checked("compiler_availability", Availability, options=chosen)  # type: ignore[no-any-return]
+        except DelegateKitError as error:
+            return Availability(False, error.what if error.hint is None else f"{error.what}: {error.hint}")
+
+    def compiles_together(self, options: BackendOptions) -> bool:
+        """Whether all partitions of all methods are compiled in one call, with these options."""
+        if not self.has("preprocess_methods") or not self.has("compiles_together"):
+            return self.has("preprocess_methods")
+        return self._checked("compiles_together", bool, options=options)  # type: ignore[no-any-return]
 
     def create_partitioner(self, options: BackendOptions) -> Partitioner:
         """A partitioner for one lowering."""

@@ -1,11 +1,11 @@
-"""A process that may die: imports one plugin and, if it is asked to, a backend's runtime.
+"""A process that may die: imports one plugin and, if it is asked to, a backend's compiler and runtime.
 
     python -m delegatekit.plugins.probe import GROUP NAME MODULE     import it; a backend also describes itself
-    python -m delegatekit.plugins.probe ask NAME                     the same for an installed backend, and its runtime
+    python -m delegatekit.plugins.probe ask NAME                     the same for an installed backend, and both
 
 Prints a line of JSON after each step, so that it is known how far it came: `null` for an import that was survived,
-whatever it raised; the `BackendInfo` and, if the backend is usable, its runtime's `Availability`. Whatever else is
-printed goes to stderr.
+whatever it raised; the `BackendInfo` and, if the backend is usable, the `Availability` of its compiler
+and of its runtime. Whatever else is printed goes to stderr.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def _ask(answer: Callable[[Any], None], name: str) -> None:
     info = look_up(name)
     answer(asdict(info))
     if info.usable:
-        answer(asdict(get_backend(name).runtime_availability()))
+        backend = get_backend(name)
+        answer(asdict(backend.compiler_availability()))
+        answer(asdict(backend.runtime_availability()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether backends run here: at once from what is installed, or by asking each in a process of its own.
+"""Whether backends compile and run here: at once from what is installed, or by asking each in a process of its own.
 
 From metadata follows only what the distribution declares: a backend whose blobs run in Python has an extra named
 `runtime`, which lists what it needs for that beside its dependencies (and may be empty).
@@ -31,7 +31,9 @@ class CheckedBackend:
     """What a backend answered, or why it did not."""
 
     info: BackendInfo
-    #: None if the backend is not usable at all.
+    #: Whether it can compile here, with its default options. None if the backend is not usable at all.
+    compiler: Availability | None
+    #: Whether its blobs run here. None if the backend is not usable, or died of the first question.
     runtime: Availability | None
 
 
@@ -56,9 +58,10 @@ def expected_runtime(info: BackendInfo) -> Availability:
 
 
 def check_backends(found: Iterable[BackendInfo], *, seconds: float = TIME_LIMIT) -> dict[str, CheckedBackend]:
-    """Import each backend, and ask its runtime, in a process of its own; one that hangs or crashes is told as broken.
+    """Import each backend, and ask its compiler and its runtime, in a process of its own.
 
-    Backends that metadata alone rules out are not imported. `seconds` is the time that each process has.
+    One that hangs or crashes is told as broken. Backends that metadata alone rules out are not imported. `seconds` is
+    the time that each process has.
     """
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         checked = threads.map(lambda info: _checked(info, seconds), found)
@@ -67,15 +70,18 @@ def check_backends(found: Iterable[BackendInfo], *, seconds: float = TIME_LIMIT)
 
 def _checked(info: BackendInfo, seconds: float) -> CheckedBackend:
     if info.status != "not imported":
-        return CheckedBackend(info, None)
+        return CheckedBackend(info, None, None)
     probed = first_import.probe("ask", info.name, seconds=seconds)
     answers, failure = [json.loads(line) for line in probed.lines], probed.failure
     first_import.remember(entry_point_of(info.name), "" if answers else failure)
     if not answers:
-        return CheckedBackend(replace(info, status="broken", reason=f"importing it {failure}"), None)
+        return CheckedBackend(replace(info, status="broken", reason=f"importing it {failure}"), None, None)
     info = BackendInfo(**answers[0])
     if not info.usable:
-        return CheckedBackend(info, None)
+        return CheckedBackend(info, None, None)
     if len(answers) < 2:
-        return CheckedBackend(info, Availability(False, f"asking its runtime {failure}"))
-    return CheckedBackend(info, Availability(**answers[1]))
+        return CheckedBackend(info, Availability(False, f"asking about its compiler {failure}"), None)
+    compiler = Availability(**answers[1])
+    if len(answers) < 3:
+        return CheckedBackend(info, compiler, Availability(False, f"asking its runtime {failure}"))
+    return CheckedBackend(info, compiler, Availability(**answers[2]))

@@ -18,7 +18,7 @@ from delegatekit_api.quantization import QuantizationScheme
 
 from ..edge.export import exported_programs
 from ..foreign import UNEXPECTED, as_ours
-from ..plugins import LoadedBackend, blaming
+from ..plugins import LoadedBackend, blaming, warn
 from . import torchao
 from .bias import correct_biases
 from .calibration import Calibration
@@ -73,6 +73,7 @@ def quantize(
     torch.export refuses the model, and QuantizationError for other wrong input, or if the scheme quantizes nothing.
     """
     loaded, chosen = choose_scheme(backend, scheme, options, group_size)
+    _warn_without_compiler(loaded, options)
     if keep_worst_float < 0:
         raise QuantizationError(f"keep_worst_float={keep_worst_float} is negative")
     _check_model(model)
@@ -88,6 +89,13 @@ def quantize(
         result = run(replace(order, kept=kept))
     quantized: torch.nn.Module = result
     return quantized
+
+
+def _warn_without_compiler(backend: LoadedBackend, options: Mapping[str, Any] | None) -> None:
+    """A quantized model may be lowered elsewhere, where the compiler is; but better to know now that it must."""
+    compiler = backend.compiler_availability(backend.make_options(options or {}))
+    if not compiler.available:
+        warn(f"backend {backend.name} cannot compile here what is quantized: {compiler.reason}")
 
 
 @dataclass(frozen=True)

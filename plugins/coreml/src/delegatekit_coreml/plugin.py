@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from delegatekit_api import (
     ApiVersion,
+    Availability,
     BackendDescription,
     BackendOptions,
     DelegateRuntime,
@@ -74,6 +75,14 @@ def compiler_version(options: BackendOptions) -> str:
         return f"coremltools {version('coremltools')}"
     except PackageNotFoundError:  # lowering says what to install
         return "unknown"
+
+
+@hookimpl
+def compiler_availability(options: BackendOptions) -> Availability:
+    """Whether coremltools is here; it is not loaded."""
+    from delegatekit_toolkit.installed import installed
+
+    return installed("coremltools", "coremltools, which writes the program,", "pip install coremltools")
 
 
 @hookimpl

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from delegatekit_api import (
     ApiVersion,
+    Availability,
     BackendDescription,
     BackendOptions,
     DelegateRuntime,
@@ -63,6 +64,14 @@ def compiler_version(options: BackendOptions) -> str:
     if chosen.config is None:
         return vela_version()
     return f"{vela_version()} {dict(load_configuration(chosen.config).sections)}"
+
+
+@hookimpl
+def compiler_availability(options: BackendOptions) -> Availability:
+    """Whether Vela is here; it is not loaded."""
+    from .compiler.vela import availability
+
+    return availability()
 
 
 @hookimpl

@@ -25,14 +25,8 @@ def compile_partition(partition: PartitionProgram, options: QnnOptions) -> Prepr
 def compile_methods(
     methods: Mapping[str, Sequence[PartitionProgram]], options: QnnOptions
 ) -> dict[str, list[PreprocessResult]]:
-    """All partitions of all methods: those at one position are graphs of one context, if they may be."""
-
-    def compiled(group: Mapping[str, PartitionProgram]) -> dict[str, PreprocessResult]:
-        if options.weight_sharing:
-            return dict(zip(group, _compile(list(group.values()), options), strict=True))
-        return {name: compile_partition(item, options) for name, item in group.items()}
-
-    return by_position(methods, compiled)
+    """All partitions of all methods: those at one position are graphs of one context."""
+    return by_position(methods, lambda group: dict(zip(group, _compile(list(group.values()), options), strict=True)))
 
 
 def _compile(partitions: Sequence[PartitionProgram], options: QnnOptions) -> list[PreprocessResult]:

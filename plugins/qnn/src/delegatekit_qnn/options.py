@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from delegatekit_api import BackendOptions, option
+from delegatekit_api import BackendOptions, OptionError, option
 from delegatekit_toolkit.options import at_least, leave_out_option
 
 from .targets import CHIPS
@@ -42,3 +42,13 @@ class QnnOptions(BackendOptions):
         True,
         help="Whether the vendor's library, where it is installed, has the last word on every operator.",
     )
+
+    def __post_init__(self) -> None:
+        """Refuse more fast memory than the chip has. Raises OptionError."""
+        chip = CHIPS.get(self.soc)
+        if chip is not None and self.vtcm > chip.memory:
+            raise OptionError(
+                f"vtcm = {self.vtcm}: the {chip.name} has {chip.memory} MB of fast memory",
+                where="option of backend qnn",
+                hint="0 is all of it",
+            )

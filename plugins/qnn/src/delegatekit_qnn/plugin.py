@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from delegatekit_api import (
     ApiVersion,
+    Availability,
     BackendDescription,
     BackendOptions,
     DelegateRuntime,
@@ -71,6 +72,20 @@ def compiler_version(options: BackendOptions) -> str:
 
 
 @hookimpl
+def compiler_availability(options: BackendOptions) -> Availability:
+    """Whether Qualcomm's library and ExecuTorch's binding of it are here; they are not loaded."""
+    from .blob.installation import availability
+
+    return availability()
+
+
+@hookimpl
+def compiles_together(options: BackendOptions) -> bool:
+    """Only where methods share weights."""
+    return cast(QnnOptions, options).weight_sharing
+
+
+@hookimpl
 def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
     """Compile a partition."""
     from .compile import compile_partition
@@ -82,7 +97,7 @@ def preprocess(partition: PartitionProgram, options: BackendOptions) -> Preproce
 def preprocess_methods(
     methods: Mapping[str, Sequence[PartitionProgram]], options: BackendOptions
 ) -> Mapping[str, Sequence[PreprocessResult]]:
-    """Compile all partitions, of which those of several methods share weights."""
+    """Compile all partitions: those of several methods share weights."""
     from .compile import compile_methods
 
     return compile_methods(methods, cast(QnnOptions, options))

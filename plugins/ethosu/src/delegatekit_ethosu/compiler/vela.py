@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from delegatekit_api import PluginError
+from delegatekit_api import Availability, PluginError
+from delegatekit_toolkit.installed import installed
+
+_INSTALL: Final = "pip install ethos-u-vela"
 
 
 def compiler() -> Any:
@@ -16,6 +19,11 @@ def compiler() -> Any:
     except ImportError as error:
         raise _missing(error) from error
     return regor
+
+
+def availability() -> Availability:
+    """Whether it is installed."""
+    return installed("ethosu", "Vela, the compiler,", _INSTALL)
 
 
 def packaged_configuration() -> Path:
@@ -36,6 +44,4 @@ def vela_version() -> str:
 
 
 def _missing(error: ImportError) -> PluginError:
-    return PluginError(
-        f"Vela, the compiler, cannot be imported: {error}", where="backend ethosu", hint="pip install ethos-u-vela"
-    )
+    return PluginError(f"Vela, the compiler, cannot be imported: {error}", where="backend ethosu", hint=_INSTALL)

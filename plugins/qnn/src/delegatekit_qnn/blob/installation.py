@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from delegatekit_api import Availability
+
 INSTALL: Final = "pip install 'delegatekit-qnn[htp]'"
 #: The environment variable that names a full SDK of the vendor.
 SDK: Final = "QNN_SDK_ROOT"
@@ -68,6 +70,12 @@ def find_installation() -> Installation | Missing:
         return Missing("the installed executorch was built without its binding of Qualcomm's compiler")
     root = os.environ.get(SDK)
     return _from_sdk(Path(root)) if root else _from_wheel()
+
+
+def availability() -> Availability:
+    """Whether there is one, with what to do where there is none."""
+    found = find_installation()
+    return Availability(False, f"{found.reason}: {found.hint}") if isinstance(found, Missing) else Availability(True)
 
 
 def _from_sdk(root: Path) -> Installation | Missing:

@@ -18,7 +18,7 @@ from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.stock import StockDelegate, stock_has
 
 from ..blob.header import Blob, border, read_blob, with_signature
-from ..blob.installation import INSTALL, Installation, Missing, find_installation
+from ..blob.installation import INSTALL, Installation, Missing, availability, find_installation
 from ..blob.spec import KEY, check_spec
 from ..targets import CHIPS
 
@@ -48,7 +48,7 @@ class QnnRuntime:
         """Whether ExecuTorch is installed with the delegate, and the vendor's library beside it."""
         found = find_installation()
         if isinstance(found, Missing):
-            return Availability(False, f"{found.reason}: {found.hint}")
+            return availability()
         known = stock_has(_DELEGATE_ID, INSTALL)
         if not known.available:
             return known

@@ -1,0 +1,22 @@
+"""Whether the Python package of a vendor's tool is there, without importing it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from delegatekit_api import Availability
+
+
+def installed(module: str, words: str, install: str) -> Availability:
+    """What the hook `compiler_availability` answers for a tool that is a module at the top of a package.
+
+    `words` is what a message calls it, `install` the line that gets it.
+
+    >>> installed("json", "JSON", "pip install json")
+    Availability(available=True, reason='')
+    >>> installed("no_such_tool", "the compiler", "pip install no-such-tool").reason
+    'the compiler is not installed: pip install no-such-tool'
+    """
+    if find_spec(module) is not None:
+        return Availability(True)
+    return Availability(False, f"{words} is not installed: {install}")
