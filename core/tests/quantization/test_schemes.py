@@ -84,6 +84,7 @@ def test_a_declaration_reads_as_text():
         (lambda: QuantizationScheme("a b", ""), "'a b'"),
         (lambda: QuantizationScheme("a", "", "odd"), "'odd'"),
         (lambda: QuantizationScheme("a", "", "dynamic", qat=True), "training"),
+        (lambda: QuantizationScheme("a", "", relative_error=-0.1), "relative_error -0.1"),
         (lambda: QuantizationScheme("a", "", rules=(QuantizationRule(("linear",), DYNAMIC, WEIGHT),)), "dynamic input"),
         (lambda: QuantizationScheme("a", "", rules=(QuantizationRule(("linear",), INT8, GROUPS),)), "groups are for"),
         (lambda: QuantizationScheme("a", "", "dynamic", (QuantizationRule(("mul",), INT8),)), "static input"),
