@@ -14,10 +14,16 @@ from delegatekit_api.quantization import (
     TensorQuantization,
 )
 
+from .options import QnnOptions
+from .targets import CHIPS, FIRST_WITH_WIDE_WEIGHTS
+
 _BYTES: Final = TensorQuantization("uint8", observer="histogram")
 _WORDS: Final = TensorQuantization("uint16", observer="minmax")
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL)
+_WIDE: Final = TensorQuantization("int16", -32767, 32767, symmetric=True)
 _NARROW: Final = TensorQuantization("int8", -7, 7, symmetric=True, granularity=PER_CHANNEL)
+
+_WIDE_SCHEME: Final = "16a16w"
 
 _CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
 _FUNCTIONS: Final = ("sigmoid", "tanh", "hardswish", "hardsigmoid", "gelu", "elu", "leaky_relu", "exp", "sqrt", "rsqrt")
@@ -52,7 +58,7 @@ def _scheme(name: str, words: str, activation: TensorQuantization, weight: Tenso
     )
 
 
-SCHEMES: Final = (
+_SCHEMES: Final = (
     _scheme("8a8w", "uint8 activations and int8 weights, a scale for each output channel", _BYTES, _WEIGHT),
     _scheme(
         "8a8w-per-tensor",
@@ -63,4 +69,11 @@ SCHEMES: Final = (
     _scheme("8a4w", "uint8 activations and int4 weights, a scale for each output channel", _BYTES, _NARROW),
     _scheme("16a8w", "uint16 activations and int8 weights, a scale for each output channel", _WORDS, _WEIGHT),
     _scheme("16a4w", "uint16 activations and int4 weights, a scale for each output channel", _WORDS, _NARROW),
+    _scheme(_WIDE_SCHEME, "uint16 activations and int16 weights, one scale for each; from HTP v73 on", _WORDS, _WIDE),
 )
+
+
+def schemes(options: QnnOptions) -> tuple[QuantizationScheme, ...]:
+    """Those of a chip."""
+    generation = CHIPS[options.soc].generation
+    return tuple(item for item in _SCHEMES if item.name != _WIDE_SCHEME or generation >= FIRST_WITH_WIDE_WEIGHTS)
