@@ -60,6 +60,16 @@ def test_weights_of_16_bits_come_nearer_to_float_than_those_of_8(simulator: None
     assert near["16a16w"] > near["16a8w"] + 3
 
 
+@pytest.mark.parametrize("spread", [4.0, 0.5])
+def test_a_hard_sigmoid_of_16_bits_is_right_in_a_part_of_its_range_too(spread: float, simulator: None) -> None:
+    samples = [(torch.randn(1, 4, 8) * spread,) for _ in range(8)]
+    quantized = delegatekit.quantize(nn.Hardsigmoid().eval(), samples, backend="qnn", scheme="16a8w")
+    program = delegatekit.lower(quantized, samples[0], backends=["qnn"])
+    assert len(program.report().methods[0].delegates) == 1
+    found = delegatekit.load(program.buffer)["forward"](*samples[0])
+    assert ratio(found, nn.Hardsigmoid()(*samples[0])) > 60
+
+
 def test_a_bias_that_32_bits_of_small_steps_do_not_reach_is_whole(simulator: None) -> None:
     module = nn.Linear(4, 4).eval()
     with torch.no_grad():

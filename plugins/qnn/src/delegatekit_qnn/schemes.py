@@ -19,6 +19,8 @@ from .targets import CHIPS, FIRST_WITH_WIDE_WEIGHTS
 
 _BYTES: Final = TensorQuantization("uint8", observer="histogram")
 _WORDS: Final = TensorQuantization("uint16", observer="minmax")
+#: What the processor makes of a hard sigmoid.
+_UNIT: Final = TensorQuantization("uint16", scale=1 / 65535, zero_point=0)
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL)
 _WIDE: Final = TensorQuantization("int16", -32767, 32767, symmetric=True)
 _NARROW: Final = TensorQuantization("int8", -7, 7, symmetric=True, granularity=PER_CHANNEL)
@@ -26,7 +28,7 @@ _NARROW: Final = TensorQuantization("int8", -7, 7, symmetric=True, granularity=P
 _WIDE_SCHEME: Final = "16a16w"
 
 _CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
-_FUNCTIONS: Final = ("sigmoid", "tanh", "hardswish", "hardsigmoid", "gelu", "elu", "leaky_relu", "exp", "sqrt", "rsqrt")
+_FUNCTIONS: Final = ("sigmoid", "tanh", "hardswish", "gelu", "elu", "leaky_relu", "exp", "sqrt", "rsqrt")
 
 
 def _rules(activation: TensorQuantization, weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
@@ -41,6 +43,7 @@ def _rules(activation: TensorQuantization, weight: TensorQuantization) -> tuple[
         rule("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", "aten.div.Tensor", fused=_CLAMPS, numbers=True),
         rule("maximum", "minimum"),
         rule(*_FUNCTIONS),
+        QuantizationRule(("hardsigmoid",), input=activation, output=_UNIT if activation is _WORDS else activation),
         rule("softmax", "log_softmax"),
         rule("layer_norm", "rms_norm"),
         rule("mean", "sum", "amax", "amin", "adaptive_avg_pool2d", "avg_pool2d"),

@@ -60,6 +60,16 @@ def whole_range(call: Call) -> str | None:
     return None if (encoding.scale, encoding.zero_point) == (1 / middle, middle) else "its integers have another range"
 
 
+def unit_range(call: Call) -> str | None:
+    """Integers of 16 bits of a hard sigmoid stand for 0 to 1, whatever their encoding says."""
+    found = call.result.quantization
+    if found is None or found.dtype.itemsize == 1:
+        return None
+    _, encoding = activation_type(found)
+    fits = encoding.zero_point == 0 and math.isclose(encoding.scale, 1 / 65535, rel_tol=1e-5)
+    return None if fits else "its integers have another range"
+
+
 def _clamped(low: float | None, high: float | None) -> dict[str, Scalar]:
     return {
         "min_value": _number(-_LARGEST if low is None else low),
@@ -228,7 +238,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         ),
         REAL,
         keep=True,
-        fixed=True,
+        fixed=unit_range,
     ),
     row("elu.default", _elu, REAL, keep=True, fixed=True),
     row("leaky_relu.default", _leaky, REAL, keep=True, fixed=True),
