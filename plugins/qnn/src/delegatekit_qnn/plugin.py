@@ -106,9 +106,9 @@ def preprocess_methods(
 @hookimpl
 def quantization_schemes(options: BackendOptions) -> Sequence[QuantizationScheme]:
     """What the processor computes with."""
-    from .schemes import SCHEMES
+    from .schemes import schemes
 
-    return SCHEMES
+    return schemes(cast(QnnOptions, options))
 
 
 @hookimpl

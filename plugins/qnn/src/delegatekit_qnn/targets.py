@@ -28,6 +28,8 @@ class Chip:
 
 #: The first generation that computes in float16.
 FIRST_WITH_FLOATS: Final = 69
+#: The first generation that multiplies with weights of 16 bits.
+FIRST_WITH_WIDE_WEIGHTS: Final = 73
 
 _CHIPS: Final = (
     Chip("SM8650", 57, 75, 8),

@@ -20,6 +20,8 @@ _ACTIVATIONS: Final = {
     torch.int8: (DataType.UFIXED8, (-128, 127), 128),
     torch.int16: (DataType.UFIXED16, (-32768, 32767), 32768),
 }
+#: Integers of symmetric weights.
+_WEIGHTS: Final = {torch.int8: DataType.SFIXED8, torch.int16: DataType.SFIXED16}
 #: Weights within this range are stored in 4 bits.
 _FOUR_BITS: Final = (-8, 7)
 #: A clamp of what is computed: the integers of its result have no others than those of its range.
@@ -70,9 +72,10 @@ def weight_fault(quantization: Quantization | None) -> str | None:
         return "its scales are not constant"
     if quantization.group is not None:
         return "its scales are for groups of a row: one for each output channel, or one for all, are taken"
-    if quantization.dtype is not torch.int8 or not quantization.is_symmetric:
+    if quantization.dtype not in _WEIGHTS or not quantization.is_symmetric:
         name = str(quantization.dtype).removeprefix("torch.")
-        return f"its integers are {name} with zero points: weights are int8, symmetric"
+        zeros = "" if quantization.is_symmetric else " with zero points"
+        return f"its integers are {name}{zeros}: weights are int8 or int16, symmetric"
     return None
 
 
@@ -82,12 +85,12 @@ def is_activation(quantization: Quantization | None) -> bool:
 
 
 def weight_type(quantization: Quantization, axis: int | None) -> tuple[DataType, Encoding]:
-    """The type and encoding of symmetric int8 weights whose scales lie along `axis`."""
+    """The type and encoding of symmetric weights whose scales lie along `axis`."""
     scales = torch.as_tensor(quantization.scale, dtype=torch.float64).reshape(-1).tolist()
     narrow = _FOUR_BITS[0] <= quantization.minimum and quantization.maximum <= _FOUR_BITS[1]
     # Of one scale along an axis the library makes another one.
     axis = axis if len(scales) > 1 else None
-    return DataType.SFIXED8, Encoding(tuple(scales), (0,) * len(scales), axis, 4 if narrow else None)
+    return _WEIGHTS[quantization.dtype], Encoding(tuple(scales), (0,) * len(scales), axis, 4 if narrow else None)
 
 
 def encoded(numbers: Array, datatype: DataType) -> tuple[Array, Encoding]:
@@ -108,7 +111,12 @@ def encoded(numbers: Array, datatype: DataType) -> tuple[Array, Encoding]:
 
 
 def bias_integers(numbers: Array, scales: Array) -> tuple[Array, Encoding]:
-    """A bias as int32 in steps of input times weight, which may be one or one for each channel."""
+    """A bias as int32 in steps of input times weight, one or one for each channel; in larger ones where it needs them.
+
+    Products of two tensors of 16 bits have steps so small that 32 bits of them do not reach far.
+    """
+    reached = np.abs(numbers).reshape(-1) if scales.size > 1 else np.abs(numbers).max(initial=0.0)
+    scales = np.maximum(scales, reached / (2**31 - 1))
     integers = np.clip(np.rint(numbers / scales), -(2**31), 2**31 - 1).astype(np.int32)
     axis = None if scales.size == 1 else 0
     found = tuple(map(float, scales.reshape(-1)))

@@ -24,7 +24,7 @@ def build_call(call: Call, table: Mapping[str, Row[Lower]]) -> Graph:
         producer = operand.producer
         if operand.is_known:
             maker += [producer] if producer is not None else []
-        elif producer is not None and producer.operator in DEQUANTIZE:
+        elif producer is not None and producer.operator in DEQUANTIZE and activation_fault(made_as(operand)) is None:
             builder.define(producer["input"], _fixed_input(builder, operand))
             maker.append(producer)
         elif call.operator in CLAMPS and activation_fault(made_as(operand)) is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -125,7 +125,7 @@ def plain_transposed(call: Call) -> str | None:
 
 
 def weights_as_integers(call: Call, name: str = "weight", axis: int | None = None) -> str | None:
-    """Beside integers, weights are symmetric int8 or int4, with a scale for each output channel or one for all."""
+    """Beside integers, weights are symmetric int4, int8 or int16, with a scale for each output channel or for all."""
     source: Operand = call[name]
     if not source.is_known or source.integers is None:
         return None
@@ -139,6 +139,16 @@ def weights_as_integers(call: Call, name: str = "weight", axis: int | None = Non
     return None
 
 
+def integer_weight(name: str) -> Callable[[Call], str | None]:
+    """A layer whose weight is known computes on integers if that is integers, too."""
+
+    def check(call: Call) -> str | None:
+        source: Operand = call[name]
+        return f"{source.name} is floats" if source.is_known and source.integers is None else None
+
+    return check
+
+
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row(
         "convolution.default",
@@ -148,7 +158,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         known("weight", "bias"),
         plain_transposed,
         weights_as_integers,
-        fixed=True,
+        fixed=integer_weight("weight"),
         weights=("weight",),
         keep=True,
     ),

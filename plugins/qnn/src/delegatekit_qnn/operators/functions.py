@@ -68,6 +68,16 @@ def eight_bits(call: Call) -> str | None:
     return None if found is not None and found.dtype.itemsize == 1 else "its integers have 16 bits"
 
 
+def unit_range(call: Call) -> str | None:
+    """Integers of 16 bits of a hard sigmoid stand for 0 to 1, whatever their encoding says."""
+    found = call.result.quantization
+    if found is None or found.dtype.itemsize == 1:
+        return None
+    _, encoding = activation_type(found)
+    fits = encoding.zero_point == 0 and math.isclose(encoding.scale, 1 / 65535, rel_tol=1e-5)
+    return None if fits else "its integers have another range"
+
+
 def _clamped(low: float | None, high: float | None) -> dict[str, Scalar]:
     return {
         "min_value": _number(-_LARGEST if low is None else low),
@@ -255,7 +265,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         ),
         REAL,
         keep=True,
-        fixed=eight_bits,
+        fixed=unit_range,
     ),
     row("elu.default", _elu, REAL, keep=True, fixed=True),
     row("leaky_relu.default", _leaky, REAL, keep=True, fixed=True),

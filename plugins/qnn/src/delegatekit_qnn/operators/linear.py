@@ -14,7 +14,7 @@ from ..ir.graph import Encoding, Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, add, as_result
-from .convolution import bias_of, weight_of, weights_as_integers
+from .convolution import bias_of, integer_weight, weight_of, weights_as_integers
 from .program import Lower, ProgramBuilder
 
 
@@ -142,10 +142,10 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         REAL,
         _weight,
         keep=True,
-        fixed=True,
+        fixed=integer_weight("weight"),
         weights=("weight",),
     ),
-    row("addmm.default", _addmm, REAL, plain_sum, _right, fixed=True, weights=("mat2",)),
+    row("addmm.default", _addmm, REAL, plain_sum, _right, fixed=integer_weight("mat2"), weights=("mat2",)),
     row("mm.default bmm.default", _product, REAL, _right, fixed=True, weights=("mat2",)),
     row("matmul.default", _product, REAL, same_rank, _right, keep=True, fixed=True, weights=("other",)),
 )

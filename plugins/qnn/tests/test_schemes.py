@@ -1,0 +1,116 @@
+"""Schemes: what each chip is offered, how near they come, and which integers of others' programs are weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.ao.quantization.fx import _decomposed  # noqa: F401  (registers quantize and dequantize)
+from torch.nn import functional as F
+
+import delegatekit
+from delegatekit_qnn import plugin
+from delegatekit_qnn.options import QnnOptions
+
+
+@pytest.mark.parametrize(("soc", "wide"), [("sm8350", False), ("sm8450", False), ("sm8550", True), ("sm8850", True)])
+def test_weights_of_16_bits_are_offered_from_generation_73_on(soc: str, wide: bool) -> None:
+    names = [scheme.name for scheme in plugin.quantization_schemes(QnnOptions(soc=soc))]
+    assert ("16a16w" in names) is wide
+    assert {"8a8w", "8a8w-per-tensor", "8a4w", "16a8w", "16a4w"} <= set(names)
+
+
+class Net(nn.Module):
+    """Layers of all kinds; the mean's numbers, and so the steps of the last layer's sums, are very small."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.deep = nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 8, 3, 1, 1, groups=8)
+        self.up, self.head = nn.ConvTranspose2d(8, 8, 2, 2), nn.Linear(8, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.first(x))
+        y = self.up(y + torch.relu(self.deep(y)))
+        return self.head(F.adaptive_avg_pool2d(y, 1).flatten(1))
+
+
+def ratio(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Signal to noise, in dB."""
+    return float(10 * torch.log10(wanted.square().sum() / (found - wanted).square().sum()))
+
+
+def test_weights_of_16_bits_come_nearer_to_float_than_those_of_8(simulator: None) -> None:
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 3, 16, 16),) for _ in range(8)]
+    module = Net().eval()
+    near = {}
+    for scheme in ("16a8w", "16a16w"):
+        quantized = delegatekit.quantize(module, samples, backend="qnn", scheme=scheme)
+        program = delegatekit.lower(quantized, samples[0], backends=["qnn"])
+        (method,) = program.report().methods
+        assert len(method.delegates) == 1 and not method.fallback
+        run = delegatekit.load(program.buffer)["forward"]
+        found, fake, real = (
+            torch.cat([call(*sample) for sample in samples]).detach() for call in (run, quantized, module)
+        )
+        assert ratio(found, fake) > 60
+        near[scheme] = ratio(found, real)
+    assert near["16a16w"] > near["16a8w"] + 3
+
+
+@pytest.mark.parametrize("spread", [4.0, 0.5])
+def test_a_hard_sigmoid_of_16_bits_is_right_in_a_part_of_its_range_too(spread: float, simulator: None) -> None:
+    samples = [(torch.randn(1, 4, 8) * spread,) for _ in range(8)]
+    quantized = delegatekit.quantize(nn.Hardsigmoid().eval(), samples, backend="qnn", scheme="16a8w")
+    program = delegatekit.lower(quantized, samples[0], backends=["qnn"])
+    assert len(program.report().methods[0].delegates) == 1
+    found = delegatekit.load(program.buffer)["forward"](*samples[0])
+    assert ratio(found, nn.Hardsigmoid()(*samples[0])) > 60
+
+
+def test_a_bias_that_32_bits_of_small_steps_do_not_reach_is_whole(simulator: None) -> None:
+    module = nn.Linear(4, 4).eval()
+    with torch.no_grad():
+        module.weight.mul_(1e-3)
+        module.bias.fill_(40.0)
+    samples = [(torch.rand(1, 4) * 1e-3,) for _ in range(4)]
+    quantized = delegatekit.quantize(module, samples, backend="qnn", scheme="16a8w")
+    program = delegatekit.lower(quantized, samples[0], backends=["qnn"])
+    assert len(program.report().methods[0].delegates) == 1
+    found = delegatekit.load(program.buffer)["forward"](*samples[0])
+    assert torch.allclose(found, torch.full_like(found, 40.0), rtol=2e-3)
+
+
+class Integers(nn.Module):
+    """A layer whose weight is integers of some type, as others quantize; None: floats."""
+
+    def __init__(self, dtype: torch.dtype | None, zero_point: int) -> None:
+        super().__init__()
+        self.dtype, self.zero_point = dtype, zero_point
+        self.bounds = (0, 255) if dtype is torch.uint8 else (-128, 127)
+        numbers = torch.randint(*self.bounds, (4, 8))
+        self.weight = nn.Buffer(numbers * 0.01 if dtype is None else numbers.to(dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q = torch.ops.quantized_decomposed
+        ends: Any = (128, 0, 255, torch.uint8)
+        weight = self.weight
+        if self.dtype is not None:
+            weight = q.dequantize_per_tensor(weight, 0.01, self.zero_point, *self.bounds, self.dtype)
+        y = F.linear(q.dequantize_per_tensor(q.quantize_per_tensor(x, 0.02, *ends), 0.02, *ends), weight)
+        return q.dequantize_per_tensor(q.quantize_per_tensor(y, 0.05, *ends), 0.05, *ends)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero_point"), [(torch.int8, 0), (torch.int8, 5), (torch.uint8, 128), (torch.int16, 0), (None, 0)]
+)
+def test_weights_of_others_are_computed_right_or_not_at_all(
+    dtype: torch.dtype | None, zero_point: int, simulator: None
+) -> None:
+    torch.manual_seed(0)
+    x, module = torch.randn(2, 8), Integers(dtype, zero_point).eval()
+    program = delegatekit.lower(module, (x,), backends=["qnn"])
+    # One step, where a number lies in the middle of two.
+    assert (delegatekit.load(program.buffer)["forward"](x) - module(x)).abs().max() <= 0.0501
