@@ -169,6 +169,10 @@ def _variance(b: ProgramBuilder, call: Call) -> Value:
     return mul(b, found, count / (count - correction)) if correction else found
 
 
+def _variance_and_mean(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
+    return _variance(b, call), cast("Value", _reduction("ReduceMean")(b, call))
+
+
 def _length(b: ProgramBuilder, call: Call) -> Value:
     """Numbers are divided by the largest before they are squared: float16 soon has no squares."""
     x, kind = operand(b, call), float(call["ord"])
@@ -222,5 +226,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("any.default any.dim any.dims", _truth_of(every=False), ANY),
     row("all.default all.dim all.dims", _truth_of(every=True), ANY),
     row("var.correction var.dim", _variance, REAL, _AXES, enough_elements),
+    row("var_mean.correction", _variance_and_mean, REAL, _AXES, enough_elements),
     row("linalg_vector_norm.default", _length, REAL, _AXES, known_order),
 )
