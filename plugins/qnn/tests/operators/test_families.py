@@ -56,7 +56,16 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         (IMAGES, ORDER),
     ),
     "reductions of five axes": (
-        lambda x: (x.sum(1), x.amax((0, 4)), x.amin(), x.softmax(1), x.log_softmax(-1), x.cumsum(2), x.argmax(1)),
+        lambda x: (
+            *torch.std_mean(x, 2),
+            x.sum(1),
+            x.amax((0, 4)),
+            x.amin(),
+            x.softmax(1),
+            x.log_softmax(-1),
+            x.cumsum(2),
+            x.argmax(1),
+        ),
         (FIVE,),
     ),
     "order": (

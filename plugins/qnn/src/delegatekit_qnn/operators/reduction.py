@@ -49,7 +49,7 @@ def reduced(
     result: tuple[DataType, Encoding | None],
 ) -> Value:
     """A value reduced along some of the program's axes."""
-    if x.tensor.rank > 4 and kind in ("ReduceMax", "ReduceMin"):
+    if x.tensor.rank > 4 and (kind in ("ReduceMax", "ReduceMin") or result[1] is None):
         return _reduced_one_by_one(b, kind, x, axes, keep, result)
     stored = sorted(x.stored_axis(axis) for axis in axes)
     shape = [1 if place in stored else size for place, size in enumerate(x.tensor.shape)]
@@ -70,7 +70,7 @@ def _reduced_one_by_one(
     keep: bool,
     result: tuple[DataType, Encoding | None],
 ) -> Value:
-    """Each axis by itself, as the second of three: of five the processor does not take all."""
+    """Each axis by itself, as the second of three: of five the processor does not take all, nor compile what follows."""
     for axis in axes:
         shape, place = x.tensor.shape, x.stored_axis(axis)
         parts = around(shape, place)
