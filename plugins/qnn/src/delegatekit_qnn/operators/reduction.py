@@ -70,7 +70,7 @@ def _reduced_one_by_one(
     keep: bool,
     result: tuple[DataType, Encoding | None],
 ) -> Value:
-    """Each axis by itself, as the second of three: of five the processor does not take all, nor compile what follows."""
+    """Each axis by itself, as the second of three: of five the library fails at some, or at what follows."""
     for axis in axes:
         shape, place = x.tensor.shape, x.stored_axis(axis)
         parts = around(shape, place)
