@@ -29,7 +29,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         lambda x: (
             *(function(x) for function in (torch.relu, torch.sigmoid, torch.tanh, torch.exp, torch.abs, torch.neg)),
             *(function(x) for function in (torch.sin, torch.cos, torch.atan, torch.sign, torch.square, torch.exp2)),
-            *(function(x) for function in (torch.sinh, torch.cosh, torch.asinh, torch.erf, torch.expm1)),
+            *(function(x) for function in (torch.sinh, torch.cosh, torch.asinh, torch.erf, torch.erfc, torch.expm1)),
         ),
         (drawn(4, 6),),
     ),

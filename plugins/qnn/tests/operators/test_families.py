@@ -50,12 +50,22 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
             *(x.sum(), x.mean((2, 3)), x.amax(1), x.amin(0, keepdim=True), x[0, 0].prod(1), x.var(1), x.std()),
             *(x.cumsum(1), (x > 0).any(1), (x > 0).all(), (x > 0).sum(1), x.argmax(1), x.argmin(), *x.max(1)),
             *(i.sum(1), i.amax(0), i.min(), i.cumsum(0), i.argmin(1), *i.max(1)),
+            *torch.var_mean(x, dim=(0, 2)),
             *(torch.linalg.vector_norm(1000 * x, dim=1), torch.linalg.vector_norm(x, 1, 0)),
         ),
         (IMAGES, ORDER),
     ),
     "reductions of five axes": (
-        lambda x: (x.sum(1), x.amax((0, 4)), x.amin(), x.softmax(1), x.log_softmax(-1), x.cumsum(2), x.argmax(1)),
+        lambda x: (
+            *torch.std_mean(x, 2),
+            x.sum(1),
+            x.amax((0, 4)),
+            x.amin(),
+            x.softmax(1),
+            x.log_softmax(-1),
+            x.cumsum(2),
+            x.argmax(1),
+        ),
         (FIVE,),
     ),
     "order": (
@@ -108,7 +118,10 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         (IMAGES, torch.tensor([0, -1, 1]), torch.tensor([[3], [2]])),
     ),
     "embedding": (nn.Sequential(nn.Embedding(20, 8), nn.Linear(8, 4)), (torch.tensor([[1, 5, 19]]),)),
-    "constants": (lambda x: (x + torch.arange(6), x * torch.full((6,), 2.0), x.new_ones(6) - x), (ROWS,)),
+    "constants": (
+        lambda x: (x + torch.arange(6), x * torch.full((6,), 2.0), x.new_ones(6) - x, torch.fill(x, 2.5) + x),
+        (ROWS,),
+    ),
     "linear": (nn.Sequential(nn.Linear(8, 3), nn.Linear(3, 5, bias=False)), (IMAGES,)),
     "products": (
         lambda x, y, z: (

@@ -215,5 +215,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("acosh.default", composed(_acosh), NUMBERS),
     row("atanh.default", composed(_atanh), NUMBERS),
     row("erf.default", composed(_erf), NUMBERS),
+    row("erfc.default", composed(lambda b, x: sub(b, 1, _erf(b, x))), NUMBERS),
     row("pow.Tensor_Tensor pow.Scalar", _power, REAL, special_values=negative_bases),
 )

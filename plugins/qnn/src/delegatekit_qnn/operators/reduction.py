@@ -49,7 +49,7 @@ def reduced(
     result: tuple[DataType, Encoding | None],
 ) -> Value:
     """A value reduced along some of the program's axes."""
-    if x.tensor.rank > 4 and kind in ("ReduceMax", "ReduceMin"):
+    if x.tensor.rank > 4 and (kind in ("ReduceMax", "ReduceMin") or result[1] is None):
         return _reduced_one_by_one(b, kind, x, axes, keep, result)
     stored = sorted(x.stored_axis(axis) for axis in axes)
     shape = [1 if place in stored else size for place, size in enumerate(x.tensor.shape)]
@@ -70,7 +70,7 @@ def _reduced_one_by_one(
     keep: bool,
     result: tuple[DataType, Encoding | None],
 ) -> Value:
-    """Each axis by itself, as the second of three: of five the processor does not take all."""
+    """Each axis by itself, as the second of three: of five the library fails at some, or at what follows."""
     for axis in axes:
         shape, place = x.tensor.shape, x.stored_axis(axis)
         parts = around(shape, place)
@@ -169,6 +169,10 @@ def _variance(b: ProgramBuilder, call: Call) -> Value:
     return mul(b, found, count / (count - correction)) if correction else found
 
 
+def _variance_and_mean(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
+    return _variance(b, call), cast("Value", _reduction("ReduceMean")(b, call))
+
+
 def _length(b: ProgramBuilder, call: Call) -> Value:
     """Numbers are divided by the largest before they are squared: float16 soon has no squares."""
     x, kind = operand(b, call), float(call["ord"])
@@ -222,5 +226,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("any.default any.dim any.dims", _truth_of(every=False), ANY),
     row("all.default all.dim all.dims", _truth_of(every=True), ANY),
     row("var.correction var.dim", _variance, REAL, _AXES, enough_elements),
+    row("var_mean.correction", _variance_and_mean, REAL, _AXES, enough_elements),
     row("linalg_vector_norm.default", _length, REAL, _AXES, known_order),
 )

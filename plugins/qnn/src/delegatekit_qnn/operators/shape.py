@@ -167,7 +167,7 @@ def alike(b: ProgramBuilder, call: Call, values: list[Value]) -> list[Value]:
 def _full(b: ProgramBuilder, call: Call) -> Value:
     shape = tuple(call.result.shape)
     datatype = INNER[call.result.dtype]
-    number = call["fill_value"]
+    number = call["fill_value"] if call.has("fill_value") else call["value"]
     data = np.full(shape or (1,), half(number) if datatype.is_float else number, dtype=datatype.numpy)
     return Value(b.constant(data, datatype), identity(len(shape)))
 
@@ -251,5 +251,5 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("slice_copy.Tensor", _slice, ANY, has_axes("self"), **_MOVES),
     row("cat.default", _concatenate, ANY, same_dtypes(), **_MOVES),
     row("constant_pad_nd.default", _pad, ANY, has_axes("self"), left_elements, **_MOVES),
-    row("full.default", _full, ANY, whole_numbers_fit, passenger=True),
+    row("full.default fill.Scalar", _full, ANY, whole_numbers_fit, passenger=True),
 )
