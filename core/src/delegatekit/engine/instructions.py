@@ -55,9 +55,8 @@ class Instructions:
         make_delegate: MakeDelegate,
     ) -> None:
         self.values = values
-        self.delegates: list[DelegateInstance] = []
-        #: Of these, by the positions of the instructions that call them.
-        self.delegates_at: dict[int, DelegateInstance] = {}
+        #: By the positions of the instructions that call them.
+        self.delegates: dict[int, DelegateInstance] = {}
         self._plan = plan
         self._tables: list[Any] = [value.val for value in plan.values or ()]
         self._where = f"method {plan.name}"
@@ -135,15 +134,14 @@ class Instructions:
         for index, value in self._initial.items():
             self._store(index, value)
         self.sizes_changed()
-        for delegate in self.delegates:
+        for delegate in self.delegates.values():
             delegate.reset()
 
     def close(self) -> None:
         """Release the delegates."""
-        for delegate in self.delegates:
+        for delegate in self.delegates.values():
             delegate.destroy()
         self.delegates.clear()
-        self.delegates_at.clear()
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -393,8 +391,7 @@ class Instructions:
     def _delegate(self, position: int, call: schema.DelegateCall) -> Step:
         reads, writes = self._effects[position].reads, self._effects[position].writes
         instance = self._make_delegate(call.delegate_index, reads, writes)
-        self.delegates.append(instance)
-        self.delegates_at[position] = instance
+        self.delegates[position] = instance
         reads, writes = (
             tuple(index for index in indices if isinstance(self._tables[index], schema.Tensor))
             for indices in (reads, writes)

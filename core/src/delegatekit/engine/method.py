@@ -96,7 +96,7 @@ class Method:
         A delegate whose runtime does not tell has no operators.
         """
         with self._running():
-            delegates = self._instructions.delegates_at
+            delegates = self._instructions.delegates
             found: dict[int, list[OperatorTime]] = {position: [] for position in delegates}
             try:
                 for position, delegate in delegates.items():

@@ -12,6 +12,8 @@ from typing import Final
 
 import importlib_metadata
 
+from delegatekit_toolkit.processes import search_path
+
 from .discovery import backends
 from .entry_points import BACKEND_GROUP, COMMAND_GROUP, OBSERVER_GROUP, entry_points, owner
 from .requirements import Need, extras, needed
@@ -113,10 +115,9 @@ def _variables() -> dict[str, str]:
 def _torch(seconds: float) -> dict[str, str]:
     """`version` of what can be imported; otherwise `reason`."""
     command = [sys.executable, "-c", "import torch; print(torch.__version__)"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     try:
         ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=seconds, env=environment, check=False, errors="replace"
+            command, capture_output=True, text=True, timeout=seconds, env=search_path(), check=False, errors="replace"
         )
     except subprocess.TimeoutExpired:
         return {"reason": f"importing it took longer than {seconds:g} s"}
