@@ -22,9 +22,9 @@ from delegatekit_api import (
     RuntimeUnavailableError,
     TensorSpec,
 )
-from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
+from delegatekit_api.profiling import OperatorTime
 
-from ..plugins import LoadedBackend, OwnerError, blaming, check_answer, fault, warn
+from ..plugins import LoadedBackend, OwnerError, blaming, fault, operator_times, warn
 from ..pte import PteFile, PteImage, schema, to_bytes
 from ..pte.dtypes import torch_dtype
 from ..pte.manifest import Owner
@@ -112,20 +112,11 @@ class DelegateInstance:
             if self.times is None:
                 self._runtime.execute(self._handle, inputs, outputs)
             else:
-                self._profile(inputs, outputs)
+                self.times.extend(operator_times(self._runtime, self._handle, inputs, outputs, self._where))
         except (DelegateKitError, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise ExecutionError(f"failed: {fault(error)}", where=self._where) from error
-
-    def _profile(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        assert self.times is not None
-        if isinstance(self._runtime, ProfilingRuntime):
-            found = self._runtime.profile(self._handle, inputs, outputs)
-            check_answer(found, Sequence[OperatorTime], "what profile returned", self._where)
-            self.times.extend(found)
-        else:
-            self._runtime.execute(self._handle, inputs, outputs)
 
     def reset(self) -> None:
         """Put buffers that the delegate keeps inside itself back to their initial values: it is made anew."""

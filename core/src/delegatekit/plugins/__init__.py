@@ -5,7 +5,7 @@ Importing this package imports neither a plugin nor torch.
 
 from __future__ import annotations
 
-from .answers import check_answer
+from .answers import check_answer, operator_times
 from .backend import BackendInfo, LoadedBackend
 from .blame import PluginWarning, blaming, fault, shown, warn
 from .carried import described, restored
@@ -37,6 +37,7 @@ __all__ = [
     "find_by_delegate_id",
     "get_backend",
     "notify",
+    "operator_times",
     "restored",
     "shown",
     "state_of",

@@ -13,7 +13,8 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from delegatekit_api import PluginError
+from delegatekit_api import DelegateRuntime, PluginError
+from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
 
 from .blame import blaming, shown
 
@@ -24,6 +25,21 @@ def check_answer(value: Any, kind: Any, what: str, where: str | None = None) -> 
         found = wrong(value, kind, what)
     if found is not None:
         raise PluginError(found, where=where)
+
+
+def operator_times(
+    runtime: DelegateRuntime, handle: Any, inputs: Sequence[Any], outputs: Sequence[Any], where: str | None = None
+) -> Sequence[OperatorTime]:
+    """Run once; what the operators took, nothing if the runtime does not tell.
+
+    Raises what the runtime raises, and PluginError for an answer of another form.
+    """
+    if not isinstance(runtime, ProfilingRuntime):
+        runtime.execute(handle, inputs, outputs)
+        return ()
+    found = runtime.profile(handle, inputs, outputs)
+    check_answer(found, Sequence[OperatorTime], "what profile returned", where)
+    return found
 
 
 def wrong(value: Any, kind: Any, what: str) -> str | None:

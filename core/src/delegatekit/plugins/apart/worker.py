@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
@@ -21,9 +21,8 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Availability, CompileSpec, DelegatePayload, DelegateRuntime, ExecutionError, TensorSpec
-from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
 
-from ..answers import check_answer
+from ..answers import check_answer, operator_times
 from ..carried import described, restored
 from ..discovery import get_backend
 from .memory import Arena, read_pieces
@@ -169,7 +168,8 @@ class _Server:
             if request["do"] == "execute":
                 self._runtime.execute(loaded.handle, inputs, outputs)
             else:
-                told["operators"] = self._profile(loaded.handle, inputs, outputs)
+                times = operator_times(self._runtime, loaded.handle, inputs, outputs)
+                told["operators"] = [(item.name, item.seconds, item.key) for item in times]
         changed = []
         for index, ((slot, shape, strides), output) in enumerate(zip(given, outputs, strict=True)):
             if not slot.is_here(output) or output.dtype != slot.dtype:
@@ -177,16 +177,6 @@ class _Server:
             if output.shape != shape or list(output.stride()) != strides:
                 changed.append([index, list(output.shape), list(output.stride())])
         return told | {"changed": changed} if changed else told
-
-    def _profile(
-        self, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
-    ) -> list[tuple[str, float, int | str | None]]:
-        if not isinstance(self._runtime, ProfilingRuntime):
-            self._runtime.execute(handle, inputs, outputs)
-            return []
-        found = self._runtime.profile(handle, inputs, outputs)
-        check_answer(found, Sequence[OperatorTime], "what profile returned")
-        return [(item.name, item.seconds, item.key) for item in found]
 
 
 def main(backend: str, connection: int, parent: int, threads: int) -> None:
