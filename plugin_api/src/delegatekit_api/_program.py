@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final, runtime_checkable
 
 from ._nodes import argument, argument_names, describe_node, operator_name, source_line
 from ._quantization import DEQUANTIZE, QUANTIZE, Quantization, read_quantization
@@ -25,6 +25,13 @@ class MutableState:
     name: str
     initial: torch.Tensor
     updated: Node
+
+
+@runtime_checkable
+class _Releasable(Protocol):
+    """Constants of which some are computed when they are first read."""
+
+    def release(self, key: Node) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,17 @@ class ProgramView:
     def constant(self, node: Any) -> torch.Tensor | None:
         """The value of a constant placeholder (its own storage, not a copy); None for everything else."""
         return self.constants.get(node)
+
+    def release(self, node: Node) -> bool:
+        """Say that a constant was read and written elsewhere in another form: its memory may be used for others.
+
+        Returns whether it was computed for the partition (a weight with a batch norm folded into it) and is given up:
+        from now on another tensor may have its address, and who reads it again gets a new tensor with the same
+        elements. All other constants belong to the user's model and stay where they are. Calling this is never needed:
+        what is not released stays in memory as long as the view.
+        """
+        constants = self.constants
+        return isinstance(constants, _Releasable) and constants.release(node)
 
     def is_constant(self, node: Any) -> bool:
         """Whether the node is a placeholder with a value known at lowering time."""

@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,6 +20,7 @@ import torch
 from delegatekit_api.versions import API_VERSION
 from delegatekit_toolkit.content import content_key
 
+from ..edge.constants import Constants
 from ..json_text import to_json
 from ..plugins import COMPILED, cache_folder, state_of, warn
 from ..text import BYTES, with_unit
@@ -65,7 +66,7 @@ class Cache:
         except (OSError, RuntimeError):
             return None
 
-    def find(self, key: str, constants: Sequence[torch.Tensor]) -> CheckedResult | None:
+    def find(self, key: str, constants: Constants[int]) -> CheckedResult | None:
         """The result under a key; None if there is none, or one that was damaged, which is thrown away."""
         data = self._do(lambda store: store.get(key), None)
         if not isinstance(data, bytes):
@@ -76,7 +77,7 @@ class Cache:
             self._do(lambda store: store.delete(key), None)
             return None
 
-    def keep(self, key: str, result: CheckedResult, constants: Sequence[torch.Tensor]) -> None:
+    def keep(self, key: str, result: CheckedResult, constants: Constants[int]) -> None:
         """Keep a result, unless it is larger than all that may be kept."""
         data = pack(result, constants)
         if len(data) <= self._limit:
@@ -134,7 +135,7 @@ def _size(text: str) -> int:
     return _SIZE
 
 
-def keys_of(task: Task) -> list[tuple[str, tuple[torch.Tensor, ...]]] | None:
+def keys_of(task: Task) -> list[tuple[str, Constants[int]]] | None:
     """For each program of a task, the key of its result, and the constants that the result may refer to.
 
     None for backends that do not tell the version of their tool, and for programs that are not plain.
@@ -152,7 +153,7 @@ def keys_of(task: Task) -> list[tuple[str, tuple[torch.Tensor, ...]]] | None:
         plain = task.plain
     except NotPlainError:
         return None
-    digests = [[hashlib.sha256(item.text()).hexdigest(), *map(content_key, item.constants)] for item in plain]
+    digests = [[hashlib.sha256(item.text()).hexdigest(), *map(content_key, item.constants.values())] for item in plain]
     # What is compiled together may depend on each other.
     together = digests if backend.compiles_together(options) else []
     return [

@@ -2,53 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import torch
 
 from delegatekit_toolkit.content import elements, storage_key
+from delegatekit_toolkit.dtypes import dtype_name
+
+from ..edge.constants import Constants
 
 #: Where a constant begins in the file: at a multiple of so many bytes.
 _ALIGNMENT: Final = 64
 
 
-def write_constants(path: Path, constants: Sequence[torch.Tensor]) -> list[int]:
-    """Write the constants' elements in row-major order, equal ones once; returns where each begins."""
+@dataclass(frozen=True)
+class Place:
+    """Where a constant begins in the file, in bytes, its shape and the name of its dtype."""
+
+    offset: int
+    shape: Sequence[int]
+    dtype: str
+
+
+def write_constants(path: Path, programs: Iterable[Constants[int]]) -> list[Place]:
+    """Write the constants' elements in row-major order, those at one address once."""
     places: dict[object, int] = {}
-    offsets = []
+    found: list[Place] = []
     with path.open("wb") as file:
-        for constant in constants:
-            key = storage_key(constant)
-            if key not in places:
-                file.write(bytes(-file.tell() % _ALIGNMENT))
-                places[key] = file.tell()
-                file.write(elements(constant).numpy().data)
-            offsets.append(places[key])
+        for constants in programs:
+            for place, constant in constants.items():
+                # What does not stay in memory leaves its address to the next one.
+                key = storage_key(constant) if constants.is_held(place) else len(found)
+                if key not in places:
+                    file.write(bytes(-file.tell() % _ALIGNMENT))
+                    places[key] = file.tell()
+                    file.write(elements(constant).numpy().data)
+                found.append(Place(places[key], list(constant.shape), dtype_name(constant.dtype)))
         file.write(bytes(_ALIGNMENT))  # a file that is mapped is not empty
-    return offsets
+    return found
 
 
-def map_constants(
-    path: Path, offsets: Sequence[int], shapes: Sequence[Sequence[int]], dtypes: Sequence[str]
-) -> list[torch.Tensor]:
+def map_constants(path: Path, places: Iterable[Place]) -> list[torch.Tensor]:
     """The constants of such a file: tensors on its pages, which this process may change for itself only."""
     mapped = torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8)
     found = []
-    for offset, shape, name in zip(offsets, shapes, dtypes, strict=True):
-        dtype: torch.dtype = getattr(torch, name)
-        size = torch.Size(shape).numel() * dtype.itemsize
-        found.append(mapped[offset : offset + size].view(dtype).reshape(tuple(shape)))
+    for place in places:
+        dtype: torch.dtype = getattr(torch, place.dtype)
+        size = torch.Size(place.shape).numel() * dtype.itemsize
+        found.append(mapped[place.offset : place.offset + size].view(dtype).reshape(tuple(place.shape)))
     return found
 
 
 class Pieces:
     """Tells which tensors are pieces of constants: of these a result need not have the bytes."""
 
-    def __init__(self, constants: Sequence[torch.Tensor]) -> None:
+    def __init__(self, constants: Constants[int]) -> None:
         self._known: dict[int, list[tuple[int, int, int]]] = {}
-        for number, constant in enumerate(constants):
+        #: A result holds the tensors that it has pieces of: they are in memory. They stay there as long as this does.
+        self._tensors = dict(constants.known())
+        for number, constant in self._tensors.items():
             if constant.is_contiguous() and constant.nbytes:
                 start = constant.data_ptr()
                 storage = constant.untyped_storage().data_ptr()

@@ -11,7 +11,6 @@ from threading import Event
 from typing import Any, Final
 
 from delegatekit_api import LoweringError
-from delegatekit_toolkit.dtypes import dtype_name
 
 from ..plugins import restored
 from ..processes import Ended, Process
@@ -72,16 +71,12 @@ class Isolation:
             process.stop()
 
     def _write(self, place: Path, task: Task) -> None:
-        tensors = [tensor for item in task.plain for tensor in item.constants]
-        offsets = write_constants(place / CONSTANTS, tensors)
         Request(
             backend=task.backend.name,
             options=task.options.to_mapping(),
             programs=[item.content for item in task.plain],
             places=list(task.places),
-            offsets=offsets,
-            shapes=[list(tensor.shape) for tensor in tensors],
-            dtypes=[dtype_name(tensor.dtype) for tensor in tensors],
+            constants=write_constants(place / CONSTANTS, (item.constants for item in task.plain)),
             memory=self._memory,
         ).write(place)
 

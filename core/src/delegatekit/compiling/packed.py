@@ -10,7 +10,6 @@ import hashlib
 import json
 import struct
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -18,6 +17,7 @@ import torch
 from delegatekit_api import CompileSpec, NamedData
 from delegatekit_toolkit.content import elements
 
+from ..edge.constants import Constants
 from ..json_text import to_json
 from ..pte.estimates import Estimates
 from .constants import Pieces
@@ -33,7 +33,7 @@ class DamagedError(Exception):
     """Bytes that are no packed result, or were changed."""
 
 
-def pack(result: CheckedResult, constants: Sequence[torch.Tensor]) -> bytes:
+def pack(result: CheckedResult, constants: Constants[int]) -> bytes:
     """The result of a partition with these constants."""
     pieces = Pieces(constants)
     chunks: list[Any] = [memoryview(part) for part in result.blob]
@@ -60,7 +60,7 @@ def pack(result: CheckedResult, constants: Sequence[torch.Tensor]) -> bytes:
     return content + hashlib.sha256(content).digest()
 
 
-def unpack(data: bytes | memoryview, constants: Sequence[torch.Tensor]) -> CheckedResult:
+def unpack(data: bytes | memoryview, constants: Constants[int]) -> CheckedResult:
     """The result of a partition with these constants. Raises DamagedError."""
     view = memoryview(data).toreadonly()
     content, digest = view[:-_DIGEST], view[-_DIGEST:]

@@ -19,6 +19,7 @@ from torch.fx import Graph, Node
 from delegatekit_api import MutableState, PartitionProgram
 from delegatekit_toolkit.dtypes import dtype_name
 
+from ..edge.constants import Constants
 from ..json_text import to_json
 from .program import assemble
 from .symbols import SymbolReader, SymbolWriter
@@ -39,7 +40,7 @@ class PlainProgram:
     """A partition as data that JSON has, and its constants in the order of their placeholders, buffers' values last."""
 
     content: Mapping[str, Any]
-    constants: tuple[torch.Tensor, ...]
+    constants: Constants[int]
 
     @classmethod
     def of(cls, partition: PartitionProgram) -> PlainProgram:
@@ -57,14 +58,14 @@ class PlainProgram:
             "outputs": [None if node is None else node.name for node in view.outputs],
             "symbols": writer.sizes.symbols,
         }
-        return cls(content, (*view.constants.values(), *(state.initial for state in view.buffers.values())))
+        constants = Constants(view.constants).passing().renamed(dict(enumerate(view.constants)))
+        constants.update({len(constants) + place: state.initial for place, state in enumerate(view.buffers.values())})
+        return cls(content, constants)
 
     def text(self) -> bytes:
         """Canonical JSON of all that a backend's result may depend on, but for the constants' elements."""
         nodes = [{key: value for key, value in node.items() if key != _TRACE} for node in self.content["nodes"]]
-        tensors = [[str(tensor.dtype), list(tensor.shape)] for tensor in self.constants]
-        content = {**self.content, "nodes": nodes, "tensors": tensors}
-        return to_json(content, sort_keys=True, compact=True).encode()
+        return to_json({**self.content, "nodes": nodes}, sort_keys=True, compact=True).encode()
 
     def program(self) -> PartitionProgram:
         """The partition that this stands for."""
@@ -74,10 +75,10 @@ class PlainProgram:
             reader.add(node)
         made = reader.made
         count = len(content["constants"])
-        constants = dict(zip((made[name] for name in content["constants"]), self.constants[:count], strict=True))
+        constants = self.constants.renamed({made[name]: place for place, name in enumerate(content["constants"])})
         state = {
-            made[name]: MutableState(buffer, initial, made[updated])
-            for (name, buffer, updated), initial in zip(content["buffers"], self.constants[count:], strict=True)
+            made[name]: MutableState(buffer, self.constants[place], made[updated])
+            for place, (name, buffer, updated) in enumerate(content["buffers"], count)
         }
         inputs = tuple(made[name] for name in content["inputs"])
         outputs = tuple(made[name] for name in content["outputs"])

@@ -20,6 +20,8 @@ from torch.utils._pytree import tree_structure
 
 from delegatekit_api import MutableState, PartitionProgram, ProgramView
 
+from ..edge.constants import Constants
+
 
 def assemble(
     graph: Graph,
@@ -32,7 +34,9 @@ def assemble(
 ) -> PartitionProgram:
     """The program of a graph that has no output node yet; its placeholders are constants, buffers, inputs, in order."""
     graph.output((*(known.updated for known in state.values()), *outputs))
-    tensors: dict[str, Any] = {node.name: value for node, value in constants.items()}
+    # Nothing is computed before the backend reads it; from then on an address means one tensor.
+    kept = Constants(constants).keeping()
+    by_name: Any = kept.renamed({node.name: node for node in constants})
     signature = ExportGraphSignature(
         [
             *(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), node.name) for node in constants),
@@ -57,9 +61,9 @@ def assemble(
         state_dict={known.name: known.initial for known in state.values()},
         range_constraints=_ranges(inputs),
         module_call_graph=[_call_entry(len(inputs), len(outputs))],
-        constants=tensors,
+        constants=by_name,
     )
-    view = ProgramView(program.graph, dict(constants), inputs, outputs, method, dict(state))
+    view = ProgramView(program.graph, kept, inputs, outputs, method, dict(state))
     return PartitionProgram(program, view, index)
 
 

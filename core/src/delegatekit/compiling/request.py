@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..json_text import to_json
+from .constants import Place
 
 REQUEST: Final = "request.json"
 CONSTANTS: Final = "constants.bin"
@@ -29,10 +30,8 @@ class Request:
     #: The contents of the plain programs, and how messages name each.
     programs: Sequence[Mapping[str, Any]]
     places: Sequence[str]
-    #: The constants of all programs, in order: where each begins in the file, its shape and dtype.
-    offsets: Sequence[int]
-    shapes: Sequence[Sequence[int]]
-    dtypes: Sequence[str]
+    #: The constants of all programs, in order.
+    constants: Sequence[Place]
     #: Bytes of memory that compiling may take; None: no limit.
     memory: int | None
 
@@ -43,7 +42,8 @@ class Request:
     @classmethod
     def read(cls, folder: Path) -> Request:
         """The request that lies in the folder."""
-        return cls(**json.loads((folder / REQUEST).read_text("utf-8")))
+        content = json.loads((folder / REQUEST).read_text("utf-8"))
+        return cls(**{**content, "constants": [Place(**item) for item in content["constants"]]})
 
 
 def write_results(path: Path, packed: Sequence[bytes]) -> None:

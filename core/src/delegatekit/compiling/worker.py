@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from ..edge.constants import Constants
 from ..json_text import to_json
 from ..plugins import described, get_backend
 from .constants import map_constants
@@ -44,10 +45,10 @@ def main(folder: str) -> None:
 
 
 def _programs(place: Path, request: Request) -> list[PlainProgram]:
-    tensors = iter(map_constants(place / CONSTANTS, request.offsets, request.shapes, request.dtypes))
+    tensors = iter(map_constants(place / CONSTANTS, request.constants))
     counts = [len(content["constants"]) + len(content["buffers"]) for content in request.programs]
     return [
-        PlainProgram(content, tuple(next(tensors) for _ in range(count)))
+        PlainProgram(content, Constants({number: next(tensors) for number in range(count)}))
         for content, count in zip(request.programs, counts, strict=True)
     ]
 

@@ -18,6 +18,7 @@ from delegatekit_api.quantization import DEQUANTIZE
 
 from ..foreign import UNEXPECTED, as_ours
 from .arguments import nodes_in, substitute
+from .constants import Constants
 from .draft import Draft
 from .pairs import is_complex, is_pair
 from .sizes import SYMBOLIC, Shape, SizeNodes, expression, is_static, no_guards
@@ -72,7 +73,7 @@ class EdgeBuilder:
         keep: frozenset[OpOverload],
     ) -> None:
         self.graph = Graph()
-        self.constants: dict[Node, torch.Tensor] = {}
+        self.constants: Constants[Node] = Constants()
         self.keep = keep
         self.origin: Node | None = None
         self._fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
@@ -222,6 +223,12 @@ class EdgeBuilder:
             self._literal_constants[key] = node
         return node
 
+    def computed(self, like: torch.Tensor, compute: Callable[[], torch.Tensor], name: str) -> Node:
+        """A placeholder for a large tensor of a known one's shape and dtype, computed whenever it is read."""
+        node = self.placeholder(name, self.fake_like(like))
+        self.constants.compute(node, compute)
+        return node
+
     def input(self, name: str, value: Any) -> Node:
         """A placeholder that the caller fills: sizes may be taken from it."""
         node = self.placeholder(name, value)
@@ -351,14 +358,15 @@ def resolve(names: Collection[str]) -> frozenset[OpOverload]:
     return frozenset(found)
 
 
-def drop_dead(builder: EdgeBuilder, keep: set[Node]) -> dict[Node, torch.Tensor]:
+def drop_dead(builder: EdgeBuilder, keep: set[Node]) -> Constants[Node]:
     """Remove nodes without users (those of `keep` stay); returns the constants that are left."""
     for node in reversed(list(builder.graph.nodes)):
         if node.op != "output" and not node.users and node not in keep:
             builder.graph.erase_node(node)
-            builder.constants.pop(node, None)
+            if node in builder.constants:
+                del builder.constants[node]
             builder.regions.pop(node, None)
-    return dict(builder.constants)
+    return builder.constants
 
 
 #: Copying views and the views that compute the same without a copy (where strides always allow it).

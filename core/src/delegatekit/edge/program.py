@@ -15,6 +15,7 @@ from torch.fx import Graph, Node
 from delegatekit_api import LoweringError, MutableState, ProgramView
 from delegatekit_api.nodes import describe_node
 
+from .constants import Constants
 from .sizes import is_size
 
 #: Environment variable that turns the checks at stage borders on (`--debug` and the tests set it).
@@ -35,7 +36,7 @@ class EdgeMethod:
     name: str
     graph: Graph
     #: Placeholder -> value known at lowering time.
-    constants: dict[Node, torch.Tensor]
+    constants: Constants[Node]
     #: Placeholder -> buffer that the method updates.
     buffers: dict[Node, MutableState]
     #: Placeholders of the caller's inputs, in calling order.

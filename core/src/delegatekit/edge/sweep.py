@@ -15,6 +15,7 @@ from delegatekit_api import UnsupportedError
 from delegatekit_api.nodes import describe_node
 
 from .builder import EdgeBuilder, drop_dead
+from .constants import Constants
 from .functional import functional_form
 from .pairs import is_pair
 from .program import EdgeMethod
@@ -213,11 +214,10 @@ class _RegionSweep(Sweep):
         operand = next(self._operands)
         self._position += 1
         value = node.meta["val"]
-        known = self._parent.constants.get(operand) if isinstance(operand, Node) else None
-        if known is not None and self._position > self._carried:
-            created = self.builder.placeholder(node.name, self.builder.fake_like(known))
+        if isinstance(operand, Node) and operand in self._parent.constants and self._position > self._carried:
+            created = self.builder.placeholder(node.name, self.builder.fake_like(operand.meta["val"]))
             created.meta.update({key: operand.meta[key] for key in ("fqn",) if key in operand.meta})
-            self.builder.constants[created] = known
+            self.builder.constants.share(created, self._parent.constants, operand)
             return created
         if not isinstance(operand, Node | torch.SymInt | torch.SymFloat | torch.SymBool):
             return operand
@@ -242,5 +242,5 @@ class _RegionSweep(Sweep):
         )
 
 
-def _is_input(item: Any, constants: dict[Node, torch.Tensor]) -> bool:
+def _is_input(item: Any, constants: Constants[Node]) -> bool:
     return isinstance(item, Node) and item not in constants

@@ -13,6 +13,7 @@ from torch.fx import Node
 from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.nodes import describe_node
 
+from ..edge.constants import Constants
 from ..edge.sizes import is_static, upper_shape
 from ..pte import schema
 from ..pte.dtypes import scalar_type
@@ -34,7 +35,7 @@ class Values:
         self._storage: dict[Any, Storage] = {}
         #: Value index -> memory, for values that several keys stand for.
         self._homes: dict[int, Storage] = {}
-        self._constants = dict(constants)
+        self._constants = Constants(constants)
         self._shared = shared
         #: Memory that the loops around the current step use, inmost last.
         self._loops: list[set[Storage]] = []

@@ -70,7 +70,7 @@ class _Rewrite:
             created = create(node.name, node.meta["val"])
             created.meta.update(node.meta)
             if node in method.constants:
-                builder.constants[created] = method.constants[node]
+                builder.constants.share(created, method.constants, node)
             self.values[node] = node.meta["val"] if is_size(node.meta["val"]) else created
             return
         builder.start(node, node.meta["debug_handle"])

@@ -53,7 +53,7 @@ def partition_program(
         for node, known in edge.buffers.items()
         if node in partition.buffers
     }
-    tensors = {copy: edge.constants[node] for copy, node in zip(constants, partition.constants, strict=True)}
+    tensors = edge.constants.renamed(dict(zip(constants, partition.constants, strict=True)))
     return assemble(graph, tensors, state, tuple(inputs), outputs, method or edge.name, index)
 
 

@@ -8,7 +8,7 @@ a whole row, is one multiplication.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,8 +32,9 @@ MASKED = -1e30
 class Writer(Protocol):
     """What attention in pieces is written with: the edge graph's builder, or another graph's."""
 
-    #: The constants among the nodes.
-    constants: dict[Node, torch.Tensor]
+    @property
+    def constants(self) -> Mapping[Node, torch.Tensor]:
+        """The constants among the nodes."""
 
     def shape(self, value: Any) -> Shape:
         """Sizes of a node's value."""

@@ -6,6 +6,7 @@ Statistics that are not constants (inputs, or buffers that the method updates) a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -146,9 +147,9 @@ def _fold(b: EdgeBuilder, x: Node, factor: torch.Tensor, shift: torch.Tensor, va
     offset = None if bias is None else b.constants.get(bias)  # type: ignore[arg-type]
     if kernel is None or (bias is not None and offset is None):
         return None
-    scaled = _scale_outputs(kernel, factor, transposed=transposed, groups=groups)
     moved = shift if offset is None else shift + offset.double() * factor
-    new_weight = b.constant(scaled, "_folded_weight")
+    scaled = partial(_scale_outputs, kernel, factor, transposed=transposed, groups=groups)
+    new_weight = b.computed(kernel, scaled, "_folded_weight")
     new_bias = b.constant(moved.to(kernel.dtype), "_folded_bias")
     folded = b.emit(x.target, (x_in, new_weight, new_bias, *rest), {}, value if value is not None else x.meta["val"])
     # It is the layer in the user's model, with the layer's weight; its value, and so its debug handle, is the norm's.

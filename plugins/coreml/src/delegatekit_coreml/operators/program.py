@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
+from torch.fx import Node
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
@@ -71,8 +72,8 @@ class ProgramBuilder(PartitionBuilder[Var]):
     def value(self, operand: Operand) -> Var:
         """What a tensor has become, in the type that the call is computed in."""
         data = operand.constant
-        if data is not None:
-            return self.constant(data) if operand.dtype not in _INTEGERS else super().value(operand)
+        if data is not None and operand.dtype not in _INTEGERS:
+            return self.constant(data, operand.node if self.program.release(operand.node) else None)
         found = super().value(operand)
         return self.cast(found, self.datatype(operand.dtype)) if datatype_of(found).is_float else found
 
@@ -143,17 +144,18 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """Say which sizes a value has, where they change."""
         return value if all(map(is_fixed, shape)) else self._function.declare(value, shape)
 
-    def constant(self, data: torch.Tensor) -> Var:
-        """A constant, made once for equal memory, in the type that is computed with."""
+    def constant(self, data: torch.Tensor, released: Node | None = None) -> Var:
+        """A constant in the type that is computed with, made once for equal memory, or for a node that was released."""
         datatype = self.datatype(data.dtype)
 
         def make() -> Var:
-            self._sources.append(data)
+            if released is None:
+                self._sources.append(data)
             made = self._function.constant(device_array(data, datatype))
             self._fixed.add(made.name)
             return made
 
-        return self._constants.once((datatype, storage_key(data)), make)
+        return self._constants.once((datatype, released or storage_key(data)), make)
 
     def number(self, value: float, datatype: DataType) -> Any:
         """A number as an argument beside values of this type."""
