@@ -20,7 +20,7 @@ import delegatekit
 from ..context import Context
 from ..models import MODELS, SEMANTIC_MODELS, ModelCase, build_model, photo_batch, sentence_tokens, tiny_llama
 from ..outcome import Outcome, Verdict
-from ..script import COMPARISON
+from delegatekit.accuracy.script import COMPARISON
 from ..trial import Subject, try_subject, words
 from .base import Case
 from .subjects import measured, subject_of

@@ -17,10 +17,10 @@ from torch import nn
 import delegatekit
 
 from ..context import Context
-from ..estimate import estimate
-from ..oracle import Accuracy
+from delegatekit.accuracy import estimate
+from delegatekit.accuracy import Accuracy
 from ..outcome import Outcome, Verdict
-from ..script import COMPARISON
+from delegatekit.accuracy.script import COMPARISON
 from ..trial import Subject, try_subject, words
 from .base import Case
 

@@ -9,7 +9,7 @@ from delegatekit_api import OptionError
 from delegatekit_api.versions import API_VERSION, incompatibility
 
 from ...context import Context
-from ...oracle import ROUNDOFF
+from delegatekit.accuracy import ROUNDOFF
 from ..base import Broken
 from ..specimens import backend_of
 from .rules import Rules

@@ -9,7 +9,7 @@ import delegatekit
 from delegatekit.plugins import BACKEND_GROUP, LoadedBackend
 
 from ...context import Context
-from ...oracle import Accuracy, compare
+from delegatekit.accuracy import Accuracy, compare
 from ..base import Broken
 from ..fresh import Fresh, in_fresh_process
 from ..specimens import Sample, backend_of, runs, samples, taken

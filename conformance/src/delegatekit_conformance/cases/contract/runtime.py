@@ -27,7 +27,7 @@ from delegatekit_api import (
 from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
 
 from ...context import Context
-from ...oracle import compare
+from delegatekit.accuracy import compare
 from ...trial import Subject, try_recipe
 from ..base import Broken, NotApplicable
 from ..specimens import (

@@ -14,7 +14,7 @@ import delegatekit
 from delegatekit_api import BackendOptions, OptionError
 
 from ...context import Context
-from ...oracle import compare
+from delegatekit.accuracy import compare
 from ...outcome import Verdict
 from ...recipe import Recipe
 from ...trial import Subject, try_recipe

@@ -1,14 +1,14 @@
 """The oracle: what eager computes in double precision, and the tolerance that separates right from wrong.
 
-Everything follows from dtypes, the length of sums, the number of operators that follow one another and the precision
-that the backend declares: no example has a tolerance of its own.
+Everything follows from dtypes, the length of sums, the number of operators that follow one another, the precision
+that the backend declares and the steps of quantization: no example, model or operator has a tolerance of its own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,12 +26,15 @@ class Accuracy:
     `reduction_length` is how many products the longest sum adds up; `depth` counts the rounding operators that follow
     one another. Results that are `exact` are copies, integers or choices among the inputs, on which no rounding in the
     output's own dtype is excused. `ill_conditioned` results may be off by what a rounding of the inputs changes.
+    Integers that a quantization rounds to may be off by `steps`: one for each quantization that follows another, since
+    a number between two of them may be rounded to either.
     """
 
     reduction_length: int = 1
     depth: int = 1
     exact: bool = False
     ill_conditioned: bool = False
+    steps: int = 0
 
     def roundoff(self, precision: str) -> float:
         """Unit roundoff of a precision, at least that of float32."""
@@ -107,6 +110,12 @@ def compare(
         difference = _difference(result, reference, eager)
         if difference:
             return Comparison(difference=f"output {index} {difference}")
+        if accuracy.steps and name not in ROUNDOFF and name != "bool":
+            found = _in_steps(result, reference, accuracy.steps)
+            if not found.agrees:
+                return replace(found, difference=f"output {index}: {found.difference}")
+            worst = worst.worse(found)
+            continue
         limit = tolerance(name, precision, accuracy.reduction_length, accuracy.depth)
         if accuracy.exact and ROUNDOFF.get(name, 0.0) >= ROUNDOFF[precision]:
             limit = 0.0
@@ -116,6 +125,30 @@ def compare(
             return Comparison(error, limit, text)
         worst = worst.worse(Comparison(error, limit))
     return worst
+
+
+def widened(value: Any) -> Any:
+    """The same numbers in double precision, contiguous: some of eager's kernels go wrong with other strides."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return (value.double() if value.is_floating_point() else value).contiguous()
+
+
+def shaken(value: Any, roundoff: float) -> Any:
+    """The value off by one rounding, up and down in turns."""
+    if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
+        return value
+    signs = torch.ones(value.numel(), dtype=value.dtype)
+    signs[::2] = -1
+    return value * (1 + roundoff * signs.reshape(value.shape))
+
+
+def _in_steps(result: torch.Tensor, reference: torch.Tensor, steps: int) -> Comparison:
+    """Integers that stand for quantized numbers: how many steps they are apart."""
+    far = (result.long() - reference.long()).abs()
+    most = int(far.max()) if far.numel() else 0
+    words = f"{most} steps off, {steps} may be" if most > steps else ""
+    return Comparison(float(most), float(steps), words)
 
 
 def _difference(result: Any, reference: torch.Tensor, eager: torch.Tensor) -> str:

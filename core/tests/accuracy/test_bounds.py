@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from delegatekit_api import PluginError
-from delegatekit_conformance.oracle import ROUNDOFF, Accuracy, Comparison, compare, tolerance
+from delegatekit.accuracy import ROUNDOFF, Accuracy, Comparison, compare, tolerance
 
 NAN, INF = math.nan, math.inf
 

@@ -8,14 +8,14 @@ sum of n1 + n2 + ... products. What bad conditioning adds is measured by the tri
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from .oracle import Accuracy
+from .bounds import Accuracy
 
 #: Operators that only move, choose, compare or make numbers: they round nothing. By the name before the dot.
 _EXACT_NAMES = """
@@ -69,8 +69,33 @@ def estimate(program: ExportedProgram, *, loops: int = 1, calls: int = 1, ill_co
     `loops` is the largest number of rounds of a `while_loop`, `calls` how many calls build upon one another's state.
     With `ill_conditioned`, what a rounding of the inputs changes is excused, too: for deep models.
     """
-    roundings = _Walker(loops).walk(program.graph_module) * calls
-    return Accuracy(max(1, roundings), ill_conditioned=ill_conditioned)
+    found = _Walker(loops).walk(program.graph_module) * calls
+    return Accuracy(max(1, found), ill_conditioned=ill_conditioned)
+
+
+def longest_way(nodes: Iterable[Node], regions: Callable[[Node], int] = lambda node: 0) -> int:
+    """Roundings on the way through these nodes that has the most; `regions` counts those inside control flow."""
+    most: dict[Node, int] = {}
+    for node in nodes:
+        before = max((most.get(item, 0) for item in node.all_input_nodes), default=0)
+        most[node] = before + (roundings(node) or regions(node))
+    return max(most.values(), default=0)
+
+
+def roundings(node: Node) -> int:
+    """How often an operator of an exported graph, or of the edge dialect, rounds: 0 if it only moves or chooses."""
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return 0
+    name = str(node.target.overloadpacket).rpartition(".")[2]
+    if name.removesuffix("_copy") in _EXACT or name in _EXACT or not _is_float(node.meta.get("val")):
+        return 0
+    terms = _length(name, node)
+    if name in ("lstm", "gru", "rnn_tanh"):
+        # Each step of each layer: products with the weights, two functions and two products.
+        steps = max(_shape(node.args[0]), default=1)
+        layers = sum(len(_shape(weight)) == 2 for weight in _flat(node.args[2])) // 2
+        return (terms + 6) * steps * max(1, layers)
+    return _INSIDE.get(name, 1) + terms - 1
 
 
 class _Walker:
@@ -79,11 +104,7 @@ class _Walker:
 
     def walk(self, module: GraphModule) -> int:
         """Roundings on the way through the graph that has the most."""
-        most: dict[Node, int] = {}
-        for node in module.graph.nodes:
-            before = max((most[item] for item in node.all_input_nodes), default=0)
-            most[node] = before + (self._inside(node, module) if node.op == "call_function" else 0)
-        return max(most.values(), default=0)
+        return longest_way(module.graph.nodes, lambda node: self._inside(node, module))
 
     def _inside(self, node: Node, module: GraphModule) -> int:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
@@ -94,18 +115,7 @@ class _Walker:
             ]
             deepest = max((self.walk(graph) for graph in graphs), default=0)
             return deepest * (self.loops if "while_loop" in str(node.target) else 1)
-        if not isinstance(node.target, torch._ops.OpOverload):
-            return 0
-        name = str(node.target.overloadpacket).rpartition(".")[2]
-        if name in _EXACT or not _is_float(node.meta.get("val")):
-            return 0
-        terms = _length(name, node)
-        if name in ("lstm", "gru", "rnn_tanh"):
-            # Each step of each layer: products with the weights, two functions and two products.
-            steps = max(_shape(node.args[0]), default=1)
-            layers = sum(len(_shape(weight)) == 2 for weight in _flat(node.args[2])) // 2
-            return (terms + 6) * steps * max(1, layers)
-        return _INSIDE.get(name, 1) + terms - 1
+        return 0
 
 
 def _is_float(value: Any) -> bool:

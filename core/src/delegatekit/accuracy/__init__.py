@@ -1,0 +1,19 @@
+"""How exact results can be: eager in double precision as the referee, and the bounds that separate right from wrong."""
+
+from __future__ import annotations
+
+from .bounds import ROUNDOFF, Accuracy, Comparison, compare, shaken, tolerance, widened
+from .roundings import estimate, longest_way, roundings
+
+__all__ = [
+    "ROUNDOFF",
+    "Accuracy",
+    "Comparison",
+    "compare",
+    "estimate",
+    "longest_way",
+    "roundings",
+    "shaken",
+    "tolerance",
+    "widened",
+]
