@@ -21,6 +21,7 @@ from torch.fx import Node
 
 import delegatekit
 from delegatekit import LoweredProgram
+from delegatekit.accuracy import Accuracy, Comparison, compare, shaken, widened
 from delegatekit.partition import PartitionPlan
 from delegatekit.plugins import discovery
 from delegatekit_api import DelegateKitError, OptionError, RuntimeUnavailableError, UnsupportedError
@@ -28,7 +29,6 @@ from delegatekit_api.nodes import operator_name
 
 from . import stock
 from .context import Context
-from delegatekit.accuracy import Accuracy, Comparison, compare, shaken, widened
 from .outcome import Outcome, Verdict
 from .recipe import Recipe
 
