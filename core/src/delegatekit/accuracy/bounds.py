@@ -27,7 +27,8 @@ class Accuracy:
     one another. Results that are `exact` are copies, integers or choices among the inputs, on which no rounding in the
     output's own dtype is excused. `ill_conditioned` results may be off by what a rounding of the inputs changes.
     Integers that a quantization rounds to may be off by `steps`: one for each quantization that follows another, since
-    a number between two of them may be rounded to either.
+    a number between two of them may be rounded to either. `step` is that step's size relative to the range that it
+    divides: floating-point results of quantized numbers cannot be more exact.
     """
 
     reduction_length: int = 1
@@ -35,6 +36,7 @@ class Accuracy:
     exact: bool = False
     ill_conditioned: bool = False
     steps: int = 0
+    step: float = 0.0
 
     def roundoff(self, precision: str) -> float:
         """Unit roundoff of a precision, at least that of float32."""
@@ -117,6 +119,8 @@ def compare(
             worst = worst.worse(found)
             continue
         limit = tolerance(name, precision, accuracy.reduction_length, accuracy.depth)
+        if accuracy.step:
+            limit = max(limit, 8.0 * accuracy.step * math.sqrt(accuracy.reduction_length))
         if accuracy.exact and ROUNDOFF.get(name, 0.0) >= ROUNDOFF[precision]:
             limit = 0.0
         error = _error(result, reference, None if moved is None else moved[index])

@@ -73,12 +73,12 @@ def estimate(program: ExportedProgram, *, loops: int = 1, calls: int = 1, ill_co
     return Accuracy(max(1, found), ill_conditioned=ill_conditioned)
 
 
-def longest_way(nodes: Iterable[Node], regions: Callable[[Node], int] = lambda node: 0) -> int:
-    """Roundings on the way through these nodes that has the most; `regions` counts those inside control flow."""
+def longest_way(nodes: Iterable[Node], count: Callable[[Node], int] | None = None) -> int:
+    """The most roundings, or whatever `count` counts, on any way through these nodes, which are in order."""
     most: dict[Node, int] = {}
     for node in nodes:
         before = max((most.get(item, 0) for item in node.all_input_nodes), default=0)
-        most[node] = before + (roundings(node) or regions(node))
+        most[node] = before + (count or roundings)(node)
     return max(most.values(), default=0)
 
 
@@ -104,7 +104,7 @@ class _Walker:
 
     def walk(self, module: GraphModule) -> int:
         """Roundings on the way through the graph that has the most."""
-        return longest_way(module.graph.nodes, lambda node: self._inside(node, module))
+        return longest_way(module.graph.nodes, lambda node: roundings(node) or self._inside(node, module))
 
     def _inside(self, node: Node, module: GraphModule) -> int:
         if isinstance(node.target, torch._ops.HigherOrderOperator):

@@ -1,0 +1,8 @@
+"""Eager and lowered program side by side, operator by operator: who diverges first, and what shows it alone."""
+
+from __future__ import annotations
+
+from .compare import compare
+from .result import Comparison, Divergence, Measured, Operator, Output
+
+__all__ = ["Comparison", "Divergence", "Measured", "Operator", "Output", "compare"]

@@ -1,0 +1,127 @@
+"""Judges tensors of a lowered program against the referee's, by the bounds of `accuracy`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch.fx import Node
+
+from delegatekit_api.nodes import argument
+
+from ..accuracy import ROUNDOFF, Accuracy, compare, longest_way, shaken, widened
+from ..edge import EdgeMethod
+from ..quantization.ratio import sqnr_db
+from .cut import Piece
+from .referee import Values, evaluate
+from .result import Measured
+from .units import is_quantize
+
+#: Elements smaller than this, relative to the largest, are left out of the relative error.
+_SMALL: Final = 1e-3
+
+
+class Judge:
+    """Judges the pieces of one graph, whose inputs were the referee's values.
+
+    `tighten` divides the bounds of floating-point numbers: 1 or more.
+    """
+
+    def __init__(self, edge: EdgeMethod, values: Values, tighten: float = 1.0) -> None:
+        self._edge = edge
+        self._values = values
+        self._tighten = tighten
+
+    def piece(self, piece: Piece, results: Mapping[Node, torch.Tensor], precision: str) -> dict[Node, Measured]:
+        """Each output of a piece that ran in a precision, judged by what the piece itself may add to the errors."""
+        references = evaluate(self._edge, piece.nodes, self._values)
+        moved = evaluate(self._edge, piece.nodes, self._moved(piece, precision))
+        return {
+            node: self._measured(node, results[node], references[node], moved[node], piece, precision)
+            for node in piece.outputs
+        }
+
+    def _moved(self, piece: Piece, precision: str) -> dict[Node, Any]:
+        """The values that a piece reads, off by a rounding."""
+        read = {item for node in piece.nodes for item in node.all_input_nodes}
+        roundoff = max(ROUNDOFF["float32"], ROUNDOFF.get(precision, 0.0))
+        return {**self._values, **{node: shaken(self._values[node], roundoff) for node in read if node in self._values}}
+
+    def _measured(self, node: Node, result: Any, reference: Any, moved: Any, piece: Piece, precision: str) -> Measured:
+        accuracy = accuracy_of(piece.nodes)
+        native = _native(node, reference)
+        found = measured(result, widened(reference), native, precision, accuracy, widened(moved), self._tighten)
+        if not found.right and not all(map(_finite, (result, reference))):
+            # Eager's own kernel decides where there are NaNs and infinities.
+            exact = evaluate(self._edge, piece.nodes, self._values, _narrow_all)[node]
+            found = measured(result, widened(reference), exact, precision, accuracy, widened(moved), self._tighten)
+        return found
+
+
+def accuracy_of(nodes: Sequence[Node]) -> Accuracy:
+    """How exact nodes that are computed together can be."""
+    rounding = longest_way(nodes)
+    quantizes = [node for node in nodes if is_quantize(node)]
+    if not quantizes:
+        return Accuracy(max(1, rounding), exact=rounding == 0, ill_conditioned=True)
+    depth = longest_way(nodes, count=lambda node: int(is_quantize(node)))
+    return Accuracy(max(1, depth), ill_conditioned=True, steps=max(1, depth), step=max(map(_step, quantizes)))
+
+
+def _step(quantize: Node) -> float:
+    """The step of a quantization relative to its range."""
+    least, most = argument(quantize, "quant_min"), argument(quantize, "quant_max")
+    if not isinstance(least, int | float) or not isinstance(most, int | float):
+        limits = torch.iinfo(quantize.meta["val"].dtype)
+        least, most = limits.min, limits.max
+    return 1.0 / (most - least)
+
+
+def measured(
+    result: Any,
+    reference: torch.Tensor,
+    native: torch.Tensor,
+    precision: str,
+    accuracy: Accuracy,
+    moved: torch.Tensor | None,
+    tighten: float = 1.0,
+) -> Measured:
+    """A tensor against the referee's in double precision; `moved` is what a rounding of the inputs makes of that."""
+    found = compare([result], [reference], [native], precision, accuracy, None if moved is None else [moved])
+    difference = found.difference.removeprefix("output 0: ").removeprefix("output 0 ")
+    bound = found.tolerance
+    if bound is not None and native.is_floating_point():
+        bound /= tighten
+        if not difference and found.error is not None and found.error > bound:
+            difference = f"relative error {found.error:.3g} is above {bound:.3g}"
+    if not isinstance(result, torch.Tensor) or result.shape != reference.shape:
+        return Measured(difference=difference)
+    wide, exact = result.double(), reference.double()
+    finite = wide.isfinite() & exact.isfinite()
+    wide, exact = wide[finite], exact[finite]
+    if not exact.numel():
+        return Measured(found.error, bound, difference=difference)
+    error = (wide - exact).abs()
+    large = exact.abs() > _SMALL * exact.abs().max()
+    relative = float((error[large] / exact[large].abs()).max()) if large.any() else (math.inf if error.any() else 0.0)
+    return Measured(found.error, bound, float(error.max()), relative, sqnr_db(wide, exact), difference)
+
+
+def _native(node: Node, reference: Any) -> torch.Tensor:
+    """The reference as the dtype that the graph declares can hold it."""
+    declared = node.meta["val"]
+    found: torch.Tensor = reference.to(declared.dtype)
+    return found
+
+
+def _narrow_all(node: Node, value: Any) -> Any:
+    declared = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and isinstance(declared, torch.Tensor):
+        return value.to(declared.dtype)
+    return value
+
+
+def _finite(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or bool(value.double().isfinite().all())

@@ -1,0 +1,176 @@
+"""One side of a comparison: a program lowered for some backends, each of its operators judged against the referee."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from delegatekit_api import RuntimeUnavailableError
+from delegatekit_api.nodes import operator_name, source_line
+
+from ..accuracy import ROUNDOFF, shaken, widened
+from ..edge import EdgeMethod
+from ..engine import load
+from ..lowered_program import LoweredProgram
+from ..lowering import ChosenBackend
+from ..partition import PartitionPlan
+from .cut import Piece
+from .judging import accuracy_of, measured
+from .referee import Values, first_round, outputs_of, values_of
+from .result import Measured, Operator, Output
+from .running import Graph, Judged, Lowerings
+from .units import Unit, is_conversion
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A unit of a graph, what was found about it, and how it is told."""
+
+    graph: Graph
+    unit: Unit
+    piece: Piece
+    judged: Judged
+    operator: Operator
+
+
+@dataclass(frozen=True)
+class Side:
+    """A lowered program with everything that was tried of it."""
+
+    program: LoweredProgram
+    method: str
+    lowerings: Lowerings
+    tried: tuple[Tried, ...]
+    outputs: tuple[Output, ...]
+    #: The graphs that were tried: the method's, and those of control flow, with their units.
+    graphs: tuple[tuple[Graph, tuple[Unit, ...]], ...]
+
+    @property
+    def wrong(self) -> Tried | None:
+        """The first that is beyond its bound."""
+        return next((item for item in self.tried if item.judged.wrong), None)
+
+
+def try_side(
+    program: LoweredProgram, method: str, inputs: Sequence[Any], lowerings: Lowerings, precision: str, tighten: float
+) -> Side:
+    """Judge a lowered method on these flat inputs: operator by operator, and as it is.
+
+    `precision` is the coarsest of all sides.
+    """
+    lowered = program.methods[method]
+    graphs: list[tuple[Graph, tuple[Unit, ...]]] = []
+    values = values_of(lowered.edge, inputs, precision)
+    tried = tuple(_tried(lowered.edge, lowered.plan, values, lowerings, tighten, graphs, precision))
+    tried = tuple(replace(item, operator=replace(item.operator, position=index)) for index, item in enumerate(tried))
+    return Side(program, method, lowerings, tried, _outputs(program, method, inputs, lowerings, tighten), tuple(graphs))
+
+
+def check_runs_here(chosen: Mapping[str, ChosenBackend]) -> None:
+    """Raise RuntimeUnavailableError for a backend whose delegates cannot run here."""
+    for name, choice in chosen.items():
+        available = choice.backend.runtime_availability()
+        if not available.available:
+            raise RuntimeUnavailableError(
+                f"cannot run its delegates here: {available.reason}",
+                where=f"backend {name}",
+                hint="what a device computes can only be compared where it runs; `lower` compiles all the same",
+            )
+
+
+def _tried(
+    edge: EdgeMethod,
+    plan: PartitionPlan,
+    values: Values,
+    lowerings: Lowerings,
+    tighten: float,
+    graphs: list[tuple[Graph, tuple[Unit, ...]]],
+    precision: str,
+) -> Iterator[Tried]:
+    """The units of a graph in its order, each after those of its own graphs if it is control flow."""
+    graph = Graph(edge, plan, values, lowerings, tighten)
+    units, refused = graph.units()
+    pieces = {unit: graph.piece([unit]) for unit in units}
+    able = [unit for unit in units if unit.nodes[0] not in refused and not _is_random(unit) and pieces[unit].outputs]
+    graphs.append((graph, tuple(able)))
+    judged = dict(zip(able, graph.attempt([pieces[unit] for unit in able]), strict=True))
+    for unit in units:
+        for node in unit.nodes:
+            for number, region in enumerate(edge.regions.get(node, ())):
+                given = first_round(node, number, values.__getitem__)
+                if given is not None:
+                    inner = values_of(region, given, precision)
+                    yield from _tried(region, plan.regions[node][number], inner, lowerings, tighten, graphs, precision)
+        why = _why_not(unit, refused)
+        found = judged.get(unit, Judged({}, why))
+        yield Tried(graph, unit, pieces[unit], found, described(unit, plan, found))
+
+
+def described(unit: Unit, plan: PartitionPlan, judged: Judged) -> Operator:
+    """How a unit is told."""
+    last = unit.last
+    work = [node for node in unit.nodes if not is_conversion(node) and operator_name(node) != "getitem"]
+    stack = last.meta.get("nn_module_stack")
+    worst = max(judged.measured.values(), key=lambda item: (not item.right, item.share), default=Measured())
+    place = (
+        "runtime" if unit.partition is None else f"{plan.partitions[unit.partition].backend}, delegate {unit.partition}"
+    )
+    return Operator(
+        tuple(operator_name(node) for node in work or [last]),
+        last.name,
+        0,
+        last.meta.get("debug_handle"),
+        str(next(reversed(stack.values()))[0]) if stack else "",
+        source_line(last) or "",
+        place,
+        worst,
+        judged.failure,
+    )
+
+
+def _outputs(
+    program: LoweredProgram, method: str, inputs: Sequence[Any], lowerings: Lowerings, tighten: float
+) -> tuple[Output, ...]:
+    """What the program returns as it is, in one call from the initial state, judged as a whole."""
+    edge = program.methods[method].edge
+    coarsest = coarsest_of(lowerings.precisions[name] for name in program.backends)
+    roundoff = max(ROUNDOFF["float32"], ROUNDOFF[coarsest])
+    references = outputs_of(edge, list(map(widened, inputs)))
+    moved = outputs_of(edge, [shaken(widened(value), roundoff) for value in inputs])
+    with load(program.buffer) as loaded:
+        run = loaded[method]
+        results = [item.clone() if isinstance(item, torch.Tensor) else item for item in run.run(inputs)]
+        state = {name: value.clone() for name, value in run.state.items()}
+    wanted = [(f"output {index}", item) for index, item in enumerate(edge.outputs)]
+    wanted += [(f"buffer {buffer.name}", buffer.updated) for buffer in edge.buffers.values()]
+    results += [state.get(buffer.name) for buffer in edge.buffers.values()]
+    accuracy = accuracy_of([node for node in edge.graph.nodes if node.op == "call_function"])
+    found = []
+    for (name, item), result, reference, other in zip(wanted, results, references, moved, strict=True):
+        if not isinstance(item, Node) or result is None or not isinstance(reference, torch.Tensor):
+            continue  # a literal, or a buffer that a delegate keeps to itself
+        native = reference.to(item.meta["val"].dtype)
+        found.append(
+            Output(name, measured(result, widened(reference), native, coarsest, accuracy, widened(other), tighten))
+        )
+    return tuple(found)
+
+
+def coarsest_of(precisions: Any) -> str:
+    """The precision with the largest roundoff; float32 if there is none."""
+    return max(precisions, key=lambda name: ROUNDOFF.get(name, 0.0), default="float32")
+
+
+def _why_not(unit: Unit, refused: Mapping[Node, str]) -> str:
+    if unit.nodes[0] in refused:
+        return f"cannot be lowered by itself: {refused[unit.nodes[0]]}"
+    return "is random" if _is_random(unit) else "nothing reads it"
+
+
+def _is_random(unit: Unit) -> bool:
+    tags = [getattr(node.target, "tags", ()) for node in unit.nodes]
+    return any(torch.Tag.nondeterministic_seeded in found for found in tags)
