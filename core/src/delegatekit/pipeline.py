@@ -232,6 +232,7 @@ class Clock:
 
     @contextmanager
     def stage(self, name: str, method: str) -> Iterator[Any]:
+        """Measure a stage of a method; gives a function that is told how much of how much is done."""
         start = time.process_time()
         notify(StageEvent(name, "start", method))
 

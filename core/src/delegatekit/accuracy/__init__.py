@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .bounds import ROUNDOFF, Accuracy, Comparison, compare, shaken, tolerance, widened
-from .roundings import estimate, longest_way, roundings
+from .roundings import estimate, inner_roundings, longest_way, roundings
 
 __all__ = [
     "ROUNDOFF",
@@ -11,6 +11,7 @@ __all__ = [
     "Comparison",
     "compare",
     "estimate",
+    "inner_roundings",
     "longest_way",
     "roundings",
     "shaken",

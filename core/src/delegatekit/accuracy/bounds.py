@@ -26,9 +26,9 @@ class Accuracy:
     `reduction_length` is how many products the longest sum adds up; `depth` counts the rounding operators that follow
     one another. Results that are `exact` are copies, integers or choices among the inputs, on which no rounding in the
     output's own dtype is excused. `ill_conditioned` results may be off by what a rounding of the inputs changes.
-    Integers that a quantization rounds to may be off by `steps`: one for each quantization that follows another, since
-    a number between two of them may be rounded to either. `step` is that step's size relative to the range that it
-    divides: floating-point results of quantized numbers cannot be more exact.
+    Integers that a quantization rounds to may be off by `steps`: one for each rounding to integers that follows
+    another, since a number between two of them may be rounded to either. `step` is that step's size relative to the
+    range that it divides: floating-point results of quantized numbers cannot be more exact.
     """
 
     reduction_length: int = 1

@@ -84,10 +84,8 @@ def longest_way(nodes: Iterable[Node], count: Callable[[Node], int] | None = Non
 
 def roundings(node: Node) -> int:
     """How often an operator of an exported graph, or of the edge dialect, rounds: 0 if it only moves or chooses."""
-    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-        return 0
-    name = str(node.target.overloadpacket).rpartition(".")[2]
-    if name.removesuffix("_copy") in _EXACT or name in _EXACT or not _is_float(node.meta.get("val")):
+    name = _rounding_name(node)
+    if not name:
         return 0
     terms = _length(name, node)
     if name in ("lstm", "gru", "rnn_tanh"):
@@ -96,6 +94,24 @@ def roundings(node: Node) -> int:
         layers = sum(len(_shape(weight)) == 2 for weight in _flat(node.args[2])) // 2
         return (terms + 6) * steps * max(1, layers)
     return _INSIDE.get(name, 1) + terms - 1
+
+
+def inner_roundings(node: Node) -> int:
+    """How many roundings follow one another inside an operator, a sum counting as one: 0 if it only moves or chooses.
+
+    So often integers may be rounded where an operator is computed on them: sums are kept in wider ones.
+    """
+    name = _rounding_name(node)
+    return _INSIDE.get(name, 1) if name else 0
+
+
+def _rounding_name(node: Node) -> str:
+    """The name of an operator that rounds, before the dot; empty for all others."""
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return ""
+    name = str(node.target.overloadpacket).rpartition(".")[2]
+    exact = name.removesuffix("_copy") in _EXACT or name in _EXACT
+    return "" if exact or not _is_float(node.meta.get("val")) else name
 
 
 class _Walker:

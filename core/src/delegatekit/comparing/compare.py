@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch.export import ExportedProgram
-from torch.utils._pytree import tree_leaves
 
 from delegatekit_api import ExecutionError
 
+from ..accuracy import ROUNDOFF
 from ..compiling import Compiling
 from ..edge.export import Model, exported_programs
 from ..foreign import UNEXPECTED, as_ours
-from ..misuse import UnknownMethodError, WrongArgumentError
+from ..misuse import WrongArgumentError
 from ..partition import Selectors
 from ..pipeline import choose, lower
 from ..quantization import quantize
 from .against import first_difference
 from .result import Comparison, Divergence
-from .running import Judged, Lowerings
+from .running import Judged, Lowerings, coarsest_of
 from .search import company, faulty_run
 from .shown import shown
-from .sides import Side, Tried, check_runs_here, coarsest_of, described, try_side
+from .sides import Side, Tried, check_runs_here, described, try_side
+from .values import flat_values, wanted_method
 
 _checked = as_ours(lambda fault: ExecutionError(fault, where="compare", hint=UNEXPECTED))
 
@@ -85,17 +86,15 @@ def compare(
     start = time.perf_counter()
     if not tighten >= 1:
         raise WrongArgumentError(f"tighten={tighten!r}", hint="bounds are divided by it: a number of 1 or more")
-    given = exported_programs(model, inputs, kwargs, dynamic_shapes, _Nothing())
-    name = _method(given, method)
-    call = _values(given[name], values, seed)
+    given = exported_programs(model, inputs, kwargs, dynamic_shapes, nullcontext())
+    name = wanted_method(given, method)
+    call = flat_values(given[name], values, seed)
     if scheme is not None:
         given = {name: _quantized(given, name, call, backends, scheme, options)}
     order = _Order(given, options or {}, only, skip, compiling)
     precision = _coarsest(order, (*backends, *against))
-    sides = [
-        _side(order, names, name, call, precision, tighten)
-        for names in ([backends, against] if against else [backends])
-    ]
+    chosen = [backends, against] if against else [backends]
+    sides = [_side(order, names, name, call, precision, tighten) for names in chosen]
     found = _first(sides[0], thorough, order)
     operators, remarks = tuple(item.operator for item in sides[0].tried), _remarks(sides[0])
     if against:
@@ -107,7 +106,11 @@ def compare(
         name,
         tuple("+".join(names) for names in ((backends, against) if against else (backends,))),
         operators,
-        tuple(output for side in sides for output in side.outputs),
+        tuple(
+            replace(output, name=f"{'+'.join(side.program.backends)}, {output.name}") if against else output
+            for side in sides
+            for output in side.outputs
+        ),
         found,
         sum(side.lowerings.count for side in sides),
         time.perf_counter() - start,
@@ -169,65 +172,20 @@ def _remarks(side: Side) -> tuple[str, ...]:
     remarks = []
     if side.wrong is not None and all(output.measured.right for output in side.outputs):
         remarks.append("the outputs of the whole method are within their bounds: what is wrong hardly matters there")
+    places = {item.operator.place.partition(",")[0] for item in side.tried}
+    idle = [name for name in side.program.backends if name not in places]
+    remarks += [f"backend {name} took nothing: `delegatekit explain` tells why" for name in idle]
+    coarse = {name: found for name, found in side.lowerings.precisions.items() if ROUNDOFF[found] > ROUNDOFF["float32"]}
+    remarks += [f"backend {name} computes float32 in {found}, and is judged so" for name, found in coarse.items()]
     outside = sum(item.operator.place == "runtime" for item in side.tried)
     if outside:
-        remarks.append(f"{outside} operators run on the runtime's own kernels")
+        remarks.append(f"{outside} of the operators run on the runtime's own kernels")
     return tuple(remarks)
 
 
 def _coarsest(order: _Order, names: Sequence[str]) -> str:
     found = choose(names, order.options)
     return coarsest_of(choice.backend.compute_precision(order.options.get(name)) for name, choice in found.items())
-
-
-def _method(programs: Mapping[str, ExportedProgram], method: str | None) -> str:
-    if method is None:
-        if len(programs) > 1 and "forward" not in programs:
-            raise UnknownMethodError(
-                "which method is to be compared?", hint=f"the model has {', '.join(programs)}: name one of them"
-            )
-        return "forward" if "forward" in programs else next(iter(programs))
-    if method not in programs:
-        raise UnknownMethodError(f"there is no method {method!r} (methods: {', '.join(programs)})")
-    return method
-
-
-def _values(program: ExportedProgram, values: Sequence[Any] | None, seed: int) -> list[Any]:
-    """The flat inputs of the call, checked against what the program takes."""
-    names = set(program.graph_signature.user_inputs)
-    nodes = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
-    wanted = [node.meta["val"] for node in nodes]
-    if values is None and program.example_inputs is not None:
-        values = tree_leaves(program.example_inputs)
-    if values is None:
-        return _random(wanted, seed)
-    if len(values) != len(wanted):
-        raise WrongArgumentError(f"the method takes {len(wanted)} inputs, {len(values)} are given")
-    for index, (value, want) in enumerate(zip(values, wanted, strict=True)):
-        if not isinstance(want, torch.Tensor):
-            continue
-        if not isinstance(value, torch.Tensor) or value.dtype != want.dtype or value.dim() != want.dim():
-            kind = f"{value.dtype} of {value.dim()} axes" if isinstance(value, torch.Tensor) else type(value).__name__
-            raise WrongArgumentError(f"input {index} is {kind}, not {want.dtype} of {want.dim()} axes")
-        for size, there in zip(want.shape, value.shape, strict=True):
-            if isinstance(size, int) and size != there:
-                raise WrongArgumentError(f"input {index} has shape {tuple(value.shape)}, not {tuple(want.shape)}")
-    return [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
-
-
-def _random(wanted: Sequence[Any], seed: int) -> list[Any]:
-    generator = torch.Generator().manual_seed(seed)
-    found: list[Any] = []
-    for value in wanted:
-        if not isinstance(value, torch.Tensor):
-            found.append(value)
-            continue
-        shape = [size if isinstance(size, int) else int(size.node.hint) for size in value.shape]
-        if value.dtype.is_floating_point:
-            found.append(torch.randn(shape, generator=generator).to(value.dtype))
-        else:
-            found.append(torch.randint(0, 2, shape, generator=generator).to(value.dtype))
-    return found
 
 
 def _quantized(
@@ -250,15 +208,5 @@ def _quantized(
         options=(options or {}).get(backends[0]),
         progress=False,
     )
-    (exported,) = exported_programs(found, tuple(call), None, None, _Nothing()).values()
+    (exported,) = exported_programs(found, tuple(call), None, None, nullcontext()).values()
     return exported
-
-
-class _Nothing:
-    """A stage that nobody watches."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exception: object) -> None:
-        return None

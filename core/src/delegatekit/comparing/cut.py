@@ -13,6 +13,7 @@ from typing import Any
 from torch.fx import Graph, Node, map_arg
 
 from delegatekit_api import BackendDescription, LoweringError, Partitioner
+from delegatekit_api.nodes import describe_node
 
 from ..edge import EdgeMethod
 from ..edge.sizes import SizeNodes, is_size, is_size_node
@@ -59,7 +60,8 @@ class RefusedError(LoweringError):
     """Nodes that their backend does not take when they are cut off from what is around them: node -> why."""
 
     def __init__(self, reasons: Mapping[Node, str]) -> None:
-        super().__init__(f"{len(reasons)} operators are not taken by themselves")
+        node, reason = next(iter(reasons.items()))
+        super().__init__(f"is not taken by itself: {reason}", where=describe_node(node))
         self.reasons = dict(reasons)
 
 
@@ -132,6 +134,8 @@ class _Writer:
         self.constants: list[Node] = []
         self.inputs: list[Node] = []
         self._sizes = SizeNodes(self._size)
+        #: Where the node comes from that reads the sizes.
+        self._reader: dict[str, Any] = {}
 
     def write(self, pieces: Sequence[Piece]) -> dict[Node, Node]:
         """Copies of the pieces' nodes, by the nodes."""
@@ -151,6 +155,7 @@ class _Writer:
         for piece in pieces:
             inside = set(piece.nodes)
             for node in piece.nodes:
+                self._reader = node.meta
 
                 def value(item: Node, inside: set[Node] = inside) -> Any:
                     if item in inside:
@@ -172,7 +177,7 @@ class _Writer:
 
     def _size(self, target: Any, args: tuple[Any, ...], value: Any) -> Node:
         node = self.graph.create_node("call_function", target, args)
-        node.meta["val"] = value
+        node.meta = {**self._reader, "val": value}
         return node
 
 

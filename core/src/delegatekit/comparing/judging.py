@@ -11,13 +11,13 @@ from torch.fx import Node
 
 from delegatekit_api.nodes import argument
 
-from ..accuracy import ROUNDOFF, Accuracy, compare, longest_way, shaken, widened
+from ..accuracy import ROUNDOFF, Accuracy, compare, inner_roundings, longest_way, roundings, shaken, widened
 from ..edge import EdgeMethod
 from ..quantization.ratio import sqnr_db
 from .cut import Piece
-from .referee import Values, evaluate
+from .referee import Values, evaluate, rounds_of
 from .result import Measured
-from .units import is_quantize
+from .units import is_conversion, is_quantize
 
 #: Elements smaller than this, relative to the largest, are left out of the relative error.
 _SMALL: Final = 1e-3
@@ -50,7 +50,7 @@ class Judge:
         return {**self._values, **{node: shaken(self._values[node], roundoff) for node in read if node in self._values}}
 
     def _measured(self, node: Node, result: Any, reference: Any, moved: Any, piece: Piece, precision: str) -> Measured:
-        accuracy = accuracy_of(piece.nodes)
+        accuracy = accuracy_of(self._edge, piece.nodes, self._values)
         native = _native(node, reference)
         found = measured(result, widened(reference), native, precision, accuracy, widened(moved), self._tighten)
         if not found.right and not all(map(_finite, (result, reference))):
@@ -60,14 +60,35 @@ class Judge:
         return found
 
 
-def accuracy_of(nodes: Sequence[Node]) -> Accuracy:
-    """How exact nodes that are computed together can be."""
-    rounding = longest_way(nodes)
+def accuracy_of(edge: EdgeMethod, nodes: Sequence[Node], values: Values) -> Accuracy:
+    """How exact nodes that are computed together can be; `values` tell how often loops among them go round."""
+    rounding = longest_way(nodes, lambda node: roundings(node) or _roundings_inside(edge, node, values))
     quantizes = [node for node in nodes if is_quantize(node)]
     if not quantizes:
         return Accuracy(max(1, rounding), exact=rounding == 0, ill_conditioned=True)
-    depth = longest_way(nodes, count=lambda node: int(is_quantize(node)))
+    depth = longest_way(nodes, _integer_roundings)
     return Accuracy(max(1, depth), ill_conditioned=True, steps=max(1, depth), step=max(map(_step, quantizes)))
+
+
+def _roundings_inside(edge: EdgeMethod, node: Node, values: Values) -> int:
+    """Roundings inside a call of control flow, in all its rounds."""
+    regions = edge.regions.get(node, ())
+    if not regions:
+        return 0
+    inside = [
+        longest_way(
+            region.graph.nodes, lambda item, region=region: roundings(item) or _roundings_inside(region, item, values)
+        )
+        for region in regions
+    ]
+    return max(inside) * max(1, rounds_of(edge, node, values))
+
+
+def _integer_roundings(node: Node) -> int:
+    """Roundings to integers: the quantize itself, and those between the parts of an operator that has several."""
+    if is_conversion(node):
+        return int(is_quantize(node))
+    return max(0, inner_roundings(node) - 1)
 
 
 def _step(quantize: Node) -> float:

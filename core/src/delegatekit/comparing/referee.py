@@ -86,6 +86,16 @@ def first_round(node: Node, region: int, value_of: Callable[[Any], Any]) -> list
     return [*values, *(value_of(item) for item in _listed(operands))]
 
 
+def rounds_of(edge: EdgeMethod, node: Node, values: Values) -> int:
+    """How often a loop goes round with these values; 1 for what is no loop, or stands inside of another graph."""
+    if _kind(node) != "while_loop" or any(item not in values for item in node.all_input_nodes):
+        return 1
+    rounds = [0]
+    args = torch.fx.map_arg(node.args, values.__getitem__)
+    _loop(node, edge.regions[node], args, rounds)
+    return rounds[0]
+
+
 def _computed(edge: EdgeMethod, node: Node, value_of: Callable[[Node], Any]) -> Any:
     if node in edge.regions:
         args = torch.fx.map_arg(node.args, value_of)
@@ -162,16 +172,23 @@ def _control_flow(node: Node, regions: tuple[EdgeMethod, ...], args: Any) -> Any
         return _returned(regions[0 if bool(predicate) else 1], operands)
     first, operands = args
     if name == "while_loop":
-        condition, body = regions
-        state = list(first)
-        for _ in range(_LONGEST_LOOP):
-            if not bool(_returned(condition, [*state, *operands])[0]):
-                return state
-            state = _returned(body, [*state, *operands])
-        raise ExecutionError(f"does not end after {_LONGEST_LOOP} rounds", where=describe_node(node))
+        return _loop(node, regions, args, [0])
     (body,) = regions
     rows = [_returned(body, [*(item[row] for item in first), *operands]) for row in range(first[0].shape[0])]
     return [torch.stack(column) for column in zip(*rows, strict=True)]
+
+
+def _loop(node: Node, regions: tuple[EdgeMethod, ...], args: Any, rounds: list[int]) -> list[Any]:
+    """What a loop ends with; its rounds are counted."""
+    condition, body = regions
+    first, operands = args
+    state = list(first)
+    while bool(_returned(condition, [*state, *operands])[0]):
+        rounds[0] += 1
+        if rounds[0] > _LONGEST_LOOP:
+            raise ExecutionError(f"does not end after {_LONGEST_LOOP} rounds", where=describe_node(node))
+        state = _returned(body, [*state, *operands])
+    return state
 
 
 def _returned(region: EdgeMethod, inputs: Sequence[Any]) -> list[Any]:

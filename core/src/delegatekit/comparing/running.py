@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from delegatekit_api import DelegateKitError, Partitioner
 
+from ..accuracy import ROUNDOFF
 from ..compiling import Compiling
 from ..edge import EdgeMethod
 from ..engine import load
@@ -49,11 +50,17 @@ class Lowerings:
             return [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
 
 
+def coarsest_of(precisions: Iterable[str]) -> str:
+    """The precision with the largest roundoff; float32 if there is none."""
+    return max(precisions, key=lambda name: ROUNDOFF.get(name, 0.0), default="float32")
+
+
 @dataclass(frozen=True)
 class Judged:
     """A piece that ran, or why it did not."""
 
     measured: Mapping[Node, Measured]
+    #: Why it could not be lowered, or run, though its backend takes it.
     failure: str = ""
 
     @property
@@ -73,6 +80,7 @@ class Graph:
         self.tighten = tighten
         self._judge = Judge(edge, values, tighten)
         returned = [item for item in edge.outputs if isinstance(item, Node)]
+        self._position = {node: index for index, node in enumerate(edge.graph.nodes)}
         self._returned = {*returned, *(buffer.updated for buffer in edge.buffers.values())}
 
     def units(self) -> tuple[list[Unit], dict[Node, str]]:
@@ -94,12 +102,13 @@ class Graph:
 
     def piece(self, units: Sequence[Unit]) -> Piece:
         """The piece of units that follow one another."""
-        position = {node: index for index, node in enumerate(self.edge.graph.nodes)}
-        nodes = sorted((node for unit in units for node in unit.nodes), key=position.__getitem__)
+        nodes = sorted((node for unit in units for node in unit.nodes), key=self._position.__getitem__)
         return Piece.of(nodes, units[0].partition, self._returned)
 
     def precision(self, piece: Piece) -> str:
         """What the piece is computed in."""
+        if any(node in self.edge.regions for node in piece.nodes):
+            return coarsest_of(self._lowerings.precisions.values())  # of what is inside
         if piece.partition is None:
             return "float64"  # in the dtypes of the graph
         return self._lowerings.precisions[self.plan.partitions[piece.partition].backend]

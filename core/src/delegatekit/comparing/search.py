@@ -30,7 +30,7 @@ def faulty_run(graph: Graph, units: Sequence[Unit]) -> tuple[Unit, ...]:
 
 
 def company(graph: Graph, units: Sequence[Unit], culprit: Unit) -> tuple[Unit, ...]:
-    """The smallest run found of units around one that is wrong only if they are in its delegate, unconnected with it."""
+    """The smallest run found of units around one that is wrong only with them, unconnected, in its delegate."""
     part = [unit for unit in units if unit.partition == culprit.partition]
 
     def is_wrong(run: Sequence[Unit]) -> bool:

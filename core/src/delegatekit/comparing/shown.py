@@ -13,6 +13,7 @@ from ..engine import load
 from ..pipeline import lower
 from .cut import Piece
 from .judging import Judge
+from .result import Measured
 from .running import Graph, Lowerings
 from .snippet import Snippet, module_of, stand_ins, why_none, write
 
@@ -35,13 +36,13 @@ def shown(
     inputs = [node for node in program.inputs if hasattr(graph.values[node], "dtype")]
     for drawn in (inputs, []):
         values = {**graph.values, **stand_ins(graph.values, drawn)}
-        bound = _bound_exceeded(graph, pieces, module, program.inputs, values, lowerings, used)
-        if bound is not None:
-            return write(program, graph.values, drawn, names, used, bound)
+        wrong = _wrong(graph, pieces, module, program.inputs, values, lowerings, used)
+        if wrong is not None:
+            return write(program, graph.values, drawn, names, used, wrong)
     return Snippet("", "exported once more by itself, it is right", {})
 
 
-def _bound_exceeded(
+def _wrong(
     graph: Graph,
     pieces: Sequence[Piece],
     module: Any,
@@ -49,8 +50,8 @@ def _bound_exceeded(
     values: Mapping[Node, Any],
     lowerings: Lowerings,
     options: Mapping[str, Mapping[str, Any]],
-) -> float | None:
-    """The bound that the module exceeds when it is lowered with these values; None if it does not, or fails."""
+) -> Measured | None:
+    """What is wrong with the module when it is lowered with these values; None for nothing, or if it fails."""
     given = tuple(values[node] for node in inputs)
     lowerings.count += 1
     try:
@@ -65,5 +66,5 @@ def _bound_exceeded(
     for piece in pieces:
         for measured in judge.piece(piece, results, graph.precision(piece)).values():
             if not measured.right:
-                return measured.bound or 0.0
+                return measured
     return None

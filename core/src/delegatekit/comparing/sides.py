@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.utils._pytree import tree_leaves
 
-from delegatekit_api import RuntimeUnavailableError
+from delegatekit_api import DelegateKitError, RuntimeUnavailableError
 from delegatekit_api.nodes import operator_name, source_line
 
 from ..accuracy import ROUNDOFF, shaken, widened
@@ -20,9 +21,9 @@ from ..lowering import ChosenBackend
 from ..partition import PartitionPlan
 from .cut import Piece
 from .judging import accuracy_of, measured
-from .referee import Values, first_round, outputs_of, values_of
+from .referee import Values, evaluate, first_round, outputs_of, values_of
 from .result import Measured, Operator, Output
-from .running import Graph, Judged, Lowerings
+from .running import Graph, Judged, Lowerings, coarsest_of
 from .units import Unit, is_conversion
 
 
@@ -49,10 +50,13 @@ class Side:
     #: The graphs that were tried: the method's, and those of control flow, with their units.
     graphs: tuple[tuple[Graph, tuple[Unit, ...]], ...]
 
+    #: Whether the program as it is cannot be run.
+    fails: bool = False
+
     @property
     def wrong(self) -> Tried | None:
-        """The first that is beyond its bound."""
-        return next((item for item in self.tried if item.judged.wrong), None)
+        """The first that is beyond its bound, or at which a program fails that fails as a whole."""
+        return next((item for item in self.tried if item.judged.wrong or (self.fails and item.judged.failure)), None)
 
 
 def try_side(
@@ -67,7 +71,11 @@ def try_side(
     values = values_of(lowered.edge, inputs, precision)
     tried = tuple(_tried(lowered.edge, lowered.plan, values, lowerings, tighten, graphs, precision))
     tried = tuple(replace(item, operator=replace(item.operator, position=index)) for index, item in enumerate(tried))
-    return Side(program, method, lowerings, tried, _outputs(program, method, inputs, lowerings, tighten), tuple(graphs))
+    try:
+        outputs, fails = _outputs(program, method, inputs, values, lowerings, tighten), False
+    except DelegateKitError as error:
+        outputs, fails = (Output("the whole", Measured(difference=f"cannot be run: {error.what}")),), True
+    return Side(program, method, lowerings, tried, outputs, tuple(graphs), fails)
 
 
 def check_runs_here(chosen: Mapping[str, ChosenBackend]) -> None:
@@ -95,7 +103,8 @@ def _tried(
     graph = Graph(edge, plan, values, lowerings, tighten)
     units, refused = graph.units()
     pieces = {unit: graph.piece([unit]) for unit in units}
-    able = [unit for unit in units if unit.nodes[0] not in refused and not _is_random(unit) and pieces[unit].outputs]
+    why = {unit: _why_not(graph, unit, refused, pieces[unit]) for unit in units}
+    able = [unit for unit in units if not why[unit]]
     graphs.append((graph, tuple(able)))
     judged = dict(zip(able, graph.attempt([pieces[unit] for unit in able]), strict=True))
     for unit in units:
@@ -105,13 +114,12 @@ def _tried(
                 if given is not None:
                     inner = values_of(region, given, precision)
                     yield from _tried(region, plan.regions[node][number], inner, lowerings, tighten, graphs, precision)
-        why = _why_not(unit, refused)
-        found = judged.get(unit, Judged({}, why))
-        yield Tried(graph, unit, pieces[unit], found, described(unit, plan, found))
+        found = judged.get(unit, Judged({}))
+        yield Tried(graph, unit, pieces[unit], found, described(unit, plan, found, why[unit] or found.failure))
 
 
-def described(unit: Unit, plan: PartitionPlan, judged: Judged) -> Operator:
-    """How a unit is told."""
+def described(unit: Unit, plan: PartitionPlan, judged: Judged, skipped: str = "") -> Operator:
+    """How a unit is told; `skipped` says why it was not judged."""
     last = unit.last
     work = [node for node in unit.nodes if not is_conversion(node) and operator_name(node) != "getitem"]
     stack = last.meta.get("nn_module_stack")
@@ -128,12 +136,12 @@ def described(unit: Unit, plan: PartitionPlan, judged: Judged) -> Operator:
         source_line(last) or "",
         place,
         worst,
-        judged.failure,
+        skipped,
     )
 
 
 def _outputs(
-    program: LoweredProgram, method: str, inputs: Sequence[Any], lowerings: Lowerings, tighten: float
+    program: LoweredProgram, method: str, inputs: Sequence[Any], values: Values, lowerings: Lowerings, tighten: float
 ) -> tuple[Output, ...]:
     """What the program returns as it is, in one call from the initial state, judged as a whole."""
     edge = program.methods[method].edge
@@ -148,7 +156,7 @@ def _outputs(
     wanted = [(f"output {index}", item) for index, item in enumerate(edge.outputs)]
     wanted += [(f"buffer {buffer.name}", buffer.updated) for buffer in edge.buffers.values()]
     results += [state.get(buffer.name) for buffer in edge.buffers.values()]
-    accuracy = accuracy_of([node for node in edge.graph.nodes if node.op == "call_function"])
+    accuracy = accuracy_of(edge, [node for node in edge.graph.nodes if node.op == "call_function"], values)
     found = []
     for (name, item), result, reference, other in zip(wanted, results, references, moved, strict=True):
         if not isinstance(item, Node) or result is None or not isinstance(reference, torch.Tensor):
@@ -160,17 +168,19 @@ def _outputs(
     return tuple(found)
 
 
-def coarsest_of(precisions: Any) -> str:
-    """The precision with the largest roundoff; float32 if there is none."""
-    return max(precisions, key=lambda name: ROUNDOFF.get(name, 0.0), default="float32")
-
-
-def _why_not(unit: Unit, refused: Mapping[Node, str]) -> str:
+def _why_not(graph: Graph, unit: Unit, refused: Mapping[Node, str], piece: Piece) -> str:
+    """Why a unit cannot be judged; empty if it can."""
     if unit.nodes[0] in refused:
         return f"cannot be lowered by itself: {refused[unit.nodes[0]]}"
-    return "is random" if _is_random(unit) else "nothing reads it"
+    if not piece.outputs:
+        return "computes no tensor"
+    return "is random" if _is_random(graph, unit) else ""
 
 
-def _is_random(unit: Unit) -> bool:
-    tags = [getattr(node.target, "tags", ()) for node in unit.nodes]
-    return any(torch.Tag.nondeterministic_seeded in found for found in tags)
+def _is_random(graph: Graph, unit: Unit) -> bool:
+    """Whether another call may give other results: the operator says that it may be random, and is."""
+    if not any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in unit.nodes):
+        return False
+    first, second = (evaluate(graph.edge, unit.nodes, graph.values) for _ in range(2))
+    pairs = zip(tree_leaves(list(first.values())), tree_leaves(list(second.values())), strict=True)
+    return not all(torch.equal(one, other) for one, other in pairs if isinstance(one, torch.Tensor))

@@ -20,6 +20,7 @@ from ..edge import EdgeMethod
 from ..edge.sizes import is_size_node
 from .cut import CutProgram
 from .referee import Values
+from .result import Measured
 
 #: Tensors of more elements are written as packed bytes, of more bytes (all together) into a file beside the program.
 _WRITTEN_OUT: Final = 24
@@ -78,9 +79,12 @@ def write(
     drawn: Sequence[Node],
     backends: Sequence[str],
     options: Mapping[str, Mapping[str, Any]],
-    bound: float | None,
+    measured: Measured,
 ) -> Snippet:
-    """The program. `values` are those of the graph that was cut; of the inputs in `drawn` stand-ins are shown."""
+    """The program that was seen to show `measured`.
+
+    `values` are those of the graph that was cut; of the inputs in `drawn` stand-ins are shown.
+    """
     method = program.method
     constants = list(method.constants)
     given = dict(zip(method.inputs, program.inputs, strict=True))
@@ -90,11 +94,14 @@ def write(
     kept = [codes.tensor(node.name, method.constants[node]) for node in constants]
     calls = [node for node in method.graph.nodes if node.op == "call_function"]
     spaces = {operator_name(node).partition(".")[0] for node in calls}
-    lines = ["import base64, copy, zlib", "", "import torch"]
+    packed = any("unpacked(" in code for code in (*made, *kept))
+    what = ", ".join(dict.fromkeys(map(operator_name, calls)))
+    lines = [f'"""Written by `delegatekit compare`: {what} on {", ".join(backends)}."""', ""]
+    lines += ["import base64", "import copy", "import zlib"] if packed else ["import copy"]
+    lines += ["", "import torch"]
     lines += [_IMPORTS[name] for name in sorted(spaces & _IMPORTS.keys())]
-    lines += ["", "import delegatekit", "", *_PACKING, ""]
-    if codes.files:
-        lines += [f'tensors = torch.load("{TENSORS}")', ""]
+    lines += ["", "import delegatekit", "", *(_PACKING if packed else ())]
+    lines += ["", f'tensors = torch.load("{TENSORS}")', ""] if codes.files else [""]
     lines += ["", "class Example(torch.nn.Module):"]
     if constants:
         lines += ["    def __init__(self):", "        super().__init__()"]
@@ -112,7 +119,7 @@ def write(
     lines.append(f"program = delegatekit.lower(module, inputs, backends={list(backends)!r}{more})")
     lines += ["print(program.report())", 'results = delegatekit.load(program.buffer)["forward"](*inputs)', ""]
     lines += [*COMPARISON.strip().splitlines(), "", "", *_reference(spaces), BOUND, "compare(results, exact, bound)"]
-    return Snippet(with_bound("\n".join(lines) + "\n", bound), "", codes.files)
+    return Snippet(with_bound("\n".join(lines) + "\n", measured.bound), "", codes.files)
 
 
 _PACKING: Final = (
