@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .compare import compare
-from .result import Comparison, Divergence, Measured, Operator, Output
+from .comparison import Comparison
+from .result import Divergence, Measured, Operator, Output
 
 __all__ = ["Comparison", "Divergence", "Measured", "Operator", "Output", "compare"]

@@ -21,7 +21,8 @@ from ..partition import Selectors
 from ..pipeline import choose, lower
 from ..quantization import quantize
 from .against import first_difference
-from .result import Comparison, Divergence
+from .comparison import Comparison
+from .result import Divergence
 from .running import Judged, Lowerings, coarsest_of
 from .search import company, faulty_run
 from .shown import shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -37,25 +37,30 @@ class Judge:
     def piece(self, piece: Piece, results: Mapping[Node, torch.Tensor], precision: str) -> dict[Node, Measured]:
         """Each output of a piece that ran in a precision, judged by what the piece itself may add to the errors."""
         references = evaluate(self._edge, piece.nodes, self._values)
-        moved = evaluate(self._edge, piece.nodes, self._moved(piece, precision))
+        roundoff = max(ROUNDOFF["float32"], ROUNDOFF.get(precision, 0.0))
+        off = {**self._values, **self._read(piece, lambda value: shaken(value, roundoff))}
+        moved = evaluate(self._edge, piece.nodes, off)
         return {
             node: self._measured(node, results[node], references[node], moved[node], piece, precision)
             for node in piece.outputs
         }
 
-    def _moved(self, piece: Piece, precision: str) -> dict[Node, Any]:
-        """The values that a piece reads, off by a rounding."""
+    def _read(self, piece: Piece, change: Callable[[Any], Any]) -> dict[Node, Any]:
+        """The values that a piece reads, changed."""
         read = {item for node in piece.nodes for item in node.all_input_nodes}
-        roundoff = max(ROUNDOFF["float32"], ROUNDOFF.get(precision, 0.0))
-        return {**self._values, **{node: shaken(self._values[node], roundoff) for node in read if node in self._values}}
+        return {node: change(self._values[node]) for node in read if node in self._values}
 
     def _measured(self, node: Node, result: Any, reference: Any, moved: Any, piece: Piece, precision: str) -> Measured:
         accuracy = accuracy_of(self._edge, piece.nodes, self._values)
         native = _native(node, reference)
         found = measured(result, widened(reference), native, precision, accuracy, widened(moved), self._tighten)
-        if not found.right and not all(map(_finite, (result, reference))):
-            # Eager's own kernel decides where there are NaNs and infinities.
-            exact = evaluate(self._edge, piece.nodes, self._values, _narrow_all)[node]
+        if not found.right and isinstance(result, torch.Tensor) and result.shape == reference.shape:
+            # Eager's own kernel decides where there are NaNs and infinities; what the piece reads that is beyond the
+            # range of what it computes in (a mask of -1e30) is infinite there, or the largest number, which is not the
+            # piece's own doing.
+            held = {**self._values, **self._read(piece, lambda value: _held(value, precision))}
+            exact = evaluate(self._edge, piece.nodes, held, _narrow)[node]
+            result = torch.where(_saturated(result, exact, precision), exact, result)
             found = measured(result, widened(reference), exact, precision, accuracy, widened(moved), self._tighten)
         return found
 
@@ -137,12 +142,23 @@ def _native(node: Node, reference: Any) -> torch.Tensor:
     return found
 
 
-def _narrow_all(node: Node, value: Any) -> Any:
+def _held(value: Any, precision: str) -> Any:
+    """What a program that computes in a precision holds of a value."""
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32 or precision == "float64":
+        return value
+    return value.to(getattr(torch, precision)).float()
+
+
+def _saturated(result: torch.Tensor, exact: torch.Tensor, precision: str) -> torch.Tensor:
+    """Where a result is the largest number of a precision in place of an infinity."""
+    if result.dtype != torch.float32 or precision == "float64":
+        return torch.zeros_like(result, dtype=torch.bool)
+    largest = torch.finfo(getattr(torch, precision)).max
+    return exact.isinf() & (result.sign() == exact.sign()) & (result.abs() >= largest)
+
+
+def _narrow(node: Node, value: Any) -> Any:
     declared = node.meta.get("val")
     if isinstance(value, torch.Tensor) and isinstance(declared, torch.Tensor):
         return value.to(declared.dtype)
     return value
-
-
-def _finite(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor) or bool(value.double().isfinite().all())

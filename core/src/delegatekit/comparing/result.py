@@ -1,15 +1,11 @@
-"""What a comparison found, as plain data and as text."""
+"""What a comparison found, as plain data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import torch
-
-#: Rows of the table that are shown unless all are wanted: those that come closest to their bounds.
-_ROWS: Final = 10
 
 
 @dataclass(frozen=True)
@@ -87,35 +83,3 @@ class Divergence:
     no_snippet: str = ""
     #: What the snippet reads from a file beside it: too much to be written out.
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Eager and lowered program side by side."""
-
-    method: str
-    backends: tuple[str, ...]
-    #: In the order of the graph; operators of control flow stand before the call of it.
-    operators: tuple[Operator, ...]
-    outputs: tuple[Output, ...]
-    #: None if every operator is within its bound.
-    first: Divergence | None
-    #: How often something was compiled, or looked up in the cache.
-    lowerings: int
-    seconds: float
-    #: What limits the judgment, in words.
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def right(self) -> bool:
-        """Whether all operators and all outputs are within their bounds."""
-        return self.first is None and all(output.measured.right for output in self.outputs)
-
-    def text(self, *, rows: int | None = _ROWS, snippet: bool = True) -> str:
-        """A report: the verdict, the first operator that diverges, and the `rows` that come closest to their bounds."""
-        from .text import report
-
-        return report(self, rows, snippet=snippet)
-
-    def __str__(self) -> str:
-        return self.text()

@@ -1,4 +1,4 @@
-"""A comparison as text for a terminal."""
+"""The parts of a comparison as text for a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
-from .result import Comparison, Divergence, Measured, Operator
+from .result import Divergence, Measured, Operator
 
 _HEADERS: Final = ("of bound", "error", "bound", "SQNR dB", "operator", "runs on", "module", "source")
 #: So many of these columns are numbers.
@@ -16,29 +16,12 @@ _NUMBERS: Final = 4
 _LISTED: Final = 8
 
 
-def report(found: Comparison, rows: int | None, *, snippet: bool) -> str:
-    """Verdict, first divergence, outputs, and a table of the operators that come closest to their bounds."""
-    compared = [item for item in found.operators if not item.skipped]
-    wrong = [item for item in compared if not item.measured.right]
-    lines = [_verdict(found, len(compared), len(wrong))]
-    if found.first is not None:
-        lines += ["", *divergence(found.first)]
-    lines += ["", *(f"{item.name}: {_words(item.measured)}" for item in found.outputs)]
-    if table := _table(compared, rows):
-        lines += ["", *table]
-    lines += [*_skipped(found.operators), *(f"note: {remark}" for remark in found.remarks)]
-    lines.append(f"{found.lowerings} lowerings, {found.seconds:.1f} s")
-    if snippet and found.first is not None and found.first.snippet:
-        lines += ["", "# This program shows it:", "", found.first.snippet.rstrip()]
-    return "\n".join(lines)
-
-
 def divergence(first: Divergence) -> list[str]:
     """What is known of the first operator that diverges."""
     item = first.operator
     lines = [f"first operator that diverges: {item.name} ({item.node}), on {item.place}"]
     lines += [f"  {what}: {text}" for what, text in (("module", item.module), ("source", item.source)) if text]
-    lines.append(f"  {_words(item.measured)}")
+    lines.append(f"  {words(item.measured)}")
     if first.kind == "alone":
         lines.append("  it is wrong when it is lowered by itself, too")
     else:
@@ -51,18 +34,8 @@ def divergence(first: Divergence) -> list[str]:
     return lines
 
 
-def _verdict(found: Comparison, compared: int, wrong: int) -> str:
-    where = f"method {found.method} on {' against '.join(found.backends) or 'the runtime alone'}"
-    if wrong:
-        return f"{where}: {wrong} of {compared} operators are beyond their bounds"
-    if found.first is not None:
-        return f"{where}: each of {compared} operators is right by itself, but not together with its neighbors"
-    if not found.right:
-        return f"{where}: each of {compared} operators is within its bound, but the outputs are not"
-    return f"{where}: all {compared} operators are within their bounds"
-
-
-def _words(measured: Measured) -> str:
+def words(measured: Measured) -> str:
+    """How far a tensor is from the referee's."""
     parts = [measured.difference or "right"]
     if measured.error is not None and measured.right:
         parts.append(f"relative error {measured.error:.3g} (bound {measured.bound:.3g})")
@@ -73,7 +46,8 @@ def _words(measured: Measured) -> str:
     return "; ".join(parts)
 
 
-def _table(compared: Sequence[Operator], rows: int | None) -> list[str]:
+def table(compared: Sequence[Operator], rows: int | None) -> list[str]:
+    """Lines of a table of the `rows` operators that come closest to their bounds, or exceed them."""
     worst = sorted(compared, key=lambda item: (item.measured.right, -item.measured.share))
     shown = worst if rows is None else worst[:rows]
     if not shown:
@@ -107,7 +81,8 @@ def _cells(item: Operator) -> tuple[str, ...]:
     )
 
 
-def _skipped(operators: Sequence[Operator]) -> list[str]:
+def skipped(operators: Sequence[Operator]) -> list[str]:
+    """Lines about the operators that were not compared."""
     found = [item for item in operators if item.skipped]
     if not found:
         return []

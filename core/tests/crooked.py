@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import nn
 
@@ -91,8 +89,3 @@ def deep(blocks: int = 100, odd: int = 74) -> tuple[nn.Module, tuple[torch.Tenso
     """The model, and its inputs."""
     torch.manual_seed(0)
     return Deep(blocks, odd).eval(), (torch.randn(2, 16),)
-
-
-def environment(fault: str) -> dict[str, str]:
-    """The environment of a process in which the backend has this fault."""
-    return {**os.environ, "CROOKED": fault}
