@@ -42,7 +42,7 @@ def compare(
             metavar="NAMES",
             callback=split_names,
             autocompletion=installed_backends,
-            help="Other backends, in priority order: name the first operator at which they differ from --backend.",
+            help="Other backends, in priority order: name the first operator that is wrong on either.",
         ),
     ] = [],  # noqa: B006
     inputs: Annotated[

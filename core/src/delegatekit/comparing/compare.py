@@ -76,10 +76,11 @@ def compare(
     program's outputs are not (or with `thorough` in any case), runs of 2, 4, 8, ... operators are lowered: a fault in
     what a compiler makes of neighbors. Operators inside control flow get the numbers of its first round.
 
-    With `against`, other backends are lowered to as well, and the first operator is named at which the two differ.
+    With `against`, other backends are lowered to as well, and the first operator is named that is beyond its bound on
+    either: within their bounds on both, results cannot be further apart than both bounds together.
 
-    Buffers that the method updates have their initial values: one call is compared. What a delegate keeps inside is
-    compared only where it comes out. Random operators are not compared.
+    Buffers that the method updates have their initial values; of such a method, the outputs of two calls are compared.
+    Random operators are not compared.
 
     Raises what `lower` raises, RuntimeUnavailableError for a backend whose delegates cannot run here, and
     UnknownMethodError.
@@ -172,7 +173,7 @@ def _divergence(side: Side, tried: Tried, order: _Order) -> Divergence:
 def _remarks(side: Side) -> tuple[str, ...]:
     remarks = []
     if side.wrong is not None and all(output.measured.right for output in side.outputs):
-        remarks.append("the outputs of the whole method are within their bounds: what is wrong hardly matters there")
+        remarks.append("the outputs of the whole method are within their bounds, for these inputs")
     places = {item.operator.place.partition(",")[0] for item in side.tried}
     idle = [name for name in side.program.backends if name not in places]
     remarks += [f"backend {name} took nothing: `delegatekit explain` tells why" for name in idle]

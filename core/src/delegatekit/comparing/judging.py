@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -67,7 +68,7 @@ class Judge:
 
 def accuracy_of(edge: EdgeMethod, nodes: Sequence[Node], values: Values) -> Accuracy:
     """How exact nodes that are computed together can be; `values` tell how often loops among them go round."""
-    rounding = longest_way(nodes, lambda node: roundings(node) or _roundings_inside(edge, node, values))
+    rounding = longest_way(nodes, partial(_roundings, edge, values))
     quantizes = [node for node in nodes if is_quantize(node)]
     if not quantizes:
         return Accuracy(max(1, rounding), exact=rounding == 0, ill_conditioned=True)
@@ -75,17 +76,16 @@ def accuracy_of(edge: EdgeMethod, nodes: Sequence[Node], values: Values) -> Accu
     return Accuracy(max(1, depth), ill_conditioned=True, steps=max(1, depth), step=max(map(_step, quantizes)))
 
 
+def _roundings(edge: EdgeMethod, values: Values, node: Node) -> int:
+    return roundings(node) or _roundings_inside(edge, node, values)
+
+
 def _roundings_inside(edge: EdgeMethod, node: Node, values: Values) -> int:
     """Roundings inside a call of control flow, in all its rounds."""
     regions = edge.regions.get(node, ())
     if not regions:
         return 0
-    inside = [
-        longest_way(
-            region.graph.nodes, lambda item, region=region: roundings(item) or _roundings_inside(region, item, values)
-        )
-        for region in regions
-    ]
+    inside = [longest_way(region.graph.nodes, partial(_roundings, region, values)) for region in regions]
     return max(inside) * max(1, rounds_of(edge, node, values))
 
 
@@ -102,7 +102,7 @@ def _step(quantize: Node) -> float:
     if not isinstance(least, int | float) or not isinstance(most, int | float):
         limits = torch.iinfo(quantize.meta["val"].dtype)
         least, most = limits.min, limits.max
-    return 1.0 / (most - least)
+    return 1.0 / float(most - least)
 
 
 def measured(

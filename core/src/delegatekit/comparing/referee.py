@@ -41,9 +41,13 @@ def values_of(edge: EdgeMethod, inputs: Sequence[Any], precision: str = "float32
     return known | evaluate(edge, _calls(edge), known, lambda node, value: _narrow(node, value, precision))
 
 
-def outputs_of(edge: EdgeMethod, inputs: Sequence[Any]) -> list[Any]:
-    """What the graph returns, computed in double precision throughout; then the new values of its buffers."""
+def outputs_of(edge: EdgeMethod, inputs: Sequence[Any], state: Mapping[str, Any] | None = None) -> list[Any]:
+    """What the graph returns, computed in double precision throughout; then the new values of its buffers.
+
+    `state` has the buffers' values by name, where they are not the initial ones.
+    """
     known: dict[Node, Any] = _given(edge, inputs)
+    known |= {node: (state or {}).get(buffer.name, buffer.initial) for node, buffer in edge.buffers.items()}
     known |= evaluate(edge, _calls(edge), known)
     wanted = (*edge.outputs, *(buffer.updated for buffer in edge.buffers.values()))
     return [known[item] if isinstance(item, Node) else item for item in wanted]

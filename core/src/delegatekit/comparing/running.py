@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from delegatekit_api import DelegateKitError, Partitioner
+from delegatekit_api import DelegateKitError, Partitioner, RuntimeUnavailableError
 
 from ..accuracy import ROUNDOFF
 from ..compiling import Compiling
@@ -120,6 +120,8 @@ class Graph:
             return []
         try:
             results = self.results(pieces)
+        except RuntimeUnavailableError:
+            raise  # none of them could run
         except DelegateKitError as error:
             if len(pieces) == 1:
                 return [Judged({}, str(error).splitlines()[0])]

@@ -13,18 +13,17 @@ from torch.utils._pytree import tree_leaves
 from delegatekit_api import DelegateKitError, RuntimeUnavailableError
 from delegatekit_api.nodes import operator_name, source_line
 
-from ..accuracy import ROUNDOFF, shaken, widened
 from ..edge import EdgeMethod
-from ..engine import load
+from ..edge.precompiled import is_precompiled
 from ..lowered_program import LoweredProgram
 from ..lowering import ChosenBackend
 from ..partition import PartitionPlan
 from .cut import Piece
-from .judging import accuracy_of, measured
-from .referee import Values, evaluate, first_round, outputs_of, values_of
+from .referee import Values, evaluate, first_round, values_of
 from .result import Measured, Operator, Output
-from .running import Graph, Judged, Lowerings, coarsest_of
+from .running import Graph, Judged, Lowerings
 from .units import Unit, is_conversion
+from .whole import outputs_as_they_are
 
 
 @dataclass(frozen=True)
@@ -69,12 +68,14 @@ def try_side(
     lowered = program.methods[method]
     graphs: list[tuple[Graph, tuple[Unit, ...]]] = []
     values = values_of(lowered.edge, inputs, precision)
-    tried = tuple(_tried(lowered.edge, lowered.plan, values, lowerings, tighten, graphs, precision))
-    tried = tuple(replace(item, operator=replace(item.operator, position=index)) for index, item in enumerate(tried))
     try:
-        outputs, fails = _outputs(program, method, inputs, values, lowerings, tighten), False
+        outputs, fails = outputs_as_they_are(program, method, inputs, values, lowerings, tighten), False
+    except RuntimeUnavailableError:
+        raise
     except DelegateKitError as error:
         outputs, fails = (Output("the whole", Measured(difference=f"cannot be run: {error.what}")),), True
+    tried = tuple(_tried(lowered.edge, lowered.plan, values, lowerings, tighten, graphs, precision))
+    tried = tuple(replace(item, operator=replace(item.operator, position=index)) for index, item in enumerate(tried))
     return Side(program, method, lowerings, tried, outputs, tuple(graphs), fails)
 
 
@@ -140,38 +141,12 @@ def described(unit: Unit, plan: PartitionPlan, judged: Judged, skipped: str = ""
     )
 
 
-def _outputs(
-    program: LoweredProgram, method: str, inputs: Sequence[Any], values: Values, lowerings: Lowerings, tighten: float
-) -> tuple[Output, ...]:
-    """What the program returns as it is, in one call from the initial state, judged as a whole."""
-    edge = program.methods[method].edge
-    coarsest = coarsest_of(lowerings.precisions[name] for name in program.backends)
-    roundoff = max(ROUNDOFF["float32"], ROUNDOFF[coarsest])
-    references = outputs_of(edge, list(map(widened, inputs)))
-    moved = outputs_of(edge, [shaken(widened(value), roundoff) for value in inputs])
-    with load(program.buffer) as loaded:
-        run = loaded[method]
-        results = [item.clone() if isinstance(item, torch.Tensor) else item for item in run.run(inputs)]
-        state = {name: value.clone() for name, value in run.state.items()}
-    wanted = [(f"output {index}", item) for index, item in enumerate(edge.outputs)]
-    wanted += [(f"buffer {buffer.name}", buffer.updated) for buffer in edge.buffers.values()]
-    results += [state.get(buffer.name) for buffer in edge.buffers.values()]
-    accuracy = accuracy_of(edge, [node for node in edge.graph.nodes if node.op == "call_function"], values)
-    found = []
-    for (name, item), result, reference, other in zip(wanted, results, references, moved, strict=True):
-        if not isinstance(item, Node) or result is None or not isinstance(reference, torch.Tensor):
-            continue  # a literal, or a buffer that a delegate keeps to itself
-        native = reference.to(item.meta["val"].dtype)
-        found.append(
-            Output(name, measured(result, widened(reference), native, coarsest, accuracy, widened(other), tighten))
-        )
-    return tuple(found)
-
-
 def _why_not(graph: Graph, unit: Unit, refused: Mapping[Node, str], piece: Piece) -> str:
     """Why a unit cannot be judged; empty if it can."""
     if unit.nodes[0] in refused:
         return f"cannot be lowered by itself: {refused[unit.nodes[0]]}"
+    if any(map(is_precompiled, unit.nodes)):
+        return "was compiled before: only its backend knows what it should compute"
     if not piece.outputs:
         return "computes no tensor"
     return "is random" if _is_random(graph, unit) else ""

@@ -100,8 +100,8 @@ def write(
     lines += ["import base64", "import copy", "import zlib"] if packed else ["import copy"]
     lines += ["", "import torch"]
     lines += [_IMPORTS[name] for name in sorted(spaces & _IMPORTS.keys())]
-    lines += ["", "import delegatekit", "", *(_PACKING if packed else ())]
-    lines += ["", f'tensors = torch.load("{TENSORS}")', ""] if codes.files else [""]
+    lines += ["", "import delegatekit", "", *(_PACKING if packed else ()), ""]
+    lines += [f'tensors = torch.load("{TENSORS}")'] if codes.files else []
     lines += ["", "class Example(torch.nn.Module):"]
     if constants:
         lines += ["    def __init__(self):", "        super().__init__()"]
@@ -124,11 +124,11 @@ def write(
 
 _PACKING: Final = (
     "",
+    "",
     "def unpacked(dtype, shape, text):",
     '    """A tensor of its packed bytes."""',
     "    data = bytearray(zlib.decompress(base64.b85decode(text)))",
     "    return torch.frombuffer(data, dtype=dtype).reshape(shape)",
-    "",
 )
 
 
