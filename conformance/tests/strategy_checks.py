@@ -10,8 +10,8 @@ from types import ModuleType
 
 import torch
 
+from delegatekit.accuracy import compare
 from delegatekit_conformance.drawing import draw, shrink
-from delegatekit_conformance.oracle import compare
 from delegatekit_conformance.recipe import Recipe
 from delegatekit_conformance.strategies import load_operators
 from delegatekit_conformance.trial import Subject, flatten

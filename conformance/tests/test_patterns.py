@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from delegatekit.accuracy import estimate
 from delegatekit_conformance.cases.patterns import pattern
 from delegatekit_conformance.cases.subjects import Built, Register, SubjectCase
 from delegatekit_conformance.context import Context
-from delegatekit_conformance.estimate import estimate
 from delegatekit_conformance.outcome import Verdict
 
 CONTEXT = Context("reference")

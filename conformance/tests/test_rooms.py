@@ -17,10 +17,7 @@ ORDER = (
     "context",
     "settings",
     # What is tried, and what is right.
-    "script",
     "recipe",
-    "oracle",
-    "estimate",
     "drawing",
     "strategies",
     "models",

@@ -18,6 +18,7 @@ ROOMS = (
     "text",
     "processes",
     "foreign",
+    "accuracy",
     "files",
     "json_text",
     # what plugins answer, and the program that they are asked about
@@ -39,6 +40,7 @@ ROOMS = (
     "lowered_module",
     "pipeline",
     "quantization",
+    "comparing",
     "cli",
 )
 

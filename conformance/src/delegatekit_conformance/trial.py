@@ -21,6 +21,7 @@ from torch.fx import Node
 
 import delegatekit
 from delegatekit import LoweredProgram
+from delegatekit.accuracy import Accuracy, Comparison, compare, shaken, widened
 from delegatekit.partition import PartitionPlan
 from delegatekit.plugins import discovery
 from delegatekit_api import DelegateKitError, OptionError, RuntimeUnavailableError, UnsupportedError
@@ -28,7 +29,6 @@ from delegatekit_api.nodes import operator_name
 
 from . import stock
 from .context import Context
-from .oracle import Accuracy, Comparison, compare
 from .outcome import Outcome, Verdict
 from .recipe import Recipe
 
@@ -74,13 +74,13 @@ class Subject:
     def references(self, roundoff: float) -> Iterator[Reference]:
         """What eager computes in float64 from the same numbers, call by call; and with inputs off by `roundoff`."""
         narrow, wide = copy.deepcopy(self.module), copy.deepcopy(self.module).double()
-        shaken = copy.deepcopy(self.module).double() if self.accuracy.ill_conditioned else None
+        moving = copy.deepcopy(self.module).double() if self.accuracy.ill_conditioned else None
         for inputs in self.calls:
             with torch.no_grad():
                 native = flatten(narrow(*_copies(inputs)))
-                double = [_wide(value) for value in inputs]
+                double = [widened(value) for value in inputs]
                 expected = flatten(wide(*double))
-                moved = None if shaken is None else flatten(shaken(*(_shake(value, roundoff) for value in double)))
+                moved = None if moving is None else flatten(moving(*(shaken(value, roundoff) for value in double)))
             yield expected, native, moved
 
 
@@ -334,19 +334,3 @@ def _changed(before: Sequence[Any], after: Sequence[Any]) -> int | None:
         if isinstance(old, torch.Tensor) and not torch.equal(torch.nan_to_num(old), torch.nan_to_num(new)):
             return index
     return None
-
-
-def _wide(value: Any) -> Any:
-    """The same numbers in double precision, contiguous: some of eager's kernels go wrong with other strides."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return (value.double() if value.is_floating_point() else value).contiguous()
-
-
-def _shake(value: Any, roundoff: float) -> Any:
-    """The value off by one rounding, up and down in turns."""
-    if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
-        return value
-    signs = torch.ones(value.numel(), dtype=value.dtype)
-    signs[::2] = -1
-    return value * (1 + roundoff * signs.reshape(value.shape))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .comparing import Comparison, compare
     from .compiling import Compiling
     from .emit import MemoryOptions, MemoryPlan
     from .engine import LoadedProgram, Session, load
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .views.report import Report
 
 _HOMES = {
+    "Comparison": "comparing",
     "Compiling": "compiling",
     "DataInspection": "views.inspection",
     "Explanation": "views.explanation",
@@ -43,6 +45,7 @@ _HOMES = {
     "Report": "views.report",
     "Session": "engine",
     "backends": "plugins",
+    "compare": "comparing",
     "convert_qat": "quantization",
     "explain": "pipeline",
     "inspect": "views.inspection",
@@ -57,6 +60,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Comparison",
     "Compiling",
     "DataInspection",
     "Explanation",
@@ -72,6 +76,7 @@ __all__ = [
     "Session",
     "__version__",
     "backends",
+    "compare",
     "convert_qat",
     "explain",
     "inspect",

@@ -82,22 +82,24 @@ def lower(
     `compiling` says how the backends' compilers run: in processes of their own, several at a time, with limits, with
     or without the cache of what was compiled before; see `Compiling`.
     """
-    clock = _Clock()
-    chosen = _able_to_compile(_choose(backends, options or {}))
+    clock = Clock()
+    chosen = _able_to_compile(choose(backends, options or {}))
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
     partitioned = _accepted(programs, chosen, Selection(chosen, only, skip, partition), clock)
     options_of_file = FileOptions(external, stack_traces, memory or MemoryOptions())
-    return _compiled(partitioned, chosen, clock, options_of_file, budget, compiling)
+    return compiled(partitioned, chosen, clock, options_of_file, budget, compiling)
 
 
-def _compiled(
+def compiled(
     partitioned: Mapping[str, PartitionedMethod],
     chosen: Mapping[str, ChosenBackend],
-    clock: _Clock,
+    clock: Clock | None = None,
     options: FileOptions | None = None,
     budget: Budget | None = None,
     compiling: Compiling | None = None,
 ) -> LoweredProgram:
+    """The last stages of `lower`: compile what is partitioned, and emit it."""
+    clock = clock or Clock()
     first = next(iter(partitioned))
     with clock.stage("lower", first) as progress:
         lowered = lower_partitions(partitioned, chosen, progress, compiling)
@@ -124,13 +126,13 @@ def to_backend(
     (`strict=False`) and lower that with any backends. Raises UnsupportedError if the backend leaves any operator, with
     its reason, and for programs that are not functional: those that update buffers.
     """
-    clock = _Clock()
-    chosen = _able_to_compile(_choose([backend], {backend: options or {}}))
+    clock = Clock()
+    chosen = _able_to_compile(choose([backend], {backend: options or {}}))
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
     partitioned = _accepted(programs, chosen, Selection(chosen), clock)
     for method in partitioned.values():
         check_whole(method, backend)
-    return LoweredModule(_compiled(partitioned, chosen, clock))
+    return LoweredModule(compiled(partitioned, chosen, clock))
 
 
 @_checked
@@ -147,14 +149,15 @@ def explain(
     partition: PartitionFunction | None = None,
 ) -> Explanation:
     """Tell for every node who would run it, and why each backend that does not take it leaves it. Compiles nothing."""
-    clock = _Clock()
-    chosen = _choose(backends, options or {})
+    clock = Clock()
+    chosen = choose(backends, options or {})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
     partitioned, refused = _partitioned(programs, chosen, Selection(chosen, only, skip, partition), clock, every=True)
     return explain_plan(partitioned, tuple(chosen), refused)
 
 
-def _choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, ChosenBackend]:
+def choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, ChosenBackend]:
+    """Backends of these names with their options. Raises PluginError for an unknown one, OptionError."""
     if isinstance(names, str):
         raise LoweringError(f"backends = {names!r} is a string", hint=f"pass a list: backends=[{names!r}]")
     strangers = set(options) - set(names)
@@ -180,7 +183,7 @@ def _able_to_compile(chosen: dict[str, ChosenBackend]) -> dict[str, ChosenBacken
 
 
 def _accepted(
-    programs: Mapping[str, ExportedProgram], chosen: Mapping[str, ChosenBackend], selection: Selection, clock: _Clock
+    programs: Mapping[str, ExportedProgram], chosen: Mapping[str, ChosenBackend], selection: Selection, clock: Clock
 ) -> dict[str, PartitionedMethod]:
     """The programs, partitioned. Raises UnsupportedError if a backend refuses them as they are planned."""
     found, refused = _partitioned(programs, chosen, selection, clock)
@@ -193,7 +196,7 @@ def _partitioned(
     programs: Mapping[str, ExportedProgram],
     chosen: Mapping[str, ChosenBackend],
     selection: Selection,
-    clock: _Clock,
+    clock: Clock,
     *,
     every: bool = False,
 ) -> tuple[dict[str, PartitionedMethod], list[UnsupportedError]]:
@@ -221,7 +224,7 @@ def _partitioned(
     return found, refused
 
 
-class _Clock:
+class Clock:
     """CPU seconds of each stage, and the events that observers hear."""
 
     def __init__(self) -> None:
@@ -229,6 +232,7 @@ class _Clock:
 
     @contextmanager
     def stage(self, name: str, method: str) -> Iterator[Any]:
+        """Measure a stage of a method; gives a function that is told how much of how much is done."""
         start = time.process_time()
         notify(StageEvent(name, "start", method))
 

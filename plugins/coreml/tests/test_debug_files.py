@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import delegatekit
-from delegatekit_conformance.oracle import tolerance
+from delegatekit.accuracy import tolerance
 from delegatekit_conformance.testkit import compare, lower
 from delegatekit_coreml.blob.archive import read_archive
 

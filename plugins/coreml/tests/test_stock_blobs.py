@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import delegatekit
-from delegatekit_conformance.oracle import tolerance
+from delegatekit.accuracy import tolerance
 from delegatekit_conformance.testkit import Lowered, compare, lower
 from delegatekit_coreml.blob.archive import read_archive
 

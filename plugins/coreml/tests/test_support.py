@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from delegatekit.accuracy import ROUNDOFF
 from delegatekit_api import OptionError, UnsupportedError
-from delegatekit_conformance.oracle import ROUNDOFF
 from delegatekit_conformance.testkit import lower, refusals
 from delegatekit_coreml.options import CoreMLOptions
 from delegatekit_coreml.support import CoreMLPartitioner

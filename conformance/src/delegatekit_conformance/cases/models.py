@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 import delegatekit
+from delegatekit.accuracy.script import COMPARISON
 
 from ..context import Context
 from ..models import MODELS, SEMANTIC_MODELS, ModelCase, build_model, photo_batch, sentence_tokens, tiny_llama
 from ..outcome import Outcome, Verdict
-from ..script import COMPARISON
 from ..trial import Subject, try_subject, words
 from .base import Case
 from .subjects import measured, subject_of

@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 import psutil
 import torch
 
+from delegatekit.accuracy import Accuracy, compare
 from delegatekit.plugins.apart import RuntimeDiedError
 from delegatekit_api import DelegateKitError, DelegatePayload, DelegateRuntime
 
 from ..context import Context
-from ..oracle import Accuracy, compare
 from ..outcome import Outcome, Verdict
 from ..trial import words
 from .base import Case, NotApplicable

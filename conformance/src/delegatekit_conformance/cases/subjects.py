@@ -15,12 +15,11 @@ import torch
 from torch import nn
 
 import delegatekit
+from delegatekit.accuracy import Accuracy, estimate
+from delegatekit.accuracy.script import COMPARISON
 
 from ..context import Context
-from ..estimate import estimate
-from ..oracle import Accuracy
 from ..outcome import Outcome, Verdict
-from ..script import COMPARISON
 from ..trial import Subject, try_subject, words
 from .base import Case
 

@@ -19,12 +19,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
+from delegatekit.accuracy.script import with_bound
 from delegatekit.plugins import COMPILED
 
 from ..cases import Case
 from ..context import Context
 from ..outcome import Outcome, Tally, Verdict
-from ..script import with_bound
 from .idle import Idle
 from .journal import Diary, Progress
 from .plan import Job, Limits, Source, limit_of

@@ -26,7 +26,7 @@ def installed_backends(incomplete: str) -> list[str]:
     return [name for name in backends(check=False) if name.startswith(incomplete)]
 
 
-def _split(given: list[str]) -> list[str]:
+def split_names(given: list[str]) -> list[str]:
     """`-b first,second` is `-b first -b second`."""
     names = [name.strip() for text in given for name in text.split(",")]
     if not all(names):
@@ -40,7 +40,7 @@ BackendOption = Annotated[
         "--backend",
         "-b",
         metavar="NAMES",
-        callback=_split,
+        callback=split_names,
         autocompletion=installed_backends,
         help="Backends in priority order: -b first,second or -b first -b second.",
     ),

@@ -19,6 +19,7 @@ from ..plugins import PluginWarning
 from ..version import __version__
 from .backends import backends
 from .cache import cache
+from .compare import compare
 from .console import warn
 from .doctor import doctor
 from .explain import explain
@@ -49,6 +50,7 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     inspect,
     run,
     profile,
+    compare,
     cache,
     doctor,
 )

@@ -21,7 +21,14 @@ def inputs_for(method: Any, paths: Sequence[str], *, seed: int, trust: bool) -> 
 
     Raises DelegateKitError for files that cannot be read, and ends the command where their number is wrong.
     """
-    return _read(paths, method, trust=trust) if paths else _random(method, seed)
+    return read_inputs(method.inputs, paths, trust=trust) if paths else _random(method, seed)
+
+
+def read_inputs(specs: Sequence[Any], paths: Sequence[str], *, trust: bool) -> list[Any]:
+    """What is in the files, one for each spec. Ends the command where their number is wrong, raises as `inputs_for`."""
+    if len(paths) != len(specs):
+        usage(f"the method takes {len(specs)} inputs, {len(paths)} files are given")
+    return [_read_input(Path(path), spec, trust=trust) for path, spec in zip(paths, specs, strict=True)]
 
 
 def _random(method: Any, seed: int) -> list[Any]:
@@ -38,12 +45,6 @@ def _random(method: Any, seed: int) -> list[Any]:
         else:
             values.append(torch.randint(0, 2, spec.shape, generator=generator).to(dtype))
     return values
-
-
-def _read(paths: Sequence[str], method: Any, *, trust: bool) -> list[Any]:
-    if len(paths) != len(method.inputs):
-        usage(f"the method takes {len(method.inputs)} inputs, {len(paths)} files are given")
-    return [_read_input(Path(path), spec, trust=trust) for path, spec in zip(paths, method.inputs, strict=True)]
 
 
 def _read_input(path: Path, spec: Any, *, trust: bool) -> Any:

@@ -30,6 +30,8 @@ PTE: Final = Kind((".pte",), re.compile(rb".{4}ET12", re.DOTALL))
 PT2: Final = Kind((".pt2",), _archive(rb"[^/]*/(data/|models/|archive_|version|serialized_)"))
 PT: Final = Kind((".pt", ".pth"), _archive(rb"[^/]*/data\.pkl"))
 JSON: Final = Kind((".json",), re.compile(rb"\s*[{\[]"))
+#: A program of ours: every one begins so.
+PY: Final = Kind((".py",), re.compile(rb'"""Written by `delegatekit '))
 CSV: Final = Kind((".csv",), re.compile(rb"[^\n,;\t]+[,;\t]"))
 
 

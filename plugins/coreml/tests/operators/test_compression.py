@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from delegatekit.accuracy import tolerance
 from delegatekit_api import OptionError
-from delegatekit_conformance.oracle import tolerance
 from delegatekit_conformance.testkit import Lowered, lower
 from delegatekit_coreml.operators.compression import balanced, palette
 

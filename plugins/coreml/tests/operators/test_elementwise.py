@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from delegatekit_conformance.oracle import ROUNDOFF, tolerance
+from delegatekit.accuracy import ROUNDOFF, tolerance
 from delegatekit_conformance.testkit import compare, lower
 
 SINGLE = {"precision": "float32"}

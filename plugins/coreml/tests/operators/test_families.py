@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from delegatekit_conformance.oracle import tolerance
+from delegatekit.accuracy import tolerance
 from delegatekit_conformance.testkit import compare, lower
 
 SINGLE = {"precision": "float32"}

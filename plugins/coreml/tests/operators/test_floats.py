@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from delegatekit_conformance.oracle import tolerance
+from delegatekit.accuracy import tolerance
 from delegatekit_conformance.testkit import compare, lower, refusals
 from delegatekit_coreml.options import CoreMLOptions
 from delegatekit_coreml.support import CoreMLPartitioner

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from delegatekit.accuracy import tolerance
 from delegatekit_api import TensorSpec
-from delegatekit_conformance.oracle import tolerance
 from delegatekit_conformance.testkit import lower
 from delegatekit_coreml.blob.archive import read_archive
 from delegatekit_coreml.blob.package import Package, write_package

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from delegatekit.accuracy import ROUNDOFF
 from delegatekit.plugins import discovery
 from delegatekit_api import OptionError
 from delegatekit_api.versions import API_VERSION, incompatibility
 
 from ...context import Context
-from ...oracle import ROUNDOFF
 from ..base import Broken
 from ..specimens import backend_of
 from .rules import Rules

@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import Any
 
 import delegatekit
+from delegatekit.accuracy import Accuracy, compare
 from delegatekit.plugins import BACKEND_GROUP, LoadedBackend
 
 from ...context import Context
-from ...oracle import Accuracy, compare
 from ..base import Broken
 from ..fresh import Fresh, in_fresh_process
 from ..specimens import Sample, backend_of, runs, samples, taken

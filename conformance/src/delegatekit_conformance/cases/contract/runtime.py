@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 import delegatekit
+from delegatekit.accuracy import compare
 from delegatekit_api import (
     Availability,
     CompileSpec,
@@ -27,7 +28,6 @@ from delegatekit_api import (
 from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
 
 from ...context import Context
-from ...oracle import compare
 from ...trial import Subject, try_recipe
 from ..base import Broken, NotApplicable
 from ..specimens import (

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 import delegatekit
+from delegatekit.accuracy import compare
 from delegatekit_api import BackendOptions, OptionError
 
 from ...context import Context
-from ...oracle import compare
 from ...outcome import Verdict
 from ...recipe import Recipe
 from ...trial import Subject, try_recipe

@@ -8,14 +8,14 @@ sum of n1 + n2 + ... products. What bad conditioning adds is measured by the tri
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from .oracle import Accuracy
+from .bounds import Accuracy
 
 #: Operators that only move, choose, compare or make numbers: they round nothing. By the name before the dot.
 _EXACT_NAMES = """
@@ -69,8 +69,49 @@ def estimate(program: ExportedProgram, *, loops: int = 1, calls: int = 1, ill_co
     `loops` is the largest number of rounds of a `while_loop`, `calls` how many calls build upon one another's state.
     With `ill_conditioned`, what a rounding of the inputs changes is excused, too: for deep models.
     """
-    roundings = _Walker(loops).walk(program.graph_module) * calls
-    return Accuracy(max(1, roundings), ill_conditioned=ill_conditioned)
+    found = _Walker(loops).walk(program.graph_module) * calls
+    return Accuracy(max(1, found), ill_conditioned=ill_conditioned)
+
+
+def longest_way(nodes: Iterable[Node], count: Callable[[Node], int] | None = None) -> int:
+    """The most roundings, or whatever `count` counts, on any way through these nodes, which are in order."""
+    most: dict[Node, int] = {}
+    for node in nodes:
+        before = max((most.get(item, 0) for item in node.all_input_nodes), default=0)
+        most[node] = before + (count or roundings)(node)
+    return max(most.values(), default=0)
+
+
+def roundings(node: Node) -> int:
+    """How often an operator of an exported graph, or of the edge dialect, rounds: 0 if it only moves or chooses."""
+    name = _rounding_name(node)
+    if not name:
+        return 0
+    terms = _length(name, node)
+    if name in ("lstm", "gru", "rnn_tanh"):
+        # Each step of each layer: products with the weights, two functions and two products.
+        steps = max(_shape(node.args[0]), default=1)
+        layers = sum(len(_shape(weight)) == 2 for weight in _flat(node.args[2])) // 2
+        return (terms + 6) * steps * max(1, layers)
+    return _INSIDE.get(name, 1) + terms - 1
+
+
+def inner_roundings(node: Node) -> int:
+    """How many roundings follow one another inside an operator, a sum counting as one: 0 if it only moves or chooses.
+
+    So often integers may be rounded where an operator is computed on them: sums are kept in wider ones.
+    """
+    name = _rounding_name(node)
+    return _INSIDE.get(name, 1) if name else 0
+
+
+def _rounding_name(node: Node) -> str:
+    """The name of an operator that rounds, before the dot; empty for all others."""
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return ""
+    name = str(node.target.overloadpacket).rpartition(".")[2]
+    exact = name.removesuffix("_copy") in _EXACT or name in _EXACT
+    return "" if exact or not _is_float(node.meta.get("val")) else name
 
 
 class _Walker:
@@ -79,11 +120,7 @@ class _Walker:
 
     def walk(self, module: GraphModule) -> int:
         """Roundings on the way through the graph that has the most."""
-        most: dict[Node, int] = {}
-        for node in module.graph.nodes:
-            before = max((most[item] for item in node.all_input_nodes), default=0)
-            most[node] = before + (self._inside(node, module) if node.op == "call_function" else 0)
-        return max(most.values(), default=0)
+        return longest_way(module.graph.nodes, lambda node: roundings(node) or self._inside(node, module))
 
     def _inside(self, node: Node, module: GraphModule) -> int:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
@@ -94,18 +131,7 @@ class _Walker:
             ]
             deepest = max((self.walk(graph) for graph in graphs), default=0)
             return deepest * (self.loops if "while_loop" in str(node.target) else 1)
-        if not isinstance(node.target, torch._ops.OpOverload):
-            return 0
-        name = str(node.target.overloadpacket).rpartition(".")[2]
-        if name in _EXACT or not _is_float(node.meta.get("val")):
-            return 0
-        terms = _length(name, node)
-        if name in ("lstm", "gru", "rnn_tanh"):
-            # Each step of each layer: products with the weights, two functions and two products.
-            steps = max(_shape(node.args[0]), default=1)
-            layers = sum(len(_shape(weight)) == 2 for weight in _flat(node.args[2])) // 2
-            return (terms + 6) * steps * max(1, layers)
-        return _INSIDE.get(name, 1) + terms - 1
+        return 0
 
 
 def _is_float(value: Any) -> bool:

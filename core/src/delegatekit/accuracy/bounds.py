@@ -1,14 +1,14 @@
 """The oracle: what eager computes in double precision, and the tolerance that separates right from wrong.
 
-Everything follows from dtypes, the length of sums, the number of operators that follow one another and the precision
-that the backend declares: no example has a tolerance of its own.
+Everything follows from dtypes, the length of sums, the number of operators that follow one another, the precision
+that the backend declares and the steps of quantization: no example, model or operator has a tolerance of its own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,12 +26,17 @@ class Accuracy:
     `reduction_length` is how many products the longest sum adds up; `depth` counts the rounding operators that follow
     one another. Results that are `exact` are copies, integers or choices among the inputs, on which no rounding in the
     output's own dtype is excused. `ill_conditioned` results may be off by what a rounding of the inputs changes.
+    Integers that a quantization rounds to may be off by `steps`: one for each rounding to integers that follows
+    another, since a number between two of them may be rounded to either. `step` is that step's size relative to the
+    range that it divides: floating-point results of quantized numbers cannot be more exact.
     """
 
     reduction_length: int = 1
     depth: int = 1
     exact: bool = False
     ill_conditioned: bool = False
+    steps: int = 0
+    step: float = 0.0
 
     def roundoff(self, precision: str) -> float:
         """Unit roundoff of a precision, at least that of float32."""
@@ -97,7 +102,8 @@ def compare(
     NaN and infinities must stand where the reference has them, or where eager's own result has them (its kernels do
     not agree with one another about, say, gelu(-inf)); the other elements must lie within `tolerance`, and as
     much beyond it as twice the distance of the reference from `moved`, the outputs for inputs that are off by a
-    rounding. The output that comes closest to its tolerance, or exceeds it most, is reported.
+    rounding, and the smallest normal float32 number. The output that comes closest to its tolerance, or exceeds it
+    most, is reported.
     """
     if len(results) != len(references):
         return Comparison(difference=f"{len(results)} outputs instead of {len(references)}")
@@ -107,7 +113,15 @@ def compare(
         difference = _difference(result, reference, eager)
         if difference:
             return Comparison(difference=f"output {index} {difference}")
+        if accuracy.steps and name not in ROUNDOFF and name != "bool":
+            found = _in_steps(result, reference, accuracy.steps)
+            if not found.agrees:
+                return replace(found, difference=f"output {index}: {found.difference}")
+            worst = worst.worse(found)
+            continue
         limit = tolerance(name, precision, accuracy.reduction_length, accuracy.depth)
+        if accuracy.step:
+            limit = max(limit, 8.0 * accuracy.step * math.sqrt(accuracy.reduction_length))
         if accuracy.exact and ROUNDOFF.get(name, 0.0) >= ROUNDOFF[precision]:
             limit = 0.0
         error = _error(result, reference, None if moved is None else moved[index])
@@ -116,6 +130,30 @@ def compare(
             return Comparison(error, limit, text)
         worst = worst.worse(Comparison(error, limit))
     return worst
+
+
+def widened(value: Any) -> Any:
+    """The same numbers in double precision, contiguous: some of eager's kernels go wrong with other strides."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return (value.double() if value.is_floating_point() else value).contiguous()
+
+
+def shaken(value: Any, roundoff: float) -> Any:
+    """The value off by one rounding, up and down in turns."""
+    if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
+        return value
+    signs = torch.ones(value.numel(), dtype=value.dtype)
+    signs[::2] = -1
+    return value * (1 + roundoff * signs.reshape(value.shape))
+
+
+def _in_steps(result: torch.Tensor, reference: torch.Tensor, steps: int) -> Comparison:
+    """Integers that stand for quantized numbers: how many steps they are apart."""
+    far = (result.long() - reference.long()).abs()
+    most = int(far.max()) if far.numel() else 0
+    words = f"{most} steps off, {steps} may be" if most > steps else ""
+    return Comparison(float(most), float(steps), words)
 
 
 def _difference(result: Any, reference: torch.Tensor, eager: torch.Tensor) -> str:
@@ -150,6 +188,9 @@ def _error(result: torch.Tensor, reference: torch.Tensor, moved: torch.Tensor | 
     expected = reference[finite]
     distance = (result[finite].double() - expected.double()).abs()
     distance[result[finite] == rounded[finite]] = 0.0
+    if result.is_floating_point() and result.dtype != torch.float64:
+        # Processors may take numbers below the normal ones for zeros.
+        distance = (distance - torch.finfo(torch.float32).tiny).clamp(min=0.0)
     if moved is not None:
         slack = 2 * (moved[finite].double() - expected.double()).abs()
         distance = (distance - slack.nan_to_num(0.0, 0.0)).clamp(min=0.0)

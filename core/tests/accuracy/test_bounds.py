@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
+from delegatekit.accuracy import ROUNDOFF, Accuracy, Comparison, compare, tolerance
 from delegatekit_api import PluginError
-from delegatekit_conformance.oracle import ROUNDOFF, Accuracy, Comparison, compare, tolerance
 
 NAN, INF = math.nan, math.inf
 
@@ -129,3 +129,26 @@ def test_special_values_may_stand_where_eager_itself_has_them() -> None:
     eager = torch.tensor([0.0, 1.0])
     for result, agrees in (([NAN, 1.0], True), ([0.0, 1.0], True), ([INF, 1.0], False), ([NAN, NAN], False)):
         assert compare([torch.tensor(result)], [reference], [eager], "float32", Accuracy()).agrees == agrees, result
+
+
+def test_what_is_too_small_for_a_normal_number_may_be_zero() -> None:
+    small = torch.tensor([1e-40, -3e-39])
+    assert compared(torch.zeros(2), small).agrees
+    assert not compared(torch.zeros(2), small * 1e4).agrees
+
+
+def test_quantized_integers_may_be_some_steps_off() -> None:
+    reference = torch.tensor([-128, 0, 127], dtype=torch.int8)
+    result = torch.tensor([-128, 2, 127], dtype=torch.int8)
+    found = compare([result], [reference], [reference], "float32", Accuracy(steps=1))
+    assert (found.error, found.tolerance, found.difference) == (2.0, 1.0, "output 0: 2 steps off, 1 may be")
+    assert compare([result], [reference], [reference], "float32", Accuracy(steps=2)).agrees
+    assert not compare([result > 1], [reference > 2], [reference > 2], "float32", Accuracy(steps=9)).agrees
+
+
+def test_floats_of_quantized_numbers_are_as_exact_as_a_step() -> None:
+    reference = torch.tensor([1.0, 0.5], dtype=torch.float64)
+    result = torch.tensor([1.0, 0.51])
+    assert not compared(result, reference).agrees
+    assert compare([result], [reference], [reference.float()], "float32", Accuracy(step=1 / 255)).agrees
+    assert not compare([result], [reference], [reference.float()], "float32", Accuracy(step=1 / 65535)).agrees

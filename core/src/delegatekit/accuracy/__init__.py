@@ -1,0 +1,20 @@
+"""How exact results can be: eager in double precision as the referee, and the bounds that separate right from wrong."""
+
+from __future__ import annotations
+
+from .bounds import ROUNDOFF, Accuracy, Comparison, compare, shaken, tolerance, widened
+from .roundings import estimate, inner_roundings, longest_way, roundings
+
+__all__ = [
+    "ROUNDOFF",
+    "Accuracy",
+    "Comparison",
+    "compare",
+    "estimate",
+    "inner_roundings",
+    "longest_way",
+    "roundings",
+    "shaken",
+    "tolerance",
+    "widened",
+]

@@ -1,0 +1,66 @@
+"""The result of a comparison, and what it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .result import Divergence, Operator, Output
+from .text import divergence, skipped, table, words
+
+#: Rows of the table that are shown unless all are wanted: those that come closest to their bounds.
+_ROWS: Final = 10
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Eager and lowered program side by side."""
+
+    method: str
+    backends: tuple[str, ...]
+    #: In the order of the graph; operators of control flow stand before the call of it.
+    operators: tuple[Operator, ...]
+    outputs: tuple[Output, ...]
+    #: None if every operator is within its bound.
+    first: Divergence | None
+    #: How often something was compiled, or looked up in the cache.
+    lowerings: int
+    seconds: float
+    #: What limits the judgment, in words.
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def right(self) -> bool:
+        """Whether all operators and all outputs are within their bounds."""
+        return self.first is None and all(output.measured.right for output in self.outputs)
+
+    def text(self, *, rows: int | None = _ROWS, snippet: bool = True) -> str:
+        """Verdict, first divergence, outputs, and a table of the `rows` operators that come closest to their bounds."""
+        compared = [item for item in self.operators if not item.skipped]
+        lines = [self._verdict(compared)]
+        if self.first is not None:
+            lines += ["", *divergence(self.first)]
+        lines += ["", *(f"{item.name}: {words(item.measured)}" for item in self.outputs)]
+        if found := table(compared, rows):
+            lines += ["", *found]
+        lines += [*skipped(self.operators), *(f"note: {remark}" for remark in self.remarks)]
+        lines.append(f"{self.lowerings} lowerings, {self.seconds:.1f} s")
+        if snippet and self.first is not None and self.first.snippet:
+            lines += ["", "# This program shows it:", "", self.first.snippet.rstrip()]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _verdict(self, compared: list[Operator]) -> str:
+        where = f"method {self.method} on {' against '.join(self.backends) or 'the runtime alone'}"
+        wrong = sum(not item.measured.right for item in compared)
+        if wrong:
+            return f"{where}: {wrong} of {len(compared)} operators are beyond their bounds"
+        if self.first is not None and self.first.kind == "context":
+            return f"{where}: each of {len(compared)} operators is right by itself, but not together with its neighbors"
+        if self.first is not None:
+            return f"{where}: it cannot be run as a whole"
+        if not self.right:
+            return f"{where}: each of {len(compared)} operators is within its bound, but the outputs are not"
+        return f"{where}: all {len(compared)} operators are within their bounds"

@@ -1,0 +1,64 @@
+"""Finds the smallest run of operators that shows a fault which none of them shows by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .running import Graph
+from .units import Unit
+
+
+def faulty_run(graph: Graph, units: Sequence[Unit]) -> tuple[Unit, ...]:
+    """The smallest run found of units, next to one another in one delegate, that is wrong; () if there is none.
+
+    Runs of 2, 4, 8 ... units are lowered, all of one length at once: as many lowerings as the number of units has
+    doublings. The first that is wrong is then made shorter from both ends, by halves.
+    """
+    parts = [[unit for unit in units if unit.partition == number] for number in range(len(graph.plan.partitions))]
+    longest, length = max(map(len, parts), default=0), 2
+    while longest > 1:
+        runs = [tuple(part[start : start + length]) for part in parts for start in range(0, len(part), length)]
+        runs = [run for run in runs if len(run) > length // 2]
+        judged = graph.attempt([graph.piece(run) for run in runs])
+        wrong = next((run for run, result in zip(runs, judged, strict=True) if result.wrong), None)
+        if wrong is not None:
+            return shortened(wrong, lambda run: graph.attempt([graph.piece(run)])[0].wrong)
+        if length >= longest:
+            break
+        length *= 2
+    return ()
+
+
+def company(graph: Graph, units: Sequence[Unit], culprit: Unit) -> tuple[Unit, ...]:
+    """The smallest run found of units around one that is wrong only with them, unconnected, in its delegate."""
+    part = [unit for unit in units if unit.partition == culprit.partition]
+
+    def is_wrong(run: Sequence[Unit]) -> bool:
+        if culprit not in run:
+            return False
+        judged = graph.attempt([graph.piece([unit]) for unit in run])
+        return judged[list(run).index(culprit)].wrong
+
+    return shortened(part, is_wrong) if is_wrong(part) else (culprit,)
+
+
+def shortened(run: Sequence[Unit], is_wrong: Callable[[Sequence[Unit]], bool]) -> tuple[Unit, ...]:
+    """A run that is wrong, as short as leaving out its end, and then its beginning, makes it.
+
+    >>> shortened("abcdefgh", lambda run: "c" in run and "e" in run)
+    ('c', 'd', 'e')
+    """
+    end = _least(1, len(run), lambda count: is_wrong(run[:count]))
+    start = end - _least(1, end, lambda count: is_wrong(run[end - count : end]))
+    return tuple(run[start:end])
+
+
+def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The smallest number that a condition holds for, which holds for all larger ones and for `high`."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
