@@ -116,7 +116,7 @@ class QnnPartitioner(TablePartitioner):
 
     def __init__(self, options: QnnOptions) -> None:
         super().__init__(TABLE, leave_out=options.leave_out, backend="qnn")
-        self._floats: Final = options.precision == "float16" and CHIPS[options.soc].has_floats
+        self._floats: Final = options.computes_floats
         self._chip: Final = CHIPS[options.soc]
         self._validator: Final = Validator(options_of(options, floats=self._floats)) if options.validate else None
 

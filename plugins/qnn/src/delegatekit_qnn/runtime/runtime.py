@@ -18,7 +18,7 @@ from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.stock import StockDelegate, stock_has
 
 from ..blob.header import Blob, border, read_blob, with_signature
-from ..blob.installation import INSTALL, Installation, Missing, availability, find_installation
+from ..blob.installation import INSTALL, LIBRARIES, Installation, Missing, find_installation, unusable
 from ..blob.spec import KEY, check_spec
 from ..targets import CHIPS
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _DELEGATE_ID: Final = "QnnBackend"
 _WHERE: Final = "QNN delegate"
-_LIBRARIES: Final = ("libQnnHtp.so", "libQnnSystem.so")
 _ERRORS: Final = {0x01: "internal error: Qualcomm's library refused the context or the call"}
 #: What library and delegate tell of each load: nothing that helps anybody. Complaints have other marks.
 _CHATTER: Final = ("[INFO] [Qnn ExecuTorch]", "[WARNING] [Qnn ExecuTorch]: Qnn API version", " # LIBNATIVE")
@@ -48,14 +47,14 @@ class QnnRuntime:
         """Whether ExecuTorch is installed with the delegate, and the vendor's library beside it."""
         found = find_installation()
         if isinstance(found, Missing):
-            return availability()
+            return found.availability
         known = stock_has(_DELEGATE_ID, INSTALL)
         if not known.available:
             return known
         try:
             _load(found)
         except OSError as error:
-            return Availability(False, f"Qualcomm's library cannot be loaded: {error}")
+            return unusable(found, f"cannot be loaded: {error}").availability
         return known
 
     def init(self, payload: DelegatePayload) -> Handle:
@@ -175,7 +174,7 @@ def _load(found: Installation) -> None:
     torch is there already, and with it the unwinder that must come before the vendor's.
     """
     with _calm():
-        for name in _LIBRARIES:
+        for name in LIBRARIES:
             ctypes.CDLL(str(found.folder / name))
 
 
