@@ -163,6 +163,12 @@ def _record(stays: str) -> Lower:
     return lower
 
 
+def several_elements(call: Call) -> str | None:
+    """The axis has several elements: of one the places are constant, and a delegate reads its inputs."""
+    size = call["self"].shape[axis_of(call["dim"], call["self"].rank)]
+    return None if size > 1 else "the axis has one element"
+
+
 _AXES: Final = has_axes("self")
 _NUMBERS: Final = types_of("self", "float32", *INTEGERS)
 _RECORDS: Final = types_of("self", "float32", *INTEGERS, "bool")
@@ -173,8 +179,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("min.dim", _extreme("Min"), _NUMBERS, _AXES, special_values=EQUAL),
     row("argmax.default", _position("Argmax"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
     row("argmin.default", _position("Argmin"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
-    row("cummax.default", _record("Greater"), _RECORDS, _AXES, special_values=EQUAL),
-    row("cummin.default", _record("Less"), _RECORDS, _AXES, special_values=EQUAL),
+    row("cummax.default", _record("Greater"), _RECORDS, _AXES, several_elements, special_values=EQUAL),
+    row("cummin.default", _record("Less"), _RECORDS, _AXES, several_elements, special_values=EQUAL),
     row("_softmax.default", _softmax("Softmax"), REAL, _AXES, fixed=True),
     row("_log_softmax.default", _softmax("LogSoftmax"), REAL, _AXES, fixed=True),
     row("cumsum.default", _running_sum, ANY, _AXES, special_values=narrowed),
