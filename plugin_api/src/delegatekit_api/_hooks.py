@@ -49,7 +49,8 @@ class BackendSpec:
         """Whether `preprocess` can work here with these options; if not, what is missing and what to do.
 
         Lowering asks it before any work, and refuses with the reason; without the hook nothing is missing. It should
-        be cheap: look whether the vendor's tool is there, and do not load it.
+        be cheap, and load nothing into this process: look whether the vendor's tool is there; one that may be there
+        and not work is tried in another process.
         """
 
     @_hookspec(firstresult=True)

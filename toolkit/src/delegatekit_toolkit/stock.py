@@ -16,7 +16,7 @@ from delegatekit_api.profiling import OperatorTime
 
 from .capture import quiet
 from .dtypes import dtype_name
-from .etdump import read_events
+from .etdump import ProfileEvent, read_events
 from .signature import store_results
 
 if TYPE_CHECKING:
@@ -48,9 +48,11 @@ class StockDelegate:
         where: str,
         errors: Mapping[int, str] | None = None,
         change: Callable[[bytes], bytes] = bytes,
+        watched: Callable[[bytes], bytes] | None = None,
     ) -> None:
         """`keys` are the named data that it reads; `errors` says what codes mean for this delegate; `change` is what
-        is done to the program's bytes before they are loaded.
+        is done to the program's bytes before they are loaded, `watched` what is done to them instead before they are
+        loaded so that the delegate tells about its runs.
 
         Raises FormatError, which names `where`, for what stock ExecuTorch does not load.
         """
@@ -59,7 +61,9 @@ class StockDelegate:
         self._outputs: Final = payload.outputs
         self._name: Final = payload.method
         self._watching: Any = None
+        self._watched_data = b""
         self._data = change(payload.as_program(keys))
+        self._change_watched: Final = None if watched is None else lambda: watched(payload.as_program(keys))
         try:
             self._program = _binding()._load_program_from_buffer(self._data)
             self._method = self._program.load_method(payload.method)
@@ -75,20 +79,24 @@ class StockDelegate:
 
         The delegate is loaded a second time for it, which lasts as long as this one. Raises ExecutionError.
         """
+        return [
+            OperatorTime(event.delegate_debug_id_str, (event.end_time - event.start_time) * 1e-9)
+            for event in self.events(inputs, outputs)
+            if event.delegate_debug_id_str
+        ]
+
+    def events(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> list[ProfileEvent]:
+        """As `profile`, but all that was told, as it was: what a delegate's times mean is its own affair."""
         self._run(lambda: self._watched().run_method(self._name, tuple(inputs), clone_outputs=False), outputs)
         with NamedTemporaryFile(prefix="delegatekit-") as file:
             self._watched().write_etdump_result_to_file(file.name)
-            events = read_events(file.read())
-        return [
-            OperatorTime(event.delegate_debug_id_str, (event.end_time - event.start_time) * 1e-9)
-            for event in events
-            if event.delegate_debug_id_str
-        ]
+            return read_events(file.read())
 
     def _watched(self) -> Any:
         """The program, loaded so that it tells about its runs."""
         if self._watching is None:
-            self._watching = _binding()._load_for_executorch_from_buffer(self._data, enable_etdump=True)
+            self._watched_data = self._data if self._change_watched is None else self._change_watched()
+            self._watching = _binding()._load_for_executorch_from_buffer(self._watched_data, enable_etdump=True)
         return self._watching
 
     def _run(self, call: Callable[[], Sequence[torch.Tensor]], outputs: Sequence[torch.Tensor]) -> None:
@@ -109,7 +117,7 @@ class StockDelegate:
     def destroy(self) -> None:
         """Release it; twice is harmless."""
         self._method = self._program = self._watching = None
-        self._data = b""
+        self._data = self._watched_data = b""
 
     def _explained(self, error: RuntimeError) -> str:
         """The binding's message with the meaning of its hexadecimal code."""

@@ -38,7 +38,7 @@ def _compile(partitions: Sequence[PartitionProgram], options: QnnOptions) -> lis
     graphs = [builder.graph for builder in builders]
     floats = any(graph.has_floats for graph in graphs)
     spec = options_of(options, floats=floats, shared=len(graphs) > 1)
-    blob = write_blob(compile_graphs(graphs, spec))
+    blob = write_blob(compile_graphs(graphs, spec, options.schematics))
     return [
         PreprocessResult(blob, compile_specs=(compile_spec_of(spec),), debug_handle_map=builder.handles.mapping)
         for builder in builders

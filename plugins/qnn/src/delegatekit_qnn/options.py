@@ -38,13 +38,29 @@ class QnnOptions(BackendOptions):
     profile: str = option(
         "off", help="What the device's runtime measures while it executes.", choices=("off", "detailed", "optrace")
     )
+    schematics: str = option(
+        "",
+        help="The folder for the files that the SDK's qnn-profile-viewer reads beside what profile=optrace measured, "
+        "one for each method; written when something is compiled, and not where it was compiled before.",
+    )
     validate: bool = option(
         True,
         help="Whether the vendor's library, where it is installed, has the last word on every operator.",
     )
 
+    @property
+    def computes_floats(self) -> bool:
+        """Whether floating point is computed in the delegate."""
+        return self.precision == "float16" and CHIPS[self.soc].has_floats
+
     def __post_init__(self) -> None:
-        """Refuse more fast memory than the chip has. Raises OptionError."""
+        """Refuse more fast memory than the chip has, and a folder for nothing. Raises OptionError."""
+        if self.schematics and self.profile != "optrace":
+            raise OptionError(
+                f"schematics = {self.schematics!r} with profile = {self.profile!r}: only optrace has such files",
+                where="option of backend qnn",
+                hint="choose profile=optrace, or leave schematics out",
+            )
         chip = CHIPS.get(self.soc)
         if chip is not None and self.vtcm > chip.memory:
             raise OptionError(

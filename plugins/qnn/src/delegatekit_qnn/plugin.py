@@ -73,10 +73,10 @@ def compiler_version(options: BackendOptions) -> str:
 
 @hookimpl
 def compiler_availability(options: BackendOptions) -> Availability:
-    """Whether Qualcomm's library and ExecuTorch's binding of it are here; they are not loaded."""
-    from .blob.installation import availability
+    """Whether Qualcomm's library and ExecuTorch's binding are here and work: another process loads them."""
+    from .compiler.conversation import availability
 
-    return availability()
+    return availability(cast(QnnOptions, options))
 
 
 @hookimpl

@@ -6,6 +6,7 @@ Where the vendor's library is installed it has the last word; a row that it refu
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from delegatekit_api import Call, LoweringError, Operand, Verdict
@@ -111,12 +112,28 @@ def _read_as(operand: Operand) -> Quantization | None:
     return made_as(operand) if maker is not None and is_quantized(maker) else None
 
 
+#: Why operators that one could look for in the table are not there.
+_NO_NAN: Final = "the processor has neither NaN nor infinity: numbers stand for them before anything can look for them"
+_NO_BITS: Final = "the processor has no operations on the bits of integers"
+_NO_SIGN: Final = "the processor does not tell the zeros of both signs apart"
+REFUSED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("aten.isnan.default", "aten.isinf.default"), _NO_NAN),
+    **dict.fromkeys(("aten.signbit.default", "aten.copysign.Tensor", "aten.copysign.Scalar"), _NO_SIGN),
+    **{
+        f"aten.bitwise_{name}.{kind}": _NO_BITS
+        for name in ("and", "or", "xor", "left_shift", "right_shift")
+        for kind in ("Tensor", "Scalar", "Tensor_Scalar", "Scalar_Tensor")
+        if f"aten.bitwise_{name}.{kind}" not in TABLE
+    },
+}
+
+
 class QnnPartitioner(TablePartitioner):
     """The table, narrowed by the user's options and by the library. Raises OptionError for an unknown operator."""
 
     def __init__(self, options: QnnOptions) -> None:
         super().__init__(TABLE, leave_out=options.leave_out, backend="qnn")
-        self._floats: Final = options.precision == "float16" and CHIPS[options.soc].has_floats
+        self._floats: Final = options.computes_floats
         self._chip: Final = CHIPS[options.soc]
         self._validator: Final = Validator(options_of(options, floats=self._floats)) if options.validate else None
 
@@ -124,7 +141,7 @@ class QnnPartitioner(TablePartitioner):
         """The table's verdict, what the chip computes, and what the library says."""
         verdict = super().check(call)
         if not verdict.supported:
-            return verdict
+            return Verdict.no(REFUSED[call.operator]) if call.operator in REFUSED else verdict
         facts = self.table[call.operator].facts
         if facts.get("integers"):
             return verdict

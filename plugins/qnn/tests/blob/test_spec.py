@@ -19,6 +19,7 @@ from delegatekit_qnn.blob.spec import (
     SocInfo,
     check_spec,
     compile_spec_of,
+    measured,
     options_of,
 )
 from delegatekit_qnn.options import QnnOptions
@@ -43,6 +44,23 @@ for chip, floats, shared, performance, profile, ours in json.load(open(sys.argv[
     result.append([stock.key, *plain, base64.b64encode(stock.value).decode()])
 print(json.dumps(result))
 """
+
+
+@pytest.mark.parametrize("profile", ["off", "detailed", "optrace"])
+@pytest.mark.parametrize("soc", ["sm8350", "sm8650"])
+def test_a_spec_that_measures_is_as_long_and_says_nothing_else_new(profile: str, soc: str) -> None:
+    value = options_of(QnnOptions(profile=profile, soc=soc), floats=False, shared=True)
+    changed = measured(value)
+    assert len(changed) == len(value)
+    assert check_spec(changed) == check_spec(value)
+    before, after = (fb.parse(Options, item, ()) for item in (value, changed))
+    assert after.profile_level == max(before.profile_level, 2)
+    assert replace(after, profile_level=0, saver_output_dir="") == replace(before, profile_level=0)
+
+
+def test_a_spec_without_room_stays_as_it_is() -> None:
+    value = fb.serialize(Options(library_path=""))
+    assert measured(value) == value
 
 
 def test_it_means_what_stock_s_generator_writes(stock_process: Any, tmp_path: Path) -> None:

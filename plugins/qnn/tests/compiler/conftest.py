@@ -18,6 +18,9 @@ from pathlib import Path
 PLACE = Path({place!r})
 class Error:
     Ok = 0
+with (PLACE / "started").open("a") as file:
+    print(os.getpid(), file=file)
+exec((PLACE / "start").read_text())
 class _Any:
     def __init__(self, *arguments): pass
     def __getattr__(self, name): return lambda *arguments: self
@@ -42,13 +45,14 @@ class QnnManager:
         return scope["answer"]
 """
 
-#: fake_binding(fault, answer): from now on the worker runs this code where the library compiles, or validates.
+#: fake_binding(fault, answer, start): from now on the worker runs this code where the library compiles, validates, or
+#: is loaded.
 FakeBinding = Callable[..., Path]
 
 
 @pytest.fixture
 def fake_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBinding]:
-    """Installs it; returns the folder with the files `compiling` and `asked`, which say who did what."""
+    """Installs it; returns the folder with the files `compiling`, `asked` and `started`, which say who did what."""
     folder = tmp_path / "packages" / "executorch" / "backends" / "qualcomm" / "python"
     folder.mkdir(parents=True)
     (folder / "PyQnnManagerAdaptor.py").write_text(BINDING.format(place=str(tmp_path)))
@@ -62,7 +66,8 @@ def fake_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fa
     monkeypatch.setenv(installation.SDK, str(tmp_path / "2.99.0"))
     find_installation.cache_clear()
 
-    def install(fault: str = "", answer: str = "") -> Path:
+    def install(fault: str = "", answer: str = "", start: str = "") -> Path:
+        (tmp_path / "start").write_text(start)
         (tmp_path / "fault").write_text(fault)
         (tmp_path / "answer").write_text(answer)
         return tmp_path

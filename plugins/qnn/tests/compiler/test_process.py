@@ -150,6 +150,28 @@ def wait_for(happened: Callable[[], bool], seconds: float = 60.0) -> bool:
     return happened()
 
 
+def test_what_the_library_writes_by_itself_is_neither_in_the_user_s_folder_nor_kept(
+    fake_binding: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = fake_binding(
+        "Path('forward_schematic.bin').write_text('traced')\n"
+        "Path('other.bin').touch()\n"
+        "(PLACE / 'folder').write_text(os.getcwd())"
+    )
+    user = tmp_path / "user"
+    user.mkdir()
+    monkeypatch.chdir(user)
+    compile_graphs([relu()], OPTIONS)
+    assert list(user.iterdir()) == []
+    assert not Path((place / "folder").read_text()).exists()
+    compile_graphs([relu()], OPTIONS, "asked/for")
+    assert (user / "asked" / "for" / "forward_schematic.bin").read_text() == "traced"
+    assert len(list((user / "asked" / "for").iterdir())) == 1
+    (user / "file").touch()
+    with pytest.raises(LoweringError, match="its schematic files cannot be written into file: "):
+        compile_graphs([relu()], OPTIONS, "file")
+
+
 # -- the vendor's library ----------------------------------------------------------------------------------------------
 
 
@@ -157,6 +179,20 @@ def wait_for(happened: Callable[[], bool], seconds: float = 60.0) -> bool:
 def test_what_the_library_refuses_is_an_error_with_its_reason() -> None:
     with pytest.raises(LoweringError, match=r"(?s)^Qualcomm's compiler: compiled nothing.*could not create op"):
         compile_graphs([relu(kind="NoSuchOperation")], OPTIONS)
+
+
+@pytest.mark.usefixtures("library")
+def test_schematics_are_written_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for schematics, written in (("", []), ("traces", ["traces", "traces/forward_schematic.bin"])):
+        delegatekit.lower(
+            torch.nn.ReLU(),
+            (torch.ones(2),),
+            backends=["qnn"],
+            options={"qnn": {"profile": "optrace", "schematics": schematics}},
+            compiling=delegatekit.Compiling(cache=False),
+        )
+        assert sorted(str(item.relative_to(tmp_path)) for item in tmp_path.rglob("*")) == written
 
 
 @pytest.mark.usefixtures("library")

@@ -13,7 +13,7 @@ import delegatekit
 from delegatekit_api import ExecutionError
 from delegatekit_conformance.testkit import refusals
 from delegatekit_qnn.options import QnnOptions
-from delegatekit_qnn.support import QnnPartitioner
+from delegatekit_qnn.support import REFUSED, QnnPartitioner
 from delegatekit_toolkit.testing import as_module
 
 
@@ -79,6 +79,20 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
             z**y,
         ),
         (drawn(2, 4, 6, 8), drawn(2, 1, 6, 8), drawn(8).abs() + 0.3),
+    ),
+    "several tensors": (
+        lambda x, y: (
+            *(torch.atan2(x, y), torch.atan2(-y, x), torch.hypot(x, y), torch.hypot(300 * x, 300 * y)),
+            *(
+                torch.fmax(x, y),
+                torch.fmin(x, y),
+                (x > 0) * (y > 0),
+                torch.atan2((x * 0).abs(), x),
+                torch.hypot(x * 0, y * 0),
+            ),
+            torch.atan2(1e-3 * x, y.abs() + 1) * 1000,
+        ),
+        (drawn(2, 4, 6), drawn(6)),
     ),
     "integers": (
         lambda i, j: (
@@ -163,5 +177,7 @@ def test_what_the_processor_has_no_form_of_is_refused_in_words() -> None:
     assert refusals(partitioner, lambda i: i * i, WHOLE) == [
         "a product of int64 tensors may leave the 32 bits that the device computes in"
     ]
+    assert refusals(partitioner, torch.isnan, drawn(4)) == [REFUSED["aten.isnan.default"]]
+    assert refusals(partitioner, lambda i: i & 3, WHOLE) == [REFUSED["aten.bitwise_and.Scalar"]]
     (reason,) = refusals(partitioner, lambda i: i + 1, torch.ones(1, 1, 1, 1, 2, dtype=torch.int64))
     assert "4 are taken" in reason

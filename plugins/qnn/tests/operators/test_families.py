@@ -72,6 +72,33 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         lambda x: (*x.topk(3), *x.topk(2, 0, False), *x.sort(1), *x.sort(0, descending=True), x.argsort(0)),
         (ROWS,),
     ),
+    "records and ranks": (
+        lambda x, i: (
+            *(*x.cummax(1), *x.cummin(-1), *(x > 0).cummax(2), *i.cummax(0), *i.cummin(1)),
+            *(*x.kthvalue(2, 1), *x.kthvalue(5, -1, keepdim=True), *x.median(1), x.median(), *x[:, 1:].median(1)),
+        ),
+        (IMAGES, ORDER),
+    ),
+    "ties and records": (
+        lambda x: (x.round().cummax(1), x.round().cummin(1), x.round().int().cummax(0)),
+        (ROWS,),
+    ),
+    "distances": (
+        lambda x, y: (
+            *(torch.cdist(x, y), torch.cdist(x[0], y, p=1.0), torch.cdist(100 * x, 100 * y), torch.cdist(x, x)),
+            torch.cdist(x[0], y[0], p=float("inf")),
+        ),
+        (drawn(2, 3, 4, 6), drawn(2, 1, 5, 6)),
+    ),
+    "sums of products": (
+        lambda x, y, z: (
+            torch.addbmm(z, x, y),
+            torch.addbmm(z[0], x, y, beta=0.5, alpha=2),
+            torch.addmm(z, x[0], y[0], beta=0.5, alpha=-2),
+            torch.baddbmm(z, x, y, beta=2),
+        ),
+        (drawn(3, 4, 6), drawn(3, 6, 5), drawn(4, 5)),
+    ),
     "softmax": (lambda x: (x.softmax(1), x.softmax(-1), x.log_softmax(1)), (IMAGES,)),
     "views": (
         lambda x: (

@@ -7,6 +7,10 @@ from typing import Any
 
 import torch
 
+from delegatekit_conformance.testkit import refusals
+from delegatekit_qnn.options import QnnOptions
+from delegatekit_qnn.support import QnnPartitioner
+
 CACHE = torch.randn((2, 4, 6, 8), generator=torch.Generator().manual_seed(1))
 ROW = torch.randn((2, 4, 1, 8), generator=torch.Generator().manual_seed(2))
 MATRIX = CACHE[0, 0].contiguous()
@@ -46,6 +50,39 @@ def test_elements_are_written_and_added_along_an_axis(agree: Callable[..., Any])
 
 def test_several_additions_to_one_place_all_count(agree: Callable[..., Any]) -> None:
     agree(lambda x, i: x.scatter_add(1, i, x[:, :3]) + 1, MATRIX, torch.zeros(6, 3, dtype=torch.int64))
+
+
+def test_what_is_written_is_joined_with_what_is_there_and_with_itself(agree: Callable[..., Any]) -> None:
+    def write(x: torch.Tensor, i: torch.Tensor) -> Any:
+        source = x[:, :3] * 2
+        return (
+            *(
+                x.scatter_reduce(1, i, source, how, include_self=included)
+                for how in ("sum", "prod", "mean")
+                for included in (True, False)
+            ),
+            x.scatter(1, i, source, reduce="add"),
+            x.scatter(1, i, source, reduce="multiply"),
+            x.scatter(0, i[:2], 0.5, reduce="multiply"),
+        )
+
+    agree(write, MATRIX, PLACES)
+    agree(write, MATRIX, torch.ones(6, 3, dtype=torch.int64))
+
+
+def test_elements_are_put_at_places_among_all(agree: Callable[..., Any]) -> None:
+    places = torch.tensor([[0, 7], [-1, 20]])
+
+    def put(x: torch.Tensor, source: torch.Tensor) -> Any:
+        return x.put(places, source) + 1, x.put(places, source, accumulate=True) + 1, (x > 0).put(places, source > 0)
+
+    agree(put, MATRIX, MATRIX[:2, :2].contiguous() * 3)
+
+
+def test_the_largest_that_is_written_is_refused() -> None:
+    partitioner = QnnPartitioner(QnnOptions(validate=False))
+    reasons = refusals(partitioner, lambda x, i: x.scatter_reduce(1, i, x, "amax"), MATRIX[:, :3], PLACES)
+    assert reasons == ["reduce = amax"]
 
 
 def test_elements_are_gathered_along_an_axis(agree: Callable[..., Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import delegatekit
 from delegatekit.plugins import get_backend
 from delegatekit.plugins.apart import end_all
 from delegatekit_api import (
@@ -65,6 +66,43 @@ def test_results_are_written_into_the_caller_s_tensors(
     runtime.destroy(handle)
     with pytest.raises(ExecutionError, match="was destroyed"):
         runtime.execute(handle, [X], [output])
+
+
+@pytest.mark.parametrize("level", ["off", "optrace"])
+def test_it_tells_what_each_operation_took(level: str, runtime: Any, payload_of: Any) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.Tanh(), torch.nn.Linear(64, 3)).eval()
+    payload = payload_of(module, (X,), profile=level)
+    handle, other = runtime.init(payload), runtime.init(payload)
+    output, plain = torch.empty(1, 3), torch.empty(1, 3)
+    for scale in (1.0, -2.0):
+        operators = runtime.profile(handle, [X * scale], [output])
+        names = [item.name for item in operators]
+        assert [name for name in names if name not in ("Input", "Output", "Reshape")] == [
+            "FullyConnected",
+            "Tanh",
+            "FullyConnected",
+        ]
+        keys = [str(item.key) for item in operators]
+        assert len(set(keys)) == len(keys)
+        assert all(key.startswith(name) for key, name in zip(keys, names, strict=True))
+        assert sum(item.seconds for item in operators) > 0 <= min(item.seconds for item in operators)
+        for each in (handle, other):
+            runtime.execute(each, [X * scale], [plain])
+            assert torch.equal(plain, output)
+    runtime.destroy(handle)
+    with pytest.raises(ExecutionError, match="was destroyed"):
+        runtime.profile(handle, [X], [output])
+    runtime.destroy(other)
+
+
+def test_what_operations_took_is_traced_to_lines(layer: Any) -> None:
+    program = delegatekit.lower(layer, (X,), backends=["qnn"])
+    method = delegatekit.load(program.buffer)["forward"]
+    profile = delegatekit.profile(method, (X,), runs=2, debug_map=program.debug_map())
+    (instruction,) = profile.instructions
+    (found,) = [item for item in instruction.operators if item.name == "FullyConnected"]
+    assert found.origin.operators == ("aten.linear.default",)
 
 
 def test_handles_of_one_file_are_used_in_several_threads(

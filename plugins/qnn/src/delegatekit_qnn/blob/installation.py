@@ -18,11 +18,20 @@ from delegatekit_api import Availability
 INSTALL: Final = "pip install 'delegatekit-qnn[htp]'"
 #: The environment variable that names a full SDK of the vendor.
 SDK: Final = "QNN_SDK_ROOT"
-_LIBRARY: Final = "libQnnHtp.so"
+#: Those that are used, in the order in which they are loaded.
+LIBRARIES: Final = ("libQnnHtp.so", "libQnnSystem.so")
 _BINDING: Final = "backends/qualcomm/python/PyQnnManagerAdaptor*"
 _OLDEST_GLIBC: Final = (2, 35)
 #: The wheel whose library works with ExecuTorch's binding.
 _WHEEL: Final = "2.5.0"
+_AGAIN: Final = f"pip install --force-reinstall --no-deps onnxruntime-qnn=={_WHEEL}"
+#: What helps where the loader's words have such a part.
+_ADVICE: Final = {
+    "libatomic.so": "install the system's libatomic (Debian and Ubuntu: apt-get install libatomic1)",
+    "' not found (required by": "use a newer distribution, such as Debian 12 or Ubuntu 22.04",
+    "could not create its backend": f"executorch 1.5.1 works with version 2.49 of it: unset {SDK}, or name such an SDK",
+    "PyQnnManagerAdaptor": "pip install --force-reinstall --no-deps executorch==1.5.1",
+}
 #: The library's version in wheels that were tried.
 _LIBRARY_VERSIONS: Final = {
     "2.3.0": "2.47.0",
@@ -48,6 +57,11 @@ class Missing:
     reason: str
     hint: str = INSTALL
 
+    @property
+    def availability(self) -> Availability:
+        """The same for the core."""
+        return Availability(False, f"{self.reason}: {self.hint}")
+
 
 @cache
 def find_installation() -> Installation | Missing:
@@ -72,16 +86,18 @@ def find_installation() -> Installation | Missing:
     return _from_sdk(Path(root)) if root else _from_wheel()
 
 
-def availability() -> Availability:
-    """Whether there is one, with what to do where there is none."""
-    found = find_installation()
-    return Availability(False, f"{found.reason}: {found.hint}") if isinstance(found, Missing) else Availability(True)
+def unusable(found: Installation, failure: str) -> Missing:
+    """Why a library that is there cannot be used: by what its loader or it itself said."""
+    advice = (hint for mark, hint in _ADVICE.items() if mark in failure)
+    again = f"correct {SDK}, or unset it" if os.environ.get(SDK) else _AGAIN
+    return Missing(f"Qualcomm's library in {found.folder} {failure}", next(advice, again))
 
 
 def _from_sdk(root: Path) -> Installation | Missing:
     folder = root / "lib" / "x86_64-linux-clang"
-    if not (folder / _LIBRARY).exists():
-        return Missing(f"{SDK} is {root}, but there is no {folder / _LIBRARY}", f"correct {SDK}, or unset it")
+    lacking = [folder / name for name in LIBRARIES if not (folder / name).is_file()]
+    if lacking:
+        return Missing(f"{SDK} is {root}, but there is no {lacking[0]}", f"correct {SDK}, or unset it")
     # The SDK's folder is named by its version: qairt/2.37.0.250724.
     named = re.match(r"\d+\.\d+\.\d+", root.resolve().name)
     return Installation(folder, named[0] if named else "")
@@ -100,4 +116,8 @@ def _from_wheel() -> Installation | Missing:
             f"onnxruntime-qnn {installed} is installed: ExecuTorch's binding works with the library of {_WHEEL} only",
             f"pip install onnxruntime-qnn=={_WHEEL}",
         )
-    return Installation(Path(found.submodule_search_locations[0]), _LIBRARY_VERSIONS[installed])
+    folder = Path(found.submodule_search_locations[0])
+    lacking = [folder / name for name in LIBRARIES if not (folder / name).is_file()]
+    if lacking:
+        return Missing(f"onnxruntime-qnn is installed, but there is no {lacking[0]}", _AGAIN)
+    return Installation(folder, _LIBRARY_VERSIONS[installed])

@@ -1,16 +1,19 @@
 """Compiles graphs in a process of its own, one for every context.
 
 A process that has compiled before makes other bytes of the same graph. What passes between the two are files without
-names: however either of them ends, nothing is left behind.
+names: however either of them ends, nothing is left behind. What the library writes by itself goes into a folder that
+is then deleted.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
-from tempfile import TemporaryFile
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Final
 
 from delegatekit_api import LoweringError
@@ -28,6 +31,8 @@ from .validator import Validator
 _SECONDS: Final = 3600.0
 #: Bytes of what the library printed that are looked at: the last ones.
 _MOST_PRINTED: Final = 1 << 16
+#: Files that the library writes beside a context that is measured with optrace: one for each graph.
+_SCHEMATICS: Final = "*_schematic.bin"
 #: torch's names of the types at a delegate's border.
 _NAMES: Final = {
     DataType.FLOAT32: "float32",
@@ -43,20 +48,31 @@ _NAMES: Final = {
 __all__ = ["Validator", "border_of", "compile_graphs", "installation"]
 
 
-def compile_graphs(graphs: Sequence[Graph], options: bytes) -> Blob:
-    """One context of all graphs. Raises LoweringError with how the process ended and what the library printed."""
+def compile_graphs(graphs: Sequence[Graph], options: bytes, schematics: str = "") -> Blob:
+    """One context of all graphs. The library's schematic files go to the folder `schematics`, if it is given.
+
+    Raises LoweringError with how the process ended and what the library printed, or if the folder cannot be written.
+    """
     found = installation()
     constants = Constants()
-    with TemporaryFile() as request, TemporaryFile() as data, TemporaryFile() as context, TemporaryFile() as printed:
+    with (
+        TemporaryFile() as request,
+        TemporaryFile() as data,
+        TemporaryFile() as context,
+        TemporaryFile() as printed,
+        TemporaryDirectory(prefix="delegatekit-qnn-", ignore_cleanup_errors=True) as scratch,
+    ):
         request.write(json.dumps(graphs_request(options, graphs, constants)).encode())
         constants.write(data)
         for file in (request, data):
             file.flush()
-        failure = _run(found, (request, data, context), printed)
+        failure = _run(found, (request, data, context), printed, scratch)
         context.seek(0)
         made = context.read()
         if failure or len(made) <= HEADER_SIZE:
             raise _error(failure or "made no context", _end_of(printed))
+        if schematics:
+            _hand_over(Path(scratch), Path(schematics))
     # The binding writes a header of its own, whose signature is the time.
     return Blob(memoryview(made)[HEADER_SIZE:], found.version, tuple(map(border_of, graphs)))
 
@@ -70,7 +86,7 @@ def _described(tensors: Sequence[Tensor]) -> list[tuple[str, tuple[int, ...]]]:
     return [(_NAMES[item.datatype], item.shape) for item in tensors]
 
 
-def _run(found: Installation, files: Sequence[IO[bytes]], printed: IO[bytes]) -> str:
+def _run(found: Installation, files: Sequence[IO[bytes]], printed: IO[bytes], scratch: str) -> str:
     """How the process ended; "" if well. It ends with this one, and with this one's process group."""
     numbers = [file.fileno() for file in files]
     try:
@@ -80,6 +96,7 @@ def _run(found: Installation, files: Sequence[IO[bytes]], printed: IO[bytes]) ->
             stdout=printed,
             stderr=printed,
             pass_fds=numbers,
+            cwd=scratch,
             env=search_path(),
             timeout=_SECONDS,
             check=False,
@@ -89,6 +106,16 @@ def _run(found: Installation, files: Sequence[IO[bytes]], printed: IO[bytes]) ->
     except OSError as error:
         return f"cannot be started: {error}"
     return ending(ended.returncode) if ended.returncode else ""
+
+
+def _hand_over(scratch: Path, folder: Path) -> None:
+    """Move the schematic files into the user's folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in scratch.glob(_SCHEMATICS):
+            shutil.move(file, folder / file.name)
+    except OSError as error:
+        raise LoweringError(f"its schematic files cannot be written into {folder}: {error}", where=WHERE) from error
 
 
 def _end_of(printed: IO[bytes]) -> str:

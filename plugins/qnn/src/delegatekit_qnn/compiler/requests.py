@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Final
 
@@ -11,6 +10,7 @@ import numpy as np
 from delegatekit_toolkit.content import content_key
 
 from ..ir.graph import Array, Graph, Node, Parameter, Scalar, Tensor
+from .starting import request
 
 _ROLES: Final = {"input": "APP_WRITE", "output": "APP_READ", "": "NATIVE"}
 _ALIGNMENT: Final = 64
@@ -39,11 +39,6 @@ class Constants:
             file.write(data.tobytes())
             file.write(bytes(-data.nbytes % _ALIGNMENT))
         file.write(bytes(_ALIGNMENT))
-
-
-def request(options: bytes, **more: Any) -> dict[str, Any]:
-    """A request with the options of the compiler."""
-    return {"options": b64encode(options).decode(), **more}
 
 
 def describe(graph: Graph, offset: Callable[[Array], int] = lambda data: 0) -> dict[str, Any]:

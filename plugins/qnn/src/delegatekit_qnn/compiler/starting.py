@@ -1,10 +1,11 @@
-"""Starts worker processes, and tells how they ended."""
+"""Starts worker processes, says what they are asked to do, and tells how they ended."""
 
 from __future__ import annotations
 
 import re
 import sys
-from typing import Final
+from base64 import b64encode
+from typing import Any, Final
 
 from delegatekit_api import LoweringError
 
@@ -33,6 +34,11 @@ def command(found: Installation, *task: str) -> list[str]:
     return [sys.executable, "-m", f"{__package__}.worker", str(found.folder), *task]
 
 
+def request(options: bytes, **more: Any) -> dict[str, Any]:
+    """A request with the options of the compiler."""
+    return {"options": b64encode(options).decode(), **more}
+
+
 def own_words(text: str) -> str:
     """What the worker said about its own end, among what was printed; "" if nothing."""
     found = [line.removeprefix(MARK) for line in text.splitlines() if line.startswith(MARK)]
@@ -48,6 +54,6 @@ def complaints(text: str) -> list[str]:
 
 
 def first_complaint(text: str) -> str:
-    """The library's first complaint."""
+    """The library's first complaint; "" if there is none."""
     found = [_PREFIX.sub("", line).strip() for line in text.splitlines() if _PREFIX.match(line)]
-    return next((line for line in found if line and not _NOISE.match(line)), "no reason given")
+    return next((line for line in found if line and not _NOISE.match(line)), "")

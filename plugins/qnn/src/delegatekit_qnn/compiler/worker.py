@@ -4,7 +4,7 @@
     python -m delegatekit_qnn.compiler.worker LIBRARIES validate
 
 `compile` is given the id of the process that waits for it and the descriptors of three open files. `validate` answers
-requests: whether the library takes an operation. What the library prints stays off stdout.
+requests: whether the library works here, and takes an operation. What the library prints stays off stdout.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import Any, Final, NoReturn
 
 from delegatekit_toolkit.processes import answer
 
+from ..blob.installation import LIBRARIES
+
 #: In this order, before the vendor's libraries: these bring an unwinder of their own, which must not be found first.
 _FIRST: Final = ("libgcc_s.so.1", "libstdc++.so.6")
-_LIBRARIES: Final = ("libQnnHtp.so", "libQnnSystem.so")
 #: The package of operations that the library itself has.
 _PACKAGE: Final = "qti.aisw"
 #: What this process says about its own end begins with this (`starting.MARK`).
@@ -44,12 +45,15 @@ class Binding:
 
     def __init__(self, libraries: str, options: bytes) -> None:
         try:
-            for name in (*_FIRST, *(f"{libraries}/{name}" for name in _LIBRARIES)):
+            for name in (*_FIRST, *(f"{libraries}/{name}" for name in LIBRARIES)):
                 ctypes.CDLL(name)
+        except OSError as error:
+            raise UnusableError(f"cannot be loaded: {error}") from error
+        try:
             import numpy
             from executorch.backends.qualcomm.python import PyQnnManagerAdaptor
-        except (OSError, ImportError) as error:
-            raise UnusableError(f"cannot be loaded: {error}") from error
+        except ImportError as error:
+            raise UnusableError(f"needs PyQnnManagerAdaptor, which cannot be imported: {error}") from error
 
         self._numpy: Any = numpy
         self.api: Any = PyQnnManagerAdaptor
@@ -144,7 +148,7 @@ def compile_graphs(libraries: str, request_file: int, constants_file: int, conte
 
 
 def validate(libraries: str, printed: int) -> None:
-    """Answer whether the library takes operations; what it prints is in the file `printed`."""
+    """Answer whether the library works, and takes operations; what it prints is in the file `printed`."""
     binding: Binding | None = None
 
     def reply(question: bytes) -> bytes:
@@ -156,7 +160,9 @@ def validate(libraries: str, printed: int) -> None:
                 if binding.manager.InitContext(["forward"]) != binding.api.Error.Ok:
                     raise UnusableError("could not create a context")
         except UnusableError as error:
-            return json.dumps({"broken": str(error)}).encode()
+            return json.dumps({"broken": str(error), "said": _said(printed)}).encode()
+        if "graph" not in request:
+            return b"{}"
         os.ftruncate(printed, 0)
         os.lseek(printed, 0, os.SEEK_SET)
         return json.dumps({"taken": _takes(binding, request["graph"]), "said": _said(printed)}).encode()

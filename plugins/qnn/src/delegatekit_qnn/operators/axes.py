@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import has_axes, types_of
@@ -16,7 +18,7 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import ANY, INTEGERS, REAL, add, as_numbers, operand, sub
+from .common import ANY, INTEGERS, REAL, add, as_numbers, as_type, compared, operand, sub, where
 from .program import Lower, ProgramBuilder
 from .reduction import around, flag, halved, reduced
 from .shape import concatenated, sliced
@@ -132,8 +134,44 @@ def _summed_by_doubling(b: ProgramBuilder, x: Value, axis: int) -> Value:
     return x
 
 
+def _record(stays: str) -> Lower:
+    """The largest or least so far along an axis, and where it is, by comparing with 1, 2, 4 ... elements before each.
+
+    `stays` is the comparison by which the earlier one stays: of equal ones PyTorch takes the later.
+    """
+
+    def lower(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
+        like = b.activation(call["self"])
+        x = as_numbers(b, like)
+        axis = axis_of(call["dim"], x.rank)
+        size = x.shape[axis]
+        along = np.arange(size, dtype=np.int32).reshape([-1 if at == axis else 1 for at in range(x.rank)])
+        places = Value(b.constant(np.ascontiguousarray(np.broadcast_to(along, x.shape))), identity(x.rank))
+        step = 1
+        while step < size:
+            earlier, later = (
+                [sliced(b, item, axis, start, start + size - step) for item in (x, places)] for start in (0, step)
+            )
+            kept = compared(b, stays, earlier[0], later[0])
+            x, places = (
+                concatenated(b, [sliced(b, whole, axis, 0, step), where(b, kept, old, new)], axis)
+                for whole, old, new in zip((x, places), earlier, later, strict=True)
+            )
+            step *= 2
+        return as_type(b, x, like), places
+
+    return lower
+
+
+def several_elements(call: Call) -> str | None:
+    """The axis has several elements: of one the places are constant, and a delegate reads its inputs."""
+    size = call["self"].shape[axis_of(call["dim"], call["self"].rank)]
+    return None if size > 1 else "the axis has one element"
+
+
 _AXES: Final = has_axes("self")
 _NUMBERS: Final = types_of("self", "float32", *INTEGERS)
+_RECORDS: Final = types_of("self", "float32", *INTEGERS, "bool")
 EQUAL: Final = "which of equal elements comes first, and where NaN comes, depends on the device"
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
@@ -141,6 +179,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("min.dim", _extreme("Min"), _NUMBERS, _AXES, special_values=EQUAL),
     row("argmax.default", _position("Argmax"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
     row("argmin.default", _position("Argmin"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
+    row("cummax.default", _record("Greater"), _RECORDS, _AXES, several_elements, special_values=EQUAL),
+    row("cummin.default", _record("Less"), _RECORDS, _AXES, several_elements, special_values=EQUAL),
     row("_softmax.default", _softmax("Softmax"), REAL, _AXES, fixed=True),
     row("_log_softmax.default", _softmax("LogSoftmax"), REAL, _AXES, fixed=True),
     row("cumsum.default", _running_sum, ANY, _AXES, special_values=narrowed),

@@ -121,6 +121,29 @@ def _tan(b: ProgramBuilder, x: Value) -> Value:
     return where(b, is_near, _series(b, near, 17 / 315, 2 / 15, 1 / 3, 1.0), far)
 
 
+def _ratio(b: ProgramBuilder, least: Value, most: Value) -> Value:
+    """A quotient whose divisor may be 0 where the dividend is, too: 0 there."""
+    return div(b, least, where(b, compared(b, "Equal", most, 0), 1, most))
+
+
+def _atan2(b: ProgramBuilder, call: Call) -> Value:
+    """By the angle of the nearer axis, whose tangent is 1 at most."""
+    y, x = operand(b, call), operand(b, call, "other")
+    up, along = unary(b, "ElementWiseAbs", y), unary(b, "ElementWiseAbs", x)
+    angle = _atan(b, _ratio(b, lesser(b, up, along), larger(b, up, along)))
+    angle = where(b, compared(b, "Greater", up, along), sub(b, math.pi / 2, angle), angle)
+    angle = where(b, compared(b, "Less", x, 0), sub(b, math.pi, angle), angle)
+    return where(b, compared(b, "Less", y, 0), unary(b, "ElementWiseNeg", angle), angle)
+
+
+def _hypot(b: ProgramBuilder, call: Call) -> Value:
+    """Both are divided by the larger one before they are squared: float16 soon has no squares."""
+    first, second = (unary(b, "ElementWiseAbs", operand(b, call, name)) for name in ("self", "other"))
+    most = larger(b, first, second)
+    part = _ratio(b, lesser(b, first, second), most)
+    return mul(b, most, unary(b, "ElementWiseSquareRoot", add(b, mul(b, part, part), 1)))
+
+
 def _sinh(b: ProgramBuilder, x: Value) -> Value:
     """The sign of x times (m + m / (m + 1)) / 2 with m = e^|x| - 1, which is exact near 0."""
     above = expm1(b, unary(b, "ElementWiseAbs", x))
@@ -209,6 +232,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("asin.default", composed(_asin), NUMBERS),
     row("acos.default", composed(_acos), NUMBERS),
     row("tan.default", composed(_tan), NUMBERS),
+    row("atan2.default", _atan2, NUMBERS, special_values="the sign of a zero of self does not count"),
+    row("hypot.default", _hypot, REAL, keep=True),
     row("sinh.default", composed(_sinh), NUMBERS),
     row("cosh.default", composed(_cosh), NUMBERS),
     row("asinh.default", composed(_asinh), NUMBERS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, cast
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import dtypes
@@ -47,6 +47,17 @@ def _arithmetic(kind: str, *, swapped: bool = False) -> Lower:
         return operation(b, kind, values, datatype, encoding)
 
     return lower
+
+
+def _product(b: ProgramBuilder, call: Call) -> Value:
+    truths = call.result.dtype_name == "bool"
+    return cast("Value", (_logical("ElementWiseAnd") if truths else _arithmetic("ElementWiseMultiply"))(b, call))
+
+
+def numbers_or_truths(call: Call) -> str | None:
+    """Tensors are float32, int32 or int64; or both are bool."""
+    both = isinstance(call["other"], Operand) and call["self"].dtype_name == call["other"].dtype_name == "bool"
+    return None if both else NUMBERS(call)
 
 
 def _compared(kind: str) -> Lower:
@@ -164,16 +175,19 @@ def no_rounding(call: Call) -> str | None:
 
 
 _TRUTHS: Final = dtypes("bool")
+_NO_NAN: Final = "the processor has no NaN"
 _SUMS: Final = (NUMBERS, plain_numbers, whole_numbers_fit)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("add.Tensor add.Scalar", _arithmetic("ElementWiseAdd"), *_SUMS, fixed=True),
     row("sub.Tensor sub.Scalar", _arithmetic("ElementWiseSubtract"), *_SUMS, fixed=True),
     row("rsub.Scalar", _arithmetic("ElementWiseSubtract", swapped=True), *_SUMS, fixed=True),
-    row("mul.Tensor mul.Scalar", _arithmetic("ElementWiseMultiply"), *_SUMS, narrow_product, fixed=True),
+    row("mul.Tensor mul.Scalar", _product, numbers_or_truths, *_SUMS[1:], narrow_product, fixed=True),
     row("div.Tensor div.Scalar", _arithmetic("ElementWiseDivide"), NUMBERS, no_rounding, fixed=True),
     row("maximum.default", _arithmetic("ElementWiseMaximum"), NUMBERS, fixed=True),
     row("minimum.default", _arithmetic("ElementWiseMinimum"), NUMBERS, fixed=True),
+    row("fmax.default", _arithmetic("ElementWiseMaximum"), NUMBERS, keep=True, special_values=_NO_NAN),
+    row("fmin.default", _arithmetic("ElementWiseMinimum"), NUMBERS, keep=True, special_values=_NO_NAN),
     row("eq.Tensor eq.Scalar", _compared("ElementWiseEqual"), ANY, fixed=True),
     row("ne.Tensor ne.Scalar", _compared("ElementWiseNotEqual"), ANY, fixed=True),
     row("lt.Tensor lt.Scalar", _compared("ElementWiseLess"), ANY, fixed=True),

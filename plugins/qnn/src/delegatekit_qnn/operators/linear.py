@@ -13,7 +13,7 @@ from ..ir.encodings import is_activation, weight_fault
 from ..ir.graph import Encoding, Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import REAL, add, as_result
+from .common import REAL, add, as_result, mul
 from .convolution import bias_of, integer_weight, weight_of, weights_as_integers
 from .program import Lower, ProgramBuilder
 
@@ -72,10 +72,27 @@ def _linear(b: ProgramBuilder, call: Call) -> Value:
 
 
 def _addmm(b: ProgramBuilder, call: Call) -> Value:
+    if plain_sum(call) is not None:
+        left, right = b.activation(call["mat1"]), b.activation(call["mat2"])
+        return _weighted(b, call, _multiplied(b, call, left, right, None, turned=False))
     if not (_is_weight(b, call["mat2"]) and call["self"].is_known and call["self"].rank == 1):
         left, right = b.activation(call["mat1"]), b.activation(call["mat2"])
         return _multiplied(b, call, left, right, call["self"], turned=False)
     return _connected(b, call, b.activation(call["mat1"]), call["mat2"], call["self"], turned=True)
+
+
+def _weighted(b: ProgramBuilder, call: Call, product: Value) -> Value:
+    """A product and a tensor, each times its factor."""
+    return add(b, mul(b, product, call["alpha"]), mul(b, b.activation(call["self"]), call["beta"]))
+
+
+def _summed(b: ProgramBuilder, call: Call) -> Value:
+    """The sum of products of matrices: that of them all side by side."""
+    left, right = b.activation(call["batch1"]), b.activation(call["batch2"])
+    count, rows, shared = left.shape
+    wide = Value(b.reshaped(b.dense(left.permuted([1, 0, 2])), (rows, count * shared)), (0, 1))
+    high = Value(b.reshaped(b.dense(right), (count * shared, right.shape[2])), (0, 1))
+    return _weighted(b, call, _multiplied(b, call, wide, high, None, turned=False))
 
 
 def _centered(b: ProgramBuilder, value: Value) -> Value:
@@ -109,10 +126,14 @@ def _product(b: ProgramBuilder, call: Call) -> Value:
 
 
 def plain_sum(call: Call) -> str | None:
-    """The sum has the factors 1."""
+    """On integers the sum has the factors 1."""
     if call["alpha"] != 1 or call["beta"] != 1:
         return f"alpha = {call['alpha']}, beta = {call['beta']}: 1 is taken"
     return None
+
+
+def _integer_sum(call: Call) -> str | None:
+    return plain_sum(call) or integer_weight("mat2")(call)
 
 
 def _right(call: Call) -> str | None:
@@ -145,7 +166,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         fixed=integer_weight("weight"),
         weights=("weight",),
     ),
-    row("addmm.default", _addmm, REAL, plain_sum, _right, fixed=integer_weight("mat2"), weights=("mat2",)),
+    row("addmm.default", _addmm, REAL, _right, fixed=_integer_sum, weights=("mat2",)),
+    row("addbmm.default", _summed, REAL),
     row("mm.default bmm.default", _product, REAL, _right, fixed=True, weights=("mat2",)),
     row("matmul.default", _product, REAL, same_rank, _right, keep=True, fixed=True, weights=("other",)),
 )

@@ -9,6 +9,7 @@ from typing import Final, cast
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of
 from delegatekit_toolkit.constraints import has_axes
+from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.narrowing import may_be_large, narrow_product, narrowed
 from delegatekit_toolkit.support import Row, row
 
@@ -173,10 +174,25 @@ def _variance_and_mean(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
     return _variance(b, call), cast("Value", _reduction("ReduceMean")(b, call))
 
 
-def _length(b: ProgramBuilder, call: Call) -> Value:
+def _norm(b: ProgramBuilder, call: Call) -> Value:
+    x = operand(b, call)
+    return _length(b, x, float(call["ord"]), axes_of(call["dim"], x.rank), bool(call["keepdim"]))
+
+
+def _distances(b: ProgramBuilder, call: Call) -> Value:
+    """Between each of the one and each of the other."""
+    first, second = b.activation(call["x1"]), b.activation(call["x2"])
+    rank = max(first.rank, second.rank)
+    parts = []
+    for x, at in ((first, -1), (second, -2)):
+        shape = (1,) * (rank - x.rank) + x.shape
+        shape = (*shape[:-1], 1, shape[-1]) if at == -1 else (*shape[:-2], 1, *shape[-2:])
+        parts.append(Value(b.reshaped(b.dense(x), shape), identity(rank + 1)))
+    return _length(b, sub(b, *parts), float(call["p"]), (rank,), False)
+
+
+def _length(b: ProgramBuilder, x: Value, kind: float, axes: tuple[int, ...], keep: bool) -> Value:
     """Numbers are divided by the largest before they are squared: float16 soon has no squares."""
-    x, kind = operand(b, call), float(call["ord"])
-    axes, keep = axes_of(call["dim"], x.rank), bool(call["keepdim"])
     plain = (DataType.FLOAT32, None)
     size = unary(b, "ElementWiseAbs", x)
     if kind == 1:
@@ -194,8 +210,15 @@ def _length(b: ProgramBuilder, call: Call) -> Value:
 
 def known_order(call: Call) -> str | None:
     """The order is 1, 2 or infinite."""
-    found = float(call["ord"])
-    return None if found in (1, 2, math.inf, -math.inf) else f"ord = {found}: 1, 2 and infinity are taken"
+    name = "ord" if call.has("ord") else "p"
+    found = float(call[name])
+    return None if found in (1, 2, math.inf, -math.inf) else f"{name} = {found}: 1, 2 and infinity are taken"
+
+
+def four_axes(call: Call) -> str | None:
+    """Both have at most 4 axes: their differences have one more."""
+    rank = max(call["x1"].rank, call["x2"].rank)
+    return None if rank <= 4 else f"an operand has {rank} axes: 4 are taken"
 
 
 def enough_elements(call: Call) -> str | None:
@@ -227,5 +250,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("all.default all.dim all.dims", _truth_of(every=True), ANY),
     row("var.correction var.dim", _variance, REAL, _AXES, enough_elements),
     row("var_mean.correction", _variance_and_mean, REAL, _AXES, enough_elements),
-    row("linalg_vector_norm.default", _length, REAL, _AXES, known_order),
+    row("linalg_vector_norm.default", _norm, REAL, _AXES, known_order),
+    row("_cdist_forward.default", _distances, REAL, four_axes, known_order),
 )

@@ -16,15 +16,18 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.graph import Scalar, Tensor
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import ANY, INTEGERS, add, as_numbers, as_type, mul, where
+from .common import ANY, INTEGERS, add, as_numbers, as_type, compared, div, larger, mul, where
 from .elementwise import truth
-from .indexing import indices_of, rows_of
+from .indexing import from_front, indices_of, rows_of
 from .program import Lower, ProgramBuilder
 from .shape import alike, sliced, tiled
 
 #: How QNN joins what is written with what is there.
 _REPLACE: Final = 0
 _ADD: Final = 1
+_MULTIPLY: Final = 2
+#: Names of products among the ways of joining.
+_PRODUCTS: Final = ("prod", "multiply")
 
 
 def order_of_writes(call: Call) -> str:
@@ -89,9 +92,51 @@ def _scatter(reduction: int) -> Lower:
     return lower
 
 
+def _scatter_reduced(b: ProgramBuilder, call: Call) -> Value:
+    """Sums, products and means of what is written to each place, with what was there or without."""
+    x = b.floats(b.value(call["self"]))
+    source = b.dense(b.floats(_source(b, call, x)))
+    places, how = _places(b, call, x.shape), call["reduce"]
+    rows = Value(b.reshaped(b.dense(x), (math.prod(x.shape), 1)), (0, 1))
+    included = bool(call.get("include_self", True))
+    ones = np.ones(source.shape, np.float32)
+    counts = None
+    if how == "mean" or not included:
+        before = b.constant(np.full(rows.shape, 1.0 if included else 0.0, np.float32))
+        counts = Value(_written(b, before, places, b.constant(ones), _ADD), (0, 1))
+        if not included:
+            start = 1.0 if how in _PRODUCTS else 0.0
+            rows = where(b, compared(b, "Greater", counts, 0), start, rows)
+    found = Value(_written(b, rows.tensor, places, source, _MULTIPLY if how in _PRODUCTS else _ADD), (0, 1))
+    if how == "mean" and counts is not None:
+        found = div(b, found, larger(b, counts, 1))
+    return Value(b.reshaped(found.tensor, x.shape), identity(x.rank))
+
+
+def joined_by(call: Call) -> str | None:
+    """Sums, products and means: the processor keeps no largest or least where it writes."""
+    return f"reduce = {call['reduce']}" if call["reduce"] not in (*_PRODUCTS, "sum", "add", "mean") else None
+
+
 def sums_of_floats(call: Call) -> str | None:
     """What is added is float32: the processor adds integers as such, which does not tell large ones apart."""
     return f"{call['self'].dtype_name} is added: float32 is taken" if call["self"].dtype_name != "float32" else None
+
+
+def sums_where_added(call: Call) -> str | None:
+    """What is added is float32."""
+    return sums_of_floats(call) if call["accumulate"] else None
+
+
+def _put(b: ProgramBuilder, call: Call) -> Value:
+    """At places among all elements."""
+    like = b.floats(b.value(call["self"]))
+    x, source = as_numbers(b, like), as_numbers(b, b.floats(b.value(call["source"])))
+    count = math.prod(x.shape)
+    rows = b.reshaped(b.dense(x), (count, 1))
+    places = from_front(b, call["index"], count)
+    made = _written(b, rows, places, b.dense(source), _ADD if call["accumulate"] else _REPLACE)
+    return as_type(b, Value(b.reshaped(made, x.shape), identity(x.rank)), like)
 
 
 # -- at places of several axes -----------------------------------------------------------------------------------------
@@ -150,5 +195,20 @@ _TYPED: Final = types_of("self", "float32", *INTEGERS, "bool")
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("scatter.src scatter.value", _scatter(_REPLACE), ANY, same_axes, special_values=order_of_writes),
     row("scatter_add.default", _scatter(_ADD), ANY, same_axes, sums_of_floats),
+    row(
+        "scatter_reduce.two scatter.reduce scatter.value_reduce",
+        _scatter_reduced,
+        ANY,
+        same_axes,
+        joined_by,
+        sums_of_floats,
+    ),
+    row(
+        "put.default",
+        _put,
+        types_of("self", "float32", *INTEGERS, "bool"),
+        sums_where_added,
+        special_values=order_of_writes,
+    ),
     row("index_put.default", _index_put, _TYPED, places_or_mask, special_values=order_of_writes, moves=True),
 )

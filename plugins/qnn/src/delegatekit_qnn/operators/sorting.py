@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from delegatekit_api import Call
@@ -16,6 +17,7 @@ from .axes import EQUAL, rows_of_last
 from .common import as_numbers, as_type
 from .program import Lower, ProgramBuilder
 from .reduction import flag
+from .shape import dropped, sliced
 
 
 def ordered(b: ProgramBuilder, x: Value, axis: int, count: int, *, largest: bool) -> tuple[Value, Value]:
@@ -47,6 +49,23 @@ def _sorted(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
     return ordered(b, x, axis, x.shape[axis], largest=bool(call["descending"]))
 
 
+def _ranked(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
+    """The k-th least along an axis, or the middle one, and where it is."""
+    x = b.activation(call["self"])
+    axis = axis_of(call["dim"], x.rank)
+    rank = call["k"] if call.has("k") else (x.shape[axis] + 1) // 2
+    values, places = (sliced(b, item, axis, rank - 1, rank) for item in ordered(b, x, axis, rank, largest=False))
+    return (values, places) if call["keepdim"] else (dropped(b, values, axis), dropped(b, places, axis))
+
+
+def _middle(b: ProgramBuilder, call: Call) -> Value:
+    x = b.activation(call["self"])
+    size = math.prod(x.shape)
+    flat = Value(b.reshaped(b.dense(x), (size,)), (0,))
+    rank = (size + 1) // 2
+    return dropped(b, sliced(b, ordered(b, flat, 0, rank, largest=False)[0], 0, rank - 1, rank), 0)
+
+
 def unused_places(call: Call) -> str | None:
     """With stable=True, the places are not used: QNN does not say in which order equal elements come."""
     used = any(user.operator == "getitem" and user.node.args[1] == 1 for user in call.users)
@@ -59,5 +78,8 @@ _NUMBERS: Final = types_of("self", "float32", "bool")
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("topk.default", _largest, _NUMBERS, _AXES, special_values=EQUAL),
+    row("kthvalue.default", _ranked, _NUMBERS, _AXES, special_values=EQUAL),
+    row("median.dim", _ranked, _NUMBERS, _AXES, special_values=EQUAL),
+    row("median.default", _middle, _NUMBERS, _AXES, special_values=EQUAL),
     row("sort.default sort.stable", _sorted, _NUMBERS, _AXES, unused_places, special_values=EQUAL),
 )

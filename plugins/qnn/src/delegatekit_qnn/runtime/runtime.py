@@ -13,24 +13,30 @@ from threading import RLock
 from typing import TYPE_CHECKING, Final
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, RuntimeUnavailableError
+from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.capture import quiet
 from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.stock import StockDelegate, stock_has
 
 from ..blob.header import Blob, border, read_blob, with_signature
-from ..blob.installation import INSTALL, Installation, Missing, availability, find_installation
-from ..blob.spec import KEY, check_spec
+from ..blob.installation import INSTALL, LIBRARIES, Installation, Missing, find_installation, unusable
+from ..blob.spec import KEY, check_spec, measured
 from ..targets import CHIPS
+from .cycles import times_of
 
 if TYPE_CHECKING:
     import torch
 
 _DELEGATE_ID: Final = "QnnBackend"
 _WHERE: Final = "QNN delegate"
-_LIBRARIES: Final = ("libQnnHtp.so", "libQnnSystem.so")
 _ERRORS: Final = {0x01: "internal error: Qualcomm's library refused the context or the call"}
 #: What library and delegate tell of each load: nothing that helps anybody. Complaints have other marks.
-_CHATTER: Final = ("[INFO] [Qnn ExecuTorch]", "[WARNING] [Qnn ExecuTorch]: Qnn API version", " # LIBNATIVE")
+_CHATTER: Final = (
+    "[INFO] [Qnn ExecuTorch]",
+    "[WARNING] [Qnn ExecuTorch]: Qnn API version",
+    "[WARNING] [Qnn ExecuTorch]: Heap profiling path",
+    " # LIBNATIVE",
+)
 
 
 @dataclass(eq=False)
@@ -48,20 +54,21 @@ class QnnRuntime:
         """Whether ExecuTorch is installed with the delegate, and the vendor's library beside it."""
         found = find_installation()
         if isinstance(found, Missing):
-            return availability()
+            return found.availability
         known = stock_has(_DELEGATE_ID, INSTALL)
         if not known.available:
             return known
         try:
             _load(found)
         except OSError as error:
-            return Availability(False, f"Qualcomm's library cannot be loaded: {error}")
+            return unusable(found, f"cannot be loaded: {error}").availability
         return known
 
     def init(self, payload: DelegatePayload) -> Handle:
         """Check blob and options, and load. Raises FormatError, or RuntimeUnavailableError without the library."""
         blob = read_blob(payload.blob)
         chip = _check(payload, blob)
+        spec = bytes(payload.compile_specs[0].value)
         available = self.is_available()
         found = find_installation()
         if not available.available or isinstance(found, Missing):
@@ -72,6 +79,10 @@ class QnnRuntime:
                 where=_WHERE,
                 hint="compile it with the older library, or install the newer one",
             )
+
+        def change(program: bytes) -> bytes:
+            return with_signature(program, payload.blob, next(_SIGNATURES))
+
         with _LOCK:
             _SIMULATED.enter(chip)
             try:
@@ -81,7 +92,8 @@ class QnnRuntime:
                         (),
                         where=_WHERE,
                         errors=_ERRORS,
-                        change=lambda program: with_signature(program, payload.blob, next(_SIGNATURES)),
+                        change=change,
+                        watched=lambda program: change(program).replace(spec, measured(spec), 1),
                     )
             except BaseException:
                 _SIMULATED.leave()
@@ -92,20 +104,33 @@ class QnnRuntime:
 
     def execute(self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once. Raises ExecutionError, also for an integer that the device's 32 bits cannot hold."""
-        for place, item in enumerate(inputs):
-            number = wide_number(item)
-            if number is not None:
-                raise ExecutionError(
-                    f"input {place} has the number {number}: the device computes in 32 bits", where=_WHERE
-                )
+        _check_numbers(inputs)
         with _LOCK:
             handle.delegate.execute(inputs, outputs)
+
+    def profile(
+        self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> Sequence[OperatorTime]:
+        """As `execute`, and the share of each operation in the simulator's time, by the processor's cycles.
+
+        The first time the delegate is loaded once more, so that it tells. Raises ExecutionError.
+        """
+        _check_numbers(inputs)
+        with _LOCK, _calm():
+            return times_of(handle.delegate.events(inputs, outputs))
 
     def destroy(self, handle: Handle) -> None:
         """Release the delegate; twice is harmless."""
         with _LOCK, _calm():
             handle.delegate.destroy()
         handle.release()
+
+
+def _check_numbers(inputs: Sequence[torch.Tensor]) -> None:
+    for place, item in enumerate(inputs):
+        number = wide_number(item)
+        if number is not None:
+            raise ExecutionError(f"input {place} has the number {number}: the device computes in 32 bits", where=_WHERE)
 
 
 class _Simulated:
@@ -175,7 +200,7 @@ def _load(found: Installation) -> None:
     torch is there already, and with it the unwinder that must come before the vendor's.
     """
     with _calm():
-        for name in _LIBRARIES:
+        for name in LIBRARIES:
             ctypes.CDLL(str(found.folder / name))
 
 
