@@ -33,6 +33,7 @@ ROOMS = (
     "emit",
     "engine",
     "profiling",
+    "bundles",
     # what users get
     "views",
     "lowered_program",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .bundles import BundledProgram, Case, Verification, bundle, verify
     from .compiling import Compiling
     from .emit import MemoryOptions, MemoryPlan
     from .engine import LoadedProgram, Session, load
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from .views.report import Report
 
 _HOMES = {
+    "BundledProgram": "bundles",
+    "Case": "bundles",
     "Compiling": "compiling",
     "DataInspection": "views.inspection",
     "Explanation": "views.explanation",
@@ -42,7 +45,9 @@ _HOMES = {
     "QuantizationReport": "quantization",
     "Report": "views.report",
     "Session": "engine",
+    "Verification": "bundles",
     "backends": "plugins",
+    "bundle": "bundles",
     "convert_qat": "quantization",
     "explain": "pipeline",
     "inspect": "views.inspection",
@@ -54,9 +59,12 @@ _HOMES = {
     "profile": "profiling",
     "quantize": "quantization",
     "to_backend": "pipeline",
+    "verify": "bundles",
 }
 
 __all__ = [
+    "BundledProgram",
+    "Case",
     "Compiling",
     "DataInspection",
     "Explanation",
@@ -70,8 +78,10 @@ __all__ = [
     "QuantizationReport",
     "Report",
     "Session",
+    "Verification",
     "__version__",
     "backends",
+    "bundle",
     "convert_qat",
     "explain",
     "inspect",
@@ -83,6 +93,7 @@ __all__ = [
     "profile",
     "quantize",
     "to_backend",
+    "verify",
 ]
 
 

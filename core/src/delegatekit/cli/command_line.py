@@ -18,6 +18,7 @@ import typer
 from ..plugins import PluginWarning
 from ..version import __version__
 from .backends import backends
+from .bundle import bundle
 from .cache import cache
 from .console import warn
 from .doctor import doctor
@@ -31,6 +32,7 @@ from .run import run
 from .schemes import schemes
 from .stdout import results_alone, stdout_kept
 from .targets import targets
+from .verify import verify
 
 app = typer.Typer(
     name="delegatekit",
@@ -49,6 +51,8 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     inspect,
     run,
     profile,
+    bundle,
+    verify,
     cache,
     doctor,
 )
