@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .lowered_program import LoweredProgram
     from .pipeline import explain, lower, to_backend
     from .plugins import backends
-    from .profiling import Profile, profile
+    from .profiling import Profile, profile, read_etdump
     from .quantization import QuantizationReport, convert_qat, load_quantized, prepare_qat, quantize
     from .views.explanation import Explanation
     from .views.inspection import DataInspection, Inspection, inspect, inspect_data
@@ -58,6 +58,7 @@ _HOMES = {
     "prepare_qat": "quantization",
     "profile": "profiling",
     "quantize": "quantization",
+    "read_etdump": "profiling",
     "to_backend": "pipeline",
     "verify": "bundles",
 }
@@ -92,6 +93,7 @@ __all__ = [
     "prepare_qat",
     "profile",
     "quantize",
+    "read_etdump",
     "to_backend",
     "verify",
 ]

@@ -51,6 +51,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "data file": ("lower", "models:raises", "-b", "reference", "-o", "ok.pte", "--external", "bad=*"),
     "quantize": ("quantize", "models:raises", "-b", "reference", "--random", "1", "-o", "bad.pt2"),
     "run": ("run", "no.pte", "--save", "bad"),
+    "profile": ("profile", "--etdump", "no.etdump", "--csv", "bad"),
     "bundle": ("bundle", "no.pte", "-o", "bad"),
 }
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {

@@ -20,7 +20,7 @@ from ..plugins.apart import until
 from ..pte import PteFile, schema
 from ..pte.axes import fitting_axes
 from ..pte.dataflow import callee, calls
-from ..pte.manifest import Manifest, Owner, read_manifest
+from ..pte.manifest import Manifest, owners_of, read_manifest
 from .calling import Inputs, inputs_of
 from .delegate import DelegateInstance, Runtimes, payload, tensor_spec
 from .input_sizes import InputSizes
@@ -115,13 +115,7 @@ class Method:
     @property
     def owners(self) -> Mapping[int, str]:
         """Who made the delegates that instructions call, by position: "delegatekit-NAME 0.1.0", or the delegate id."""
-        found = {}
-        for position, call in enumerate(calls(self._plan)):
-            if isinstance(call, schema.DelegateCall):
-                owner = self._manifest.owner(self.name, call.delegate_index)
-                table = (self._plan.delegates or [])[call.delegate_index]
-                found[position] = str(table.id) if owner == Owner() else f"{owner.distribution} {owner.version}"
-        return found
+        return owners_of(self._manifest, self._plan)
 
     def reset(self) -> None:
         """Put the buffers that the method updates back to their initial values, shared ones included.
