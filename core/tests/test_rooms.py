@@ -36,6 +36,7 @@ ROOMS = (
     "bundles",
     # what users get
     "views",
+    "etrecord",
     "lowered_program",
     "lowered_module",
     "pipeline",
