@@ -34,8 +34,10 @@ ROOMS = (
     "emit",
     "engine",
     "profiling",
+    "bundles",
     # what users get
     "views",
+    "etrecord",
     "lowered_program",
     "lowered_module",
     "pipeline",

@@ -54,7 +54,7 @@ def worker(folder: Path, formats: Mapping[str, tuple[int, int]]) -> None:
         for number in range(first, first + count):
             os.pwrite(place, _STATE.pack(index, number, ran, time.process_time()), 0)
             case = structure.case(format_, number, material)
-            ran += _try(targets, case, plugins=format_ not in ("pte", "ptd"))
+            ran += _try(targets, case, plugins=format_ not in ("pte", "ptd", "bpte"))
             if _peak() > MEMORY:
                 raise AssertionError("memory above 2 GiB")
     os.pwrite(place, _STATE.pack(len(formats), 0, ran, time.process_time()), 0)
@@ -83,6 +83,11 @@ def _try(targets: Any, case: Any, *, plugins: bool) -> int:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             method.close()
+    if case.program[4:8] == b"BP08":
+        signal.setitimer(signal.ITIMER_REAL, RUN_SECONDS)
+        with contextlib.suppress(Stopped):
+            targets.verify(case.program)
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return len(methods)
 
 
@@ -170,7 +175,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each format")
-    parser.add_argument("--formats", nargs="*", help="pte, ptd, kinds of blobs (default: all that can be made here)")
+    parser.add_argument("--formats", nargs="*", help="pte, ptd, bpte, kinds of blobs (default: all)")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -184,7 +189,7 @@ def main() -> int:
     faults = total = 0
     import delegates
 
-    for format_ in given.formats or ("pte", "ptd", *delegates.FORMATS):
+    for format_ in given.formats or ("pte", "ptd", "bpte", *delegates.FORMATS):
         cases, ran, findings = fuzz(given.folder, {format_: 1 << 40}, given.seconds, given.first)
         print(f"{format_}: {cases} cases, {ran} of them ran, {len(findings)} findings", flush=True)
         for finding in findings:

@@ -6,6 +6,7 @@ A case is made from its format and number alone, so that it can be repeated: `ca
 from __future__ import annotations
 
 import copy
+import io
 import json
 import random
 import struct
@@ -19,7 +20,11 @@ from messages import change_message
 from mutations import EXTREMES, change_root, change_tables, mutate
 from seeds import Seed
 
+from delegatekit.bundles import Case as BundledCase
+from delegatekit.bundles.cases import Signature
+from delegatekit.pte import bundle_schema as tables
 from delegatekit.pte import read
+from delegatekit.pte.bundle import Bundle, write_bundle
 from delegatekit_api import DelegateKitError
 from delegatekit_coreml.blob.archive import read_archive, write_archive
 from delegatekit_ethosu import blob as vela
@@ -57,6 +62,8 @@ class Material:
 def case(format_: str, number: int, material: Material) -> Case:
     """The case with this number of a format."""
     source = random.Random(f"{format_} {number}")
+    if format_ == "bpte":
+        return _bundle_case(material.seeds, source)
     if format_ in ("pte", "ptd"):
         return _file_case(format_, material.seeds, source)
     delegate = source.choice([item for item in material.delegates if item.name.startswith(f"{format_}-")])
@@ -83,6 +90,25 @@ def _file_case(format_: str, seeds: Mapping[str, Seed], source: random.Random) -
     place = source.randrange(len(data))
     data[place] = change_tables(data[place], [], source)
     return Case(seed.program, tuple(data), seed.inputs)
+
+
+def _bundle_case(seeds: Mapping[str, Seed], source: random.Random) -> Case:
+    """A bundle of a whole program, whose tables or bytes are damaged."""
+    seed = seeds[source.choice(sorted(name for name in seeds if not seeds[name].data))]
+    signature = Signature(read(seed.program), "forward")
+    made = signature.table(BundledCase(seed.inputs), [], "seed")
+    made.expected_outputs = made.inputs  # right or wrong, they are compared
+    file = io.BytesIO()
+    write_bundle(Bundle(memoryview(seed.program), {"forward": [made, made]}), file)
+    if source.random() < 0.3:
+        return Case(mutate(file.getvalue(), [], source), (), seed.inputs)
+    root = flatbuffer.parse(tables.BundledProgram, file.getvalue(), (tables.BUNDLE_IDENTIFIER,))
+    root.program = bytes(root.program or b"")
+    change_root(root, source)
+    try:
+        return Case(flatbuffer.serialize(root, tables.BUNDLE_IDENTIFIER), (), seed.inputs)
+    except DelegateKitError:  # a value that its field cannot hold
+        return Case(file.getvalue(), (), seed.inputs)
 
 
 def _inputs(program: bytes, delegate: Delegate) -> list[torch.Tensor]:
@@ -340,4 +366,4 @@ _DAMAGE: Mapping[str, Damage] = {
     "qnn": _qnn,
 }
 #: All formats.
-FORMATS = ("pte", "ptd", *_DAMAGE)
+FORMATS = ("pte", "ptd", "bpte", *_DAMAGE)

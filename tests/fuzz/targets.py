@@ -51,6 +51,14 @@ def load_data(data: bytes) -> bool:
     return True
 
 
+def verify(bundle: bytes) -> None:
+    """Run the cases of a bundle."""
+    try:
+        str(dk.verify(bundle))
+    except DelegateKitError as error:
+        assert str(error)
+
+
 class Memory:
     """Measures the most that Python and NumPy have allocated inside a `with` block, in bytes."""
 

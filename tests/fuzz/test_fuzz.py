@@ -208,6 +208,7 @@ def test_damage_by_structure_never_takes_a_process_down(material: Path) -> None:
     counts = {
         "pte": 100,
         "ptd": 40,
+        "bpte": 100,
         "xnnpack": 300,
         "vulkan": 200,
         "coreml": 200,
@@ -216,7 +217,7 @@ def test_damage_by_structure_never_takes_a_process_down(material: Path) -> None:
         "reference": 200,
         "qnn": 60,
     }
-    counts = {name: count for name, count in counts.items() if name in ("pte", "ptd", *delegates.FORMATS)}
+    counts = {name: count for name, count in counts.items() if name in ("pte", "ptd", "bpte", *delegates.FORMATS)}
     tried, ran, findings = fuzz_structure.fuzz(material, counts, seconds=540)
     assert not findings, "\n".join(findings)
     assert tried == sum(counts.values())

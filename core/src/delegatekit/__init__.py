@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .bundles import BundledProgram, Case, Verification, bundle, verify
     from .comparing import Comparison, compare
     from .compiling import Compiling
     from .emit import MemoryOptions, MemoryPlan
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from .lowered_program import LoweredProgram
     from .pipeline import explain, lower, to_backend
     from .plugins import backends
-    from .profiling import Profile, profile
+    from .profiling import Profile, profile, read_etdump
     from .quantization import QuantizationReport, convert_qat, load_quantized, prepare_qat, quantize
     from .views.explanation import Explanation
     from .views.inspection import DataInspection, Inspection, inspect, inspect_data
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Comparison": "comparing",
+    "BundledProgram": "bundles",
+    "Case": "bundles",
     "Compiling": "compiling",
     "DataInspection": "views.inspection",
     "Explanation": "views.explanation",
@@ -44,8 +47,10 @@ _HOMES = {
     "QuantizationReport": "quantization",
     "Report": "views.report",
     "Session": "engine",
+    "Verification": "bundles",
     "backends": "plugins",
     "compare": "comparing",
+    "bundle": "bundles",
     "convert_qat": "quantization",
     "explain": "pipeline",
     "inspect": "views.inspection",
@@ -56,10 +61,14 @@ _HOMES = {
     "prepare_qat": "quantization",
     "profile": "profiling",
     "quantize": "quantization",
+    "read_etdump": "profiling",
     "to_backend": "pipeline",
+    "verify": "bundles",
 }
 
 __all__ = [
+    "BundledProgram",
+    "Case",
     "Comparison",
     "Compiling",
     "DataInspection",
@@ -74,8 +83,10 @@ __all__ = [
     "QuantizationReport",
     "Report",
     "Session",
+    "Verification",
     "__version__",
     "backends",
+    "bundle",
     "compare",
     "convert_qat",
     "explain",
@@ -87,7 +98,9 @@ __all__ = [
     "prepare_qat",
     "profile",
     "quantize",
+    "read_etdump",
     "to_backend",
+    "verify",
 ]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .emit import Emitted
+from .etrecord import RecordedMethod, write_etrecord
 from .files import Writer
 from .json_text import to_json
 from .lowering import LoweredMethod
@@ -45,22 +47,35 @@ class LoweredProgram:
         """The data files (.ptd) as bytes, by name; "" is the one that `save` names as the .pte."""
         return {name: ptd_to_bytes(data) for name, data in self._image.data_files.items()}
 
-    def save(self, path: str | Path, *, debug_map: str | Path | None = None) -> tuple[Path, ...]:
+    def save(
+        self, path: str | Path, *, debug_map: str | Path | None = None, etrecord: str | Path | None = None
+    ) -> tuple[Path, ...]:
         """Write the .pte file and its data files beside it: "model.pte", "model.ptd", NAME.ptd for others.
 
-        `debug_map` is a JSON file to write `debug_map()` to. All files appear whole, or none. Files that exist keep
-        their mode; a symbolic link is followed. Returns the paths, that of the .pte last. Raises FormatError for a path
-        that is not a regular file, is write-protected, or cannot be written for another reason.
+        `debug_map` is a JSON file to write `debug_map()` to, `etrecord` a file for ExecuTorch's Inspector, which leads
+        from events of its runtime to operators and source lines; it has the weights, too. All files appear whole, or
+        none. Files that exist keep their mode; a symbolic link is followed. Returns the paths, that of the .pte last.
+        Raises FormatError for a path that is not a regular file, is write-protected, or cannot be written for another
+        reason.
         """
         beside: dict[Path, Writer] = {}
         if debug_map is not None:
             text = to_json(self.debug_map()).encode()
             beside[Path(debug_map)] = lambda file: file.write(text)
+        if etrecord is not None:
+            beside[Path(etrecord)] = partial(write_etrecord, self._recorded())
         return write(self._image, Path(path), beside)
 
     def debug_map(self) -> dict[str, Any]:
         """From instructions and delegates' operators back to the exported nodes, modules and source lines."""
         return debug_map(self.methods, self._image, self._emitted.handles)
+
+    def _recorded(self) -> dict[str, RecordedMethod]:
+        plans = {str(plan.name): plan for plan in self._image.plans}
+        return {
+            name: RecordedMethod(method, plans[name], self._emitted.handles[name])
+            for name, method in self.methods.items()
+        }
 
     def report(self) -> Report:
         """What was delegated, what was not, and what the file will need."""

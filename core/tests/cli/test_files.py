@@ -48,9 +48,12 @@ def lower(*more: str) -> tuple[str, ...]:
 WRITERS: dict[str, tuple[str, ...]] = {
     "lower": ("lower", "models:raises", "-b", "reference", "-o", "bad.pte"),
     "debug map": ("lower", "models:raises", "-b", "reference", "-o", "ok.pte", "--debug-map", "bad"),
+    "ETRecord": ("lower", "models:raises", "-b", "reference", "-o", "ok.pte", "--etrecord", "bad"),
     "data file": ("lower", "models:raises", "-b", "reference", "-o", "ok.pte", "--external", "bad=*"),
     "quantize": ("quantize", "models:raises", "-b", "reference", "--random", "1", "-o", "bad.pt2"),
     "run": ("run", "no.pte", "--save", "bad"),
+    "profile": ("profile", "--etdump", "no.etdump", "--csv", "bad"),
+    "bundle": ("bundle", "no.pte", "-o", "bad"),
 }
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "folder": (Path.mkdir, "is a folder, not a file"),

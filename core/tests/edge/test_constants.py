@@ -111,7 +111,9 @@ def test_a_layer_with_its_norm_folded_in_is_computed_when_it_is_read() -> None:
     bias = edge.constants[call.args[2]]
     result = torch.nn.functional.conv2d(x.double(), edge.constants[weight].double(), bias.double())
     # Two roundings of each weight to float32, and one of the bias.
-    bound = 4 * torch.finfo(torch.float32).eps * torch.nn.functional.conv2d(
-        x.double().abs(), edge.constants[weight].double().abs(), bias.double().abs()
+    bound = (
+        4
+        * torch.finfo(torch.float32).eps
+        * torch.nn.functional.conv2d(x.double().abs(), edge.constants[weight].double().abs(), bias.double().abs())
     )
     assert bool(((result - model.double()(x.double())).abs() <= bound).all())

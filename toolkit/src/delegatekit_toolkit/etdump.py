@@ -58,6 +58,16 @@ class EtDump(Table):
 
 def read_events(data: bytes) -> list[ProfileEvent]:
     """All events with times, in the order of the file. Raises FormatError for what is no ETDump."""
+    return [event for run in read_runs(data) for event in times_of(run)]
+
+
+def times_of(run: RunData) -> list[ProfileEvent]:
+    """The events of a block that have times."""
+    return [event.profile_event for event in run.events or () if event.profile_event is not None]
+
+
+def read_runs(data: bytes) -> list[RunData]:
+    """The blocks of the file, at least one. Raises FormatError for what is no ETDump."""
     if len(data) < _START.size:
         raise FormatError(f"has {len(data)} bytes, too few for an ETDump", where="ETDump")
     # The table's place counts from behind the size, but everything is aligned by its place in the file.
@@ -67,5 +77,4 @@ def read_events(data: bytes) -> list[ProfileEvent]:
     found = parse(EtDump, struct.pack("<I4s", (place + _SIZE) & 0xFFFFFFFF, identifier) + data[8:], (IDENTIFIER,))
     if not found.run_data:
         raise FormatError("has no runs", where="ETDump")
-    events = (event.profile_event for run in found.run_data for event in run.events or ())
-    return [event for event in events if event is not None]
+    return found.run_data

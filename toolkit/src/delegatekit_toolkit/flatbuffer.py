@@ -70,6 +70,8 @@ class _Kind:
     align: int = 1
     default: Any = None
     tables: Callable[[], Any] | None = None
+    #: Whether a vector of u8 is read as a view of the buffer instead of a copy.
+    viewed: bool = False
 
 
 def _field(kind: _Kind, default: Any = None) -> Any:
@@ -102,6 +104,11 @@ def strings() -> Any:
 def vector(scalar: str, *, align: int = 1) -> Any:
     """A vector of scalars, or None if absent. Vectors of u8 are bytes. `align` raises the data's alignment."""
     return _field(_Kind("vector", scalar=scalar, align=max(align, _SCALARS[scalar][0])))
+
+
+def data(*, align: int = 1) -> Any:
+    """A vector of u8 that may be large: it is read as a memoryview of the buffer, not copied."""
+    return _field(_Kind("vector", scalar="u8", align=align, viewed=True))
 
 
 def ref(table: Callable[[], type[Table]]) -> Any:
@@ -393,6 +400,8 @@ class _Reader:
             return self.string(position, where)
         size, code = _SCALARS[kind.scalar]
         start, count = self.extent(position, size, where)
+        if kind.viewed:
+            return self.view[start : start + count]
         if kind.scalar == "u8":
             return bytes(self.view[start : start + count])
         return list(struct.unpack_from(f"<{count}{code}", self.view, start))

@@ -69,7 +69,7 @@ TrustOption = Annotated[
     typer.Option("--trust", help="Also load .pt2 and .pt files with pickled objects, which can run any code."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
-FileArgument = Annotated[Path, typer.Argument(help="A .pte file.")]
+FileArgument = Annotated[Path, typer.Argument(help="A .pte file, or a .bpte with one in it.")]
 InputsArgument = Annotated[list[str], typer.Argument(help="Inputs in order: .npy, .pt or image files.")]
 MethodOption = Annotated[str, typer.Option(help="The method to run.")]
 DataOption = Annotated[list[Path], typer.Option(help="A data file (.ptd) of the program; repeat for more.")]

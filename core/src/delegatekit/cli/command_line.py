@@ -18,6 +18,7 @@ import typer
 from ..plugins import PluginWarning
 from ..version import __version__
 from .backends import backends
+from .bundle import bundle
 from .cache import cache
 from .compare import compare
 from .console import warn
@@ -32,6 +33,7 @@ from .run import run
 from .schemes import schemes
 from .stdout import results_alone, stdout_kept
 from .targets import targets
+from .verify import verify
 
 app = typer.Typer(
     name="delegatekit",
@@ -51,6 +53,8 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     run,
     profile,
     compare,
+    bundle,
+    verify,
     cache,
     doctor,
 )

@@ -19,6 +19,8 @@ def apart(isolate: Sequence[str]) -> bool | Sequence[str]:
 def inputs_for(method: Any, paths: Sequence[str], *, seed: int, trust: bool) -> list[Any]:
     """What is in the files, one for each input of the method, or random inputs where there are no files.
 
+    An input that is not a tensor has one value only, which the file says.
+
     Raises DelegateKitError for files that cannot be read, and ends the command where their number is wrong.
     """
     return read_inputs(method.inputs, paths, trust=trust) if paths else _random(method, seed)
@@ -28,7 +30,7 @@ def read_inputs(specs: Sequence[Any], paths: Sequence[str], *, trust: bool) -> l
     """What is in the files, one for each spec. Ends the command where their number is wrong, raises as `inputs_for`."""
     if len(paths) != len(specs):
         usage(f"the method takes {len(specs)} inputs, {len(paths)} files are given")
-    return [_read_input(Path(path), spec, trust=trust) for path, spec in zip(paths, specs, strict=True)]
+    return [read_value(Path(path), spec, trust=trust) for path, spec in zip(paths, specs, strict=True)]
 
 
 def _random(method: Any, seed: int) -> list[Any]:
@@ -36,9 +38,10 @@ def _random(method: Any, seed: int) -> list[Any]:
 
     generator = torch.Generator().manual_seed(seed)
     values: list[Any] = []
-    for spec in method.inputs:
+    for place, spec in enumerate(method.inputs):
         if spec is None:
-            raise DelegateKitError("the method takes inputs that are not tensors", hint="give them as .pt files")
+            values.append(method.fixed_inputs[place])
+            continue
         dtype = getattr(torch, spec.dtype)
         if dtype.is_floating_point:
             values.append(torch.randn(spec.shape, generator=generator).to(dtype))
@@ -47,7 +50,8 @@ def _random(method: Any, seed: int) -> list[Any]:
     return values
 
 
-def _read_input(path: Path, spec: Any, *, trust: bool) -> Any:
+def read_value(path: Path, spec: Any, *, trust: bool) -> Any:
+    """What a .npy, .pt or image file has; `spec` is what an image is resized to."""
     import torch
 
     from ..files import check_file, open_file

@@ -12,13 +12,13 @@ from .console import is_narrow, print_json, say
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A .pte or .ptd file.")],
+    file: Annotated[Path, typer.Argument(help="A .pte, .bpte or .ptd file.")],
     layers: Annotated[
         bool, typer.Option("--layers", help="Show all layers of estimates, not the longest only.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is in a .pte file: methods, delegates with their owners, operators, memory, segments; or in a .ptd."""
+    """Show what is in a .pte, .bpte or .ptd file: methods, delegates with their owners, operators, memory, segments."""
     from ..files import open_view
     from ..pte.ptd_schema import PTD_IDENTIFIER
     from ..views.inspection import Inspection, inspect_data

@@ -56,6 +56,10 @@ def lower(
     debug_map: Annotated[
         Path | None, typer.Option(help="Write a JSON file that leads from instructions back to source lines.")
     ] = None,
+    etrecord: Annotated[
+        Path | None,
+        typer.Option(help="Write an ETRecord, by which ExecuTorch's Inspector finds operators and source lines."),
+    ] = None,
     stack_traces: Annotated[
         bool, typer.Option("--stack-traces", help="Put the source lines of instructions into the file.")
     ] = False,
@@ -91,7 +95,7 @@ def lower(
 
     place = default_place(model, ".pte") if output is None else output
     limits, outside = _budget(budget), _External(external)
-    _check_outputs(model, place, debug_map, external)
+    _check_outputs(model, place, debug_map, etrecord, external)
     with progress():
         program = lower_model(
             **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
@@ -106,7 +110,7 @@ def lower(
             compiling=Compiling(isolate=isolate, jobs=jobs, cache=cache, seconds=compile_time),
         )
         outside.check_used()
-        written = program.save(place, debug_map=debug_map)
+        written = program.save(place, debug_map=debug_map, etrecord=etrecord)
     _show(program.report(), written, memory_report=memory_report, as_json=as_json)
 
 
@@ -131,18 +135,21 @@ def _budget(limits: Sequence[str]) -> dict[str, str]:
     return {name: limit for name, _, limit in pairs}
 
 
-def _check_outputs(model: str, output: Path, debug_map: Path | None, external: Sequence[str]) -> None:
+def _check_outputs(
+    model: str, output: Path, debug_map: Path | None, etrecord: Path | None, external: Sequence[str]
+) -> None:
     """Try all files that may be written, before the work begins."""
-    from ..files import JSON, PTE, check_outputs
+    from ..files import ETRECORD, JSON, PTE, check_outputs
     from ..pte.writer import data_paths
 
     names = dict.fromkeys(text.partition("=")[0] if "=" in text else "" for text in external)
     wrong = next((name for name in names if name.startswith(".") or re.search(r"[/\\\0]", name)), None)
     if wrong is not None:
         usage(f"--external {wrong}=...: {wrong!r} is not the name of a file", "it is written beside the .pte")
-    check_outputs(output, debug_map, *data_paths(output, names), inputs=files_of(model))
+    check_outputs(output, debug_map, etrecord, *data_paths(output, names), inputs=files_of(model))
     question_place("--output", output, PTE)
     question_place("--debug-map", debug_map, JSON)
+    question_place("--etrecord", etrecord, ETRECORD)
 
 
 class _External:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,26 +13,32 @@ from delegatekit_api import DelegateKitError
 
 from .arguments import (
     DataOption,
-    FileArgument,
     InputsArgument,
     IsolateOption,
     JsonOption,
-    MethodOption,
     RunnerOption,
     SeedOption,
     TimeLimitOption,
     TrustOption,
 )
-from .console import print_json, say
+from .console import print_json, say, usage
 from .inputs import apart, inputs_for
 from .places import question_place
 from .watch import ended_after
 
+if TYPE_CHECKING:
+    from ..engine import LoadedProgram, Method
+    from ..profiling import Profile
+
 
 def profile(
-    file: FileArgument,
+    file: Annotated[
+        Path | None, typer.Argument(help="A .pte file, or a .bpte with one in it; with --etdump it may be left out.")
+    ] = None,
     inputs: InputsArgument = [],  # noqa: B006
-    method: MethodOption = "forward",
+    method: Annotated[
+        str | None, typer.Option(help="The method, by default forward; with --etdump the one that ran.")
+    ] = None,
     data: DataOption = [],  # noqa: B006
     backend: RunnerOption = [],  # noqa: B006
     isolate: IsolateOption = [],  # noqa: B006
@@ -42,6 +48,13 @@ def profile(
     debug_map: Annotated[
         Path | None, typer.Option(help="The JSON that `lower --debug-map` wrote: shows modules and source lines.")
     ] = None,
+    etdump: Annotated[
+        Path | None,
+        typer.Option(help="Show what ExecuTorch told on a device (an ETDump); nothing is run."),
+    ] = None,
+    ticks: Annotated[
+        float, typer.Option(min=1e-3, help="With --etdump: ticks of the device's clock in a second.")
+    ] = 1e9,
     rows: Annotated[int, typer.Option(min=0, help="Rows of the table; 0 for all.")] = 30,
     in_order: Annotated[bool, typer.Option("--in-order", help="As they run, not the longest first.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto to this .json file.")] = None,
@@ -50,22 +63,25 @@ def profile(
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a method of a .pte file and show where its time goes: by instruction, delegate, operator and source line."""
-    from .. import load
-    from .. import profile as measure
+    """Show where the time of a method goes, by instruction, delegate, operator and source line, here or on a device."""
     from ..files import CSV, JSON, check_outputs, write_files
     from ..profiling import files
 
-    given = [] if debug_map is None else [debug_map]
-    check_outputs(trace, csv, inputs=[file, *data, *inputs, *given])
+    given = [path for path in (file, debug_map, etdump) if path is not None]
+    check_outputs(trace, csv, inputs=[*given, *data, *inputs])
     question_place("--trace", trace, JSON)
     question_place("--csv", csv, CSV)
     known = None if debug_map is None else _read(debug_map)
-    loaded = load(file, data=data, backends=backend, time_limit=time_limit, isolate=apart(isolate))[method]
-    values = inputs_for(loaded, inputs, seed=seed, trust=trust)
-    # The limit is a call's; a call that only a signal can end is ended by that.
-    with ended_after(None if time_limit is None else time_limit * (3 * runs + warm_up), f"method {method}"):
-        found = measure(loaded, values, runs=runs, warm_up=warm_up, debug_map=known)
+    if etdump is not None:
+        if inputs or data or backend or isolate:
+            usage("--etdump runs nothing: no inputs, data files or backends are needed", "leave them out")
+        found = _told(etdump, file, method, known, warm_up, ticks)
+    elif file is None:
+        usage("Missing argument 'FILE'", "give a .pte file, or --etdump")
+    else:
+        loaded = _loaded(file, data, backend, isolate, time_limit)[method or "forward"]
+        values = inputs_for(loaded, inputs, seed=seed, trust=trust)
+        found = _measured(loaded, values, runs, warm_up, known, time_limit)
     texts = {path: text(found) for path, text in ((trace, files.trace), (csv, files.table)) if path is not None}
     write_files({path: _writer(text) for path, text in texts.items()})
     if as_json:
@@ -74,6 +90,38 @@ def profile(
     say(found.text(rows=rows or None, in_order=in_order))
     for path in texts:
         say(f"wrote {path}")
+
+
+def _told(
+    etdump: Path, file: Path | None, method: str | None, known: Mapping[str, Any] | None, warm_up: int, ticks: float
+) -> Profile:
+    from .. import read_etdump
+
+    return read_etdump(etdump, file, method=method, debug_map=known, warm_up=warm_up, ticks_per_second=ticks)
+
+
+def _loaded(
+    file: Path, data: Sequence[Path], backend: Sequence[str], isolate: Sequence[str], time_limit: float | None
+) -> LoadedProgram:
+    from .. import load
+
+    return load(file, data=data, backends=backend, time_limit=time_limit, isolate=apart(isolate))
+
+
+def _measured(
+    method: Method,
+    values: Sequence[Any],
+    runs: int,
+    warm_up: int,
+    known: Mapping[str, Any] | None,
+    time_limit: float | None,
+) -> Profile:
+    from .. import profile as measure
+
+    # The limit is a call's; a call that only a signal can end is ended by that.
+    whole = None if time_limit is None else time_limit * (3 * runs + warm_up)
+    with ended_after(whole, f"method {method.name}"):
+        return measure(method, values, runs=runs, warm_up=warm_up, debug_map=known)
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -12,6 +12,8 @@ from torch.utils._pytree import TreeSpec
 
 from delegatekit_api import ExecutionError
 
+from ..pte import PteFile, schema
+from ..pte.manifest import read_manifest
 from .structure import read_input_structure
 
 
@@ -163,6 +165,15 @@ class Inputs:
         for name, spec in self._keywords.items():
             visit(spec, name)
         return paths
+
+
+def inputs_of(file: PteFile, plan: schema.ExecutionPlan) -> Inputs:
+    """The inputs of a method of a file."""
+    name, container = str(plan.name), plan.container_meta_type
+    values: Any = plan.values
+    absent = [isinstance(values[index].val, schema.Null) for index in plan.inputs or ()]
+    text = container.encoded_inp_str if container is not None else None
+    return Inputs(name, text, read_manifest(file).parameters.get(name, ()), absent)
 
 
 def _has_dict(spec: TreeSpec) -> bool:

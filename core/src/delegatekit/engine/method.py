@@ -20,8 +20,8 @@ from ..plugins.apart import until
 from ..pte import PteFile, schema
 from ..pte.axes import fitting_axes
 from ..pte.dataflow import callee, calls
-from ..pte.manifest import Manifest, Owner, read_manifest
-from .calling import Inputs
+from ..pte.manifest import Manifest, owners_of, read_manifest
+from .calling import Inputs, inputs_of
 from .delegate import DelegateInstance, Runtimes, payload, tensor_spec
 from .input_sizes import InputSizes
 from .instructions import Instructions, Recorder
@@ -115,13 +115,7 @@ class Method:
     @property
     def owners(self) -> Mapping[int, str]:
         """Who made the delegates that instructions call, by position: "delegatekit-NAME 0.1.0", or the delegate id."""
-        found = {}
-        for position, call in enumerate(calls(self._plan)):
-            if isinstance(call, schema.DelegateCall):
-                owner = self._manifest.owner(self.name, call.delegate_index)
-                table = (self._plan.delegates or [])[call.delegate_index]
-                found[position] = str(table.id) if owner == Owner() else f"{owner.distribution} {owner.version}"
-        return found
+        return owners_of(self._manifest, self._plan)
 
     def reset(self) -> None:
         """Put the buffers that the method updates back to their initial values, shared ones included.
@@ -151,6 +145,12 @@ class Method:
     def inputs(self) -> tuple[TensorSpec | None, ...]:
         """Specs of the flat inputs; None for an input that is not a tensor."""
         return tuple(self._spec(index) for index in self._plan.inputs or ())
+
+    @property
+    def fixed_inputs(self) -> dict[int, Any]:
+        """Position of an input that is not a tensor -> the value that the method was lowered for."""
+        indices = enumerate(self._plan.inputs or ())
+        return {place: self._values[index] for place, index in indices if self.inputs[place] is None}
 
     @cached_property
     def outputs(self) -> tuple[TensorSpec | None, ...]:
@@ -273,11 +273,7 @@ class Method:
 
     @cached_property
     def _inputs(self) -> Inputs:
-        container = self._plan.container_meta_type
-        values: Any = self._plan.values
-        absent = [isinstance(values[index].val, schema.Null) for index in self._plan.inputs or ()]
-        text = container.encoded_inp_str if container is not None else None
-        return Inputs(self.name, text, self._manifest.parameters.get(self.name, ()), absent)
+        return inputs_of(self._file, self._plan)
 
     @cached_property
     def _input_sizes(self) -> InputSizes:

@@ -27,8 +27,10 @@ def _archive(member: bytes) -> re.Pattern[bytes]:
 
 
 PTE: Final = Kind((".pte",), re.compile(rb".{4}ET12", re.DOTALL))
+BPTE: Final = Kind((".bpte",), re.compile(rb".{4}BP08", re.DOTALL))
 PT2: Final = Kind((".pt2",), _archive(rb"[^/]*/(data/|models/|archive_|version|serialized_)"))
 PT: Final = Kind((".pt", ".pth"), _archive(rb"[^/]*/data\.pkl"))
+ETRECORD: Final = Kind((".etrecord", ".bin"), _archive(b"ETRECORD_V0"))
 JSON: Final = Kind((".json",), re.compile(rb"\s*[{\[]"))
 #: A program of ours: every one begins so.
 PY: Final = Kind((".py",), re.compile(rb'"""Written by `delegatekit '))

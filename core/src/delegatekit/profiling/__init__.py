@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .dump import read_etdump
 from .measured import InstructionProfile, OperatorProfile, Origin, Times
 from .profile import Profile
 from .recording import profile
 
-__all__ = ["InstructionProfile", "OperatorProfile", "Origin", "Profile", "Times", "profile"]
+__all__ = ["InstructionProfile", "OperatorProfile", "Origin", "Profile", "Times", "profile", "read_etdump"]

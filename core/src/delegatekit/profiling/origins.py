@@ -25,7 +25,7 @@ class Origins:
                 known = ", ".join(map(str, debug_map)) or "none"
                 raise DelegateKitError(f"has no method {method}, only {known}", where="debug map", hint=_HINT)
             self._found = debug_map[method]
-            named = [str(item["calls"]) for item in debug_map[method]["instructions"]]
+            named = list(self.calls_of(debug_map, method))
         except (TypeError, KeyError) as error:
             raise DelegateKitError(f"is no debug map: {error!r}", where="debug map", hint=_HINT) from None
         if named != list(calls):
@@ -34,6 +34,14 @@ class Origins:
                 place = next(index for index, pair in enumerate(zip(named, calls, strict=True)) if pair[0] != pair[1])
                 what = f"is of another file: instruction {place} calls {named[place]} there, {calls[place]} in the file"
             raise DelegateKitError(what, where="debug map", hint=_HINT)
+
+    @staticmethod
+    def calls_of(debug_map: Mapping[str, Any], method: str) -> tuple[str, ...]:
+        """What the instructions of a method call, as the debug map has it. Raises DelegateKitError for what is none."""
+        try:
+            return tuple(str(item["calls"]) for item in debug_map[method]["instructions"])
+        except (TypeError, KeyError) as error:
+            raise DelegateKitError(f"is no debug map: {error!r}", where="debug map", hint=_HINT) from None
 
     def of_instruction(self, position: int) -> Origin:
         """Where an instruction comes from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .measured import InstructionProfile, Origin, Times
@@ -19,6 +19,10 @@ class Profile:
     total: Times
     warm_up: Times
     instructions: tuple[InstructionProfile, ...]
+    #: The file that tells of the calls, if they were not measured here.
+    recorded: str = ""
+    #: How long the method took to be loaded, where that is told.
+    load: Times = field(default_factory=lambda: Times(()))
 
     @property
     def measured(self) -> Times:
@@ -32,12 +36,16 @@ class Profile:
         lines = [f"method {self.method}: {times_of(self.total)} a call, {len(self.total.wall)} calls"]
         if self.warm_up.wall:
             lines.append(f"before them: {', '.join(map(milliseconds, self.warm_up.wall))}")
-        lines.append(f"calls whose instructions are measured: {times_of(self.measured)}")
+        if self.recorded:
+            lines += [f"loaded in {milliseconds(self.load.median)}"] if self.load.wall else []
+            lines.append(f"told by {self.recorded}")
+        else:
+            lines.append(f"calls whose instructions are measured: {times_of(self.measured)}")
         found = rows_of(self.instructions)
         if not in_order:
             found.sort(key=lambda row: -row.times.median)
         lines += table_of(found, rows, self.measured.median)
-        if any(item.operators for item in self.instructions):
+        if not self.recorded and any(item.operators for item in self.instructions):
             lines.append("operators inside delegates are measured in calls of their own, by the delegates' runtimes")
         return "\n".join(lines)
 

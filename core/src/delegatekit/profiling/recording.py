@@ -11,11 +11,11 @@ from time import perf_counter, process_time
 from typing import Any
 
 from delegatekit_api import DelegateKitError
-from delegatekit_api.profiling import OperatorTime
 
 from ..engine import Method
 from ..engine.instructions import Step
-from .measured import InstructionProfile, OperatorProfile, Times
+from .inside import operator_profiles
+from .measured import InstructionProfile, Times
 from .origins import Origins
 from .profile import Profile
 
@@ -64,7 +64,7 @@ def profile(
                 starts,
                 method.owners.get(position, ""),
                 origins.of_instruction(position),
-                _operators(operators, name, origins),
+                operator_profiles(operators, name, origins),
             )
         )
     return Profile(method.name, _times(total), _times(first), tuple(instructions))
@@ -97,17 +97,3 @@ def _by_instruction(method: Method, inputs: Sequence[Any], count: int) -> tuple[
 
     method.record(inputs, recorder)
     return walls, cpus, starts
-
-
-def _operators(calls: Sequence[Sequence[OperatorTime]], delegate: str, origins: Origins) -> tuple[OperatorProfile, ...]:
-    """The operators of a delegate, each with its times in all calls, in the order of the first call that has it."""
-    found: dict[tuple[str, int | str | None, int], list[float]] = {}
-    for call in calls:
-        seen: dict[tuple[str, int | str | None], int] = {}
-        for item in call:
-            count = seen[item.name, item.key] = seen.get((item.name, item.key), -1) + 1
-            found.setdefault((item.name, item.key, count), []).append(item.seconds)
-    return tuple(
-        OperatorProfile(name, Times(tuple(seconds)), key, origins.of_operator(delegate, key))
-        for (name, key, _), seconds in found.items()
-    )

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..json_text import read_object, to_json
+from . import schema
 from .axes import InputAxes, axes_from_json, axes_to_json
+from .dataflow import calls
 from .reader import PteFile
 
 #: Key of the manifest among the file's named data.
@@ -123,3 +125,14 @@ def read_manifest(file: PteFile) -> Manifest:
 def _of_type(kind: Any, value: Any) -> Any:
     """The value, or an empty one if it is of another type."""
     return value if isinstance(value, kind) else kind()
+
+
+def owners_of(manifest: Manifest, plan: schema.ExecutionPlan) -> dict[int, str]:
+    """Who made the delegates that instructions call, by position: "delegatekit-NAME 0.1.0", or the delegate id."""
+    found = {}
+    for position, call in enumerate(calls(plan)):
+        if isinstance(call, schema.DelegateCall):
+            owner = manifest.owner(str(plan.name), call.delegate_index)
+            table = (plan.delegates or [])[call.delegate_index]
+            found[position] = str(table.id) if owner == Owner() else f"{owner.distribution} {owner.version}"
+    return found

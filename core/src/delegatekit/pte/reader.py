@@ -13,6 +13,7 @@ from delegatekit_toolkit.flatbuffer import parse
 
 from ..files import Source, open_view
 from . import schema
+from .bundle import is_bundle, read_bundle
 from .ptd_reader import StoredData, read_data_files
 from .ptd_schema import TensorLayout
 from .segments import locate
@@ -135,13 +136,13 @@ class PteFile:
 
 
 def read(source: Source, *, copy: bool = False) -> PteFile:
-    """Open a file (mapped, or with `copy` read into memory) or bytes.
+    """Open a file (mapped, or with `copy` read into memory) or bytes; of a bundle (.bpte), the program in it.
 
     Raises FormatError for anything that is not a whole .pte.
     """
     view = open_view(source, copy=copy)
     with naming(source):
-        return _read(view)
+        return _read(read_bundle(view).program if is_bundle(view) else view)
 
 
 def external_key(tensor: schema.Tensor) -> str:

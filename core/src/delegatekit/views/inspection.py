@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from delegatekit_api.devices import Estimate
 
-from ..files import Source
+from ..files import Source, open_view
 from ..pte import PteFile, read, read_ptd, schema
 from ..pte.axes import Axis, InputAxes, fitting_axes
+from ..pte.bundle import is_bundle, read_bundle
 from ..pte.dtypes import TORCH_DTYPES
 from ..pte.estimates import Estimates, read_estimates
 from ..pte.manifest import Manifest, Owner, read_manifest
@@ -112,6 +113,8 @@ class Inspection:
     external: tuple[KeyInfo, ...] = ()
     #: Names of the data files that were written with it, without ".ptd"; "" is the one that is named as the .pte.
     data_files: tuple[str, ...] = ()
+    #: Of a bundle: method -> number of its cases.
+    cases: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.text()
@@ -122,6 +125,9 @@ class Inspection:
         If `narrow`, layers are told in short lines instead of a table.
         """
         lines = [f"{human_size(self.size)} (program {human_size(self.program_size)}), written by {self.producer}"]
+        if self.cases:
+            cases = ", ".join(f"{name} {count}" for name, count in self.cases.items())
+            lines.append(f"bundled with inputs and expected outputs: cases of {cases}")
         for method in self.methods:
             lines.append(f"method {method.name}: {method.instructions} instructions")
             lines.append("  inputs: " + (", ".join(value.text for value in method.inputs) or "none"))
@@ -152,7 +158,10 @@ def inspect_data(source: Source) -> DataInspection:
 
 
 def inspect(source: Source) -> Inspection:
-    """Describe a .pte. Raises FormatError if it is damaged; needs neither plugins, their runtimes, nor data files."""
+    """Describe a .pte or .bpte. Raises FormatError if it is damaged.
+
+    Needs neither plugins, their runtimes, nor data files.
+    """
     file = read(source)
     with naming(source):
         validate(file)
@@ -167,7 +176,13 @@ def inspect(source: Source) -> Inspection:
         named_data={key: len(data) for key, data in file.named_data.items()},
         external=_external(file, manifest),
         data_files=tuple(manifest.data_files),
+        cases=_cases(source),
     )
+
+
+def _cases(source: Source) -> dict[str, int]:
+    view = open_view(source)
+    return {name: len(cases) for name, cases in read_bundle(view).cases.items()} if is_bundle(view) else {}
 
 
 def _external(file: PteFile, manifest: Manifest) -> tuple[KeyInfo, ...]:

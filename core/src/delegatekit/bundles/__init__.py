@@ -1,0 +1,9 @@
+"""Programs together with inputs and expected outputs, in ExecuTorch's format: made, and verified on the engine."""
+
+from __future__ import annotations
+
+from .cases import Case
+from .making import BundledProgram, bundle
+from .verifying import CaseResult, Difference, Verification, verify
+
+__all__ = ["BundledProgram", "Case", "CaseResult", "Difference", "Verification", "bundle", "verify"]

@@ -1,0 +1,26 @@
+"""What delegates' runtimes tell of several calls, as one figure series for each operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from delegatekit_api.profiling import OperatorTime
+
+from .measured import OperatorProfile, Times
+from .origins import Origins
+
+
+def operator_profiles(
+    calls: Sequence[Sequence[OperatorTime]], delegate: str, origins: Origins
+) -> tuple[OperatorProfile, ...]:
+    """The operators of a delegate, each with its times in all calls, in the order of the first call that has it."""
+    found: dict[tuple[str, int | str | None, int], list[float]] = {}
+    for call in calls:
+        seen: dict[tuple[str, int | str | None], int] = {}
+        for item in call:
+            count = seen[item.name, item.key] = seen.get((item.name, item.key), -1) + 1
+            found.setdefault((item.name, item.key, count), []).append(item.seconds)
+    return tuple(
+        OperatorProfile(name, Times(tuple(seconds)), key, origins.of_operator(delegate, key))
+        for (name, key, _), seconds in found.items()
+    )
