@@ -1,4 +1,4 @@
-"""The faults of others: the page is what the files and the last run say, what avoids them exists, the snippets show them."""
+"""The faults of others: the page is up to date, what avoids each exists, and the snippets show them."""
 
 from __future__ import annotations
 

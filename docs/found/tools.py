@@ -138,3 +138,56 @@ class Tosa:
         except DelegateKitError as error:
             return error.what
         return None
+
+
+def mil(function: Callable[..., Any], x: torch.Tensor) -> list[Any]:
+    """The operations, but for constants, that coremltools converts a function to, with float32 precision."""
+    try:
+        import coremltools
+    except ImportError as error:
+        raise CannotRunHereError(f"coremltools is not installed ({error})") from error
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    exported = torch.export.export(Module(function), (x,), strict=False).run_decompositions({})
+    target, precision = coremltools.target.iOS17, coremltools.precision.FLOAT32
+    model = coremltools.convert(exported, minimum_deployment_target=target, compute_precision=precision)
+    found = model._mil_program.functions["main"].operations
+    return [operation for operation in found if operation.op_type != "const"]
+
+
+def qnn_context(kind: str, shape: tuple[int, ...]) -> bytes:
+    """What Qualcomm's library compiles, in this process, of one operation in float16 with an input and an output."""
+    try:
+        from delegatekit_api import DelegateKitError
+        from delegatekit_qnn.blob.spec import options_of
+        from delegatekit_qnn.compiler.starting import installation
+        from delegatekit_qnn.compiler.worker import Binding, UnusableError
+        from delegatekit_qnn.options import QnnOptions
+    except ImportError as error:
+        raise CannotRunHereError(f"the QNN backend is not installed ({error})") from error
+    try:
+        binding = Binding(str(installation().folder), options_of(QnnOptions(), floats=True))
+    except (DelegateKitError, UnusableError) as error:
+        raise CannotRunHereError(str(error)) from error
+    tensors = [
+        {"name": name, "role": role, "type": "FLOAT_32", "shape": list(shape), "encoding": None}
+        for name, role in (("x", "APP_WRITE"), ("y", "APP_READ"))
+    ]
+    node = {"name": "node", "kind": kind, "inputs": [0], "outputs": [1], "scalars": [], "arrays": []}
+    binding.manager.InitContext(["forward"])
+    operations = binding.operations({"tensors": tensors, "nodes": [node]}, None)
+    return bytes(memoryview(binding.manager.Compile(["forward"], [operations])).cast("B"))
+
+
+def vulkan_storages(function: Callable[..., Any], x: torch.Tensor, **options: Any) -> set[int]:
+    """How the tensors of stock ExecuTorch's Vulkan delegate of a function are stored, by the numbers of its schema."""
+    try:
+        from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+
+        from delegatekit.pte import read
+        from delegatekit_vulkan.blob.reader import parse
+    except ImportError as error:
+        raise CannotRunHereError(f"the Vulkan backend or executorch is not installed ({error})") from error
+    file = read(lowered(function, [x], [VulkanPartitioner(options)]))
+    graph, _ = parse(file.delegate_blob(file.program.execution_plan[0].delegates[0]))
+    return {int(item.value.storage_type) for item in graph.values if hasattr(item.value, "storage_type")}
