@@ -1,4 +1,4 @@
-"""asinh and acosh are among the functions that the converter takes, and then it calls what its builder does not have."""
+"""The converter takes asinh and acosh, and then calls a function that its builder does not have."""
 
 from __future__ import annotations
 

@@ -62,8 +62,21 @@ class Fault:
 def _snippet(source: str, function: ast.FunctionDef) -> str:
     """The body of a function without its docstring, as it is written."""
     lines = source.splitlines()
-    body = lines[function.body[1].lineno - 1 : function.end_lineno]
-    return "\n".join(line.removeprefix("    ") for line in body)
+    body = [line.removeprefix("    ") for line in lines[function.body[1].lineno - 1 : function.end_lineno]]
+    made: list[str] = []
+    outer = ""
+    for line in body:
+        if line and not line.startswith(" "):
+            # At the top two blank lines stand around definitions, as ruff writes the page's code.
+            if made and not made[-1] and (_is_definition(line) or _is_definition(outer)):
+                made.append("")
+            outer = line
+        made.append(line)
+    return "\n".join(made)
+
+
+def _is_definition(line: str) -> bool:
+    return line.startswith(("def ", "class "))
 
 
 #: All faults by name.
