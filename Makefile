@@ -17,7 +17,7 @@ export HF_HUB_OFFLINE := 1
 packages:
 	@echo $(PACKAGES)
 
-.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults stock-blobs lint format bench runtime accuracy wheels clean
+.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults found stock-blobs lint format bench runtime accuracy wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -84,6 +84,9 @@ stock-suite: $(STAMP) ## ExecuTorch's own operator suite through our pipeline, i
 
 faults: $(STAMP) ## find all seeded faults, and write docs/faults.md
 	$(BIN)/python docs/find_faults.py
+
+found: $(STAMP) ## run the snippets of others' faults, say which are mended, and write docs/found.md
+	$(BIN)/python docs/found --write
 
 stock-blobs: $(STAMP) ## compare our Vulkan blobs with stock's, and write docs/vulkan-stock.md
 	$(BIN)/python docs/compare_vulkan.py

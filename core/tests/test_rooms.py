@@ -24,6 +24,7 @@ ROOMS = (
     # what plugins answer, and the program that they are asked about
     "plugins",
     "edge",
+    "passes",
     "fallback",
     "partition",
     # files

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.export import ExportedProgram
 
 from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.observers import StageEvent
+from delegatekit_toolkit.passes import Change
 
 from .budget import Budget, check_budget
 from .compiling import Compiling
@@ -24,6 +26,7 @@ from .lowered_program import LoweredProgram
 from .lowering import ChosenBackend, lower_partitions, refusals
 from .misuse import WrongArgumentError
 from .partition import Asked, PartitionedMethod, PartitionFunction, Selection, Selectors, settle
+from .passes import OwnedPass, ProgramPassLike, apply_passes, given_passes
 from .plugins import discovery, notify
 from .version import __version__
 from .views.explanation import Explanation, explain_plan
@@ -46,6 +49,7 @@ def lower(
     only: Selectors | None = None,
     skip: Selectors | None = None,
     partition: PartitionFunction | None = None,
+    passes: Sequence[ProgramPassLike] | None = None,
     external: External = False,
     stack_traces: bool = False,
     memory: MemoryOptions | None = None,
@@ -68,6 +72,7 @@ def lower(
     `partition` is a function that forms the partitions itself: called for each graph (and again when operators that
     nothing runs whole were decomposed) with its ProgramView and with `ask(backend, node)`, it returns pairs of a
     backend and the nodes of one delegate, which are checked; other nodes run on the runtime.
+    `passes` change the program before the backends are asked about it, in order: see `delegatekit_toolkit.passes`.
 
     `external` chooses the weights that live outside the .pte: a function that is called with the name and the data of
     each constant and of each piece of named data of a backend, and answers False (inside), True (in the data file
@@ -82,10 +87,10 @@ def lower(
     `compiling` says how the backends' compilers run: in processes of their own, several at a time, with limits, with
     or without the cache of what was compiled before; see `Compiling`.
     """
-    clock = Clock()
+    clock, wanted = Clock(), given_passes(passes)
     chosen = _able_to_compile(choose(backends, options or {}))
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    partitioned = _accepted(programs, chosen, Selection(chosen, only, skip, partition), clock)
+    partitioned = _accepted(programs, chosen, Selection(chosen, only, skip, partition), clock, wanted)
     options_of_file = FileOptions(external, stack_traces, memory or MemoryOptions())
     return compiled(partitioned, chosen, clock, options_of_file, budget, compiling)
 
@@ -119,6 +124,7 @@ def to_backend(
     options: Mapping[str, Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    passes: Sequence[ProgramPassLike] | None = None,
 ) -> LoweredModule:
     """Compile a whole module (or ExportedProgram) into one delegate of one backend.
 
@@ -126,10 +132,10 @@ def to_backend(
     (`strict=False`) and lower that with any backends. Raises UnsupportedError if the backend leaves any operator, with
     its reason, and for programs that are not functional: those that update buffers.
     """
-    clock = Clock()
+    clock, wanted = Clock(), given_passes(passes)
     chosen = _able_to_compile(choose([backend], {backend: options or {}}))
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    partitioned = _accepted(programs, chosen, Selection(chosen), clock)
+    partitioned = _accepted(programs, chosen, Selection(chosen), clock, wanted)
     for method in partitioned.values():
         check_whole(method, backend)
     return LoweredModule(compiled(partitioned, chosen, clock))
@@ -147,12 +153,14 @@ def explain(
     only: Selectors | None = None,
     skip: Selectors | None = None,
     partition: PartitionFunction | None = None,
+    passes: Sequence[ProgramPassLike] | None = None,
 ) -> Explanation:
     """Tell for every node who would run it, and why each backend that does not take it leaves it. Compiles nothing."""
-    clock = Clock()
+    clock, wanted = Clock(), given_passes(passes)
     chosen = choose(backends, options or {})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    partitioned, refused = _partitioned(programs, chosen, Selection(chosen, only, skip, partition), clock, every=True)
+    selection = Selection(chosen, only, skip, partition)
+    partitioned, refused = _partitioned(programs, chosen, selection, clock, wanted, every=True)
     return explain_plan(partitioned, tuple(chosen), refused)
 
 
@@ -183,10 +191,14 @@ def _able_to_compile(chosen: dict[str, ChosenBackend]) -> dict[str, ChosenBacken
 
 
 def _accepted(
-    programs: Mapping[str, ExportedProgram], chosen: Mapping[str, ChosenBackend], selection: Selection, clock: Clock
+    programs: Mapping[str, ExportedProgram],
+    chosen: Mapping[str, ChosenBackend],
+    selection: Selection,
+    clock: Clock,
+    passes: Sequence[OwnedPass],
 ) -> dict[str, PartitionedMethod]:
     """The programs, partitioned. Raises UnsupportedError if a backend refuses them as they are planned."""
-    found, refused = _partitioned(programs, chosen, selection, clock)
+    found, refused = _partitioned(programs, chosen, selection, clock, passes)
     for error in refused:
         raise error
     return found
@@ -197,6 +209,7 @@ def _partitioned(
     chosen: Mapping[str, ChosenBackend],
     selection: Selection,
     clock: Clock,
+    passes: Sequence[OwnedPass],
     *,
     every: bool = False,
 ) -> tuple[dict[str, PartitionedMethod], list[UnsupportedError]]:
@@ -206,6 +219,8 @@ def _partitioned(
     """
     edges: dict[str, EdgeMethod] = {}
     asked: dict[str, Asked] = {}
+    changes: dict[str, tuple[Change, ...]] = {}
+    passes = (*passes, *_passes_of(chosen))
     for name, program in programs.items():
         partitioners = {
             backend: choice.backend.create_partitioner(choice.options) for backend, choice in chosen.items()
@@ -214,14 +229,24 @@ def _partitioned(
         asked[name] = Asked.of(partitioners, descriptions, selection, every=every)
         with clock.stage("edge", name):
             edges[name] = build_edge(program, keep=asked[name].keep, method=name).verified()
+            edges[name], changes[name] = apply_passes(edges[name], passes, asked[name].keep)
     shared = shared_buffers(edges.values())
     found = {
-        name: settle(edge, asked[name].with_shared(shared), partial(clock.stage, method=name))
+        name: replace(
+            settle(edge, asked[name].with_shared(shared), partial(clock.stage, method=name)), changes=changes[name]
+        )
         for name, edge in edges.items()
     }
     selection.check_used()
     refused = [error for name, method in found.items() for error in refusals(method, asked[name].partitioners)]
     return found, refused
+
+
+def _passes_of(chosen: Mapping[str, ChosenBackend]) -> Iterator[OwnedPass]:
+    """The passes of the backends' own, in priority order."""
+    for choice in chosen.values():
+        for item in choice.backend.passes(choice.options):
+            yield OwnedPass(item, choice.backend.where)
 
 
 class Clock:

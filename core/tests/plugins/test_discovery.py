@@ -16,6 +16,7 @@ from hostile import RUNTIME
 from delegatekit.plugins import OBSERVER_GROUP, BackendInfo, discovery, observers
 from delegatekit_api import OptionError, PluginError
 from delegatekit_api.observers import StageEvent
+from delegatekit_api.versions import API_VERSION
 
 #: How a plugin can be broken, and a piece of the reason that must be told.
 BROKEN = {
@@ -94,7 +95,7 @@ def test_an_installed_plugin_is_ready_and_says_who_it_is(install_plugin: Any) ->
     assert (info.distribution, info.version, info.api_version, info.delegate_id, info.summary) == (
         "delegatekit-good",
         "1.2",
-        "2.0",
+        str(API_VERSION),
         "goodBackend",
         "a test backend",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +43,13 @@ class BackendSpec:
     @_hookspec(firstresult=True)
     def create_partitioner(self, options: BackendOptions) -> Partitioner:  # type: ignore[empty-body]
         """A partitioner for one lowering."""
+
+    @_hookspec(firstresult=True)
+    def passes(self, options: BackendOptions) -> Sequence[Callable[..., Any]]:  # type: ignore[empty-body]
+        """What is changed in a program before partitioners are asked about it, in order: passes of
+        `delegatekit_toolkit.passes`. They see the whole program, and what they write may run on another backend or on
+        the runtime's own operators: so it means the same there. Since API version 2.1.
+        """
 
     @_hookspec(firstresult=True)
     def compiler_availability(self, options: BackendOptions) -> Availability:  # type: ignore[empty-body]

@@ -21,6 +21,7 @@ from .arguments import (
 from .console import out, print_json, progress, say
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import read_model
+from .passes import PassOption, read_passes
 
 
 def explain(
@@ -30,6 +31,7 @@ def explain(
     option: SettingOption = [],  # noqa: B006
     only: OnlyOption = [],  # noqa: B006
     skip: SkipOption = [],  # noqa: B006
+    passes: PassOption = [],  # noqa: B006
     every: Annotated[bool, typer.Option("--all", help="Also list the operators that a backend takes.")] = False,
     trust: TrustOption = False,
     as_json: JsonOption = False,
@@ -37,6 +39,7 @@ def explain(
     """Tell who would run each operator, and for each that no backend takes, every backend's reason."""
     from .. import explain as explain_model
 
+    wanted = read_passes(passes)
     with progress():
         explanation = explain_model(
             **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
@@ -44,6 +47,7 @@ def explain(
             options=settings(option, backend),
             only=selectors(only, backend),
             skip=selectors(skip, backend),
+            passes=wanted,
         )
     if as_json:
         rows = (*explanation.decomposed, *explanation.rows)

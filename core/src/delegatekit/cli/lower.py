@@ -25,6 +25,7 @@ from .arguments import (
 from .console import is_narrow, print_json, progress, say, usage, warn
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import files_of, read_model
+from .passes import PassOption, read_passes
 from .places import default_place, question_place
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def lower(
     option: SettingOption = [],  # noqa: B006  (typer copies it)
     only: OnlyOption = [],  # noqa: B006
     skip: SkipOption = [],  # noqa: B006
+    passes: PassOption = [],  # noqa: B006
     external: Annotated[
         list[str],
         typer.Option(
@@ -96,6 +98,7 @@ def lower(
     place = default_place(model, ".pte") if output is None else output
     limits, outside = _budget(budget), _External(external)
     _check_outputs(model, place, debug_map, etrecord, external)
+    wanted = read_passes(passes)
     with progress():
         program = lower_model(
             **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
@@ -103,6 +106,7 @@ def lower(
             options=settings(option, backend),
             only=selectors(only, backend),
             skip=selectors(skip, backend),
+            passes=wanted,
             external=outside.choose if external else False,
             stack_traces=stack_traces,
             memory=MemoryOptions(planner, alignment),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -71,7 +72,7 @@ class Decomposer:
         if key not in self._recipes:
             self._recipes[key] = self._recipe(builder, target, args, kwargs)
         recipe = self._recipes[key]
-        return NotImplemented if recipe is None else _replay(builder, recipe, args, kwargs)
+        return NotImplemented if recipe is None else replay(builder, recipe.graph, nodes_in((args, kwargs)))
 
     def _recipe(self, builder: EdgeBuilder, target: OpOverload, args: Any, kwargs: Any) -> _Recipe | None:
         """The first of PyTorch's decompositions that can be traced for these arguments."""
@@ -129,12 +130,13 @@ def _is_primitive(target: Any) -> bool:
     return isinstance(target, OpOverload) and target.namespace == "prims"
 
 
-def _replay(builder: EdgeBuilder, recipe: _Recipe, args: Any, kwargs: Any) -> Value:
+def replay(builder: EdgeBuilder, graph: Graph, inputs: Iterable[Node]) -> Value:
+    """Translate a traced graph of operators into the builder's, with these nodes in place of its placeholders."""
     values: dict[Node, Any] = {}
-    tensors = iter(nodes_in((args, kwargs)))
-    for node in recipe.graph.nodes:
+    given = iter(inputs)
+    for node in graph.nodes:
         if node.op == "placeholder":
-            values[node] = next(tensors)
+            values[node] = next(given)
         elif node.op == "call_function":
             if computes_size(node.target, node.meta.get("val")):
                 values[node] = node.meta["val"]  # of the same symbols: they are part of the recipe's key

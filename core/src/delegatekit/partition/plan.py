@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch.fx import Node
 
 from delegatekit_api import Verdict
+from delegatekit_toolkit.passes import Change
 
 from ..edge import EdgeMethod
 
@@ -81,3 +82,5 @@ class PartitionedMethod:
     plan: PartitionPlan
     #: What was decomposed on the way, round by round; that of control flow first.
     decompositions: tuple[Decomposition, ...] = ()
+    #: What passes changed before it was partitioned.
+    changes: tuple[Change, ...] = ()

@@ -107,7 +107,7 @@ class LoadedBackend:
         if self.has("compute_precision"):
             told = self._call("compute_precision", options=self.make_options(values or {}))
         if not isinstance(told, str):
-            raise PluginError(f"compute_precision did not return a dtype's name but {shown(told)}", where=self._where)
+            raise PluginError(f"compute_precision did not return a dtype's name but {shown(told)}", where=self.where)
         return told
 
     def compiler_version(self, options: BackendOptions) -> str | None:
@@ -116,7 +116,7 @@ class LoadedBackend:
             return None
         told = self._call("compiler_version", options=options)
         if not isinstance(told, str):
-            raise PluginError(f"compiler_version did not return a text but {shown(told)}", where=self._where)
+            raise PluginError(f"compiler_version did not return a text but {shown(told)}", where=self.where)
         return told
 
     def compiler_availability(self, options: BackendOptions | None = None) -> Availability:
@@ -138,6 +138,12 @@ class LoadedBackend:
     def create_partitioner(self, options: BackendOptions) -> Partitioner:
         """A partitioner for one lowering."""
         return self._create("create_partitioner", ("keep_operators", "check", "propose"), options=options)  # type: ignore[no-any-return]
+
+    def passes(self, options: BackendOptions) -> Sequence[Callable[..., Any]]:
+        """What the backend changes in programs before it is asked about them; nothing if it has no such hook."""
+        if not self.has("passes"):
+            return ()
+        return tuple(self._checked("passes", Sequence[Callable[..., Any]], options=options))
 
     def preprocess(self, partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
         """Compile one partition. Raises what the plugin raises: the caller knows which nodes it was about."""
@@ -184,7 +190,7 @@ class LoadedBackend:
             from .apart import RuntimeApart  # with torch
 
             if not self.has("create_runtime"):
-                raise PluginError("does not implement create_runtime", where=self._where)
+                raise PluginError("does not implement create_runtime", where=self.where)
             return RuntimeApart(self, self.description)
         return self._create("create_runtime", ("is_available", "init", "execute", "destroy"))  # type: ignore[no-any-return]
 
@@ -205,32 +211,33 @@ class LoadedBackend:
     def _create(self, hook: str, methods: Sequence[str], **arguments: Any) -> Any:
         """What a hook made, which must have these methods."""
         result = self._call(hook, **arguments)
-        with blaming(lambda fault: PluginError(f"what {hook} returned has faults: {fault}", where=self._where)):
+        with blaming(lambda fault: PluginError(f"what {hook} returned has faults: {fault}", where=self.where)):
             for method in methods:
                 if not callable(getattr(result, method, None)):
-                    raise PluginError(f"{hook} returned an object without {method}()", where=self._where)
+                    raise PluginError(f"{hook} returned an object without {method}()", where=self.where)
         return result
 
     def _checked(self, hook: str, kind: Any, **arguments: Any) -> Any:
         """The answer of a hook, which must be of this type, inside, too."""
         answer = self._call(hook, **arguments)
-        check_answer(answer, kind, hook, self._where)
+        check_answer(answer, kind, hook, self.where)
         return answer
 
     def _call(self, hook: str, **arguments: Any) -> Any:
         """The answer of a hook; what it raises becomes a PluginError."""
-        with blaming(lambda fault: PluginError(f"{hook} failed: {fault}", where=self._where)):
+        with blaming(lambda fault: PluginError(f"{hook} failed: {fault}", where=self.where)):
             return self._ask(hook, **arguments)
 
     def _ask(self, hook: str, **arguments: Any) -> Any:
         if not self.has(hook):
-            raise PluginError(f"does not implement {hook}", where=self._where)
+            raise PluginError(f"does not implement {hook}", where=self.where)
         with redirect_stdout(sys.stderr):
             result = getattr(self._manager.hook, hook)(**arguments)
         if result is None:
-            raise PluginError(f"{hook} returned None", where=self._where)
+            raise PluginError(f"{hook} returned None", where=self.where)
         return result
 
     @property
-    def _where(self) -> str:
+    def where(self) -> str:
+        """What errors call it."""
         return f"backend {self.name} ({self.distribution} {self.version})"

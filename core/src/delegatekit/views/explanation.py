@@ -13,6 +13,7 @@ from torch.fx import Node
 
 from delegatekit_api import UnsupportedError, Verdict
 from delegatekit_api.nodes import operator_name, source_line
+from delegatekit_toolkit.passes import Change
 
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled, precompiled
@@ -70,13 +71,14 @@ class Explanation:
 
     `rows` are the nodes of the program that is lowered; `decomposed` those that were asked about before and then
     decomposed, because no backend took them and the runtime cannot run them, in the order of the rounds; `refused` says
-    which backends refuse the whole, and why: lowering would raise an error.
+    which backends refuse the whole, and why: lowering would raise an error; `changes` what passes changed before.
     """
 
     rows: tuple[ExplainRow, ...]
     backends: tuple[str, ...]
     decomposed: tuple[ExplainRow, ...] = ()
     refused: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
 
     @property
     def unsupported(self) -> tuple[ExplainRow, ...]:
@@ -85,7 +87,10 @@ class Explanation:
 
     def __str__(self) -> str:
         refused = [f"REFUSED: {reason}" for reason in self.refused]
-        return "\n".join([*(line for row in (*self.decomposed, *self.rows) for line in row.lines()), *refused])
+        changed = [f"changed by {change}" for change in self.changes]
+        return "\n".join(
+            [*changed, *(line for row in (*self.decomposed, *self.rows) for line in row.lines()), *refused]
+        )
 
 
 def explain_plan(
@@ -102,7 +107,11 @@ def explain_plan(
         for edge, plan in graphs_of(method.edge, method.plan):
             rows.extend(_rows(name, edge, plan))
     return Explanation(
-        tuple(rows), backends, tuple(decomposed), tuple(f"{error.where}: {error.what}" for error in refused)
+        tuple(rows),
+        backends,
+        tuple(decomposed),
+        tuple(f"{error.where}: {error.what}" for error in refused),
+        tuple(change for method in methods.values() for change in method.changes),
     )
 
 

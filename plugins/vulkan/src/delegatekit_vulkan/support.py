@@ -199,7 +199,7 @@ class VulkanPartitioner(TablePartitioner):
     def float_reason(self, layer: Sequence[Call]) -> str | None:
         """What the layer is lowered to computes on integers, if the runtime has an operator for it."""
         graph = build_layer(layer, TABLE, self._options)
-        return float_reason(run_passes(graph, arithmetic(self._options, any_scale=True)))
+        return float_reason(run_passes(graph, arithmetic(self._options, any_scale=True)).graph)
 
     def state_reason(self, program: ProgramView, buffer: Node) -> str | None:
         """The state is of a type that the device has, begins there as in the program, and does not lose digits."""

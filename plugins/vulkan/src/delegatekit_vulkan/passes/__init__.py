@@ -29,7 +29,7 @@ def optimize(graph: Graph, options: VulkanOptions) -> Graph:
         write_in_place,
         share_memory,
     )
-    return run_passes(graph, passes, Graph.verify)
+    return run_passes(graph, passes, Graph.verify).graph
 
 
 def arithmetic(options: VulkanOptions, *, any_scale: bool = False) -> tuple[Callable[[Graph], None], ...]:

@@ -1,0 +1,20 @@
+"""expm1 is converted to exp(x) - 1: what it is for, small numbers, comes out as 0, in float32, too."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from tools import mil
+
+PRODUCT = "coremltools"
+PACKAGE = "coremltools"
+VERSION = "9.0"
+AVOIDED = ("plugins/coreml/src/delegatekit_coreml/operators/functions.py: _expm1",)
+
+
+def main() -> str | None:
+    """The fault, as it is seen; None if it is mended."""
+    kinds = [operation.op_type for operation in mil(torch.expm1, torch.tensor([1e-8]))]
+    if kinds != ["exp", "sub"]:
+        return None
+    return f"{kinds}: {np.exp(np.float32(1e-8)) - np.float32(1)}, should be 1e-08"

@@ -1,0 +1,20 @@
+"""The converter takes asinh and acosh, and then calls a function that its builder does not have."""
+
+from __future__ import annotations
+
+import torch
+from tools import mil
+
+PRODUCT = "coremltools"
+PACKAGE = "coremltools"
+VERSION = "9.0"
+AVOIDED = ("plugins/coreml/src/delegatekit_coreml/operators/functions.py: _asinh",)
+
+
+def main() -> str | None:
+    """The fault, as it is seen; None if it is mended."""
+    try:
+        mil(torch.asinh, torch.ones(3))
+    except AttributeError as error:
+        return str(error)
+    return None

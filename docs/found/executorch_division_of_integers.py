@@ -1,0 +1,21 @@
+"""Division of int64 that cuts off is computed in float64, which has 53 bits."""
+
+from __future__ import annotations
+
+import torch
+from tools import differs, stock
+
+PRODUCT = "ExecuTorch's operators"
+PACKAGE = "executorch"
+VERSION = "1.5.1"
+AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _division_limit",)
+
+
+def main() -> str | None:
+    """The fault, as it is seen; None if it is mended."""
+    x, y = torch.tensor([2**53 + 1]), torch.tensor([1])
+
+    def function(x, y):
+        return torch.div(x, y, rounding_mode="trunc")
+
+    return differs(stock(function, x, y), function(x, y))

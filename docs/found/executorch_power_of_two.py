@@ -1,0 +1,21 @@
+"""Two to an integer tensor saturates beyond 63 bits; the bits should leave the type."""
+
+from __future__ import annotations
+
+import torch
+from tools import differs, stock
+
+PRODUCT = "ExecuTorch's operators"
+PACKAGE = "executorch"
+VERSION = "1.5.1"
+AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _power_limit",)
+
+
+def main() -> str | None:
+    """The fault, as it is seen; None if it is mended."""
+    x = torch.tensor([62, 64, 70])
+
+    def function(x):
+        return torch.pow(2, x)
+
+    return differs(stock(function, x), function(x))

@@ -1,0 +1,193 @@
+"""What the snippets have in common: running a function on stock ExecuTorch alone, and a TOSA graph through Vela."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+
+class CannotRunHereError(Exception):
+    """Something that the snippet needs is not installed here; the message says what."""
+
+
+class Module(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        """Call it."""
+        return self.function(*inputs)
+
+
+def differs(found: torch.Tensor, expected: torch.Tensor, *, rtol: float = 0.0) -> str | None:
+    """What was found instead of what is expected, in words; None if they are the same."""
+    if found.shape == expected.shape and torch.allclose(found, expected, rtol=rtol, atol=0.0, equal_nan=True):
+        return None
+    where = (found != expected) & ~(found.isnan() & expected.isnan()) if found.shape == expected.shape else slice(None)
+    return f"{found[where].tolist()[:4]}, should be {expected[where].tolist()[:4]}"
+
+
+def lowered(model: Callable[..., Any], inputs: Sequence[Any], partitioners: Sequence[Any] = ()) -> bytes:
+    """The .pte file that stock ExecuTorch makes of a module or function."""
+    try:
+        from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+    except ImportError as error:
+        raise CannotRunHereError(f"executorch is not installed ({error})") from error
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    module = model if isinstance(model, torch.nn.Module) else Module(model)
+    exported = torch.export.export(module.eval(), tuple(inputs), strict=False)
+    config = EdgeCompileConfig(_check_ir_validity=False)
+    made = to_edge_transform_and_lower(exported, partitioner=list(partitioners), compile_config=config)
+    return bytes(made.to_executorch().buffer)
+
+
+def run(file: bytes, *inputs: Any) -> torch.Tensor:
+    """The first output of a .pte file, in stock ExecuTorch's runtime."""
+    from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
+
+    result: torch.Tensor = _load_for_executorch_from_buffer(file).forward(list(inputs))[0]
+    return result
+
+
+def stock(model: Callable[..., Any], *inputs: Any) -> torch.Tensor:
+    """What stock ExecuTorch's own operators compute, lowered and run without anything of ours."""
+    return run(lowered(model, inputs), *inputs)
+
+
+def xnnpack(model: Callable[..., Any], *inputs: Any) -> torch.Tensor:
+    """What stock ExecuTorch's XNNPACK delegate computes."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    return run(lowered(model, inputs, [XnnpackPartitioner()]), *inputs)
+
+
+class Tosa:
+    """A TOSA graph of integers under construction; the weights are random, and always the same."""
+
+    def __init__(self) -> None:
+        try:
+            from ethosu import regor  # noqa: F401
+
+            from delegatekit_toolkit import tosa
+            from delegatekit_toolkit.tosa import reference
+        except ImportError as error:
+            raise CannotRunHereError(f"Vela or the Ethos-U backend is not installed ({error})") from error
+        if not reference.availability().available:
+            raise CannotRunHereError(reference.availability().reason)
+        self.tosa = tosa
+        self.graph = tosa.Graph("found")
+        self._random = np.random.default_rng(0)
+
+    def input(self, *shape: int) -> Any:
+        """An input of int8."""
+        return self.graph.input("input", shape, self.tosa.DType.INT8)
+
+    def weights(self, *shape: int) -> Any:
+        """Constant weights."""
+        return self.graph.constant(self._random.integers(-60, 61, shape), self.tosa.DType.INT8)
+
+    def constant(self, values: Any, dtype: str = "INT8") -> Any:
+        """A constant."""
+        return self.graph.constant(values, self.tosa.DType[dtype])
+
+    def add(self, operator: Any, inputs: Sequence[Any], *shape: int, dtype: str = "INT8") -> Any:
+        """An operator's result."""
+        return self.graph.add(operator, inputs, shape, self.tosa.DType[dtype], operator.name.lower())
+
+    def sliced(self, x: Any, start: Sequence[int], *shape: int) -> Any:
+        """A part of a tensor."""
+        operands = [x, self.constant(start, "SHAPE"), self.constant(shape, "SHAPE")]
+        return self.add(self.tosa.Slice(), operands, *shape)
+
+    def rescaled(self, x: Any, scale: float, dtype: str = "INT8") -> Any:
+        """A tensor of another type, multiplied by a number."""
+        from delegatekit_toolkit.tosa.numerics import multipliers_and_shifts
+
+        multipliers, shifts = multipliers_and_shifts([scale])
+        zeros = [self.graph.constant([0], x.dtype), self.constant([0], dtype)]
+        operands = [x, self.constant(multipliers, "INT32"), self.constant(shifts), *zeros]
+        return self.add(self.tosa.Rescale(), operands, *x.shape, dtype=dtype)
+
+    def wrong(self, output: Any, target: str = "ethos-u55-128") -> str | None:
+        """What is wrong with the commands that Vela makes of the graph; None if nothing is.
+
+        The commands are run by the backend's interpreter, the graph by Arm's reference model, on the same integers.
+        """
+        from delegatekit_api import DelegateKitError
+        from delegatekit_ethosu.blob import pack
+        from delegatekit_ethosu.compiler import compile_program
+        from delegatekit_ethosu.options import EthosUOptions
+        from delegatekit_ethosu.runtime.verification import check_commands, check_numbers
+        from delegatekit_ethosu.targets import TARGETS
+
+        self.graph.output(output)
+        program = self.tosa.write(self.graph)
+        try:
+            blob = pack(compile_program(program, EthosUOptions(target=target)))
+            check_commands(blob, TARGETS[target])
+            check_numbers(blob, program, TARGETS[target])
+        except DelegateKitError as error:
+            return error.what
+        return None
+
+
+def mil(function: Callable[..., Any], x: torch.Tensor) -> list[Any]:
+    """The operations, but for constants, that coremltools converts a function to, with float32 precision."""
+    try:
+        import coremltools
+    except ImportError as error:
+        raise CannotRunHereError(f"coremltools is not installed ({error})") from error
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    exported = torch.export.export(Module(function), (x,), strict=False).run_decompositions({})
+    target, precision = coremltools.target.iOS17, coremltools.precision.FLOAT32
+    model = coremltools.convert(exported, minimum_deployment_target=target, compute_precision=precision)
+    found = model._mil_program.functions["main"].operations
+    return [operation for operation in found if operation.op_type != "const"]
+
+
+def qnn_context(kind: str, shape: tuple[int, ...]) -> bytes:
+    """What Qualcomm's library compiles, in this process, of one operation in float16 with an input and an output."""
+    try:
+        from delegatekit_api import DelegateKitError
+        from delegatekit_qnn.blob.spec import options_of
+        from delegatekit_qnn.compiler.starting import installation
+        from delegatekit_qnn.compiler.worker import Binding, UnusableError
+        from delegatekit_qnn.options import QnnOptions
+    except ImportError as error:
+        raise CannotRunHereError(f"the QNN backend is not installed ({error})") from error
+    try:
+        binding = Binding(str(installation().folder), options_of(QnnOptions(), floats=True))
+    except (DelegateKitError, UnusableError) as error:
+        raise CannotRunHereError(str(error)) from error
+    tensors = [
+        {"name": name, "role": role, "type": "FLOAT_32", "shape": list(shape), "encoding": None}
+        for name, role in (("x", "APP_WRITE"), ("y", "APP_READ"))
+    ]
+    node = {"name": "node", "kind": kind, "inputs": [0], "outputs": [1], "scalars": [], "arrays": []}
+    binding.manager.InitContext(["forward"])
+    operations = binding.operations({"tensors": tensors, "nodes": [node]}, None)
+    return bytes(memoryview(binding.manager.Compile(["forward"], [operations])).cast("B"))
+
+
+def vulkan_storages(function: Callable[..., Any], x: torch.Tensor, **options: Any) -> set[int]:
+    """How the tensors of stock ExecuTorch's Vulkan delegate of a function are stored, by the numbers of its schema."""
+    try:
+        from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+
+        from delegatekit.pte import read
+        from delegatekit_vulkan.blob.reader import parse
+    except ImportError as error:
+        raise CannotRunHereError(f"the Vulkan backend or executorch is not installed ({error})") from error
+    file = read(lowered(function, [x], [VulkanPartitioner(options)]))
+    graph, _ = parse(file.delegate_blob(file.program.execution_plan[0].delegates[0]))
+    return {int(item.value.storage_type) for item in graph.values if hasattr(item.value, "storage_type")}

@@ -1,0 +1,22 @@
+"""Of a batch through a convolution of one pixel with a clamp only the first row is read.
+
+What was lost is taken for padding.
+"""
+
+from __future__ import annotations
+
+from tools import Tosa
+
+PRODUCT = "Vela"
+PACKAGE = "ethos-u-vela"
+VERSION = "5.1.0"
+AVOIDED = ("plugins/ethosu/src/delegatekit_ethosu/ir/filters.py: one_sample",)
+
+
+def main() -> str | None:
+    """The fault, as it is seen; None if it is mended."""
+    t = Tosa()
+    zero = t.constant([0])
+    operands = [t.input(4, 1, 1, 16), t.weights(8, 1, 1, 16), t.constant([0] * 8, "INT32"), zero, zero]
+    sums = t.add(t.tosa.Conv2d(), operands, 4, 1, 1, 8, dtype="INT32")
+    return t.wrong(t.add(t.tosa.Clamp(-20, 30), [t.rescaled(sums, 0.01)], 4, 1, 1, 8))

@@ -1,0 +1,16 @@
+"""A transposition along more than 65536 elements cannot be compiled, with a message that names no reason."""
+
+from __future__ import annotations
+
+from tools import Tosa
+
+PRODUCT = "Vela"
+PACKAGE = "ethos-u-vela"
+VERSION = "5.1.0"
+AVOIDED = ("plugins/ethosu/src/delegatekit_ethosu/ir/moves.py: Moves.transposed",)
+
+
+def main() -> str | None:
+    """The fault, as it is seen; None if it is mended."""
+    t = Tosa()
+    return t.wrong(t.add(t.tosa.Transpose((0, 2, 1)), [t.input(1, 70000, 2)], 1, 2, 70000))

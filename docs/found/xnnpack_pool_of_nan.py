@@ -1,0 +1,21 @@
+"""Maximum pooling passes over NaN."""
+
+from __future__ import annotations
+
+import torch
+from tools import differs, xnnpack
+
+PRODUCT = "XNNPACK"
+PACKAGE = "executorch"
+VERSION = "1.5.1"
+AVOIDED = ("plugins/xnnpack/src/delegatekit_xnnpack/operators/common.py: POOLED_NAN",)
+
+
+def main() -> str | None:
+    """The fault, as it is seen; None if it is mended."""
+    x = torch.tensor([[[[torch.nan, 1.0], [1.0, 1.0]]]])
+
+    def function(x):
+        return torch.nn.functional.max_pool2d(x, 2)
+
+    return differs(xnnpack(function, x), function(x))

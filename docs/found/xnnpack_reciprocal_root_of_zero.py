@@ -1,0 +1,21 @@
+"""The reciprocal square root of 0 is NaN; it should be infinity."""
+
+from __future__ import annotations
+
+import torch
+from tools import differs, xnnpack
+
+PRODUCT = "XNNPACK"
+PACKAGE = "executorch"
+VERSION = "1.5.1"
+AVOIDED = ("plugins/xnnpack/src/delegatekit_xnnpack/operators/elementwise.py: _reciprocal_square_root",)
+
+
+def main() -> str | None:
+    """The fault, as it is seen; None if it is mended."""
+    x = torch.tensor([0.0, 4.0, 4.0, 4.0])
+
+    def function(x):
+        return torch.rsqrt(x)
+
+    return differs(xnnpack(function, x), function(x))

@@ -1,0 +1,300 @@
+"""A program that passes may change before it is partitioned: operators are added, values replaced, changes told."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, Node
+
+from delegatekit_api import Call, LoweringError, MutableState, ProgramView
+from delegatekit_api.nodes import describe_node, operator_name
+
+from .passes import Change, Pass, Property
+
+#: Metadata of where a node stands in the user's model: what replaces a node has that of the node.
+PLACE: Final = ("debug_handle", "source_operator", "stack_trace", "nn_module_stack")
+#: A pass may write so many nodes for each that it found, and so many anyway.
+_GROWTH: Final = 50
+_FLOOR: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A function as a graph: of the operators that it calls, or of the dialect that programs are in."""
+
+    graph: Graph
+    #: The placeholders of the tensors that it was given, in order.
+    inputs: tuple[Node, ...]
+    #: What it returns: nodes, or literals.
+    outputs: tuple[Any, ...]
+    #: Placeholders of tensors that were computed from numbers alone.
+    constants: Mapping[Node, torch.Tensor]
+
+
+#: `trace(function, values, dialect)`: the function called with numbers, and with fake tensors in place of tensors.
+Trace: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], bool], Traced]
+
+
+class EditableProgram:
+    """A method in the edge dialect, in a copy that a pass changes as it likes: `graph` is an ordinary torch.fx.Graph.
+
+    New nodes need no metadata and no canonical form: what a pass leaves is translated to the dialect again, with
+    constants folded and what nothing reads dropped. A pass must not add or drop inputs, nor change what the method
+    returns but by values of the same shapes and dtypes.
+    """
+
+    def __init__(self, view: ProgramView, outputs: Sequence[Any], trace: Trace) -> None:
+        """The program of a view whose graph may be changed, and what the graph returns: new values of its buffers, then
+        the method's outputs."""
+        self.graph: Final = _CountedGraph.of(view.graph)
+        self.name: Final = view.method
+        self.inputs: Final = tuple(map(self.graph.copies.__getitem__, view.inputs))
+        #: Placeholder -> value known at lowering time: not to be changed; `constant` adds one.
+        self.constants: Final = {self.graph.copies[node]: value for node, value in view.constants.items()}
+        self._buffers: Final = {self.graph.copies[node]: state for node, state in view.buffers.items()}
+        self._output: Final = self.graph.finish(outputs)
+        self._trace: Final = trace
+        found = detect_fake_mode([node.meta.get("val") for node in self.graph.nodes if node.op != "output"])
+        self._mode: Final = found or FakeTensorMode(allow_non_fake_inputs=True)
+
+    @property
+    def view(self) -> ProgramView:
+        """The program as it is now, to read."""
+        updated = dict(zip(self._buffers, self.results, strict=False))
+        buffers = {
+            node: MutableState(state.name, state.initial, updated[node]) for node, state in self._buffers.items()
+        }
+        outputs = tuple(item if isinstance(item, Node) else None for item in self.results[len(buffers) :])
+        return ProgramView(self.graph, self.constants, self.inputs, outputs, self.name, buffers)
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """What the graph returns: new values of its buffers, then the method's outputs."""
+        return tuple(self._output.args[0])  # type: ignore[arg-type]
+
+    def calls(self, *operators: str) -> list[Call]:
+        """The calls in order: all, or those of operators by name: `program.calls("aten.relu.default")`.
+
+        Calls that nothing reads, because they were replaced, are not among them.
+        """
+        read: set[Node] = set(self._output.all_input_nodes)
+        for node in reversed(self.graph.nodes):
+            if node in read:
+                read.update(node.all_input_nodes)
+        found = (call for call in self.view.calls() if call.node in read)
+        return [call for call in found if not operators or call.operator in operators]
+
+    def call(self, at: Call | Node, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """Add an operator call (`torch.ops.aten.relu.default`) before a node, in the place of the model that has."""
+        node = at.node if isinstance(at, Call) else at
+        with self.graph.inserting_before(node):
+            created = self.graph.create_node("call_function", target, _bare(args), _bare(kwargs))
+        created.meta["val"] = self._computed(created)
+        return created
+
+    def _computed(self, node: Node) -> Any:
+        """The fake value of a new call."""
+        args: Any = torch.fx.map_arg(node.args, _value)
+        kwargs: Any = torch.fx.map_arg(node.kwargs, _value)
+        target: Any = node.target
+        try:
+            with self._mode:
+                return target(*args, **kwargs)
+        except LoweringError:
+            raise
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            raise LoweringError(
+                f"{operator_name(node)} cannot be called so: {type(error).__name__}: {lines[0]}",
+                where=describe_node(node),
+            ) from error
+
+    def constant(self, tensor: torch.Tensor, name: str = "_constant") -> Node:
+        """Add a constant."""
+        with self.graph.inserting_before(next(iter(self.graph.nodes), None)):
+            node = self.graph.placeholder(name)
+        self.constants[node] = tensor.detach()
+        with self._mode:
+            node.meta["val"] = torch.empty(tuple(tensor.shape), dtype=tensor.dtype)
+        return node
+
+    def inline(self, at: Call | Node, function: Callable[..., Any], *values: Any) -> tuple[Any, ...]:
+        """Add the operators that a function calls before a node, and return what it returns.
+
+        The values are nodes, operands and numbers: the function is traced with tensors of their shapes and dtypes.
+        """
+        known: dict[Node, Any] = {}
+        given = [item for item in map(_bare, values) if isinstance(item, Node)]
+        traced = self.trace(function, [_value(item) for item in map(_bare, values)], dialect=False)
+        known.update(zip(traced.inputs, given, strict=True))
+        known.update({node: self.constant(tensor) for node, tensor in traced.constants.items()})
+        for node in traced.graph.nodes:
+            if node.op != "call_function":
+                continue
+            args: Any = torch.fx.map_arg(node.args, known.__getitem__)
+            kwargs: Any = torch.fx.map_arg(node.kwargs, known.__getitem__)
+            known[node] = self.call(at, node.target, *args, **kwargs)
+        return tuple(known[item] if isinstance(item, Node) else item for item in traced.outputs)
+
+    def trace(self, function: Callable[..., Any], values: Sequence[Any], *, dialect: bool) -> Traced:
+        """A function as a graph, called with numbers and with fake tensors: of the operators that it calls, or, with
+        `dialect`, of those that they are in this program. Raises LoweringError for a function that cannot be traced.
+        """
+        return self._trace(function, values, dialect)
+
+    def replace(self, old: Call | Node, new: Any, reason: str) -> Change:
+        """Let everything that reads a value read another one, and say so."""
+        node, value = (item.node if isinstance(item, Call) else item for item in (old, _bare(new)))
+        node.replace_all_uses_with(value)
+        return Change(describe_node(node), reason)
+
+    def complete(self, node: Node) -> None:
+        """Give a node that was added to the graph without `call` what it lacks."""
+        if node.op != "call_function" or node in self.graph.originals:
+            return
+        node.meta.setdefault("debug_handle", 0)
+        if "val" not in node.meta:
+            node.meta["val"] = self._computed(node)
+
+    def verify(self) -> None:
+        """Check what must hold whatever a pass does. Raises LoweringError that names the node."""
+        nodes = list(self.graph.nodes)
+        for node in nodes:
+            self._verify_node(node)
+        missing = next((node for node in (*self.inputs, *self._buffers) if node not in set(nodes)), None)
+        if missing is not None:
+            raise LoweringError(f"the input {missing.name} is gone", hint="an input may be unused, but it stays")
+        seen: set[Node] = set()
+        for node in nodes:
+            late = next((item for item in node.all_input_nodes if item not in seen), None)
+            if late is not None:
+                what = "before it is computed" if late in set(nodes) else "that is gone"
+                raise LoweringError(f"reads {late.name} {what}", where=describe_node(node))
+            seen.add(node)
+
+    def _verify_node(self, node: Node) -> None:
+        if node.op == "placeholder":
+            if node not in self.constants and node not in self._buffers and node not in self.inputs:
+                raise LoweringError(
+                    f"{node.name} is a new placeholder without a value", hint="program.constant(tensor) adds a constant"
+                )
+        elif node.op == "output":
+            if node is not self._output:
+                raise LoweringError("there is a second output node")
+        elif node.op != "call_function":
+            raise LoweringError(f"{node.name} is a {node.op}, not an operator call")
+        elif node not in self.graph.originals and node.target is not operator.getitem and not _is_size(node):
+            if not isinstance(node.target, torch._ops.OpOverload):
+                raise LoweringError(
+                    f"{node.name} calls {operator_name(node)}, which is not an operator",
+                    hint="call an overload: torch.ops.aten.add.Tensor; or let program.inline trace a function",
+                )
+            if node.target._schema.is_mutable:
+                raise LoweringError(f"{node.name} calls {node.target}, which writes in place")
+
+
+#: A pass over a program before it is partitioned.
+ProgramPass: TypeAlias = Pass[EditableProgram]
+
+
+def without(*operators: str) -> Property[EditableProgram]:
+    """The property of a program that these operators do not occur in it.
+
+    >>> without("aten.gelu.default").says
+    'has no aten.gelu.default'
+    """
+
+    def fault(program: EditableProgram) -> str | None:
+        return next((f"there is {call}" for call in program.calls(*operators)), None)
+
+    return Property(f"has no {' and no '.join(operators)}", fault)
+
+
+def fixed_sizes() -> Property[EditableProgram]:
+    """The property of a program that no size changes from call to call.
+
+    >>> fixed_sizes().says
+    'has fixed sizes'
+    """
+
+    def fault(program: EditableProgram) -> str | None:
+        return next((f"a size of {call} changes" for call in program.calls() if call.is_dynamic), None)
+
+    return Property("has fixed sizes", fault)
+
+
+class _CountedGraph(Graph):
+    """A copy of a graph, which ends a pass that goes on writing for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies: dict[Node, Node] = {}
+        #: The nodes that were there before the pass, and what they were copied from.
+        self.originals: dict[Node, Node] = {}
+        #: What it returned before the pass.
+        self.returned: tuple[Any, ...] = ()
+        self._left: int | None = None
+
+    @classmethod
+    def of(cls, source: Graph) -> _CountedGraph:
+        """A copy, without the output node."""
+        graph = cls()
+        for node in source.nodes:
+            if node.op != "output":
+                graph.copies[node] = graph.node_copy(node, graph.copies.__getitem__)
+        graph.originals = {copy: node for node, copy in graph.copies.items()}
+        return graph
+
+    def finish(self, outputs: Sequence[Any]) -> Node:
+        """Add the output node, and begin to count."""
+        self.returned = tuple(torch.fx.map_arg(list(outputs), self.copies.__getitem__))
+        node: Node = self.output(self.returned)
+        self._left = _FLOOR + _GROWTH * len(self.copies)
+        return node
+
+    def create_node(self, *args: Any, **kwargs: Any) -> Node:
+        """Add a node. Raises LoweringError beyond the limit."""
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise LoweringError(
+                    f"wrote more than {_FLOOR + _GROWTH * len(self.copies)} nodes into a graph of {len(self.copies)}",
+                    hint="does it rewrite what it wrote itself, again and again?",
+                )
+        node: Node = super().create_node(*args, **kwargs)
+        # It stands in the model where the node stands that it was inserted before, or else after.
+        near = next((item.meta for item in (node.next, node.prev) if "debug_handle" in item.meta), {})
+        node.meta.update({key: near[key] for key in PLACE if key in near})
+        return node
+
+
+def _is_size(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _bare(argument: Any) -> Any:
+    """An argument with nodes in place of operands and calls."""
+    if isinstance(argument, list | tuple):
+        return type(argument)(map(_bare, argument))
+    if isinstance(argument, dict):
+        return {key: _bare(value) for key, value in argument.items()}
+    found = getattr(argument, "node", argument)
+    return found if isinstance(found, Node) else argument
+
+
+def _value(argument: Any) -> Any:
+    if not isinstance(argument, Node):
+        return argument
+    value = argument.meta.get("val")
+    if value is None:
+        raise LoweringError(
+            f"{argument.name} has no value yet, so its shape is not known",
+            hint="a function can be inlined for values that were in the program before the pass, or that inline made",
+        )
+    return value
