@@ -15,11 +15,12 @@ _LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
-def quiet(*unwanted: str, descriptor: int = 1) -> Iterator[None]:
+def quiet(*unwanted: str, descriptor: int = 1, lines: list[str] | None = None) -> Iterator[None]:
     """What is printed inside on file descriptor 1 goes to stderr; lines that begin with one of `unwanted` are dropped.
 
-    With `descriptor=2` it is what is printed on stderr that is filtered. The descriptor belongs to the whole process:
-    calls of several threads wait for each other; in one thread they may be nested. One that is closed stays closed.
+    With `descriptor=2` it is what is printed on stderr that is filtered. The lines that go there are added to `lines`.
+    The descriptor belongs to the whole process: calls of several threads wait for each other; in one thread they may be
+    nested. One that is closed stays closed.
 
     >>> import os
     >>> with quiet("Warning:"):
@@ -43,6 +44,8 @@ def quiet(*unwanted: str, descriptor: int = 1) -> Iterator[None]:
             for line in printed.read().decode(errors="replace").splitlines():
                 if not line.startswith(unwanted):
                     print(line, file=sys.stderr)
+                    if lines is not None:
+                        lines.append(line)
 
 
 def _flush() -> None:

@@ -25,7 +25,9 @@ from delegatekit_api import (
     RuntimeUnavailableError,
 )
 from delegatekit_qnn.blob.header import Blob, read_blob, write_blob
+from delegatekit_qnn.blob.installation import SDK, Installation, find_installation
 from delegatekit_qnn.blob.spec import KEY, options_of
+from delegatekit_qnn.compiler.process import border_of, compile_graphs
 from delegatekit_qnn.options import QnnOptions
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -122,6 +124,36 @@ def test_handles_of_one_file_are_used_in_several_threads(
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(use, range(4))) == [20] * 4
+
+
+def test_what_the_library_says_of_a_context_is_in_the_error(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "delegatekit_qnn.compile.compile_graphs",
+        lambda graphs, *more: Blob(
+            bytes(compile_graphs(graphs, *more).context)[:20000], "2.49.40", tuple(map(border_of, graphs))
+        ),
+    )
+    program = delegatekit.lower(layer, (X,), backends=["qnn"], compiling=delegatekit.Compiling(cache=False))
+    with pytest.raises(FormatError, match=r"(?s)refused the context.*\n    .*Error code 30010.*Error 1002") as bad:
+        assert delegatekit.load(program.buffer)["forward"]
+    assert "[ERROR]" not in str(bad.value)
+
+
+def test_a_library_whose_version_is_not_known_runs_what_it_can(
+    layer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_of: Any
+) -> None:
+    file = file_of(layer, (X,))
+    found = find_installation()
+    assert isinstance(found, Installation)
+    (tmp_path / "sdk" / "lib").mkdir(parents=True)
+    (tmp_path / "sdk" / "lib" / "x86_64-linux-clang").symlink_to(found.folder)
+    monkeypatch.setenv(SDK, str(tmp_path / "sdk"))
+    end_all()
+    try:
+        result = delegatekit.load(file)["forward"](X)
+    finally:
+        end_all()
+    torch.testing.assert_close(result, layer(X).detach(), atol=2e-3, rtol=2e-3)
 
 
 def test_wrong_arguments_are_errors(runtime: DelegateRuntime, payload: DelegatePayload) -> None:

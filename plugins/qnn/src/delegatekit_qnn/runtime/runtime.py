@@ -21,6 +21,7 @@ from delegatekit_toolkit.stock import StockDelegate, stock_has
 from ..blob.header import Blob, border, read_blob, with_signature
 from ..blob.installation import INSTALL, LIBRARIES, Installation, Missing, find_installation, unusable
 from ..blob.spec import KEY, check_spec, measured
+from ..compiler.starting import complaints
 from ..targets import CHIPS
 from .cycles import times_of
 
@@ -73,7 +74,7 @@ class QnnRuntime:
         found = find_installation()
         if not available.available or isinstance(found, Missing):
             raise RuntimeUnavailableError(available.reason, where=_DELEGATE_ID)
-        if blob.version and _numbers(blob.version) > _numbers(found.version):
+        if blob.version and found.version and _numbers(blob.version) > _numbers(found.version):
             raise FormatError(
                 f"was compiled by QNN {blob.version}, and here is {found.version}: older libraries read no newer blobs",
                 where=_WHERE,
@@ -188,9 +189,17 @@ def _check(payload: DelegatePayload, blob: Blob) -> tuple[int, int]:
 
 @contextmanager
 def _calm() -> Iterator[None]:
-    """What is printed inside goes to stderr, without what is told each time."""
-    with quiet(*_CHATTER), quiet(*_CHATTER, descriptor=2):
-        yield
+    """What is printed inside goes to stderr, without what is told each time; errors have the library's complaints."""
+    said: list[str] = []
+    try:
+        with quiet(*_CHATTER, lines=said), quiet(*_CHATTER, descriptor=2, lines=said):
+            yield
+    except (FormatError, ExecutionError) as error:
+        found = complaints("\n".join(said)) if said else []
+        if not found:
+            raise
+        words = "".join(f"\n    {line}" for line in found)
+        raise type(error)(f"{error.what}{words}", where=error.where, hint=error.hint) from error
 
 
 @cache
