@@ -24,7 +24,7 @@ from .against import first_difference
 from .comparison import Comparison
 from .result import Divergence
 from .running import Judged, Lowerings, coarsest_of
-from .search import company, faulty_run
+from .search import company_of, faulty_run
 from .shown import shown
 from .sides import Side, Tried, check_runs_here, described, try_side
 from .values import flat_values, wanted_method
@@ -161,7 +161,7 @@ def _divergence(side: Side, tried: Tried, order: _Order) -> Divergence:
     graph, unit = tried.graph, tried.unit
     alone = graph.attempt([tried.piece])[0].wrong
     units = next(units for known, units in side.graphs if known is graph)
-    run = (unit,) if alone else company(graph, units, unit)
+    run = (unit,) if alone else company_of(graph, units, unit)
     pieces = [graph.piece([item]) for item in run]
     snippet = shown(graph, pieces, side.lowerings, order.options)
     by_unit = {item.unit: item.operator for item in side.tried}
