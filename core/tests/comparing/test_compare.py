@@ -108,6 +108,17 @@ def test_of_two_wrong_operators_the_first_in_the_graph_is_named(faulty: Faulty) 
     assert sum(not item.measured.right for item in found.operators) == 2
 
 
+def test_where_a_program_fails_is_found(faulty: Faulty) -> None:
+    faulty("raises aten.tanh.default")
+    found = compare(*deep(8, 5))
+    assert not found.right and found.outputs[0].name == "the whole"
+    assert found.first is not None and found.first.operator.name == "aten.tanh.default"
+    assert "out of luck" in found.first.operator.measured.difference
+    assert "it fails when it is lowered by itself, too" in str(found)
+    with pytest.raises(DelegateKitError, match="out of luck"):
+        exec(compile(found.first.snippet, "snippet", "exec"), {"__name__": "snippet"})
+
+
 # -- faults that need company ------------------------------------------------------------------------------------------
 
 

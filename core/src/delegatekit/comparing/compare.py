@@ -22,7 +22,7 @@ from ..pipeline import choose, lower
 from ..quantization import quantize
 from .against import first_difference
 from .comparison import Comparison
-from .result import Divergence
+from .result import Divergence, Measured
 from .running import Judged, Lowerings, coarsest_of
 from .search import company_of, faulty_run
 from .shown import shown
@@ -159,6 +159,10 @@ def _first(side: Side, thorough: bool, order: _Order) -> Divergence | None:
 
 def _divergence(side: Side, tried: Tried, order: _Order) -> Divergence:
     graph, unit = tried.graph, tried.unit
+    if tried.judged.failure:
+        failed = replace(tried.operator, measured=Measured(difference=tried.judged.failure, fails=True), skipped="")
+        snippet = shown(graph, [tried.piece], side.lowerings, order.options, fails=True)
+        return Divergence(failed, "alone", (failed,), snippet.text, snippet.reason, snippet.tensors)
     alone = graph.attempt([tried.piece])[0].wrong
     units = next(units for known, units in side.graphs if known is graph)
     run = (unit,) if alone else company_of(graph, units, unit)
