@@ -50,8 +50,8 @@ class Crooked(Interpreter):
             return result * float("nan")
         if fault == "one-more":
             return result + 1
-        if fault == "inverted":
-            return ~result
+        if fault == "raises":
+            raise RuntimeError("out of luck")
         if fault == "after-linear" and self._reads(step, "aten.linear.default"):
             return result + 0.01
         if fault == "crowded" and len(self.graph.steps) > 2:

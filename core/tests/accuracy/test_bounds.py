@@ -146,6 +146,19 @@ def test_quantized_integers_may_be_some_steps_off() -> None:
     assert not compare([result > 1], [reference > 2], [reference > 2], "float32", Accuracy(steps=9)).agrees
 
 
+def test_steps_finer_than_the_declared_precision_are_lost_in_it() -> None:
+    reference = torch.tensor([-30000, 30000])
+    limits = {
+        (precision, bits): compare(
+            [reference], [reference], [reference], precision, Accuracy(steps=1, step=1 / (2**bits - 1))
+        ).tolerance
+        for precision in ("float32", "float16")
+        for bits in (8, 16)
+    }
+    # Eight roundings of float16 are 2^-8 of a number: 128 of the 32768 steps of 16 bits on one side of zero.
+    assert limits == {("float32", 8): 1, ("float32", 16): 1, ("float16", 8): 1, ("float16", 16): 127}
+
+
 def test_floats_of_quantized_numbers_are_as_exact_as_a_step() -> None:
     reference = torch.tensor([1.0, 0.5], dtype=torch.float64)
     result = torch.tensor([1.0, 0.51])

@@ -22,9 +22,9 @@ from ..pipeline import choose, lower
 from ..quantization import quantize
 from .against import first_difference
 from .comparison import Comparison
-from .result import Divergence
+from .result import Divergence, Measured
 from .running import Judged, Lowerings, coarsest_of
-from .search import company, faulty_run
+from .search import company_of, faulty_run
 from .shown import shown
 from .sides import Side, Tried, check_runs_here, described, try_side
 from .values import flat_values, wanted_method
@@ -159,9 +159,13 @@ def _first(side: Side, thorough: bool, order: _Order) -> Divergence | None:
 
 def _divergence(side: Side, tried: Tried, order: _Order) -> Divergence:
     graph, unit = tried.graph, tried.unit
+    if tried.judged.failure:
+        failed = replace(tried.operator, measured=Measured(difference=tried.judged.failure, fails=True), skipped="")
+        snippet = shown(graph, [tried.piece], side.lowerings, order.options, fails=True)
+        return Divergence(failed, "alone", (failed,), snippet.text, snippet.reason, snippet.tensors)
     alone = graph.attempt([tried.piece])[0].wrong
     units = next(units for known, units in side.graphs if known is graph)
-    run = (unit,) if alone else company(graph, units, unit)
+    run = (unit,) if alone else company_of(graph, units, unit)
     pieces = [graph.piece([item]) for item in run]
     snippet = shown(graph, pieces, side.lowerings, order.options)
     by_unit = {item.unit: item.operator for item in side.tried}

@@ -1,6 +1,6 @@
 """A graph cut apart: a program in which each piece has inputs of its own, so that none sees what another computes.
 
-One lowering of such a program tries hundreds of operators, each fed with the referee's values, and all of a delegate's
+One lowering of such a program tries dozens of operators, each fed with the referee's values, and all of a delegate's
 pieces stay in one delegate. Pieces of one unit try operators; longer ones try what a compiler makes of neighbors.
 """
 

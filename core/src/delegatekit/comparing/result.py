@@ -23,6 +23,8 @@ class Measured:
     sqnr: float | None = None
     #: What no bound excuses, in words; empty if it is right.
     difference: str = ""
+    #: Whether there is no tensor, since lowering or running failed.
+    fails: bool = False
 
     @property
     def right(self) -> bool:
@@ -74,8 +76,8 @@ class Divergence:
     """The first operator that diverges."""
 
     operator: Operator
-    #: "alone": lowered by itself it is wrong. "context": it is right by itself, and wrong together with the others of
-    #: `run`, the smallest run of operators that was found to show it.
+    #: "alone": lowered by itself it is wrong, or fails. "context": it is right by itself, and wrong together with the
+    #: others of `run`, the smallest run of operators that was found to show it.
     kind: str
     run: tuple[Operator, ...]
     #: A Python program that shows it with torch and DelegateKit alone; empty, with the reason, where there is none.

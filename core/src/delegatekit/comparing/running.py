@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import torch
 from torch.fx import Node
@@ -23,6 +23,10 @@ from .judging import Judge
 from .referee import Values
 from .result import Measured
 from .units import Unit, joined, units_of
+
+_Item = TypeVar("_Item")
+#: Pieces of one lowering. A compiler that plans memory takes long for many values that are alive at once.
+_AT_ONCE: Final = 32
 
 
 @dataclass
@@ -53,6 +57,15 @@ class Lowerings:
 def coarsest_of(precisions: Iterable[str]) -> str:
     """The precision with the largest roundoff; float32 if there is none."""
     return max(precisions, key=lambda name: ROUNDOFF.get(name, 0.0), default="float32")
+
+
+def batches(items: Sequence[_Item]) -> list[Sequence[_Item]]:
+    """What is lowered at once.
+
+    >>> [len(batch) for batch in batches(range(70))]
+    [32, 32, 6]
+    """
+    return [items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE)]
 
 
 @dataclass(frozen=True)
@@ -114,10 +127,11 @@ class Graph:
         return self._lowerings.precisions[self.plan.partitions[piece.partition].backend]
 
     def attempt(self, pieces: Sequence[Piece]) -> list[Judged]:
-        """The pieces judged, all of them lowered side by side; in halves where that fails, down to the one to blame."""
-        pieces = list(pieces)
-        if not pieces:
-            return []
+        """The pieces judged, so many as `batches` says lowered side by side."""
+        return [judged for batch in batches(pieces) for judged in self._attempt(batch)]
+
+    def _attempt(self, pieces: Sequence[Piece]) -> list[Judged]:
+        """The pieces judged, lowered side by side; in halves where that fails, down to the one to blame."""
         try:
             results = self.results(pieces)
         except RuntimeUnavailableError:
@@ -126,7 +140,7 @@ class Graph:
             if len(pieces) == 1:
                 return [Judged({}, str(error).splitlines()[0])]
             half = len(pieces) // 2
-            return [*self.attempt(pieces[:half]), *self.attempt(pieces[half:])]
+            return [*self._attempt(pieces[:half]), *self._attempt(pieces[half:])]
         return [Judged(self._judge.piece(piece, results, self.precision(piece))) for piece in pieces]
 
     def results(self, pieces: Sequence[Piece]) -> dict[Node, Any]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .running import Graph
+from .running import Graph, batches
 from .units import Unit
 
 
 def faulty_run(graph: Graph, units: Sequence[Unit]) -> tuple[Unit, ...]:
     """The smallest run found of units, next to one another in one delegate, that is wrong; () if there is none.
 
-    Runs of 2, 4, 8 ... units are lowered, all of one length at once: as many lowerings as the number of units has
-    doublings. The first that is wrong is then made shorter from both ends, by halves.
+    Runs of 2, 4, 8 ... units are tried, those of one length side by side. The first that is wrong is then made shorter
+    from both ends, by halves.
     """
     parts = [[unit for unit in units if unit.partition == number] for number in range(len(graph.plan.partitions))]
     longest, length = max(map(len, parts), default=0), 2
@@ -29,9 +29,9 @@ def faulty_run(graph: Graph, units: Sequence[Unit]) -> tuple[Unit, ...]:
     return ()
 
 
-def company(graph: Graph, units: Sequence[Unit], culprit: Unit) -> tuple[Unit, ...]:
+def company_of(graph: Graph, units: Sequence[Unit], culprit: Unit) -> tuple[Unit, ...]:
     """The smallest run found of units around one that is wrong only with them, unconnected, in its delegate."""
-    part = [unit for unit in units if unit.partition == culprit.partition]
+    company = next(batch for batch in batches(units) if culprit in batch)
 
     def is_wrong(run: Sequence[Unit]) -> bool:
         if culprit not in run:
@@ -39,7 +39,7 @@ def company(graph: Graph, units: Sequence[Unit], culprit: Unit) -> tuple[Unit, .
         judged = graph.attempt([graph.piece([unit]) for unit in run])
         return judged[list(run).index(culprit)].wrong
 
-    return shortened(part, is_wrong) if is_wrong(part) else (culprit,)
+    return shortened(company, is_wrong) if is_wrong(company) else (culprit,)
 
 
 def shortened(run: Sequence[Unit], is_wrong: Callable[[Sequence[Unit]], bool]) -> tuple[Unit, ...]:

@@ -19,9 +19,14 @@ from .snippet import Snippet, module_of, stand_ins, why_none, write
 
 
 def shown(
-    graph: Graph, pieces: Sequence[Piece], lowerings: Lowerings, options: Mapping[str, Mapping[str, Any]]
+    graph: Graph,
+    pieces: Sequence[Piece],
+    lowerings: Lowerings,
+    options: Mapping[str, Mapping[str, Any]],
+    *,
+    fails: bool = False,
 ) -> Snippet:
-    """A program that was seen to show that one of the pieces is wrong; or why there is none.
+    """A program that was seen to show that one of the pieces is wrong, or fails; or why there is none.
 
     Where random inputs like the real ones show it, they are what it computes with; else the real ones are in it.
     """
@@ -37,7 +42,7 @@ def shown(
     for drawn in (inputs, []):
         values = {**graph.values, **stand_ins(graph.values, drawn)}
         wrong = _wrong(graph, pieces, module, program.inputs, values, lowerings, used)
-        if wrong is not None:
+        if wrong is not None and (fails or not wrong.fails):
             return write(program, graph.values, drawn, names, used, wrong)
     return Snippet("", "exported once more by itself, it is right", {})
 
@@ -51,15 +56,15 @@ def _wrong(
     lowerings: Lowerings,
     options: Mapping[str, Mapping[str, Any]],
 ) -> Measured | None:
-    """What is wrong with the module when it is lowered with these values; None for nothing, or if it fails."""
+    """What is wrong with the module when it is lowered with these values; None for nothing."""
     given = tuple(values[node] for node in inputs)
     lowerings.count += 1
     try:
         program = lower(module, given, backends=list(lowerings.chosen), options=options, compiling=lowerings.compiling)
         with load(program.buffer) as loaded:
             found = [item.clone() for item in loaded["forward"].run(given)]
-    except DelegateKitError:
-        return None
+    except DelegateKitError as error:
+        return Measured(difference=error.what, fails=True)
     outputs = [node for piece in pieces for node in piece.outputs]
     results = dict(zip(outputs, found, strict=True))
     judge = Judge(graph.edge, values, graph.tighten)

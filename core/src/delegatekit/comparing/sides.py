@@ -73,7 +73,7 @@ def try_side(
     except RuntimeUnavailableError:
         raise
     except DelegateKitError as error:
-        outputs, fails = (Output("the whole", Measured(difference=f"cannot be run: {error.what}")),), True
+        outputs, fails = (Output("the whole", Measured(difference=f"cannot be run: {error.what}", fails=True)),), True
     tried = tuple(_tried(lowered.edge, lowered.plan, values, lowerings, tighten, graphs, precision))
     tried = tuple(replace(item, operator=replace(item.operator, position=index)) for index, item in enumerate(tried))
     return Side(program, method, lowerings, tried, outputs, tuple(graphs), fails)

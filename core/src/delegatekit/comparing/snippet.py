@@ -175,7 +175,8 @@ def _spread(value: torch.Tensor) -> tuple[float, float]:
     if not value.numel():
         return 0.0, 1.0
     if not value.is_floating_point():
-        return float(value.min()), float(value.max())
+        whole = value.long()  # unsigned ones have no extremes
+        return float(whole.min()), float(whole.max())
     finite = value.double()[value.isfinite()]
     if finite.numel() < 2:
         return 0.0, 1.0

@@ -23,7 +23,7 @@ def divergence(first: Divergence) -> list[str]:
     lines += [f"  {what}: {text}" for what, text in (("module", item.module), ("source", item.source)) if text]
     lines.append(f"  {words(item.measured)}")
     if first.kind == "alone":
-        lines.append("  it is wrong when it is lowered by itself, too")
+        lines.append(f"  it {'fails' if item.measured.fails else 'is wrong'} when it is lowered by itself, too")
     else:
         others = [f"{other.name} ({other.node})" for other in first.run]
         more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
