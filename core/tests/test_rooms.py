@@ -34,6 +34,7 @@ ROOMS = (
     "engine",
     "profiling",
     "bundles",
+    "model_explorer",
     # what users get
     "views",
     "etrecord",
