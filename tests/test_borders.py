@@ -69,6 +69,9 @@ STAGES = ("edge", "partition", "lowering", "emit")
 #: The core's rooms that know files only, not how they were made.
 FILE_ROOMS = frozenset({"pte", "engine"})
 
+#: Modules of extras that are not among the development dependencies, and their distributions.
+ELSEWHERE = {"model_explorer": frozenset({"ai-edge-model-explorer"})}
+
 
 def python(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
@@ -78,7 +81,7 @@ def python(code: str) -> str:
 def installed() -> dict[str, frozenset[str]]:
     """Module -> the installed distributions that bring it, their names in lower case."""
     found = importlib_metadata.packages_distributions()
-    return {module: frozenset(map(normal, names)) for module, names in found.items()}
+    return {**ELSEWHERE, **{module: frozenset(map(normal, names)) for module, names in found.items()}}
 
 
 def allowed(package: Package) -> frozenset[str]:

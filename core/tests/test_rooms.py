@@ -36,6 +36,7 @@ ROOMS = (
     "engine",
     "profiling",
     "bundles",
+    "model_explorer",
     # what users get
     "views",
     "etrecord",

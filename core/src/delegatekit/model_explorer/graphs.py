@@ -1,0 +1,150 @@
+"""The methods of a file as graphs of boxes, and the insides of each delegate as a graph of its own.
+
+What is inside says an ETRecord beside the file (its operators, modules and lines); without one, the layers of the
+backend's estimate, which are in the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..pte import PteFile, read, schema
+from ..pte.dataflow import callee, calls, effects
+from ..pte.estimates import Estimates, read_estimates
+from ..pte.manifest import owners_of, read_manifest
+from ..pte.reader import naming
+from ..pte.validate import validate
+from .record import Record
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node of a graph."""
+
+    id: str
+    label: str
+    #: Where it belongs: "layers/0/attention".
+    group: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    #: Boxes whose results it reads.
+    reads: tuple[str, ...] = ()
+    #: The graph of its insides.
+    inside: str | None = None
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A graph: a method, or the insides of a delegate."""
+
+    id: str
+    boxes: tuple[Box, ...]
+
+
+def drawings(path: Path) -> list[Drawing]:
+    """The graphs of a .pte or .bpte: each method, and after it each of its delegates that something is known of.
+
+    An ETRecord with the file's name (`net.etrecord`) is read, too. Raises FormatError for damaged files.
+    """
+    file = read(path)
+    with naming(path):
+        validate(file)
+    beside = path.with_suffix(".etrecord")
+    record = Record(beside) if beside.is_file() else None
+    estimates = read_estimates(file)
+    found: list[Drawing] = []
+    for plan in file.program.execution_plan or ():
+        if record is not None:
+            record.check(str(plan.name), calls(plan))
+        inside = {
+            position: boxes
+            for position, call in enumerate(calls(plan))
+            if isinstance(call, schema.DelegateCall)
+            and (boxes := _inside(record, estimates, str(plan.name), position, call.delegate_index))
+        }
+        found.append(_method(file, plan, inside))
+        found += [Drawing(_inner(str(plan.name), position), boxes) for position, boxes in inside.items()]
+    return found
+
+
+def _inner(method: str, position: int) -> str:
+    return f"{method}, instruction {position}"
+
+
+def _method(file: PteFile, plan: schema.ExecutionPlan, inside: Mapping[int, Sequence[Box]]) -> Drawing:
+    manifest = read_manifest(file)
+    name, owners = str(plan.name), owners_of(manifest, plan)
+    values = [value.val for value in plan.values or ()]
+    made: dict[int, str] = {}
+    boxes = []
+    for number, index in enumerate(plan.inputs or ()):
+        boxes.append(Box(f"input {number}", f"input {number}", facts={"value": _described(values[index])}))
+        made[index] = f"input {number}"
+    for position, (call, effect) in enumerate(zip(calls(plan), effects(plan, manifest.outputs_of(name)), strict=False)):
+        facts = {"instruction": str(position)}
+        label = callee(plan, call)
+        if isinstance(call, schema.DelegateCall):
+            delegate = (plan.delegates or [])[call.delegate_index]
+            facts.update({"made by": owners[position], "blob": f"{len(file.delegate_blob(delegate)):,} bytes"})
+            label = f"{label}: {delegate.id}"
+        facts.update({f"result {number}": _described(values[index]) for number, index in enumerate(effect.writes)})
+        seen = (*effect.reads, *effect.through)
+        reads = tuple(dict.fromkeys(made[index] for index in seen if index in made))
+        known = _inner(name, position) if position in inside else None
+        boxes.append(Box(str(position), label, "", facts, reads, known))
+        made.update(dict.fromkeys((*effect.writes, *effect.updates), str(position)))
+    results = [index for index in plan.outputs or () if index in made]
+    boxes.append(Box("outputs", "outputs", reads=tuple(dict.fromkeys(made[index] for index in results))))
+    return Drawing(name, tuple(boxes))
+
+
+def _inside(record: Record | None, estimates: Estimates, method: str, position: int, delegate: int) -> tuple[Box, ...]:
+    nodes = record.inside(method, position) if record is not None else ()
+    if nodes:
+        return tuple(_operators(nodes))
+    estimate = estimates.of(method, delegate)
+    boxes = []
+    for number, layer in enumerate(estimate.layers if estimate is not None else ()):  # one after the other
+        facts = {"operator": layer.operator, "estimate": f"{1e6 * layer.latency:.3f} us"}
+        boxes.append(Box(str(number), layer.name, "", facts, (str(number - 1),) if number else ()))
+    return tuple(boxes)
+
+
+def _operators(nodes: Sequence[dict[str, Any]]) -> Iterator[Box]:
+    """Operators in the record's own words, with the modules that they belong to as groups."""
+    made = {name: str(node["name"]) for node in nodes for name in _names(node["outputs"])}
+    for node in nodes:
+        metadata = node["metadata"]
+        modules = str(metadata.get("nn_module_stack", "")).rpartition(";")[2].split(",")
+        facts = {"debug handle": str(metadata.get("debug_handle", ""))}
+        lines = re.findall(r'File "(.+?)", line (\d+)', str(metadata.get("stack_trace", "")))
+        if lines:
+            facts["source"] = ":".join(lines[0])
+        label = str(node["target"]).rpartition(".ops.")[2]
+        reads = tuple(dict.fromkeys(made[name] for name in _names(node["inputs"]) if name in made))
+        group = modules[1].replace(".", "/") if len(modules) == 3 else ""
+        yield Box(str(node["name"]), label, group, facts, reads)
+
+
+def _names(item: Any) -> Iterator[str]:
+    """The names of values in arguments or results, however deep."""
+    if isinstance(item, dict):
+        for key, value in item.items():
+            if key in ("as_tensor", "as_sym_int", "as_sym_bool") and isinstance(value, dict):
+                yield str(value.get("name", value.get("as_name")))
+            elif key == "as_tensors":
+                yield from (str(part.get("name")) for part in value)
+            else:
+                yield from _names(value)
+    elif isinstance(item, list):
+        for part in item:
+            yield from _names(part)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, schema.Tensor):
+        return f"{schema.ScalarType(value.scalar_type).name.lower()}{list(value.sizes or ())}"
+    return type(value).__name__
