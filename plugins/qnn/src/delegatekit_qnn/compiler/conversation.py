@@ -14,8 +14,9 @@ from delegatekit_toolkit.processes import Answering, EndedError, search_path
 
 from ..blob.installation import Installation, Missing, find_installation, unusable
 from ..blob.spec import options_of
+from ..blob.words import first_complaint, own_words
 from ..options import QnnOptions
-from .starting import WHERE, command, first_complaint, own_words, request
+from .starting import WHERE, command, request
 
 #: Processes that are kept at the same time, each for one set of options.
 _KEPT: Final = 2

@@ -21,10 +21,11 @@ from delegatekit_toolkit.processes import ending, search_path
 
 from ..blob.header import HEADER_SIZE, Blob, border
 from ..blob.installation import Installation
+from ..blob.words import complaints, own_words
 from ..ir.graph import Graph, Tensor
 from ..ir.types import DataType
 from .requests import Constants, graphs_request
-from .starting import WHERE, command, complaints, installation, own_words
+from .starting import WHERE, command, installation
 from .validator import Validator
 
 #: Seconds that a context may take: large networks take minutes.

@@ -28,7 +28,7 @@ from ..blob.installation import LIBRARIES
 _FIRST: Final = ("libgcc_s.so.1", "libstdc++.so.6")
 #: The package of operations that the library itself has.
 _PACKAGE: Final = "qti.aisw"
-#: What this process says about its own end begins with this (`starting.MARK`).
+#: What this process says about its own end begins with this (`words.MARK`).
 _MARK: Final = "delegatekit: "
 #: Bytes of what the library said about an operation that are handed on.
 _MOST_SAID: Final = 1 << 16

@@ -21,7 +21,7 @@ from delegatekit_toolkit.stock import StockDelegate, stock_has
 from ..blob.header import Blob, border, read_blob, with_signature
 from ..blob.installation import INSTALL, LIBRARIES, Installation, Missing, find_installation, unusable
 from ..blob.spec import KEY, check_spec, measured
-from ..compiler.starting import complaints
+from ..blob.words import complaints
 from ..targets import CHIPS
 from .cycles import times_of
 
