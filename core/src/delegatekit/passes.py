@@ -20,6 +20,7 @@ from delegatekit_toolkit.rewriting import EditableProgram, Traced
 
 from .edge import EdgeMethod
 from .edge.builder import EdgeBuilder, drop_dead, resolve, translating
+from .edge.constants import Constants
 from .edge.decompose import Decomposer, replay
 from .edge.rewrite import Rewrite
 from .edge.rules import RULES
@@ -164,7 +165,7 @@ def _renewed(method: EdgeMethod, program: EditableProgram, keep: Collection[str]
     edited = replace(
         method,
         graph=graph,
-        constants=dict(view.constants),
+        constants=Constants(view.constants),
         buffers=dict(view.buffers),
         inputs=program.inputs,
         outputs=program.results[len(view.buffers) :],

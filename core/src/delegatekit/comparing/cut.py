@@ -83,7 +83,7 @@ def cut(
     writer.graph.output(results)
     regions = {copies[node]: edge.regions[node] for node in copies if node in edge.regions}
     given = tuple(writer.placeholders[node] for node in writer.inputs)
-    constants = {writer.placeholders[node]: edge.constants[node] for node in writer.constants}
+    constants = edge.constants.renamed({writer.placeholders[node]: node for node in writer.constants})
     method = EdgeMethod(edge.name, writer.graph, constants, {}, given, results, regions=regions)
     found = _planned(method, plan, pieces, copies, partitioners, descriptions)
     inner = {copies[node]: plan.regions[node] for node in copies if node in edge.regions}
