@@ -17,6 +17,7 @@ ROOMS = (
     "misuse",
     "text",
     "processes",
+    "cluster",
     "foreign",
     "files",
     "json_text",
@@ -36,9 +37,11 @@ ROOMS = (
     # what users get
     "views",
     "lowered_program",
+    "tuning",
     "lowered_module",
     "pipeline",
     "quantization",
+    "choosing",
     "cli",
 )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .choosing import Row, Sweep, sweep, tune
     from .compiling import Compiling
     from .emit import MemoryOptions, MemoryPlan
     from .engine import LoadedProgram, Session, load
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .plugins import backends
     from .profiling import Profile, profile
     from .quantization import QuantizationReport, convert_qat, load_quantized, prepare_qat, quantize
+    from .tuning import Measurements
     from .views.explanation import Explanation
     from .views.inspection import DataInspection, Inspection, inspect, inspect_data
     from .views.report import Report
@@ -36,12 +38,15 @@ _HOMES = {
     "LoadedProgram": "engine",
     "LoweredModule": "lowered_module",
     "LoweredProgram": "lowered_program",
+    "Measurements": "tuning",
     "MemoryOptions": "emit",
     "MemoryPlan": "emit",
     "Profile": "profiling",
     "QuantizationReport": "quantization",
     "Report": "views.report",
+    "Row": "choosing",
     "Session": "engine",
+    "Sweep": "choosing",
     "backends": "plugins",
     "convert_qat": "quantization",
     "explain": "pipeline",
@@ -53,7 +58,9 @@ _HOMES = {
     "prepare_qat": "quantization",
     "profile": "profiling",
     "quantize": "quantization",
+    "sweep": "choosing",
     "to_backend": "pipeline",
+    "tune": "choosing",
 }
 
 __all__ = [
@@ -64,12 +71,15 @@ __all__ = [
     "LoadedProgram",
     "LoweredModule",
     "LoweredProgram",
+    "Measurements",
     "MemoryOptions",
     "MemoryPlan",
     "Profile",
     "QuantizationReport",
     "Report",
+    "Row",
     "Session",
+    "Sweep",
     "__version__",
     "backends",
     "convert_qat",
@@ -82,7 +92,9 @@ __all__ = [
     "prepare_qat",
     "profile",
     "quantize",
+    "sweep",
     "to_backend",
+    "tune",
 ]
 
 

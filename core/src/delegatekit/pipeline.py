@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -23,8 +24,9 @@ from .lowered_module import LoweredModule, check_whole
 from .lowered_program import LoweredProgram
 from .lowering import ChosenBackend, lower_partitions, refusals
 from .misuse import WrongArgumentError
-from .partition import Asked, PartitionedMethod, PartitionFunction, Selection, Selectors, settle
+from .partition import Asked, PartitionedMethod, PartitionFunction, Placement, Selection, Selectors, settle
 from .plugins import discovery, notify
+from .tuning import Measurements, best, is_auto
 from .version import __version__
 from .views.explanation import Explanation, explain_plan
 
@@ -45,7 +47,9 @@ def lower(
     dynamic_shapes: Any = None,
     only: Selectors | None = None,
     skip: Selectors | None = None,
-    partition: PartitionFunction | None = None,
+    partition: PartitionFunction | Placement | None = None,
+    keep: Sequence[str] | None = None,
+    measurements: Measurements | str | Path | None = None,
     external: External = False,
     stack_traces: bool = False,
     memory: MemoryOptions | None = None,
@@ -67,7 +71,12 @@ def lower(
     an operator: "module:linear", "operator:linear".
     `partition` is a function that forms the partitions itself: called for each graph (and again when operators that
     nothing runs whole were decomposed) with its ProgramView and with `ask(backend, node)`, it returns pairs of a
-    backend and the nodes of one delegate, which are checked; other nodes run on the runtime.
+    backend and the nodes of one delegate, which are checked; other nodes run on the runtime. A mapping of methods to
+    mappings of operators (names of the edge program's nodes) to backends ("" for none) only places these: partitions
+    grow as usual. `keep` names the operators that stay whole for backends that ask for them so, or backends of which
+    all such do; by default all do. What one backend wants whole, another may take in parts only.
+    `backends="auto"` places the program as `measurements` say: those of `tune`, or the file of them. Without, all
+    backends that compile and run here are tuned first, or those of `["auto", "NAME", ...]`.
 
     `external` chooses the weights that live outside the .pte: a function that is called with the name and the data of
     each constant and of each piece of named data of a backend, and answers False (inside), True (in the data file
@@ -83,9 +92,17 @@ def lower(
     or without the cache of what was compiled before; see `Compiling`.
     """
     clock = _Clock()
-    chosen = _able_to_compile(_choose(backends, options or {}))
+    chosen = {} if is_auto(backends) else _able_to_compile(_choose(backends, options or {}))
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    partitioned = _accepted(programs, chosen, Selection(chosen, only, skip, partition), clock)
+    if is_auto(backends):
+        if only or skip or partition or keep is not None:
+            raise WrongArgumentError("backends='auto' says who takes what, and so do only, skip, partition and keep")
+        with clock.stage("tune", "forward"):
+            backends, options, partition, keep = best(programs, lower, backends, options or {}, measurements)
+        chosen = _able_to_compile(_choose(backends, options))
+    elif measurements is not None:
+        raise WrongArgumentError(f"measurements are given, and backends={list(backends)}", hint="backends='auto'")
+    partitioned = _accepted(programs, chosen, Selection(chosen, only, skip, partition, keep), clock)
     options_of_file = FileOptions(external, stack_traces, memory or MemoryOptions())
     return _compiled(partitioned, chosen, clock, options_of_file, budget, compiling)
 

@@ -30,7 +30,9 @@ from .quantize import quantize
 from .run import run
 from .schemes import schemes
 from .stdout import results_alone, stdout_kept
+from .sweep import sweep
 from .targets import targets
+from .tune import tune
 
 app = typer.Typer(
     name="delegatekit",
@@ -49,6 +51,8 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     inspect,
     run,
     profile,
+    sweep,
+    tune,
     cache,
     doctor,
 )

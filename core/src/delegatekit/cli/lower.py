@@ -26,6 +26,7 @@ from .console import is_narrow, print_json, progress, say, usage, warn
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import files_of, read_model
 from .places import default_place, question_place
+from .tune import measured
 
 if TYPE_CHECKING:
     from ..views.report import Report
@@ -45,6 +46,10 @@ def lower(
     option: SettingOption = [],  # noqa: B006  (typer copies it)
     only: OnlyOption = [],  # noqa: B006
     skip: SkipOption = [],  # noqa: B006
+    measurements: Annotated[
+        Path | None,
+        typer.Option(help="For -b auto: the file that `delegatekit tune` wrote. Without, the model is tuned first."),
+    ] = None,
     external: Annotated[
         list[str],
         typer.Option(
@@ -91,12 +96,21 @@ def lower(
 
     place = default_place(model, ".pte") if output is None else output
     limits, outside = _budget(budget), _External(external)
+    if measurements is not None and "auto" not in backend:
+        usage("--measurements is for -b auto", f"delegatekit lower {model} -b auto --measurements {measurements}")
     _check_outputs(model, place, debug_map, external)
+    given = with_dynamic_shapes(read_model(model, trust=trust), dynamic)
+    options = settings(option, [name for name in backend if name != "auto"])
+    placing: Any = measurements
+    if "auto" in backend and measurements is None:
+        warn("the model is tuned first; `delegatekit tune` writes measurements that `--measurements` reads")
+        placing = measured(given, backend, options)
     with progress():
         program = lower_model(
-            **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
+            **given,
             backends=backend,
-            options=settings(option, backend),
+            options=options,
+            measurements=placing,
             only=selectors(only, backend),
             skip=selectors(skip, backend),
             external=outside.choose if external else False,

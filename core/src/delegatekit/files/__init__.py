@@ -5,12 +5,13 @@ Every command and every function that takes a path goes through here.
 
 from __future__ import annotations
 
-from .kinds import CSV, JSON, PT, PT2, PTE, Kind, holds_another_kind
+from .kinds import CSV, HTML, JSON, PT, PT2, PTE, Kind, holds_another_kind
 from .outputs import Writer, check_outputs, shielded, write_files, write_text
 from .sources import Source, check_file, open_file, open_view
 
 __all__ = [
     "CSV",
+    "HTML",
     "JSON",
     "PT",
     "PT2",

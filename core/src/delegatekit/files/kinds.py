@@ -31,6 +31,7 @@ PT2: Final = Kind((".pt2",), _archive(rb"[^/]*/(data/|models/|archive_|version|s
 PT: Final = Kind((".pt", ".pth"), _archive(rb"[^/]*/data\.pkl"))
 JSON: Final = Kind((".json",), re.compile(rb"\s*[{\[]"))
 CSV: Final = Kind((".csv",), re.compile(rb"[^\n,;\t]+[,;\t]"))
+HTML: Final = Kind((".html", ".htm"), re.compile(rb"\s*<(!doctype html|html)", re.IGNORECASE))
 
 
 def holds_another_kind(path: Path, kind: Kind) -> bool:

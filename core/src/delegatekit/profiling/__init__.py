@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from .measured import InstructionProfile, OperatorProfile, Origin, Times
 from .profile import Profile
-from .recording import profile
+from .recording import call_times, instruction_times, profile
 
-__all__ = ["InstructionProfile", "OperatorProfile", "Origin", "Profile", "Times", "profile"]
+__all__ = [
+    "InstructionProfile",
+    "OperatorProfile",
+    "Origin",
+    "Profile",
+    "Times",
+    "call_times",
+    "instruction_times",
+    "profile",
+]
