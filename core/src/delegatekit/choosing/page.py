@@ -25,7 +25,10 @@ th[aria-sort=ascending] button::after { content: " \\25B2" }
 th[aria-sort=descending] button::after { content: " \\25BC" }
 td.number { text-align: right; font-variant-numeric: tabular-nums }
 .good { color: var(--good) } .bad { color: var(--bad) }
-details { max-width: min(44rem, 85vw); white-space: normal } pre { overflow-x: auto; font-size: 13px }
+th:nth-child(2), td:nth-child(2) { position: sticky; left: 0; background: var(--page) }
+th:nth-child(2) { background: var(--head); z-index: 1 }
+details { width: min(28rem, 80vw) } details[open] { white-space: normal }
+summary { overflow: hidden; text-overflow: ellipsis; cursor: pointer } pre { overflow-x: auto; font-size: 13px }
 """
 
 _SCRIPT: Final = """
@@ -80,7 +83,8 @@ def _cell(cell: Cell, index: int, row: Row) -> str:
     if cell.value is None or math.isnan(cell.value):
         return f"<td>{escape(cell.text)}</td>"
     value = str(cell.value).replace("inf", "Infinity")
-    return f'<td class="number" data-value="{value}">{escape(cell.text)}</td>'
+    kind = "" if HEADERS[index] == "memory" else ' class="number"'
+    return f'<td{kind} data-value="{value}">{escape(cell.text)}</td>'
 
 
 def _details(row: Row) -> Iterator[str]:

@@ -27,7 +27,7 @@ HEADERS: Final = (
     "largest error",
     "cosine",
 )
-#: Operators that are named in a cell, and characters of a reason.
+#: Operators and rows that are named in a sentence, and characters of one.
 _NAMED: Final = 3
 _LONGEST: Final = 160
 
@@ -81,8 +81,13 @@ def text_table(rows: Sequence[Row]) -> str:
     widths = {index: max(len(line[index]) for line in table) for index in used}
     lines = ["  ".join(line[index].ljust(widths[index]) for index in used).rstrip() for line in table]
     lines.insert(1, "  ".join("-" * widths[index] for index in used))
+    told: dict[str, list[str]] = {}
     for row in rows:
-        lines += [f"{name_of(row)}: {note}" for note in notes(row)]
+        for note in notes(row):
+            told.setdefault(note, []).append(name_of(row))
+    for note, names in told.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        lines.append(f"{', '.join(names[:_NAMED])}{more}: {note}")
     return "\n".join(lines)
 
 

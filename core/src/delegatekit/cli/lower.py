@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -121,11 +121,15 @@ def lower(
         )
         outside.check_used()
         written = program.save(place, debug_map=debug_map)
-    _show(program.report(), written, memory_report=memory_report, as_json=as_json)
+    # Measurements may well leave nothing to a backend.
+    idle = {} if "auto" in backend else program.report().idle
+    _show(program.report(), written, idle, memory_report=memory_report, as_json=as_json)
 
 
-def _show(report: Report, written: Sequence[Path], *, memory_report: bool, as_json: bool) -> None:
-    for name, reason in report.idle.items():
+def _show(
+    report: Report, written: Sequence[Path], idle: Mapping[str, str], *, memory_report: bool, as_json: bool
+) -> None:
+    for name, reason in idle.items():
         warn(f"backend {name} took nothing: {reason}")
     if as_json:
         print_json(report)

@@ -51,7 +51,7 @@ def measure(
             hint=f"the clock is one of {', '.join(CLOCKS)}, runs 1 or more, warm_up 0 or more",
         )
     given = [] if isinstance(names, str) else [name for name in names if name != AUTO]
-    loaded = {name: get_backend(name) for name in given} if given else _running(options)
+    loaded = {name: get_backend(name) for name in given} if given else _running(options, cpu=clock == "CPU")
     strangers = set(options) - set(loaded)
     if strangers:
         raise WrongArgumentError(f"options for {', '.join(sorted(strangers))}, not among {', '.join(loaded)}")
@@ -111,14 +111,16 @@ def best(
 _AGAIN: Final = "tune again with these backends and options"
 
 
-def _running(options: _Options) -> dict[str, LoadedBackend]:
-    """The backends that compile and run here."""
+def _running(options: _Options, *, cpu: bool) -> dict[str, LoadedBackend]:
+    """The backends that compile and run here; with `cpu` those in this process."""
     found = {}
     for name in backends(check=False):
         try:
             backend = get_backend(name)
             able = backend.compiler_availability(backend.make_options(options.get(name, {}))).available
         except DelegateKitError:
+            continue
+        if cpu and backend.description.isolated_runtime:
             continue
         if able and backend.runtime_availability().available:
             found[name] = backend
