@@ -207,6 +207,7 @@ def test_a_scheme_that_cannot_be_is_a_row_with_a_reason() -> None:
     found = delegatekit.sweep(given, backends=["xnnpack", "ethosu"], schemes=["xnnpack=int8"], runs=1)
     assert [row.outcome for row in found.rows] == ["refused", "takes nothing"]
     assert "models of one method" in found.rows[0].reason
+    assert "not quantized: a scheme is for models of one method" in found.rows[1].reason
     with pytest.raises(LoweringError, match="samples are for models of one method"):
         delegatekit.sweep(given, backends=["xnnpack"], samples=[X])
 

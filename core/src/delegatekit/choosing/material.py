@@ -18,6 +18,10 @@ from ..foreign import as_ours
 from ..quantization import load_quantized
 from .trial import Arguments
 
+_HINT: Final = (
+    "a sweep hands it to other processes as torch.export.save writes it: return tuples, lists or dicts of tensors"
+)
+
 _NAMES: Final = "methods.json"
 _SAMPLES: Final = "samples.pt"
 _CALIBRATION: Final = "calibration.pt"
@@ -38,7 +42,7 @@ class Material:
             _SAMPLES: _packed({name: list(items) for name, items in self.samples.items()}),
             _CALIBRATION: _packed(list(self.calibration)),
         }
-        with as_ours(lambda fault: LoweringError(f"cannot be handed to other processes: {fault}", where="sweep")):
+        with as_ours(lambda fault: LoweringError(f"PyTorch cannot write the program: {fault}", hint=_HINT)):
             for number, program in enumerate(self.programs.values()):
                 buffer = io.BytesIO()
                 torch.export.save(program, buffer)

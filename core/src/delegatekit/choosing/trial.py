@@ -50,43 +50,51 @@ def try_job(
     row = Row(job.key, job.backend, job.target, COMPILES, "", job.made_by, job.options)
     start = time.process_time()
     try:
-        program, scheme = _lowered(job, programs, calibration)
+        program, scheme, remark = _lowered(job, programs, calibration)
     except DelegateKitError as error:
         scheme = FLOAT if job.scheme == AUTO else job.scheme
-        where = f" ({error.where})" if error.where else ""
-        return replace(row, outcome=REFUSED, reason=f"{error.what}{where}", scheme=scheme)
+        return replace(row, outcome=REFUSED, reason=_said(error), scheme=scheme)
     row = replace(row, scheme=scheme, lowering_seconds=time.process_time() - start)
     report = program.report()
     row = replace(_reported(row, report), left_out=_left_out(program, job.backend), file_size=_size(program))
     if not row.delegates:
-        return replace(row, outcome=TAKES_NOTHING, reason=report.idle.get(job.backend, ""))
+        told = filter(None, (report.idle.get(job.backend, ""), remark))
+        return replace(row, outcome=TAKES_NOTHING, reason="; ".join(told))
     return _run(row, program, programs, samples, job.runs)
+
+
+def _said(error: DelegateKitError) -> str:
+    return f"{error.what} ({error.where})" if error.where else error.what
 
 
 def _lowered(
     job: Job, programs: Mapping[str, ExportedProgram], calibration: Sequence[tuple[Any, ...]]
-) -> tuple[LoweredProgram, str]:
-    """The lowered program, and the scheme that it was quantized with."""
-    backend = get_backend(job.backend)
+) -> tuple[LoweredProgram, str, str]:
+    """The lowered program, the scheme that it was quantized with, and why it was not where that was wanted."""
     lower_it = partial(lower, backends=[job.backend], options={job.backend: job.options})
-    if job.scheme in (FLOAT, AUTO):
-        program = lower_it(programs)
-        offered = backend.quantization_schemes(backend.make_options(job.options))
-        if job.scheme == FLOAT or any(method.delegates for method in program.report().methods) or not offered:
-            return program, FLOAT
-        if len(programs) > 1 or not calibration:
-            return program, FLOAT
-        chosen = offered[0].name
-    else:
-        chosen = job.scheme
+    if job.scheme not in (FLOAT, AUTO):
+        return lower_it(_quantized(job, job.scheme, programs, calibration)), job.scheme, ""
+    program = lower_it(programs)
+    backend = get_backend(job.backend)
+    offered = backend.quantization_schemes(backend.make_options(job.options))
+    if job.scheme == FLOAT or not offered or any(method.delegates for method in program.report().methods):
+        return program, FLOAT, ""
+    try:
+        return lower_it(_quantized(job, offered[0].name, programs, calibration)), offered[0].name, ""
+    except DelegateKitError as error:
+        return program, FLOAT, f"not quantized: {_said(error)}"
+
+
+def _quantized(
+    job: Job, scheme: str, programs: Mapping[str, ExportedProgram], calibration: Sequence[tuple[Any, ...]]
+) -> dict[str, ExportedProgram]:
     if len(programs) > 1 or not calibration:
         raise DelegateKitError("a scheme is for models of one method that take their inputs by position")
-    ((name, program_),) = programs.items()
-    quantized = quantize(
-        copy.deepcopy(program_), calibration, backend=job.backend, scheme=chosen, options=job.options, progress=False
+    ((name, program),) = programs.items()
+    module = quantize(
+        copy.deepcopy(program), calibration, backend=job.backend, scheme=scheme, options=job.options, progress=False
     )
-    exported = torch.export.export(quantized, tuple(calibration[0]), strict=False)
-    return lower_it({name: exported}), chosen
+    return {name: torch.export.export(module, tuple(calibration[0]), strict=False)}
 
 
 def _reported(row: Row, report: Report) -> Row:

@@ -93,8 +93,8 @@ class Tuning:
     def _candidates(self, pieces: Sequence[Pieces]) -> list[tuple[Candidate, LoweredProgram]]:
         """All placements that are timed as a whole; of those that give the same file the first."""
         usable = tuple(self._usable)
-        wanted = [Candidate(f"{name} alone", (name,), 0.0) for name in usable]
-        wanted.append(Candidate("runtime alone", (), 0.0))
+        wanted = [Candidate("runtime alone", (), 0.0)]
+        wanted += [Candidate(f"{name} alone", (name,), 0.0) for name in usable]
         if len(usable) > 1:
             wanted.append(Candidate(", then ".join(usable), usable, 0.0))
         number = 0
