@@ -19,7 +19,9 @@ import delegatekit
 from delegatekit import Row
 from delegatekit import cli as command_line
 from delegatekit.choosing import runners
+from delegatekit.choosing.plan import planned
 from delegatekit.json_text import plain
+from delegatekit.plugins import get_backend
 from delegatekit_api import DelegateKitError, LoweringError, OptionError
 
 
@@ -63,22 +65,18 @@ def test_a_row_tells_what_a_backend_makes_of_the_model() -> None:
     assert quantized.cosine is not None and 0.99 < quantized.cosine <= 1
 
 
-def test_schemes_and_targets_make_rows(tmp_path: Path) -> None:
+def test_schemes_and_targets_make_rows() -> None:
     backends, schemes = ["xnnpack", "vulkan"], ["xnnpack=float", "xnnpack=int8-dynamic"]
-    found = delegatekit.sweep(
-        MODEL,
-        X,
-        backends=backends,
-        targets=["phone-small", "vulkan=desktop"],
-        schemes=schemes,
-        results=tmp_path / "r",
-        runs=1,
-    )
-    assert [(row.backend, row.target, row.scheme) for row in found.rows] == [
+    jobs, broken = planned(backends, ["phone-small", "vulkan=desktop"], {}, schemes, "content", 1)
+    assert not broken and len({job.key for job in jobs}) == 3
+    assert [(job.backend, job.target, job.scheme) for job in jobs] == [
         ("xnnpack", "default", "float"),
         ("xnnpack", "default", "int8-dynamic"),
-        ("vulkan", "desktop", "float"),
+        ("vulkan", "desktop", "auto"),
     ]
+    everywhere, _ = planned(["vulkan"], ["all"], {}, [], "content", 1)
+    assert [job.target for job in everywhere] == [item.name for item in get_backend("vulkan").targets()]
+    assert planned(["vulkan"], ["all"], {}, [], "other", 1)[0][0].key != everywhere[0].key
 
 
 def test_a_sweep_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +157,7 @@ def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
             os.kill(number, signal.SIG_DFL)
 
 
+@pytest.mark.slow
 def test_a_row_is_made_on_a_worker_of_a_cluster() -> None:
     (job, *_) = _jobs()
     assert Row.from_json(runners.make_on_worker(plain(job), _files(), 100.0)).outcome == "compiles"
@@ -275,8 +274,6 @@ def _files() -> Any:
 
 
 def _jobs() -> Any:
-    from delegatekit.choosing.plan import planned
-
     return planned(["xnnpack", "reference"], [], {}, [], "content", 1)[0]
 
 
