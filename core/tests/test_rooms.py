@@ -17,6 +17,7 @@ ROOMS = (
     "misuse",
     "text",
     "processes",
+    "cluster",
     "foreign",
     "accuracy",
     "files",
@@ -41,10 +42,12 @@ ROOMS = (
     "views",
     "etrecord",
     "lowered_program",
+    "tuning",
     "lowered_module",
     "pipeline",
     "quantization",
     "comparing",
+    "choosing",
     "cli",
 )
 

@@ -16,6 +16,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .bundles import BundledProgram, Case, Verification, bundle, verify
+    from .choosing import Row, Sweep, sweep, tune
     from .comparing import Comparison, compare
     from .compiling import Compiling
     from .emit import MemoryOptions, MemoryPlan
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .plugins import backends
     from .profiling import Profile, profile, read_etdump
     from .quantization import QuantizationReport, convert_qat, load_quantized, prepare_qat, quantize
+    from .tuning import Measurements
     from .views.explanation import Explanation
     from .views.inspection import DataInspection, Inspection, inspect, inspect_data
     from .views.report import Report
@@ -41,13 +43,16 @@ _HOMES = {
     "LoadedProgram": "engine",
     "LoweredModule": "lowered_module",
     "LoweredProgram": "lowered_program",
+    "Measurements": "tuning",
     "MemoryOptions": "emit",
     "MemoryPlan": "emit",
     "Profile": "profiling",
     "QuantizationReport": "quantization",
     "Report": "views.report",
+    "Row": "choosing",
     "Session": "engine",
     "Verification": "bundles",
+    "Sweep": "choosing",
     "backends": "plugins",
     "compare": "comparing",
     "bundle": "bundles",
@@ -64,6 +69,8 @@ _HOMES = {
     "read_etdump": "profiling",
     "to_backend": "pipeline",
     "verify": "bundles",
+    "sweep": "choosing",
+    "tune": "choosing",
 }
 
 __all__ = [
@@ -77,12 +84,15 @@ __all__ = [
     "LoadedProgram",
     "LoweredModule",
     "LoweredProgram",
+    "Measurements",
     "MemoryOptions",
     "MemoryPlan",
     "Profile",
     "QuantizationReport",
     "Report",
+    "Row",
     "Session",
+    "Sweep",
     "Verification",
     "__version__",
     "backends",
@@ -99,7 +109,9 @@ __all__ = [
     "profile",
     "quantize",
     "read_etdump",
+    "sweep",
     "to_backend",
+    "tune",
     "verify",
 ]
 

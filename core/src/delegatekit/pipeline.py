@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -25,9 +26,10 @@ from .lowered_module import LoweredModule, check_whole
 from .lowered_program import LoweredProgram
 from .lowering import ChosenBackend, lower_partitions, refusals
 from .misuse import WrongArgumentError
-from .partition import Asked, PartitionedMethod, PartitionFunction, Selection, Selectors, settle
+from .partition import Asked, PartitionedMethod, PartitionFunction, Placement, Selection, Selectors, settle
 from .passes import OwnedPass, ProgramPassLike, apply_passes, given_passes
 from .plugins import discovery, notify
+from .tuning import Measurements, best, is_auto
 from .version import __version__
 from .views.explanation import Explanation, explain_plan
 
@@ -48,7 +50,9 @@ def lower(
     dynamic_shapes: Any = None,
     only: Selectors | None = None,
     skip: Selectors | None = None,
-    partition: PartitionFunction | None = None,
+    partition: PartitionFunction | Placement | None = None,
+    keep: Sequence[str] | None = None,
+    measurements: Measurements | str | Path | None = None,
     passes: Sequence[ProgramPassLike] | None = None,
     external: External = False,
     stack_traces: bool = False,
@@ -71,7 +75,12 @@ def lower(
     an operator: "module:linear", "operator:linear".
     `partition` is a function that forms the partitions itself: called for each graph (and again when operators that
     nothing runs whole were decomposed) with its ProgramView and with `ask(backend, node)`, it returns pairs of a
-    backend and the nodes of one delegate, which are checked; other nodes run on the runtime.
+    backend and the nodes of one delegate, which are checked; other nodes run on the runtime. A mapping of methods to
+    mappings of operators (names of the edge program's nodes) to backends ("" for none) only places these: partitions
+    grow as usual. `keep` names the operators that stay whole for backends that ask for them so, or backends of which
+    all such do; by default all do. What one backend wants whole, another may take in parts only.
+    `backends="auto"` places the program as `measurements` say: those of `tune`, or the file of them. Without, all
+    backends that compile and run here are tuned first, or those of `["auto", "NAME", ...]`.
     `passes` change the program before the backends are asked about it, in order: see `delegatekit_toolkit.passes`.
 
     `external` chooses the weights that live outside the .pte: a function that is called with the name and the data of
@@ -88,9 +97,19 @@ def lower(
     or without the cache of what was compiled before; see `Compiling`.
     """
     clock, wanted = Clock(), given_passes(passes)
-    chosen = _able_to_compile(choose(backends, options or {}))
+    chosen = {} if is_auto(backends) else _able_to_compile(choose(backends, options or {}))
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    partitioned = _accepted(programs, chosen, Selection(chosen, only, skip, partition), clock, wanted)
+    if is_auto(backends):
+        if only or skip or partition or keep is not None:
+            raise WrongArgumentError("backends='auto' says who takes what, and so do only, skip, partition and keep")
+        if wanted:
+            raise WrongArgumentError("backends='auto' places the program as it is, and passes change it")
+        with clock.stage("tune", "forward"):
+            backends, options, partition, keep = best(programs, lower, backends, options or {}, measurements)
+        chosen = _able_to_compile(choose(backends, options))
+    elif measurements is not None:
+        raise WrongArgumentError(f"measurements are given, and backends={list(backends)}", hint="backends='auto'")
+    partitioned = _accepted(programs, chosen, Selection(chosen, only, skip, partition, keep), clock, wanted)
     options_of_file = FileOptions(external, stack_traces, memory or MemoryOptions())
     return compiled(partitioned, chosen, clock, options_of_file, budget, compiling)
 

@@ -134,6 +134,6 @@ def test_a_partition_of_the_users_own_without_the_size_is_refused() -> None:
         nodes = [node for node in program.graph.nodes if node.op == "call_function"]
         return [("one", [node for node in nodes if short(node) in ("arange", "mul")])]
 
-    selection = Selection(["one"], function=counting)
+    selection = Selection(["one"], partition=counting)
     with pytest.raises(LoweringError, match=r"(?s)does not take: aten\.arange.*is not a size of the part"):
         selection.partitioners(method, {"one": rule}, SIZES)

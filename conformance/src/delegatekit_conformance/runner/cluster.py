@@ -6,12 +6,13 @@ If it is lost all the same (a reboot, a pulled cable), the scheduler gives its c
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Any
+
+from delegatekit.cluster import ClusterTask, Lost, able_workers, allow_children, connected, run_tasks
 
 from ..cases import Case, all_cases
 from ..context import Context
@@ -40,71 +41,25 @@ def run_on_cluster(
     """Run the named cases on the cluster at `address`; yields results as they come.
 
     `cases` is what `source` gives. Facts about the workers go into `facts`: `backend`, `versions` and `machine`, as
-    `Run` has them. Raises InputError if `distributed` is not installed, the scheduler does not answer, no worker has
-    the resource, or workers differ in the versions of what they run.
+    `Run` has them. Raises OptionError if `distributed` is not installed, the scheduler does not answer, or no worker
+    has the resource, InputError if workers differ in the versions of what they run.
     """
-    try:
-        from distributed import Client, KilledWorker, as_completed
-    except ImportError as error:
-        raise InputError(
-            f"--scheduler needs Dask: {error}", hint="pip install 'delegatekit-conformance[cluster]'"
-        ) from error
-    try:
-        client = Client(address, timeout=_PATIENCE, set_as_default=False)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as error:
-        raise InputError(f"the Dask scheduler does not answer: {error}", where=address) from error
-    try:
-        workers = _able(client, context.backend, address)
-        facts.update(_facts(client, workers, context))
-        run = str(time.time_ns())
-        futures = {
-            client.submit(
-                _run_case,
-                run,
-                name,
-                context,
-                limits,
-                source,
-                resources={context.backend: 1},
-                pure=False,
-                priority=cases[name].cost,
-                key=f"{run}-{name}",
-            ): name
-            for name in names
-        }
-        done = as_completed(list(futures), loop=client.loop)  # type: ignore[no-untyped-call]
-        for future in done:
-            name = futures.pop(future)
-            failure = future.exception()
-            if failure is None:
-                yield CaseResult.from_json(future.result())
-            elif isinstance(failure, KilledWorker):
-                # Dask gives a task up whose workers are lost again and again: it takes whole machines down.
-                yield _lost(cases[name], str(failure))
-            else:
-                raise failure
-            future.release()
-    finally:
-        with suppress(Exception):  # the run is over; what does not answer has nothing to close
-            client.run(_close_pools, on_error="ignore")
-        client.close()  # type: ignore[no-untyped-call]
-
-
-def _able(client: Any, backend: str, address: str) -> list[str]:
-    """The addresses of the workers that have the resource; waits for the first."""
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        workers = client.scheduler_info(n_workers=-1)["workers"]
-        able = [worker for worker, info in workers.items() if (info.get("resources") or {}).get(backend)]
-        if able:
-            return able
-        if time.monotonic() > deadline:
-            raise InputError(
-                f"none of its {len(workers)} workers has the resource {backend}",
-                where=address,
-                hint=f"start workers with `dask worker {address} --resources {backend}=1`",
-            )
-        time.sleep(0.2)
+    with connected(address, extra="delegatekit-conformance[cluster]", patience=_PATIENCE) as client:
+        try:
+            workers = able_workers(client, context.backend, address, patience=_PATIENCE)
+            facts.update(_facts(client, workers, context))
+            run = str(time.time_ns())
+            tasks = [
+                ClusterTask(
+                    name, f"{run}-{name}", (run, name, context, limits, source), context.backend, cases[name].cost
+                )
+                for name in names
+            ]
+            for name, result in run_tasks(client, _run_case, tasks):
+                yield _lost(cases[name], result.words) if isinstance(result, Lost) else CaseResult.from_json(result)
+        finally:
+            with suppress(Exception):  # the run is over; what does not answer has nothing to close
+                client.run(_close_pools, on_error="ignore")
 
 
 def _facts(client: Any, workers: Sequence[str], context: Context) -> dict[str, object]:
@@ -134,7 +89,7 @@ def _run_case(run: str, name: str, context: Context, limits: Limits, source: Sou
     with _lock:
         pool = _pools.get(run)
         if pool is None:
-            _allow_children()
+            allow_children()  # each has a guard that ends it with this process
             pool = _pools[run] = Pool(context, limits=limits, source=source)
     return pool.run_case(name).to_json()
 
@@ -143,15 +98,6 @@ def _close_pools() -> None:
     with _lock:
         while _pools:
             _pools.popitem()[1].close()
-
-
-def _allow_children() -> None:
-    """Let this process start others.
-
-    Dask's nanny marks its workers as daemons, which multiprocessing lets have no children since these would outlive
-    them. The pool's workers do not: each has a guard that ends it with this process.
-    """
-    multiprocessing.current_process()._config.pop("daemon", None)  # type: ignore[attr-defined]
 
 
 def _lost(case: Case, words: str) -> CaseResult:

@@ -32,7 +32,9 @@ from .quantize import quantize
 from .run import run
 from .schemes import schemes
 from .stdout import results_alone, stdout_kept
+from .sweep import sweep
 from .targets import targets
+from .tune import tune
 from .verify import verify
 
 app = typer.Typer(
@@ -55,6 +57,8 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     compare,
     bundle,
     verify,
+    sweep,
+    tune,
     cache,
     doctor,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,6 +27,7 @@ from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import files_of, read_model
 from .passes import PassOption, read_passes
 from .places import default_place, question_place
+from .tune import measured
 
 if TYPE_CHECKING:
     from ..views.report import Report
@@ -46,6 +47,10 @@ def lower(
     option: SettingOption = [],  # noqa: B006  (typer copies it)
     only: OnlyOption = [],  # noqa: B006
     skip: SkipOption = [],  # noqa: B006
+    measurements: Annotated[
+        Path | None,
+        typer.Option(help="For -b auto: the file that `delegatekit tune` wrote. Without, the model is tuned first."),
+    ] = None,
     passes: PassOption = [],  # noqa: B006
     external: Annotated[
         list[str],
@@ -97,13 +102,22 @@ def lower(
 
     place = default_place(model, ".pte") if output is None else output
     limits, outside = _budget(budget), _External(external)
+    if measurements is not None and "auto" not in backend:
+        usage("--measurements is for -b auto", f"delegatekit lower {model} -b auto --measurements {measurements}")
     _check_outputs(model, place, debug_map, etrecord, external)
     wanted = read_passes(passes)
+    given = with_dynamic_shapes(read_model(model, trust=trust), dynamic)
+    options = settings(option, [name for name in backend if name != "auto"])
+    placing: Any = measurements
+    if "auto" in backend and measurements is None and not passes:
+        warn("the model is tuned first; `delegatekit tune` writes measurements that `--measurements` reads")
+        placing = measured(given, backend, options)
     with progress():
         program = lower_model(
-            **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
+            **given,
             backends=backend,
-            options=settings(option, backend),
+            options=options,
+            measurements=placing,
             only=selectors(only, backend),
             skip=selectors(skip, backend),
             passes=wanted,
@@ -115,11 +129,15 @@ def lower(
         )
         outside.check_used()
         written = program.save(place, debug_map=debug_map, etrecord=etrecord)
-    _show(program.report(), written, memory_report=memory_report, as_json=as_json)
+    # Measurements may well leave nothing to a backend.
+    idle = {} if "auto" in backend else program.report().idle
+    _show(program.report(), written, idle, memory_report=memory_report, as_json=as_json)
 
 
-def _show(report: Report, written: Sequence[Path], *, memory_report: bool, as_json: bool) -> None:
-    for name, reason in report.idle.items():
+def _show(
+    report: Report, written: Sequence[Path], idle: Mapping[str, str], *, memory_report: bool, as_json: bool
+) -> None:
+    for name, reason in idle.items():
         warn(f"backend {name} took nothing: {reason}")
     if as_json:
         print_json(report)

@@ -5,7 +5,7 @@ Every command and every function that takes a path goes through here.
 
 from __future__ import annotations
 
-from .kinds import BPTE, CSV, ETRECORD, JSON, PT, PT2, PTE, PY, Kind, holds_another_kind
+from .kinds import BPTE, CSV, ETRECORD, HTML, JSON, PT, PT2, PTE, PY, Kind, holds_another_kind
 from .outputs import Writer, check_outputs, shielded, write_files, write_text
 from .sources import Source, check_file, open_file, open_view
 
@@ -13,6 +13,7 @@ __all__ = [
     "BPTE",
     "CSV",
     "ETRECORD",
+    "HTML",
     "JSON",
     "PT",
     "PT2",

@@ -35,6 +35,7 @@ JSON: Final = Kind((".json",), re.compile(rb"\s*[{\[]"))
 #: A program of ours: every one begins so.
 PY: Final = Kind((".py",), re.compile(rb'"""Written by `delegatekit '))
 CSV: Final = Kind((".csv",), re.compile(rb"[^\n,;\t]+[,;\t]"))
+HTML: Final = Kind((".html", ".htm"), re.compile(rb"\s*<(!doctype html|html)", re.IGNORECASE))
 
 
 def holds_another_kind(path: Path, kind: Kind) -> bool:

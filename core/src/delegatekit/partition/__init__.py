@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .ask import ask_backends, keep_operators
 from .grow import partition
+from .placement import Placement
 from .plan import Decomposition, Partition, PartitionedMethod, PartitionPlan
 from .selection import PartitionFunction, Selection, Selectors
 from .settle import Asked, settle
@@ -15,6 +16,7 @@ __all__ = [
     "PartitionFunction",
     "PartitionPlan",
     "PartitionedMethod",
+    "Placement",
     "Selection",
     "Selectors",
     "ask_backends",

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch.fx import Node
 
+from delegatekit_api import ProgramView
+
 from ..edge import EdgeMethod
 from ..edge.sizes import SizeNodes, is_size
 
@@ -18,7 +20,7 @@ def valued_size(node: Node) -> Any:
     return next((size for size in _made(node) if not _symbols(size) <= known), None)
 
 
-def lost_in_set(method: EdgeMethod, members: Sequence[Node]) -> dict[Node, Any]:
+def lost_in_set(method: EdgeMethod | ProgramView, members: Sequence[Node]) -> dict[Node, Any]:
     """Node -> a size of it that a delegate of these nodes could not compute from its inputs."""
     computing = [node for node in members if next(_wanted(node), None) is not None]
     if not computing:
@@ -32,7 +34,7 @@ def lost_in_set(method: EdgeMethod, members: Sequence[Node]) -> dict[Node, Any]:
 class _Sizes:
     """The changing sizes that some tensors have. Those of constants do not change."""
 
-    def __init__(self, method: EdgeMethod, tensors: Iterable[Node]) -> None:
+    def __init__(self, method: EdgeMethod | ProgramView, tensors: Iterable[Node]) -> None:
         self._known = SizeNodes(lambda target, args, value: args[0])
         self._symbols: set[Any] = set()
         for item in tensors:

@@ -25,6 +25,8 @@ from ..foreign import as_ours
 from ..misuse import WrongArgumentError
 from .ask import ask_backends
 from .foreign_sizes import lost_in_set
+from .placement import Placed, Placement, check_names, checked_placement
+from .restricted import Restricted
 
 #: A module path with wildcards ("encoder.layers.*.attn": with all that is inside), an operator ("aten.linear.default",
 #: "aten.linear" or "linear"), or a function that says whether it means a node. "module:NAME" and "operator:NAME" tell
@@ -46,12 +48,30 @@ class Selection:
         backends: Collection[str],
         only: Selectors | None = None,
         skip: Selectors | None = None,
-        function: PartitionFunction | None = None,
+        partition: PartitionFunction | Placement | None = None,
+        keep: Collection[str] | None = None,
     ) -> None:
         self._only = _by_backend("only", only, backends)
         self._skip = _by_backend("skip", skip, backends)
-        self._function = function
+        self._backends = list(backends)
+        self._keep = backends if keep is None else keep
+        self._function = None if isinstance(partition, Mapping) else partition
+        self._placement = checked_placement(partition, backends) if isinstance(partition, Mapping) else {}
+        self._placed: dict[str, set[str]] = {method: set() for method in self._placement}
         self._names: set[str] = set()
+
+    def kept(self, wishes: Mapping[str, Collection[str]]) -> frozenset[str]:
+        """The operators that stay whole, of what backends wish for. Raises LoweringError for what nobody wishes for."""
+        found: set[str] = set()
+        for name in self._keep:
+            asking = [backend for backend in wishes if name in (backend, *wishes[backend])]
+            if not asking:
+                raise WrongArgumentError(
+                    f"keep names {name!r}, which is neither one of the backends {self._backends} nor an operator that "
+                    "one of them asks for whole"
+                )
+            found.update(wishes.get(name, (name,)))
+        return frozenset(found)
 
     def partitioners(
         self,
@@ -70,6 +90,10 @@ class Selection:
             else partitioner
             for name, partitioner in partitioners.items()
         }
+        places = self._placement.get(edge.name)
+        if places is not None:
+            self._placed[edge.name].update(node.name for node in nodes)
+            pinned = {name: Placed(partitioner, name, places) for name, partitioner in pinned.items()}
         if self._function is None:
             return pinned
         return _assigned(self._function, edge, pinned, descriptions or {})
@@ -78,6 +102,7 @@ class Selection:
         """Raise LoweringError for a selector that meant no node of any method, or both modules and operators."""
         for choice in self._choices():
             choice.check(self._names)
+        check_names(self._placement, self._placed)
 
     def _choices(self) -> Iterator[Choice]:
         seen = dict.fromkeys(item for chosen in (self._only, self._skip) for items in chosen.values() for item in items)
@@ -208,31 +233,13 @@ def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
     return bool(path) and fnmatchcase(path[0], pattern[0]) and _matches(pattern[1:], path[1:])
 
 
-class _Pinned:
-    """A partitioner that is asked about some nodes only."""
+class _Pinned(Restricted):
+    """Asked about the nodes that `only` selects and `skip` does not."""
 
     def __init__(self, inner: Partitioner, only: tuple[Choice, ...] | None, skip: tuple[Choice, ...]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._only = only
         self._skip = skip
-
-    def keep_operators(self) -> Collection[str]:
-        return self._inner.keep_operators()
-
-    def check(self, call: Call) -> Verdict:
-        node = call.node
-        refusal = self._refusal(node)
-        if refusal is not None:
-            return Verdict.no(refusal)
-        answer = self._inner.check(call)
-        for other in answer.group if isinstance(answer, Verdict) else ():
-            refusal = self._refusal(other)
-            if refusal is not None:
-                return Verdict.no(f"is taken only together with {describe_node(other)}, which is {refusal}")
-        return answer
-
-    def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
-        return self._inner.propose(program)
 
     def _refusal(self, node: Node) -> str | None:
         for choice in self._skip:

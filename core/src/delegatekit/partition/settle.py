@@ -53,7 +53,8 @@ class Asked:
     ) -> Asked:
         """The backends, asked which operators they want whole. Raises PluginError when a partitioner raises."""
         owners = StateOwners(partitioners, descriptions)
-        return cls(partitioners, descriptions, selection, keep_operators(partitioners), owners, every)
+        wishes = {name: keep_operators({name: partitioner}) for name, partitioner in partitioners.items()}
+        return cls(partitioners, descriptions, selection, selection.kept(wishes), owners, every)
 
     def with_shared(self, buffers: Collection[str]) -> Asked:
         """The same, with the names of the buffers that several methods update."""

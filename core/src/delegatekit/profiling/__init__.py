@@ -5,6 +5,16 @@ from __future__ import annotations
 from .dump import read_etdump
 from .measured import InstructionProfile, OperatorProfile, Origin, Times
 from .profile import Profile
-from .recording import profile
+from .recording import call_times, instruction_times, profile
 
-__all__ = ["InstructionProfile", "OperatorProfile", "Origin", "Profile", "Times", "profile", "read_etdump"]
+__all__ = [
+    "InstructionProfile",
+    "OperatorProfile",
+    "Origin",
+    "Profile",
+    "Times",
+    "call_times",
+    "instruction_times",
+    "profile",
+    "read_etdump",
+]

@@ -6,7 +6,7 @@ turns, so that whatever else the machine does meets both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, process_time
 from typing import Any
 
@@ -68,6 +68,38 @@ def profile(
             )
         )
     return Profile(method.name, _times(total), _times(first), tuple(instructions))
+
+
+def instruction_times(method: Method, inputs: Sequence[Any], *, runs: int, warm_up: int) -> list[Times]:
+    """What each instruction of a method takes on these flat inputs, after `warm_up` calls that are not measured."""
+    for _ in range(warm_up):
+        method.run(inputs)
+    recorded = [_by_instruction(method, inputs, len(method.instructions)) for _ in range(runs)]
+    method.reset()
+    pairs = zip(*((zip(walls, cpus, strict=True)) for walls, cpus, _ in recorded), strict=True)
+    return [_times(calls) for calls in pairs]
+
+
+def call_times(calls: Sequence[Callable[[], object]], *, runs: int, warm_up: int, seconds: float) -> list[Times]:
+    """What each of these calls takes, in turns, so that whatever else the machine does meets all.
+
+    It is over after `runs` rounds, or when `seconds` have passed and each was measured once.
+    """
+    begin = perf_counter()
+    for call in calls:
+        for number in range(warm_up):
+            if number and perf_counter() - begin > seconds:
+                break
+            call()
+    found: list[list[tuple[float, float]]] = [[] for _ in calls]
+    for number in range(runs):
+        if number and perf_counter() - begin > seconds:
+            break
+        for index, call in enumerate(calls):
+            start, cpu = perf_counter(), process_time()
+            call()
+            found[index].append((perf_counter() - start, process_time() - cpu))
+    return list(map(_times, found))
 
 
 def _whole(method: Method, inputs: Sequence[Any]) -> tuple[float, float]:

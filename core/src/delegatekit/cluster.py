@@ -1,0 +1,113 @@
+"""Runs functions on the workers of a Dask cluster: each task on a worker that has the resource which it needs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from delegatekit_api import OptionError
+
+T = TypeVar("T", bound=Hashable)
+
+#: Seconds to wait for the scheduler, and for the first worker that has a resource.
+PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The workers that ran a task were lost, again and again: it takes whole machines down."""
+
+    #: What Dask says of it.
+    words: str
+
+
+@dataclass(frozen=True)
+class ClusterTask(Generic[T]):
+    """A call of a function."""
+
+    #: What its result is yielded with.
+    name: T
+    #: As the cluster knows it, different for each task of each run.
+    key: str
+    arguments: tuple[Any, ...]
+    #: Only workers that have it are given the task.
+    resource: str
+    #: Larger ones are begun first.
+    priority: float = 0.0
+
+
+@contextmanager
+def connected(address: str, *, extra: str, patience: float | None = None) -> Iterator[Any]:
+    """A client of the scheduler at `address`.
+
+    `extra` names what to install where Dask is missing ("PACKAGE[EXTRA]"). Raises OptionError if it is missing or the
+    scheduler does not answer.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise OptionError(f"--scheduler needs Dask: {error}", hint=f"pip install '{extra}'") from error
+    try:
+        client = Client(address, timeout=PATIENCE if patience is None else patience, set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise OptionError(f"the Dask scheduler does not answer: {error}", where=address) from error
+    try:
+        yield client
+    finally:
+        client.close()  # type: ignore[no-untyped-call]
+
+
+def able_workers(client: Any, resource: str, address: str, *, patience: float | None = None) -> list[str]:
+    """The addresses of the workers that have a resource; waits for the first. Raises OptionError if there is none."""
+    deadline = time.monotonic() + (PATIENCE if patience is None else patience)
+    while True:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        able = [worker for worker, info in workers.items() if (info.get("resources") or {}).get(resource)]
+        if able:
+            return able
+        if time.monotonic() > deadline:
+            raise OptionError(
+                f"none of its {len(workers)} workers has the resource {resource}",
+                where=address,
+                hint=f"start workers with `dask worker {address} --resources {resource}=1`",
+            )
+        time.sleep(0.2)
+
+
+def run_tasks(
+    client: Any, function: Callable[..., Any], tasks: Sequence[ClusterTask[T]]
+) -> Iterator[tuple[T, Any | Lost]]:
+    """The name and the result of each task, as they come. Raises what a task raises."""
+    from distributed import KilledWorker, as_completed
+
+    futures = {
+        client.submit(
+            function, *task.arguments, resources={task.resource: 1}, pure=False, priority=task.priority, key=task.key
+        ): task.name
+        for task in tasks
+    }
+    done = as_completed(list(futures), loop=client.loop)  # type: ignore[no-untyped-call]
+    for future in done:
+        name = futures.pop(future)
+        failure = future.exception()
+        if failure is None:
+            yield name, future.result()
+        elif isinstance(failure, KilledWorker):
+            yield name, Lost(str(failure))
+        else:
+            raise failure
+        future.release()
+
+
+def allow_children() -> None:
+    """Let this process start others, if it is a Dask worker.
+
+    Dask's nanny marks its workers as daemons, which multiprocessing lets have no children since these would outlive
+    them: the caller sees to it that its own do not.
+    """
+    config: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    config.pop("daemon", None)

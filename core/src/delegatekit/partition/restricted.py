@@ -1,0 +1,41 @@
+"""A partitioner that is asked about some nodes only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from torch.fx import Node
+
+from delegatekit_api import Call, Partitioner, ProgramView, Verdict
+from delegatekit_api.nodes import describe_node
+
+
+class Restricted:
+    """A partitioner around another: which nodes that one is not asked about, a subclass says in `_refusal`."""
+
+    def __init__(self, inner: Partitioner) -> None:
+        self._inner = inner
+
+    def keep_operators(self) -> Collection[str]:
+        """Those that the other keeps."""
+        return self._inner.keep_operators()
+
+    def check(self, call: Call) -> Verdict:
+        """What the other answers, unless it is not asked about this call or about one of its group."""
+        node = call.node
+        refusal = self._refusal(node)
+        if refusal is not None:
+            return Verdict.no(refusal)
+        answer = self._inner.check(call)
+        for other in answer.group if isinstance(answer, Verdict) else ():
+            refusal = self._refusal(other)
+            if refusal is not None:
+                return Verdict.no(f"is taken only together with {describe_node(other)}, which is {refusal}")
+        return answer
+
+    def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
+        """What the other proposes."""
+        return self._inner.propose(program)
+
+    def _refusal(self, node: Node) -> str | None:
+        raise NotImplementedError

@@ -1,0 +1,8 @@
+"""Placement by measurement: each piece of a program is timed on the backends that run here, and the fastest is kept."""
+
+from __future__ import annotations
+
+from .auto import AUTO, CLOCKS, best, is_auto, measure
+from .measurements import Candidate, Measurements, Tuned
+
+__all__ = ["AUTO", "CLOCKS", "Candidate", "Measurements", "Tuned", "best", "is_auto", "measure"]
