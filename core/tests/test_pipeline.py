@@ -27,6 +27,7 @@ from delegatekit_api import (
     hookimpl,
 )
 from delegatekit_api.nodes import operator_name
+from delegatekit_api.versions import API_VERSION
 
 _C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
 
@@ -144,7 +145,7 @@ def test_the_file_records_who_made_each_delegate(install: Any) -> None:
         "oneBackend",
         "delegatekit-one",
         "0",
-        "2.0",
+        str(API_VERSION),
     )
 
 
