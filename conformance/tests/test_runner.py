@@ -85,7 +85,7 @@ def test_a_worker_that_ends_with_status_0_is_noticed(toys: Toys) -> None:
 
 
 def test_what_sleeps_too_long_ends_with_a_traceback(toys: Toys) -> None:
-    pool = toys(replace(CONTEXT, timeout=0.7), limits=Limits(patience=2.0))
+    pool = toys(replace(CONTEXT, timeout=1.5), limits=Limits(patience=2.0))
     result = pool.run_case("toys/hang")
     assert counts(result) == {"DELEGATED": 4, "TIMEOUT": 1}
     assert "no end after 1.4 s in " in result.faults[0].detail and "toy_cases.py" in result.faults[0].detail

@@ -17,9 +17,9 @@ import pytest
 import delegatekit
 from delegatekit.json_text import plain, read_object, to_json
 
-#: These write JSON for another process of this package, which reads it with Python's decoder: one before anything else
-#: of the core is imported, one with NaN and infinities as the numbers they are.
-ELSEWHERE = {"plugins/probe.py", "plugins/apart/messages.py"}
+#: These write JSON that Python's decoder reads: for another process of this package, one before anything else of the
+#: core is imported, one with NaN and infinities as the numbers they are; and programs as PyTorch itself has them.
+ELSEWHERE = {"plugins/probe.py", "plugins/apart/messages.py", "etrecord/record.py"}
 
 
 class Color(Enum):

@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 from delegatekit_api import LoweringError
 
 from ..foreign import as_ours
+from ..json_text import to_json
 from ..quantization import load_quantized
 from .trial import Arguments
 
@@ -38,7 +39,7 @@ class Material:
     def files(self) -> dict[str, bytes]:
         """The contents of the files, by name. Raises LoweringError for programs that PyTorch cannot write."""
         found = {
-            _NAMES: json.dumps(list(self.programs)).encode(),
+            _NAMES: to_json(list(self.programs)).encode(),
             _SAMPLES: _packed({name: list(items) for name, items in self.samples.items()}),
             _CALIBRATION: _packed(list(self.calibration)),
         }

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Final
 import torch
 
 from ..files import shielded
+from ..json_text import to_json
 from ..lowering import Delegate, LoweredMethod
 from ..pte import schema
 from ..pte.dataflow import calls
@@ -85,6 +86,7 @@ def _output_counts(method: RecordedMethod) -> dict[int, int]:
 
 
 def _add_program(archive: zipfile.ZipFile, name: str, stored: StoredProgram) -> None:
+    # PyTorch reads infinities as the numbers that Python writes, which JSON itself lacks.
     _add(archive, name, json.dumps(stored.program).encode())
     _add_tensors(archive, f"{name}_state_dict", stored.state)
     _add_tensors(archive, f"{name}_constants", stored.constants)
@@ -98,7 +100,7 @@ def _add_tensors(archive: zipfile.ZipFile, name: str, tensors: Mapping[str, torc
 
 
 def _add_json(archive: zipfile.ZipFile, name: str, content: Any) -> None:
-    _add(archive, name, json.dumps(content).encode())
+    _add(archive, name, to_json(content, compact=True).encode())
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
