@@ -12,8 +12,10 @@ from .etrecord import RecordedMethod, write_etrecord
 from .files import Writer
 from .json_text import to_json
 from .lowering import LoweredMethod
+from .partition import PartitionedMethod
 from .pte import ptd_to_bytes, to_bytes, write
 from .views.debug_map import debug_map
+from .views.page import Compiled, page
 from .views.report import Report, make_report
 
 
@@ -29,12 +31,14 @@ class LoweredProgram:
         methods: Mapping[str, LoweredMethod],
         emitted: Emitted,
         stages: Mapping[str, float],
+        partitioned: Mapping[str, PartitionedMethod],
         backends: Sequence[str] = (),
     ) -> None:
         self.methods = dict(methods)
         self.stages = dict(stages)
         self.backends = tuple(backends)
         self._emitted = emitted
+        self._partitioned = partitioned
         self._image = emitted.image
 
     @property
@@ -48,20 +52,28 @@ class LoweredProgram:
         return {name: ptd_to_bytes(data) for name, data in self._image.data_files.items()}
 
     def save(
-        self, path: str | Path, *, debug_map: str | Path | None = None, etrecord: str | Path | None = None
+        self,
+        path: str | Path,
+        *,
+        debug_map: str | Path | None = None,
+        etrecord: str | Path | None = None,
+        html: str | Path | None = None,
     ) -> tuple[Path, ...]:
         """Write the .pte file and its data files beside it: "model.pte", "model.ptd", NAME.ptd for others.
 
         `debug_map` is a JSON file to write `debug_map()` to, `etrecord` a file for ExecuTorch's Inspector, which leads
-        from events of its runtime to operators and source lines; it has the weights, too. All files appear whole, or
-        none. Files that exist keep their mode; a symbolic link is followed. Returns the paths, that of the .pte last.
-        Raises FormatError for a path that is not a regular file, is write-protected, or cannot be written for another
-        reason.
+        from events of its runtime to operators and source lines; it has the weights, too; `html` a file for the page
+        that `html()` makes. All files appear whole, or none. Files that exist keep their mode; a symbolic link is
+        followed. Returns the paths, that of the .pte last. Raises FormatError for a path that is not a regular file, is
+        write-protected, or cannot be written for another reason.
         """
         beside: dict[Path, Writer] = {}
         if debug_map is not None:
             text = to_json(self.debug_map()).encode()
             beside[Path(debug_map)] = lambda file: file.write(text)
+        if html is not None:
+            report = self.html(Path(path).name).encode()
+            beside[Path(html)] = lambda file: file.write(report)
         if etrecord is not None:
             beside[Path(etrecord)] = partial(write_etrecord, self._recorded())
         return write(self._image, Path(path), beside)
@@ -76,6 +88,13 @@ class LoweredProgram:
             name: RecordedMethod(method, plans[name], self._emitted.handles[name])
             for name, method in self.methods.items()
         }
+
+    def html(self, title: str = "Delegation report") -> str:
+        """The delegation report: one page with the graph, who runs what and why, estimates, memory over time, weights.
+
+        It needs no network, and the same program gives the same page.
+        """
+        return page(title, self._partitioned, compiled=Compiled(self.report(), self._emitted.placed))
 
     def report(self) -> Report:
         """What was delegated, what was not, and what the file will need."""

@@ -131,7 +131,7 @@ def compiled(
         check_budget(lowered, budget)
     with clock.stage("emit", first):
         emitted = emit(lowered, f"delegatekit {__version__}", options or FileOptions())
-    return LoweredProgram(lowered, emitted, clock.seconds, tuple(chosen))
+    return LoweredProgram(lowered, emitted, clock.seconds, partitioned, tuple(chosen))
 
 
 @_checked

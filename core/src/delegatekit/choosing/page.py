@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import Final
 
 from ..json_text import to_json
+from ..views.page.shell import shell, text
 from .row import COMPILES, Row
 from .table import HEADERS, Cell, cells, notes
 
@@ -53,23 +53,17 @@ for (const [index, head] of [...document.querySelectorAll("th")].entries()) {
 
 def page(rows: Sequence[Row], title: str) -> str:
     """The page. What is unknown is an empty cell, and sorts last."""
-    heads = "".join(f'<th scope="col"><button>{escape(name)}</button></th>' for name in (*HEADERS, "more"))
+    heads = "".join(f'<th scope="col"><button>{text(name)}</button></th>' for name in (*HEADERS, "more"))
     compiled = sum(row.outcome == COMPILES for row in rows)
-    return "\n".join(
-        (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta http-equiv="Content-Security-Policy" '
-            "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">",
-            f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{escape(title)}</h1><p>{compiled} of {len(rows)} compile. Click a column to sort. Estimates "
-            "are those of the backends' compilers for the device; times here are of this machine, of a simulator or "
-            "interpreter where the device is not here.</p>",
-            f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>',
-            *map(_line, rows),
-            f"</tbody></table></div><script>{_SCRIPT}</script></body></html>",
-        )
+    body = (
+        f"<h1>{text(title)}</h1><p>{compiled} of {len(rows)} compile. Click a column to sort. Estimates "
+        "are those of the backends' compilers for the device; times here are of this machine, of a simulator or "
+        "interpreter where the device is not here.</p>",
+        f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>',
+        *map(_line, rows),
+        "</tbody></table></div>",
     )
+    return shell(title, _STYLE, body, _SCRIPT)
 
 
 def _line(row: Row) -> str:
@@ -79,22 +73,22 @@ def _line(row: Row) -> str:
 
 def _cell(cell: Cell, index: int, row: Row) -> str:
     if HEADERS[index] == "result":
-        return f'<td class="{"good" if row.outcome == COMPILES else "bad"}">{escape(cell.text)}</td>'
+        return f'<td class="{"good" if row.outcome == COMPILES else "bad"}">{text(cell.text)}</td>'
     if cell.value is None or math.isnan(cell.value):
-        return f"<td>{escape(cell.text)}</td>"
+        return f"<td>{text(cell.text)}</td>"
     value = str(cell.value).replace("inf", "Infinity")
     kind = "" if HEADERS[index] == "memory" else ' class="number"'
-    return f'<td{kind} data-value="{value}">{escape(cell.text)}</td>'
+    return f'<td{kind} data-value="{value}">{text(cell.text)}</td>'
 
 
 def _details(row: Row) -> Iterator[str]:
     told = notes(row)
-    yield f"<details><summary>{escape(told[0]) if told else escape(row.made_by)}</summary><ul>"
-    yield from (f"<li>{escape(text)}</li>" for text in told[1:])
+    yield f"<details><summary>{text(told[0]) if told else text(row.made_by)}</summary><ul>"
+    yield from (f"<li>{text(note)}</li>" for note in told[1:])
     yield from (
-        f"<li>left to the runtime: {escape(item.operator)} x{item.count}: {escape(item.reason)}</li>"
+        f"<li>left to the runtime: {text(item.operator)} x{item.count}: {text(item.reason)}</li>"
         for item in row.left_out
     )
     if row.estimated_by:
-        yield f"<li>estimated by {escape(row.estimated_by)}</li>"
-    yield f"</ul><pre>{escape(to_json(row.options))}</pre></details>"
+        yield f"<li>estimated by {text(row.estimated_by)}</li>"
+    yield f"</ul><pre>{text(to_json(row.options))}</pre></details>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,8 +21,9 @@ from .arguments import (
 )
 from .console import out, print_json, progress, say
 from .dynamic import DynamicOption, with_dynamic_shapes
-from .model import read_model
+from .model import files_of, read_model
 from .passes import PassOption, read_passes
+from .places import question_place
 
 
 def explain(
@@ -33,12 +35,18 @@ def explain(
     skip: SkipOption = [],  # noqa: B006
     passes: PassOption = [],  # noqa: B006
     every: Annotated[bool, typer.Option("--all", help="Also list the operators that a backend takes.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page that shows the graph, who would run what and why, and weights.")
+    ] = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Tell who would run each operator, and for each that no backend takes, every backend's reason."""
     from .. import explain as explain_model
+    from ..files import HTML, check_outputs, write_text
 
+    check_outputs(html, inputs=files_of(model))
+    question_place("--html", html, HTML)
     wanted = read_passes(passes)
     with progress():
         explanation = explain_model(
@@ -49,6 +57,8 @@ def explain(
             skip=selectors(skip, backend),
             passes=wanted,
         )
+    if html is not None:
+        write_text(html, explanation.html(f"{model} for {', '.join(backend)}"))
     if as_json:
         rows = (*explanation.decomposed, *explanation.rows)
         print_json(rows)
@@ -61,3 +71,5 @@ def explain(
     out.print(
         f"{taken} of {total} operators run on {', '.join(backend)}; {len(explanation.unsupported)} cannot run at all"
     )
+    if html is not None:
+        say(f"wrote {html}")

@@ -67,6 +67,10 @@ def lower(
         Path | None,
         typer.Option(help="Write an ETRecord, by which ExecuTorch's Inspector finds operators and source lines."),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write a page that shows the graph, who runs what and why, memory over time, and weights."),
+    ] = None,
     stack_traces: Annotated[
         bool, typer.Option("--stack-traces", help="Put the source lines of instructions into the file.")
     ] = False,
@@ -104,7 +108,7 @@ def lower(
     limits, outside = _budget(budget), _External(external)
     if measurements is not None and "auto" not in backend:
         usage("--measurements is for -b auto", f"delegatekit lower {model} -b auto --measurements {measurements}")
-    _check_outputs(model, place, debug_map, etrecord, external)
+    _check_outputs(model, place, debug_map, etrecord, html, external)
     wanted = read_passes(passes)
     given = with_dynamic_shapes(read_model(model, trust=trust), dynamic)
     options = settings(option, [name for name in backend if name != "auto"])
@@ -128,7 +132,7 @@ def lower(
             compiling=Compiling(isolate=isolate, jobs=jobs, cache=cache, seconds=compile_time),
         )
         outside.check_used()
-        written = program.save(place, debug_map=debug_map, etrecord=etrecord)
+        written = program.save(place, debug_map=debug_map, etrecord=etrecord, html=html)
     # Measurements may well leave nothing to a backend.
     idle = {} if "auto" in backend else program.report().idle
     _show(program.report(), written, idle, memory_report=memory_report, as_json=as_json)
@@ -158,20 +162,26 @@ def _budget(limits: Sequence[str]) -> dict[str, str]:
 
 
 def _check_outputs(
-    model: str, output: Path, debug_map: Path | None, etrecord: Path | None, external: Sequence[str]
+    model: str,
+    output: Path,
+    debug_map: Path | None,
+    etrecord: Path | None,
+    html: Path | None,
+    external: Sequence[str],
 ) -> None:
     """Try all files that may be written, before the work begins."""
-    from ..files import ETRECORD, JSON, PTE, check_outputs
+    from ..files import ETRECORD, HTML, JSON, PTE, check_outputs
     from ..pte.writer import data_paths
 
     names = dict.fromkeys(text.partition("=")[0] if "=" in text else "" for text in external)
     wrong = next((name for name in names if name.startswith(".") or re.search(r"[/\\\0]", name)), None)
     if wrong is not None:
         usage(f"--external {wrong}=...: {wrong!r} is not the name of a file", "it is written beside the .pte")
-    check_outputs(output, debug_map, etrecord, *data_paths(output, names), inputs=files_of(model))
+    check_outputs(output, debug_map, etrecord, html, *data_paths(output, names), inputs=files_of(model))
     question_place("--output", output, PTE)
     question_place("--debug-map", debug_map, JSON)
     question_place("--etrecord", etrecord, ETRECORD)
+    question_place("--html", html, HTML)
 
 
 class _External:

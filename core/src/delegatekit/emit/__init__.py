@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .arena import ArenaReport, MemoryOptions, PlannedValue
+from .arena import ArenaReport, MemoryOptions, PlacedValue, PlannedValue
 from .external import External
 from .file import Emitted, emit
 from .memory import MemoryPlan, Request, plan_memory
@@ -15,6 +15,7 @@ __all__ = [
     "FileOptions",
     "MemoryOptions",
     "MemoryPlan",
+    "PlacedValue",
     "PlannedValue",
     "Request",
     "emit",

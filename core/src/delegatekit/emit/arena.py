@@ -52,6 +52,15 @@ class PlannedValue:
         return self.names[0]
 
 
+@dataclass(frozen=True)
+class PlacedValue:
+    """A piece of planned memory and where it lies: the space's memory_id, and bytes from its beginning."""
+
+    value: PlannedValue
+    memory_id: int
+    offset: int
+
+
 #: A space's name or its memory_id, or several in the order in which they are tried.
 Space: TypeAlias = str | int | Sequence[str | int]
 

@@ -7,18 +7,19 @@ from typing import Any
 
 from ..pte import schema
 from ..pte.dtypes import torch_dtype
-from .arena import ArenaReport, PlannedValue, Spaces
+from .arena import ArenaReport, PlacedValue, PlannedValue, Spaces
 from .storage import Storage
 from .writer import Writer
 
 
 def place_values(
     method: str, writer: Writer, outputs: Sequence[Any], spaces: Spaces, overread: int
-) -> tuple[list[int], tuple[ArenaReport, ...]]:
+) -> tuple[list[int], tuple[ArenaReport, ...], tuple[PlacedValue, ...]]:
     """Place all storages, write their offsets into the tensors, and leave out copies that are not needed.
 
     `outputs` are what the method returns; delegates read up to `overread` bytes beyond their inputs. Returns the sizes
-    of the spaces from 0 on, and a report of each. Raises LoweringError, with figures, if something does not fit.
+    of the spaces from 0 on, a report of each, and what lies in them. Raises LoweringError, with figures, if something
+    does not fit.
     """
     storages = writer.values.storages
     planner = spaces.options.planner
@@ -35,7 +36,8 @@ def place_values(
                 memory_id=space, memory_offset_low=place & 0xFFFFFFFF, memory_offset_high=place >> 32
             )
     writer.code.drop(needless)
-    return sizes, arenas
+    placed = tuple(PlacedValue(planned[root], *place) for root, place in place_of.items())
+    return sizes, arenas, placed
 
 
 def _planned_values(

@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from ..lowering import LoweredMethod
 from ..pte import schema
-from .arena import ArenaReport
+from .arena import ArenaReport, PlacedValue
 from .instructions import InstructionList
 from .placing import place_values
 from .reuse import Reuse
@@ -24,11 +24,13 @@ from .writer import Writer
 
 @dataclass(frozen=True)
 class MethodPlan:
-    """A method's plan, the debug handles of its instructions in their order, and its memory, space by space."""
+    """A method's plan, the debug handles of its instructions in their order, and its memory, space by space and value
+    by value."""
 
     plan: schema.ExecutionPlan
     handles: tuple[tuple[int, ...], ...]
     arenas: tuple[ArenaReport, ...]
+    placed: tuple[PlacedValue, ...]
 
 
 def plan_method(name: str, method: LoweredMethod, shared: Shared) -> MethodPlan:
@@ -52,7 +54,7 @@ def plan_method(name: str, method: LoweredMethod, shared: Shared) -> MethodPlan:
     updates = state.updates()
     outputs = [_output(writer, state.before_write_back(item)) for item in edge.outputs]
     state.write_back(updates)
-    sizes, arenas = place_values(name, writer, edge.outputs, shared.spaces, method.overread_bytes)
+    sizes, arenas, placed = place_values(name, writer, edge.outputs, shared.spaces, method.overread_bytes)
 
     plan = schema.ExecutionPlan(
         name=name,
@@ -65,7 +67,7 @@ def plan_method(name: str, method: LoweredMethod, shared: Shared) -> MethodPlan:
         delegates=code.delegates,
         non_const_buffer_sizes=sizes,
     )
-    return MethodPlan(plan, tuple(code.handles), arenas)
+    return MethodPlan(plan, tuple(code.handles), arenas, placed)
 
 
 def _input(values: Values, node: Node) -> int:

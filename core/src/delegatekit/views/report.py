@@ -17,7 +17,7 @@ from ..pte.own import OWN_KEYS
 from ..pte.segments import data_size
 from ..text import human_size
 from .estimates import summary
-from .explanation import ONLY_TOGETHER
+from .rows import ONLY_TOGETHER
 
 
 @dataclass(frozen=True)
