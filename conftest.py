@@ -7,13 +7,14 @@ import importlib
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -240,3 +241,61 @@ def stock_external(once: Once, stock_process: StockProcess) -> Path:
     pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
     script = Path(__file__).parent / "tests" / "stock_external.py"
     return once("stock_external", lambda folder: stock_process.run(script, folder))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real browser, for pages that we write."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no chromium is installed (Debian: apt-get install chromium)")
+    try:
+        playwright = importlib.import_module("playwright.sync_api")
+    except ImportError:
+        pytest.skip("playwright is not installed (pip install playwright)")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="session")
+def contrast() -> Callable[[str, str], float]:
+    """The contrast ratio of WCAG 2 of two colors, "#1a2b3c"."""
+
+    def luminance(color: str) -> float:
+        channels = [int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+        linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    def ratio(one: str, other: str) -> float:
+        dark, light = sorted((luminance(one), luminance(other)))
+        return (light + 0.05) / (dark + 0.05)
+
+    return ratio
+
+
+@pytest.fixture
+def command_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[[str], Callable[..., Any]]]:
+    """Makes what calls the command in a folder with this `models.py`: gives what was printed, as `out` and `err`."""
+    from delegatekit import cli as command_line  # not before the environment variables above are set
+
+    def call(*arguments: str, code: int = 0) -> Any:
+        monkeypatch.setattr(sys, "argv", ["delegatekit", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            command_line.main()
+        captured = capsys.readouterr()
+        assert (end.value.code or 0) == code, captured.out + captured.err
+        return captured
+
+    def make(models: str) -> Callable[..., Any]:
+        (tmp_path / "models.py").write_text(models)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        return call
+
+    yield make
+    sys.modules.pop("models", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,3 +17,9 @@ def demo(from_source: Any) -> Iterator[str]:
     """The example backend, which adds and multiplies: its name."""
     with from_source(Path(__file__).parents[1] / "examples" / "minimal_backend"):
         yield "demo"
+
+
+@pytest.fixture
+def command(request: pytest.FixtureRequest, command_with: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:
+    """Calls the command in a folder with `models.py`, the text MODELS of the test's module."""
+    return command_with(request.module.MODELS)

@@ -16,7 +16,6 @@ from torch import nn
 
 import delegatekit
 from delegatekit import Row
-from delegatekit import cli as command_line
 from delegatekit.choosing import runners
 from delegatekit.choosing.plan import planned
 from delegatekit.json_text import plain
@@ -36,9 +35,8 @@ class Net(nn.Module):
 
 torch.manual_seed(0)
 MODEL, X = Net().eval(), (torch.randn(1, 3, 8, 8),)
-#: Calls the command: gives what was printed, as `out` and `err`.
-Command = Callable[..., Any]
 
+#: The models of the command.
 MODELS = """
 import torch
 def make():
@@ -208,27 +206,7 @@ def test_a_scheme_that_cannot_be_is_a_row_with_a_reason() -> None:
         delegatekit.sweep(given, backends=["xnnpack"], samples=[X])
 
 
-@pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Calls the command in a folder with `models.py`."""
-    (tmp_path / "models.py").write_text(MODELS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "models", raising=False)
-
-    def call(*arguments: str, code: int = 0) -> Any:
-        monkeypatch.setattr(sys, "argv", ["delegatekit", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            command_line.main()
-        captured = capsys.readouterr()
-        assert (end.value.code or 0) == code, captured.out + captured.err
-        return captured
-
-    return call
-
-
-def test_the_command_writes_table_page_and_json(command: Command, tmp_path: Path) -> None:
+def test_the_command_writes_table_page_and_json(command: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "x.pt").write_bytes(b"")
     torch.save([(torch.randn(1, 4),), (torch.randn(1, 4),)], tmp_path / "x.pt")
     arguments = ("sweep", "models:make", "-b", "xnnpack,reference", "--samples", "x.pt", "--results", "r.jsonl")
@@ -240,7 +218,7 @@ def test_the_command_writes_table_page_and_json(command: Command, tmp_path: Path
     assert "--retry is for" in command("sweep", "models:make", "-b", "xnnpack", "--retry", code=2).err
 
 
-def test_tune_and_lower_by_command(command: Command, tmp_path: Path) -> None:
+def test_tune_and_lower_by_command(command: Callable[..., Any], tmp_path: Path) -> None:
     told = command("tune", "models:make", "-b", "xnnpack,reference", "-o", "m.json", "--runs", "2", "--units")
     assert "wrote m.json" in told.out and "xnnpack alone" in told.out and "aten.linear" in told.out
     assert "tuned in" in told.err

@@ -44,9 +44,9 @@ def read_model(text: str, *, trust: bool = False) -> dict[str, Any]:
 def files_of(text: str) -> list[Path]:
     """The files that a MODEL argument may be read from; those of a module are where the current folder has it."""
     source, colon, _ = text.rpartition(":")
-    if not colon or source.endswith(".py"):
-        return [Path(source or text)]
     module = Path(*source.split("."))
+    if not colon or source.endswith(".py") or not module.name:
+        return [Path(source or text)]
     return [module.with_name(f"{module.name}.py"), module / "__init__.py"]
 
 

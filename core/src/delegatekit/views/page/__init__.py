@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 
 from ...emit import PlacedValue
 from ...partition import PartitionedMethod
@@ -20,7 +21,7 @@ from ..rows import decomposed_row
 from . import tables
 from .drawing import graph_data
 from .graph import Drawing, draw
-from .memory import chart
+from .memory import chart, legend
 from .shell import embedded, shell, text
 
 
@@ -48,6 +49,7 @@ def page(
     what = "compiled" if compiled is not None else "as planned: nothing was compiled"
     body = [
         f"<header><h1>{text(title)}</h1><p>Who runs what, {what}. DelegateKit {text(__version__)}.</p>",
+        *(f"<p>{text(item.method)}: {text(tables.totals(item))}</p>" for item in drawings),
         *(f'<p class="refused">REFUSED: {text(reason)}</p>' for reason in refused),
         f"<nav><ul>{links}</ul></nav></header><main>",
         _asset("graph.html"),
@@ -65,7 +67,7 @@ def _sections(
     compiled: Compiled | None,
 ) -> Iterator[tuple[str, Iterator[str]]]:
     """Headings, and what stands below."""
-    yield "Delegates", _each(drawings, lambda item: tables.delegates(item, _delegates(reports, item)), tables.totals)
+    yield "Delegates", _each(drawings, lambda item: tables.delegates(item, _delegates(reports, item)))
     yield "Left to the runtime", _each(drawings, tables.left)
     if found := [decomposed_row(name, item) for name, method in methods.items() for item in method.decompositions]:
         yield "Decomposed", tables.decomposed(found)
@@ -73,22 +75,17 @@ def _sections(
         yield "Changed by passes", tables.changes(made)
     if compiled is not None:
         placed, report = compiled.placed, compiled.report
-        yield "Memory over time", _each(drawings, lambda item: _charts(reports[item.method], placed))
+        charts = _each(drawings, lambda item: _charts(reports[item.method], placed))
+        yield "Memory over time", chain(legend(), charts)
         yield "The file", tables.holdings(report)
     yield "Weights", tables.weights(method.edge for method in methods.values())
 
 
-def _each(
-    drawings: Sequence[Drawing],
-    tell: Callable[[Drawing], Iterator[str]],
-    before: Callable[[Drawing], str] = lambda drawing: "",
-) -> Iterator[str]:
+def _each(drawings: Sequence[Drawing], tell: Callable[[Drawing], Iterator[str]]) -> Iterator[str]:
     """A part for each method, which is named if there are several."""
     for drawing in drawings:
         if len(drawings) > 1:
             yield f"<h3>{text(drawing.method)}</h3>"
-        if said := before(drawing):
-            yield f"<p>{text(said)}</p>"
         yield from tell(drawing)
 
 

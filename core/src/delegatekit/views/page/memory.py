@@ -15,6 +15,16 @@ _WIDTH: Final = 1000.0
 _HEIGHT: Final = 320.0
 
 
+#: Kinds of values, as the chart's colors tell them apart.
+_KINDS: Final = {"input": "inputs", "output": "outputs", "buffer": "kept from call to call", "between": "others"}
+
+
+def legend() -> Iterator[str]:
+    """What the colors mean."""
+    items = "".join(f'<li class="{kind}"><i></i>{words}</li>' for kind, words in _KINDS.items())
+    yield f'<ul class="legend">{items}<li>line: in use</li></ul>'
+
+
 def chart(arena: ArenaReport, placed: Sequence[PlacedValue]) -> Iterator[str]:
     """The chart of one space, with the values of its peak as a table.
 

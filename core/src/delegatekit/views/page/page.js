@@ -5,7 +5,7 @@ const byId = id => document.getElementById(id);
 const view = byId("view"), drawing = byId("drawing"), facts = byId("facts"), tip = byId("tip");
 // What stands where in an operator's list; all but WEIGHTS and REASONS are numbers of texts.
 const [NAME, KIND, OPERATOR, MODULE, SOURCE, TAKER, KERNEL, VALUES, WEIGHTS, REASONS] = Array(10).keys();
-const START = 60, INSIDE = 40;               // boxes and operators that are shown without being asked for
+const START = 60, INSIDE = 40, FEW = 12;     // boxes and operators that are shown without being asked for
 const PAD = 14, HEAD = 28, ROW = 30, GAP = 16, RAIL = 10;
 const COLORS = 5;
 
@@ -81,9 +81,15 @@ function openSome(box, most, delegates) {
 
 // The layout: each open box arranges what is in it in layers; long arrows get rails to run on.
 
-const wide = (text, size) => 12 + text.length * size;
+const ruler = document.createElement("canvas").getContext("2d");
+const FONT = getComputedStyle(document.body).fontFamily;
+function wide(text, size) {
+  ruler.font = `${size}px ${FONT}`;
+  return 18 + ruler.measureText(text).width;
+}
 const cut = (text, most) => text.length > most ? `${text.slice(0, most - 1)}…` : text;
-const second = item => item.children ? plural(item.count, "operator") : said(item, VALUES);
+const first = item => item.open ? `− ${cut(item.label, 60)}` : cut(item.children ? `+ ${item.label}` : item.label, 38);
+const second = item => cut(item.children ? plural(item.count, "operator") : said(item, VALUES), 38);
 
 function spread(row, wanted) {
   // Centers as near to the wanted ones as the order and the gaps allow: neighbors that collide move as one.
@@ -111,7 +117,7 @@ function arrange(box) {
   const cells = box.children, links = [...box.links.values()];
   for (const item of cells) {
     if (item.open) { arrange(item); continue; }
-    item.w = Math.max(70, wide(cut(item.label, 36), 6.6), wide(cut(second(item), 36), 5.3));
+    item.w = Math.max(70, wide(first(item), 12), wide(second(item), 10));
     item.h = 40;
   }
   const layer = cells.map(() => 0), before = cells.map(() => []), after = cells.map(() => []);
@@ -154,7 +160,8 @@ function arrange(box) {
     for (const cell of row) { cell.x += PAD - left; cell.y = y; if (cell.rail) cell.h = height; right = Math.max(right, cell.x + cell.w); }
     y += height + ROW;
   }
-  box.w = Math.max(right + PAD, wide(cut(box.label, 60), 6.8) + 2 * PAD + 20);
+  box.w = Math.max(right + PAD, wide(first(box), 12) + 2 * PAD);
+  for (const row of rows) for (const cell of row) cell.x += (box.w - right - PAD) / 2;
   box.h = y - ROW + PAD;
 }
 
@@ -221,10 +228,10 @@ function face(item) {
   if (item.children) made.setAttribute("aria-expanded", String(item.open));
   made.append(element("rect", { class: "face", width: item.w, height: item.h, rx: item.children ? 8 : 4 }));
   const text = (x, y, content, kind = "") => made.append(element("text", { x, y, class: kind }, content));
-  if (item.open) text(10, 19, `− ${cut(item.label, 60)}`);
+  if (item.open) text(10, 19, first(item));
   else {
-    text(8, 17, cut(item.children ? `+ ${item.label}` : item.label, 38));
-    text(8, 31, cut(second(item), 38), "small");
+    text(8, 17, first(item));
+    text(8, 31, second(item), "small");
     if (item.tally?.size > 1) {  // who runs what is in it, by length
       let x = 4;
       for (const [name, count] of item.tally) {
@@ -457,7 +464,10 @@ byId("left-next").onclick = () => step(now.leaves.filter(item => said(item, KIND
 const models = [];
 function show(number) {
   now = models[number] ??= model(data.methods[number]);
-  if (!now.begun) openSome(now.root, START, false);
+  if (!now.begun) {
+    openSome(now.root, START, false);
+    if (shown(now.root) < FEW) openSome(now.root, INSIDE, true);
+  }
   now.begun = true;
   chosen = current = null; matches = []; byId("find").value = ""; byId("found").textContent = "";
   byId("left-next").disabled = !now.leaves.some(item => said(item, KIND) === "operator" && !said(item, TAKER));

@@ -18,7 +18,7 @@ from .graph import DELEGATE, Box, Drawing, Item, constants_of, leaves
 from .shell import text
 
 #: Rows of a table that the page shows; the sum of the rest is said.
-_MOST: Final = 200
+_MOST: Final = 60
 #: Modules named for one reason.
 _NAMED: Final = 3
 
@@ -107,10 +107,11 @@ def weights(edges: Iterable[EdgeMethod]) -> Iterator[str]:
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
     """A table of cells that are HTML; `numbers` are the columns to align as such."""
-    titles = "".join(f'<th scope="col">{text(head)}</th>' for head in heads)
+    kinds = [' class="number"' if index in numbers else "" for index in range(len(heads))]
+    titles = "".join(f'<th scope="col"{kind}>{text(head)}</th>' for kind, head in zip(kinds, heads, strict=True))
     yield f'<div class="wide"><table><thead><tr>{titles}</tr></thead><tbody>'
     for row in rows[:_MOST]:
-        cells = (f'<td class="number">{cell}' if index in numbers else f"<td>{cell}" for index, cell in enumerate(row))
+        cells = (f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row, strict=True))
         yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
     if len(rows) > _MOST:
