@@ -26,10 +26,13 @@ class Arctangent(nn.Module):
 
 
 def test_our_adapter_gives_graphs_whose_delegates_open(net: Path) -> None:
-    pytest.importorskip("model_explorer.adapter", reason="Model Explorer (ai-edge-model-explorer) is not installed")
-    from delegatekit.model_explorer.adapter import DelegateKitAdapter
-
-    method, *inside = DelegateKitAdapter().convert(str(net), {})["graphs"]
+    reason = "Model Explorer (ai-edge-model-explorer) is not installed"
+    manager = pytest.importorskip("model_explorer.extension_manager", reason=reason)
+    extensions = manager.ExtensionManager(["delegatekit.model_explorer"])  # as `--extensions` gives it
+    extensions.load_extensions()
+    (ours,) = (item for item in extensions.extensions if item.metadata.id == "delegatekit")
+    assert ours.metadata.fileExts == ["pte", "bpte"]
+    method, *inside = ours.ext_class().convert(str(net), {})["graphs"]
     assert [node.label for node in method.nodes][1:4] == [
         "delegate 0: XnnpackBackend", "aten::atan.out", "delegate 1: XnnpackBackend"
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Our files as graphs for Google's Model Explorer.
 
-`model-explorer net.pte --extensions=delegatekit.model_explorer.adapter` shows them. Importing this package does not
-import Model Explorer: only `adapter` does.
+`model-explorer net.pte --extensions=delegatekit.model_explorer` shows them. Importing this package does not
+import Model Explorer: only `main`, which it loads, does.
 """
 
 from __future__ import annotations
