@@ -35,7 +35,7 @@ class Tools:
 @cache
 def tools() -> Tools:
     """The library. Raises LoweringError if it is missing."""
-    loggers = [logging.getLogger(name) for name in ("coremltools", "torchao")]
+    loggers = [logging.getLogger(name) for name in ("coremltools", "torchao", "torch.utils._pytree")]
     levels = [logger.level for logger in loggers]
     with LOCK, quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
