@@ -98,6 +98,17 @@ def test_files_with_estimates_run_in_both_engines(estimating: None) -> None:
     torch.testing.assert_close(program.load_method("forward")((X,))[0], want)
 
 
+def test_a_profile_shows_beside_what_was_measured_what_the_device_is_expected_to_take(estimating: None) -> None:
+    program = lower()
+    profile = delegatekit.profile(delegatekit.load(program.buffer)["forward"], (torch.ones(2, 4),), runs=2)
+    expected = [item.estimate for item in profile.instructions if item.estimate is not None]
+    assert expected == [item.estimate for item in program.report().methods[0].delegates]
+    text = str(profile)
+    assert text.count("is expected to take") == len(expected) and "on the device, 0: delegate 0" in text
+    records = [record["expected_on_device"] for record in profile.records() if not record["operator"]]
+    assert [found for found in records if found is not None] == [item.latency for item in expected]
+
+
 def test_a_file_without_estimates_has_no_data_for_them(install_plugin: Any) -> None:
     pytest.importorskip("delegatekit_xnnpack")
     install_plugin("guess", plugin(estimate="None"))
@@ -183,7 +194,7 @@ def test_the_text_shows_the_longest_layers_or_all() -> None:
     assert "estimated 200.00 ms, 2,000 cycles, sram 1.0 MiB, flash 5 B (somebody)" in text
     assert [f"layer{i}" in text for i in range(5, 15)] == [True] * 10
     assert "layer16" not in text and "layer0" not in text
-    assert "(the 10 longest of 20 layers: --layers shows all)" in text
+    assert "(the 10 longest of 20 layers: `inspect --layers` shows all)" in text
     everything = found.text(layers=True)
     assert all(f" layer{i}\n" in everything + "\n" for i in range(20))
     assert "--layers" not in everything

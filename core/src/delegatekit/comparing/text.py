@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
+from ..text import aligned
 from .result import Divergence, Measured, Operator
 
 _HEADERS: Final = ("of bound", "error", "bound", "SQNR dB", "operator", "runs on", "module", "source")
@@ -52,16 +53,7 @@ def table(compared: Sequence[Operator], rows: int | None) -> list[str]:
     shown = worst if rows is None else worst[:rows]
     if not shown:
         return []
-    cells = [_HEADERS, *map(_cells, shown)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADERS))]
-    lines = []
-    for row in cells:
-        padded = [
-            cell.rjust(width) if column < _NUMBERS else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(padded).rstrip())
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines = aligned(_HEADERS, list(map(_cells, shown)), _NUMBERS)
     if len(shown) < len(worst):
         lines.append(f"and {len(worst) - len(shown)} more, which are further from their bounds")
     return lines

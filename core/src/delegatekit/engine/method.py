@@ -13,6 +13,7 @@ import torch
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from delegatekit_api import ExecutionError, TensorSpec
+from delegatekit_api.devices import Estimate
 from delegatekit_api.profiling import OperatorTime
 
 from ..foreign import as_ours
@@ -20,6 +21,7 @@ from ..plugins.apart import until
 from ..pte import PteFile, schema
 from ..pte.axes import fitting_axes
 from ..pte.dataflow import callee, calls
+from ..pte.estimates import estimates_of
 from ..pte.manifest import Manifest, owners_of, read_manifest
 from .calling import Inputs, inputs_of
 from .delegate import DelegateInstance, Runtimes, payload, tensor_spec
@@ -116,6 +118,11 @@ class Method:
     def owners(self) -> Mapping[int, str]:
         """Who made the delegates that instructions call, by position: "delegatekit-NAME 0.1.0", or the delegate id."""
         return owners_of(self._manifest, self._plan)
+
+    @property
+    def estimates(self) -> Mapping[int, Estimate]:
+        """What compilers expect of the delegates that instructions call, on their devices, by position."""
+        return estimates_of(self._file, self._plan)
 
     def reset(self) -> None:
         """Put the buffers that the method updates back to their initial values, shared ones included.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from delegatekit_api import DelegateKitError, FormatError
+from delegatekit_api.devices import Estimate
 from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.etdump import EXECUTE, ProfileEvent, RunData, read_runs, times_of
 
@@ -15,6 +16,7 @@ from ..files import Source, open_view
 from ..misuse import UnknownMethodError
 from ..pte import read
 from ..pte.dataflow import callee, calls
+from ..pte.estimates import estimates_of
 from ..pte.manifest import owners_of, read_manifest
 from ..pte.reader import naming
 from ..pte.validate import validate
@@ -43,11 +45,12 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Method:
-    """What is known of the program's method: what each instruction calls, and who made the delegates."""
+    """What is known of a method of the program: what instructions call, who made the delegates, what these may cost."""
 
     name: str
     calls: tuple[str, ...]
     owners: Mapping[int, str]
+    estimates: Mapping[int, Estimate] = field(default_factory=dict)
 
 
 def read_etdump(
@@ -109,7 +112,7 @@ def _methods(
         manifest = read_manifest(file)
         for plan in file.program.execution_plan or ():
             names = tuple(callee(plan, call) for call in calls(plan))
-            yield _Method(str(plan.name), names, owners_of(manifest, plan))
+            yield _Method(str(plan.name), names, owners_of(manifest, plan), estimates_of(file, plan))
     elif debug_map is not None:
         for name in debug_map:
             yield _Method(name, Origins.calls_of(debug_map, name), {})
@@ -221,6 +224,7 @@ class _Reader:
             self._method.owners.get(position, ""),
             self._origins.of_instruction(position),
             operator_profiles(inside, name, self._origins),
+            self._method.estimates.get(position),
         )
 
     def _operator(self, event: ProfileEvent) -> OperatorTime:

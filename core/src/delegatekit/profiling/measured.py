@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
+from delegatekit_api.devices import Estimate
+
 
 @dataclass(frozen=True)
 class Times:
@@ -70,3 +72,5 @@ class InstructionProfile:
     origin: Origin = field(default_factory=Origin)
     #: Of the delegate that it calls, in the order in which they run; empty if its runtime does not tell.
     operators: tuple[OperatorProfile, ...] = ()
+    #: What the compiler of the delegate that it calls expects on the device; nothing of it was measured.
+    estimate: Estimate | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .measured import InstructionProfile, Origin, Times
-from .text import milliseconds, rows_of, table_of, times_of
+from .text import estimate_lines, milliseconds, rows_of, table_of, times_of
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Profile:
         lines += table_of(found, rows, self.measured.median)
         if not self.recorded and any(item.operators for item in self.instructions):
             lines.append("operators inside delegates are measured in calls of their own, by the delegates' runtimes")
+        lines += estimate_lines(self.instructions)
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -58,12 +59,15 @@ class Profile:
         `pandas.DataFrame(profile.records())` makes a table of them.
         """
         for instruction in self.instructions:
-            yield _record(instruction.position, instruction.calls, "", instruction.times, instruction.origin)
+            expected = None if instruction.estimate is None else instruction.estimate.latency
+            yield _record(instruction.position, instruction.calls, "", instruction.times, instruction.origin, expected)
             for operator in instruction.operators:
                 yield _record(instruction.position, instruction.calls, operator.name, operator.times, operator.origin)
 
 
-def _record(position: int, calls: str, operator: str, times: Times, origin: Origin) -> dict[str, Any]:
+def _record(
+    position: int, calls: str, operator: str, times: Times, origin: Origin, expected: float | None = None
+) -> dict[str, Any]:
     return {
         "instruction": position,
         "calls": calls,
@@ -72,6 +76,7 @@ def _record(position: int, calls: str, operator: str, times: Times, origin: Orig
         "spread": times.spread,
         "cpu_seconds": times.median_cpu,
         "runs": len(times.wall),
+        "expected_on_device": expected,
         "module": _joined(origin.modules),
         "source": _joined(origin.sources),
         "aten": _joined(origin.operators),

@@ -48,7 +48,7 @@ def profile(
     total, recorded, inside = [], [], []
     for _ in range(runs):
         total.append(_whole(method, inputs))
-        recorded.append(_by_instruction(method, inputs, len(names)))
+        recorded.append(recorded_call(method, inputs))
     for _ in range(runs):
         inside.append(method.record_operators(inputs))
     method.reset()
@@ -65,6 +65,7 @@ def profile(
                 method.owners.get(position, ""),
                 origins.of_instruction(position),
                 operator_profiles(operators, name, origins),
+                method.estimates.get(position),
             )
         )
     return Profile(method.name, _times(total), _times(first), tuple(instructions))
@@ -74,7 +75,7 @@ def instruction_times(method: Method, inputs: Sequence[Any], *, runs: int, warm_
     """What each instruction of a method takes on these flat inputs, after `warm_up` calls that are not measured."""
     for _ in range(warm_up):
         method.run(inputs)
-    recorded = [_by_instruction(method, inputs, len(method.instructions)) for _ in range(runs)]
+    recorded = [recorded_call(method, inputs) for _ in range(runs)]
     method.reset()
     pairs = zip(*((zip(walls, cpus, strict=True)) for walls, cpus, _ in recorded), strict=True)
     return [_times(calls) for calls in pairs]
@@ -113,8 +114,9 @@ def _times(calls: Sequence[tuple[float, float]]) -> Times:
     return Times(tuple(wall for wall, _ in calls), tuple(cpu for _, cpu in calls))
 
 
-def _by_instruction(method: Method, inputs: Sequence[Any], count: int) -> tuple[list[float], list[float], list[float]]:
+def recorded_call(method: Method, inputs: Sequence[Any]) -> tuple[list[float], list[float], list[float]]:
     """Wall seconds, CPU seconds and first starts of the instructions; what runs several times is summed up."""
+    count = len(method.instructions)
     walls, cpus, starts = [0.0] * count, [0.0] * count, [0.0] * count
     begin = perf_counter()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
+from ..text import aligned, layer_lines, summary
 from .measured import InstructionProfile, Origin, Times
 
 #: Modules or lines of one row that are named; how many more there are is said.
@@ -43,19 +44,20 @@ def rows_of(instructions: Iterable[InstructionProfile]) -> list[Row]:
 def table_of(rows: Sequence[Row], most: int | None, whole: float) -> list[str]:
     """Lines of a table of the first `most` rows, whose shares are of `whole` seconds."""
     shown = rows if most is None else rows[:most]
-    cells = [_HEADERS, *(_cells(row, whole or 1.0) for row in shown)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADERS))]
-    lines = []
-    for row in cells:
-        padded = [
-            cell.rjust(width) if column < _NUMBERS else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(padded).rstrip())
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines = aligned(_HEADERS, [_cells(row, whole or 1.0) for row in shown], _NUMBERS)
     if len(shown) < len(rows):
         rest = sum(row.times.median for row in rows[len(shown) :])
         lines.append(f"and {len(rows) - len(shown)} more, {milliseconds(rest)} together")
+    return lines
+
+
+def estimate_lines(instructions: Iterable[InstructionProfile]) -> list[str]:
+    """What the backends' compilers expect of the delegates on their devices, with the layers that take longest."""
+    lines: list[str] = []
+    for item in instructions:
+        if item.estimate is not None:
+            lines.append(f"on the device, {item.position}: {item.calls} is expected to take {summary(item.estimate)}")
+            lines += [f"  {line}" for line in layer_lines(item.estimate)]
     return lines
 
 

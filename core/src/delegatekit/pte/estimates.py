@@ -10,6 +10,8 @@ from typing import Any, Final
 from delegatekit_api.devices import Estimate, LayerEstimate
 
 from ..json_text import read_object, to_json
+from . import schema
+from .dataflow import calls
 from .reader import PteFile
 
 #: Key of the estimates among the file's named data: JSON, for each method a list with an item for each delegate.
@@ -50,6 +52,17 @@ def read_estimates(file: PteFile) -> Estimates:
     """The file's estimates. What is missing or damaged is ignored."""
     stored = file.named_data.get(ESTIMATES_KEY, memoryview(b""))
     return Estimates.from_json(bytes(stored)) if 0 < len(stored) <= _LARGEST else Estimates()
+
+
+def estimates_of(file: PteFile, plan: schema.ExecutionPlan) -> dict[int, Estimate]:
+    """The estimates of the delegates that instructions call, by the instructions' positions."""
+    known, name = read_estimates(file), str(plan.name)
+    found = {}
+    for position, call in enumerate(calls(plan)):
+        estimate = known.of(name, call.delegate_index) if isinstance(call, schema.DelegateCall) else None
+        if estimate is not None:
+            found[position] = estimate
+    return found
 
 
 def _estimate(item: Any) -> Estimate | None:

@@ -20,8 +20,7 @@ from ..pte.ptd_schema import TensorLayout
 from ..pte.reader import naming
 from ..pte.schema import is_external
 from ..pte.validate import validate
-from ..text import human_size
-from .estimates import layer_lines, summary
+from ..text import human_size, layer_lines, summary
 
 
 @dataclass(frozen=True)

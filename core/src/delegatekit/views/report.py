@@ -15,8 +15,7 @@ from ..partition import PartitionPlan
 from ..pte import PteImage, schema
 from ..pte.own import OWN_KEYS
 from ..pte.segments import data_size
-from ..text import human_size
-from .estimates import summary
+from ..text import human_size, summary
 from .rows import ONLY_TOGETHER
 
 

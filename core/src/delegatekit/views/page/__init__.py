@@ -13,9 +13,8 @@ from itertools import chain
 
 from ...emit import PlacedValue
 from ...partition import PartitionedMethod
-from ...text import human_size
+from ...text import human_size, summary
 from ...version import __version__
-from ..estimates import summary
 from ..report import DelegateReport, MethodReport, Report
 from ..rows import decomposed_row
 from . import tables

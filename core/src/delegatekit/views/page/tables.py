@@ -10,8 +10,7 @@ from delegatekit_api.devices import Estimate
 from delegatekit_toolkit.passes import Change
 
 from ...edge import EdgeMethod
-from ...text import human_size, human_time
-from ..estimates import summary
+from ...text import human_size, human_time, summary
 from ..report import DelegateReport, Report
 from ..rows import ExplainRow
 from .graph import DELEGATE, Box, Drawing, Item, constants_of, leaves

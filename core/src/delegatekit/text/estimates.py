@@ -7,7 +7,7 @@ from typing import Final
 
 from delegatekit_api.devices import Estimate, LayerEstimate
 
-from ..text import human_size, human_time
+from .numbers import human_size, human_time
 
 #: So many layers are shown unless all are asked for.
 _SHOWN: Final = 10
@@ -34,7 +34,7 @@ def layer_lines(estimate: Estimate, *, every: bool = False, narrow: bool = False
     lines = _short_lines if narrow else _table_lines
     yield from lines([layers[index] for index in shown], total)
     if len(shown) < len(estimate.layers):
-        yield f"(the {len(shown)} longest of {len(estimate.layers)} layers: --layers shows all)"
+        yield f"(the {len(shown)} longest of {len(estimate.layers)} layers: `inspect --layers` shows all)"
 
 
 def _short_lines(layers: Sequence[LayerEstimate], total: float) -> Iterator[str]:
