@@ -21,7 +21,7 @@ from .given import check_tensors
 from .pairs import is_pair
 from .program import EdgeMethod
 from .rules import RULES
-from .rules.writing import pair
+from .rules.writing import known
 from .sizes import CHANNELS_LAST, is_channels_last, is_size
 from .sweep import Sweep
 
@@ -138,8 +138,7 @@ class _MethodSweep(Sweep):
         state = self.program.state_dict
         tensor = (state[spec.target] if spec.target in state else self.program.constants[spec.target]).detach()
         if tensor.is_complex() and spec.target not in self.mutated and node not in self.written:
-            real, imaginary = torch.view_as_real(tensor.resolve_conj()).unbind(-1)
-            return pair(self.builder, *map(self.builder.constant, (real, imaginary)))
+            return known(self.builder, tensor)
         created = self.builder.placeholder(node.name, self.builder.fake_like(tensor))
         created.meta["fqn"] = spec.target
         if spec.target in self.mutated or node in self.written:
