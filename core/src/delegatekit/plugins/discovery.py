@@ -28,6 +28,8 @@ from .entry_points import BACKEND_GROUP, normalized, owner
 
 #: Environment variable with the names of the only backends to use, separated by commas.
 ALLOW_LIST: Final = "DELEGATEKIT_BACKENDS"
+#: Stands for the backends that run here, placed by measurement, where a program is lowered.
+AUTO: Final = "auto"
 
 _Answer = TypeVar("_Answer")
 
@@ -107,6 +109,11 @@ def ask_all(ask: Callable[[LoadedBackend], _Answer]) -> dict[str, _Answer]:
 
 def unknown_backend(name: object) -> PluginError:
     """The error for a name that no installed backend has: suggests the one that is probably meant."""
+    if name == AUTO:
+        return UnknownBackendError(
+            "backend 'auto' means that measurements place the operators, which is for lowering alone",
+            hint="name the backends here; `delegatekit tune` tells which ones are the fastest",
+        )
     installed = sorted(_candidates())
     # Imported here: needed for the error alone.
     from difflib import get_close_matches
