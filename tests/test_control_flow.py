@@ -127,6 +127,30 @@ def test_a_branch_makes_tensors_of_numbers(forward: Callable[..., Any], backends
     check(module, (torch.randn(3),), signed(3), backends=backends)
 
 
+def test_where_pytorch_cannot_handle_tensors_made_inside_a_branch_a_buffer_does() -> None:
+    def overwritten(m: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y[0] = 5.0
+        return torch.cond(y.sum() > 0, lambda x: x * m.factor(), lambda x: x + 1, (y,))
+
+    def made(forward: Callable[..., Any], factor: Callable[[], torch.Tensor]) -> nn.Module:
+        module = Function(forward)
+        module.register_buffer("two", torch.tensor(2.0))
+        module.factor = factor
+        return module
+
+    with pytest.raises(UnsupportedError, match=r"(?s)inside control flow and writes in place.*register_buffer"):
+        delegatekit.lower(made(overwritten, lambda: torch.tensor(2.0)), (torch.ones(3),), backends=[])
+    module = made(overwritten, lambda: module.two)
+    program = delegatekit.lower(module, (torch.ones(3),), backends=[])
+    for (x,) in signed(3):
+        torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), module(x))
+
+    exported = torch.export.export(Function(MADE_INSIDE["a scalar"]), (torch.ones(3),), strict=False)
+    with pytest.raises(UnsupportedError, match=r"(?s)elements torch\.export lost.*register_buffer"):
+        delegatekit.lower(exported.module(), (torch.ones(3),), backends=[])
+
+
 @BACKENDS
 def test_bodies_of_loops_and_maps_make_tensors_of_numbers(backends: list[str]) -> None:
     def count(m: Any, n: torch.Tensor, x: torch.Tensor) -> Any:

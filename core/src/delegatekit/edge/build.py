@@ -23,7 +23,7 @@ from .program import EdgeMethod
 from .rules import RULES
 from .rules.writing import known
 from .sizes import CHANNELS_LAST, is_channels_last, is_size
-from .sweep import Sweep
+from .sweep import AS_BUFFER, Sweep
 
 #: What a method writes that is not a buffer of its own.
 _WRITTEN: Final = {OutputKind.USER_INPUT_MUTATION: "input", OutputKind.PARAMETER_MUTATION: "parameter"}
@@ -68,11 +68,28 @@ def _functionalized(program: ExportedProgram) -> ExportedProgram:
             functional: ExportedProgram = program.run_decompositions({})
             return functional
     except Exception as error:
+        made_inside = _made_inside_control_flow(program)
+        if made_inside is not None and "FunctionalTensor" in str(error):
+            raise UnsupportedError(
+                "PyTorch cannot make a program functional that makes a tensor inside control flow and writes in place",
+                where=describe_node(made_inside),
+                hint=AS_BUFFER,
+            ) from error
         raise UnsupportedError(
             f"PyTorch cannot make the program functional: {type(error).__name__}: {error}",
             where="exported program",
             hint="exported_program.run_decompositions({}) shows the full traceback",
         ) from error
+
+
+def _made_inside_control_flow(program: ExportedProgram) -> Node | None:
+    """The first reader of a tensor that code inside control flow makes of numbers."""
+    _, *regions = (module for module in program.graph_module.modules() if isinstance(module, GraphModule))
+    for region in regions:
+        for node in region.graph.nodes:
+            if node.op == "get_attr" and isinstance(getattr(region, str(node.target)), torch.Tensor):
+                return next(iter(node.users), node)
+    return None
 
 
 class _MethodSweep(Sweep):

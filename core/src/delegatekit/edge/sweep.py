@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
 from delegatekit_api import UnsupportedError
@@ -21,6 +22,9 @@ from .pairs import is_pair
 from .program import EdgeMethod
 from .rules.writing import known
 from .sizes import SYMBOLIC, computes_size, is_size
+
+#: What to do about a tensor that code inside control flow makes of numbers, where PyTorch cannot handle it.
+AS_BUFFER: Final = "make it a buffer of the module (register_buffer), and use self.NAME inside control flow"
 
 
 class Sweep:
@@ -72,6 +76,8 @@ class Sweep:
         Outside of control flow, torch.export makes such tensors inputs of the graph.
         """
         value = getattr(self.module, name)
+        if isinstance(value, FakeTensor):
+            self.builder.refuse("makes a tensor inside control flow, whose elements torch.export lost", AS_BUFFER)
         return known(self.builder, value, name) if isinstance(value, torch.Tensor) else value
 
     def _get(self, item: Any) -> Any:
