@@ -85,11 +85,10 @@ def _functionalized(program: ExportedProgram) -> ExportedProgram:
 def _made_inside_control_flow(program: ExportedProgram) -> Node | None:
     """The first reader of a tensor that code inside control flow makes of numbers."""
     _, *regions = (module for module in program.graph_module.modules() if isinstance(module, GraphModule))
-    for region in regions:
-        for node in region.graph.nodes:
-            if node.op == "get_attr" and isinstance(getattr(region, str(node.target)), torch.Tensor):
-                return next(iter(node.users), node)
-    return None
+    nodes: list[Node] = [node for region in regions for node in region.graph.nodes if node.op == "get_attr"]
+    tensors = (node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor))
+    made = next(tensors, None)
+    return None if made is None else next(iter(made.users), made)
 
 
 class _MethodSweep(Sweep):
