@@ -230,7 +230,7 @@ def xnnpack_delegates() -> Subject:
     recording: list[Recording] = []
 
     def find(delegate_id: str) -> Any:
-        backend = delegatekit.plugins.discovery.find_by_delegate_id(delegate_id)
+        backend = delegatekit.plugins.find_by_delegate_id(delegate_id)
         recording.append(Recording(backend.create_runtime()))
         return SimpleNamespace(
             name=backend.name, runtime_availability=backend.runtime_availability, create_runtime=lambda: recording[0]

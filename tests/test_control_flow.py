@@ -78,6 +78,92 @@ def test_a_condition_keeps_the_sizes_of_the_branch_that_ran() -> None:
     check(module, (torch.randn(3, 4),), calls, dynamic_shapes={"args": ({0: dim},)})
 
 
+def _nested(m: Any, x: torch.Tensor) -> torch.Tensor:
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        inner = (lambda x: x * torch.tensor(2.0) + m.weight, lambda x: x - torch.tensor(2.0))
+        return torch.cond(x.max() > torch.tensor(0.5), *inner, (x,))
+
+    return torch.cond(x.sum() > 0, outer, lambda x: x * torch.tensor(2.0), (x,))
+
+
+MADE_INSIDE: dict[str, Callable[..., Any]] = {
+    "a scalar": lambda m, x: torch.cond(x.sum() > 0, lambda x: x * torch.tensor(2.0), lambda x: x + 1, (x,)),
+    "in both branches and outside": lambda m, x: (
+        torch.cond(
+            x.sum() > 0, lambda x: x * torch.tensor([1.0, 2.0, 3.0]), lambda x: x - torch.tensor([1.0, 2.0, 3.0]), (x,)
+        )
+        * torch.tensor([1.0, 2.0, 3.0])
+    ),
+    "integers": lambda m, x: torch.cond(
+        x.sum() > 0,
+        lambda x: x.int() * torch.tensor(2, dtype=torch.int32),
+        lambda x: torch.tensor([1, 2, 3], dtype=torch.int32) + x.int(),
+        (x,),
+    ),
+    "an index and a mask": lambda m, x: torch.cond(
+        x.sum() > 0,
+        lambda x: x[torch.tensor([0, 1, 1])],
+        lambda x: torch.where(torch.tensor([True, False, True]), x, torch.tensor(1.0)),
+        (x,),
+    ),
+    "a result": lambda m, x: torch.cond(
+        x.sum() > 0, lambda x: torch.tensor([1.0, 2.0, 3.0]), lambda x: torch.tensor([4.0, 5.0, 6.0]), (x,)
+    ),
+    "overwritten": lambda m, x: torch.cond(
+        x.sum() > 0, lambda x: x * torch.tensor(2.0).add_(1), lambda x: x + torch.tensor([1.0, 2.0, 3.0]).mul_(2), (x,)
+    ),
+    "complex": lambda m, x: torch.cond(
+        x.sum() > 0, lambda x: torch.view_as_real(x * torch.tensor(2 + 1j)).sum(-1), lambda x: x + 1, (x,)
+    ),
+    "beside a parameter, nested": _nested,
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("forward", MADE_INSIDE.values(), ids=MADE_INSIDE.keys())
+def test_a_branch_makes_tensors_of_numbers(forward: Callable[..., Any], backends: list[str]) -> None:
+    module = Function(forward)
+    module.weight = nn.Parameter(torch.randn(3))
+    check(module, (torch.randn(3),), signed(3), backends=backends)
+
+
+def test_where_pytorch_cannot_handle_tensors_made_inside_a_branch_a_buffer_does() -> None:
+    def overwritten(m: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y[0] = 5.0
+        return torch.cond(y.sum() > 0, lambda x: x * m.factor(), lambda x: x + 1, (y,))
+
+    def made(forward: Callable[..., Any], factor: Callable[[], torch.Tensor]) -> nn.Module:
+        module = Function(forward)
+        module.register_buffer("two", torch.tensor(2.0))
+        module.factor = factor
+        return module
+
+    with pytest.raises(UnsupportedError, match=r"(?s)inside control flow and writes in place.*register_buffer"):
+        delegatekit.lower(made(overwritten, lambda: torch.tensor(2.0)), (torch.ones(3),), backends=[])
+    module = made(overwritten, lambda: module.two)
+    program = delegatekit.lower(module, (torch.ones(3),), backends=[])
+    for (x,) in signed(3):
+        torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), module(x))
+
+    exported = torch.export.export(Function(MADE_INSIDE["a scalar"]), (torch.ones(3),), strict=False)
+    with pytest.raises(UnsupportedError, match=r"(?s)elements torch\.export lost.*register_buffer"):
+        delegatekit.lower(exported.module(), (torch.ones(3),), backends=[])
+
+
+@BACKENDS
+def test_bodies_of_loops_and_maps_make_tensors_of_numbers(backends: list[str]) -> None:
+    def count(m: Any, n: torch.Tensor, x: torch.Tensor) -> Any:
+        def body(n: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return n + torch.tensor(1), x * torch.tensor([2.0, 1.0, 3.0])
+
+        return while_loop(lambda n, x: n < torch.tensor(3), body, (n, x))
+
+    check(Function(count), (torch.tensor(0), torch.ones(3)), [(torch.tensor(n), torch.ones(3)) for n in (0, 2, 4)])
+    rows = Function(lambda m, x, y: torch_map(lambda x, y: x * torch.tensor([2, 3, 4]) + y * torch.tensor(2.0), x, y))
+    check(rows, (torch.randn(2, 3), torch.randn(3)), [(torch.randn(2, 3), torch.randn(3))], backends=backends)
+
+
 @BACKENDS
 def test_a_loop_carries_what_its_body_returns(backends: list[str]) -> None:
     module = Function(

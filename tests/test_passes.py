@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import delegatekit
+from delegatekit.edge import build_edge
+from delegatekit.passes import OwnedPass, apply_passes
 from delegatekit_api import LoweringError, PluginError
 from delegatekit_api.nodes import describe_node
 from delegatekit_toolkit.fusion import Fusion
@@ -222,6 +224,26 @@ def test_examples_that_cannot_be_are_refused(rule: Fusion, message: str | None) 
     with pytest.raises(LoweringError, match=message) as error:
         delegatekit.lower(model, (torch.randn(3),), backends=["reference"], passes=[rule])
     assert str(error.value).startswith("pass Fusion(")
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_weights_that_a_pass_does_not_read_are_not_computed() -> None:
+    def work(program: EditableProgram) -> PassResult[EditableProgram]:
+        lying.extend(node.name for node, _ in method.constants.known() if not method.constants.is_held(node))
+        call = program.calls("aten.relu.default")[0]
+        new = program.call(call, aten.clamp.default, call["self"], 0.0)
+        return PassResult(program, (program.replace(call, new, ""),))
+
+    lying: list[str] = []
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.ReLU()).eval()
+    method = build_edge(torch.export.export(model, (torch.randn(1, 3, 16, 16),), strict=False))
+    folded = {node.name for node in method.constants if not method.constants.is_held(node)}
+    assert folded
+    changed, changes = apply_passes(method, [OwnedPass(Does(work))], ())
+    assert changes and not lying
+    assert {node.name for node in changed.constants if not changed.constants.is_held(node)} == folded
 
 
 # -- passes that misbehave -------------------------------------------------------------------------------------------

@@ -192,6 +192,25 @@ def test_what_does_not_fit_the_measurements_is_refused(
         delegatekit.lower(model, X if model is MODEL else (torch.ones(1, 3),), measurements=found, **given)
 
 
+@pytest.mark.parametrize(
+    "given", [{"only": ["linear"]}, {"keep": []}, {"passes": [lambda program: None]}], ids=["only", "keep", "passes"]
+)
+def test_what_cannot_go_with_measurements_is_refused_before_any_work(given: dict[str, Any]) -> None:
+    with pytest.raises(DelegateKitError, match=r"(?s)backends='auto' .*\n.*name the backends instead.*tune"):
+        delegatekit.lower(nn.Linear(2, 3), "no inputs", backends="auto", **given)
+
+
+@pytest.mark.parametrize("names", ["auto", ["auto"], ["auto", "xnnpack"]])
+def test_where_nothing_is_lowered_auto_is_refused_with_the_way_out(names: Any) -> None:
+    message = r"(?s)'auto' .* for lowering alone.*\n.*name the backends here.*tune"
+    with pytest.raises(DelegateKitError, match=message):
+        delegatekit.explain(MODEL, X, backends=names)
+    with pytest.raises(DelegateKitError, match=message):
+        delegatekit.to_backend(MODEL, X, backend="auto")
+    with pytest.raises(DelegateKitError, match=message):
+        delegatekit.sweep(MODEL, X, backends=["auto"])
+
+
 def test_other_versions_are_refused_and_other_machines_warned_of(found: Measurements) -> None:
     ((digest, tuned),) = found.programs.items()
     older = replace(tuned, versions={**tuned.versions, "xnnpack": "delegatekit-xnnpack 0.0.1"})

@@ -110,7 +110,7 @@ def _meet(example: int, folder: Path, other: str, own: str) -> None:
 def _child(example: int, folder: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
     with (folder / "child").open("a") as file:
-        file.write(f"{child.pid}\n")
+        file.write(f"{example}:{child.pid}\n")
     (folder / "worker").write_text(str(os.getpid()))
     if example == 0:
         time.sleep(100)
@@ -133,6 +133,14 @@ def _steady(example: int, folder: Path) -> None:
         file.write(f"{os.getpid()}:{example}\n")
     (folder / "worker").write_text(str(os.getpid()))
     time.sleep(0.2)
+
+
+def _held(example: int, folder: Path) -> None:
+    """Writes down what was begun, and comes no further than number 1 until a worker was lost."""
+    with (folder / "begun").open("a") as file:
+        file.write(f"{os.getpid()}:{example}\n")
+    while example and not (folder / "lost").exists():
+        time.sleep(0.01)
 
 
 def _grow(example: int, _: Path) -> Outcome | None:
@@ -169,5 +177,6 @@ def cases(context: Context) -> Mapping[str, Case]:
         Toy("pair/b", lambda example, folder: _meet(example, folder, "a", "b"), count=1),
         *(Toy(f"many/{number:02}", _count, count=1) for number in range(12)),
         *(Toy(f"steady/{number}", _steady, count=4) for number in range(6)),
+        *(Toy(f"held/{number}", _held, count=4) for number in range(6)),
     ]
     return {toy.name: toy for toy in toys}

@@ -20,7 +20,6 @@ from delegatekit_toolkit.rewriting import EditableProgram, Traced
 
 from .edge import EdgeMethod
 from .edge.builder import EdgeBuilder, drop_dead, resolve, translating
-from .edge.constants import Constants
 from .edge.decompose import Decomposer, replay
 from .edge.rewrite import Rewrite
 from .edge.rules import RULES
@@ -162,10 +161,12 @@ def _renewed(method: EdgeMethod, program: EditableProgram, keep: Collection[str]
     graph, view = program.graph, program.view
     for node in graph.nodes:
         program.complete(node)
+    constants = method.constants.renamed({graph.copies[node]: node for node in method.constants})
+    constants.update(program.constants.added)
     edited = replace(
         method,
         graph=graph,
-        constants=Constants(view.constants),
+        constants=constants,
         buffers=dict(view.buffers),
         inputs=program.inputs,
         outputs=program.results[len(view.buffers) :],

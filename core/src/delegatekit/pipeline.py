@@ -29,11 +29,12 @@ from .misuse import WrongArgumentError
 from .partition import Asked, PartitionedMethod, PartitionFunction, Placement, Selection, Selectors, settle
 from .passes import OwnedPass, ProgramPassLike, apply_passes, given_passes
 from .plugins import discovery, notify
-from .tuning import Measurements, best, is_auto
+from .tuning import AUTO, Measurements, best, is_auto
 from .version import __version__
 from .views.explanation import Explanation, explain_plan
 
 _SIGNATURE = "help(delegatekit.lower) tells what each argument is"
+_NOT_AUTO = "name the backends instead; `delegatekit tune` tells which ones are the fastest"
 
 #: What goes wrong before, between and after the stages: mostly arguments of a wrong type.
 _checked = as_ours(lambda fault: LoweringError(f"an argument is not as it should be: {fault}", hint=_SIGNATURE))
@@ -97,13 +98,15 @@ def lower(
     or without the cache of what was compiled before; see `Compiling`.
     """
     clock, wanted = Clock(), given_passes(passes)
+    if is_auto(backends) and (only or skip or partition or keep is not None):
+        raise WrongArgumentError(
+            "backends='auto' says who takes what, and so do only, skip, partition and keep", hint=_NOT_AUTO
+        )
+    if is_auto(backends) and wanted:
+        raise WrongArgumentError("backends='auto' places the program as it is, and passes change it", hint=_NOT_AUTO)
     chosen = {} if is_auto(backends) else _able_to_compile(choose(backends, options or {}))
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
     if is_auto(backends):
-        if only or skip or partition or keep is not None:
-            raise WrongArgumentError("backends='auto' says who takes what, and so do only, skip, partition and keep")
-        if wanted:
-            raise WrongArgumentError("backends='auto' places the program as it is, and passes change it")
         with clock.stage("tune", "forward"):
             backends, options, partition, keep = best(programs, lower, backends, options or {}, measurements)
         chosen = _able_to_compile(choose(backends, options))
@@ -185,6 +188,8 @@ def explain(
 
 def choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, ChosenBackend]:
     """Backends of these names with their options. Raises PluginError for an unknown one, OptionError."""
+    if is_auto(names):
+        raise discovery.unknown_backend(AUTO)
     if isinstance(names, str):
         raise LoweringError(f"backends = {names!r} is a string", hint=f"pass a list: backends=[{names!r}]")
     strangers = set(options) - set(names)

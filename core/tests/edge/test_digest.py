@@ -37,6 +37,22 @@ def test_without_values_weights_do_not_count_but_shapes_do() -> None:
     assert len({digest(), digest(size=5), digest(rows=3)}) == 3
 
 
+def test_numbers_that_code_inside_control_flow_makes_tensors_of_count_as_values() -> None:
+    class Scaled(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.factor = factor
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda y: y * torch.tensor(self.factor), lambda y: y + 1, (x,))
+
+    def digest(factor: float, **given: bool) -> str:
+        return program_digest({"forward": export(Scaled(factor), (torch.ones(3),), strict=False)}, **given)
+
+    assert digest(2.0) == digest(2.0) != digest(3.0)
+    assert digest(2.0, values=False) == digest(3.0, values=False)
+
+
 def test_values_are_told_apart_by_type_shape_and_content() -> None:
     one = torch.zeros(4)
     values = [[one], [one + 1], [one.reshape(2, 2)], [one.int()], [0], [0.0], ["0"], [one, one]]

@@ -17,9 +17,8 @@ from torch.fx import Graph, Node
 
 from delegatekit.edge import build_edge
 from delegatekit.edge.rules import RULES, Family
+from delegatekit.edge.size_nodes import _FUNCTIONS, SizeNodes
 from delegatekit.edge.sizes import (
-    _FUNCTIONS,
-    SizeNodes,
     is_size_node,
     known_true,
     same,

@@ -14,7 +14,7 @@ import torch
 import delegatekit
 from delegatekit.files import check_file, open_file, open_view
 from delegatekit.pte import read_ptd
-from delegatekit.quantization.commands import read_calibration
+from delegatekit.quantization.samples import read_calibration
 from delegatekit_api import DelegateKitError, FormatError
 
 X = torch.tensor([1.0, -2.0, 3.0, -4.0, 5.0])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hostile import RUNTIME
 
-from delegatekit.plugins import OBSERVER_GROUP, BackendInfo, discovery, observers
+from delegatekit.plugins import OBSERVER_GROUP, BackendInfo, discovery, find_by_delegate_id, observers
 from delegatekit_api import OptionError, PluginError
 from delegatekit_api.observers import StageEvent
 from delegatekit_api.versions import API_VERSION
@@ -100,7 +100,7 @@ def test_an_installed_plugin_is_ready_and_says_who_it_is(install_plugin: Any) ->
         "a test backend",
     )
     assert discovery.get_backend("good").name == "good"
-    assert discovery.find_by_delegate_id("goodBackend").name == "good"
+    assert find_by_delegate_id("goodBackend").name == "good"
 
 
 def test_listing_from_metadata_imports_nothing(install_plugin: Any) -> None:
@@ -191,7 +191,7 @@ def test_an_unknown_name_gets_the_list_of_what_is_there_and_a_hint(install_plugi
 def test_an_unknown_delegate_id_gets_the_list_of_those_that_are_there(install_plugin: Any) -> None:
     install_plugin("good")
     with pytest.raises(PluginError, match=r"NosuchBackend.*good \(goodBackend\)"):
-        discovery.find_by_delegate_id("NosuchBackend")
+        find_by_delegate_id("NosuchBackend")
 
 
 def test_what_is_uninstalled_is_gone_after_a_refresh(install_plugin: Any) -> None:

@@ -137,7 +137,7 @@ def test_schemes_of_an_unknown_backend_are_refused(cli):
 
 def test_listing_schemes_imports_no_torch():
     code = (
-        "import sys, delegatekit.quantization.commands as c; found = c.schemes_by_backend(None); "
+        "import sys, delegatekit.quantization.listing as c; found = c.schemes_by_backend(None); "
         "print(c.schemes_text(found)); assert 'torch' not in sys.modules and 'torchao' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

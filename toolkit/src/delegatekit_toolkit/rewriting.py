@@ -15,13 +15,8 @@ from torch.fx import Graph, Node
 from delegatekit_api import Call, LoweringError, MutableState, ProgramView
 from delegatekit_api.nodes import describe_node, operator_name
 
+from .copying import CopiedConstants, CopiedGraph
 from .passes import Change, Pass, Property
-
-#: Metadata of where a node stands in the user's model: what replaces a node has that of the node.
-PLACE: Final = ("debug_handle", "source_operator", "stack_trace", "nn_module_stack")
-#: A pass may write so many nodes for each that it found, and so many anyway.
-_GROWTH: Final = 50
-_FLOOR: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -52,11 +47,11 @@ class EditableProgram:
     def __init__(self, view: ProgramView, outputs: Sequence[Any], trace: Trace) -> None:
         """The program of a view whose graph may be changed, and what the graph returns: new values of its buffers, then
         the method's outputs."""
-        self.graph: Final = _CountedGraph.of(view.graph)
+        self.graph: Final = CopiedGraph.of(view.graph)
         self.name: Final = view.method
         self.inputs: Final = tuple(map(self.graph.copies.__getitem__, view.inputs))
-        #: Placeholder -> value known at lowering time: not to be changed; `constant` adds one.
-        self.constants: Final = {self.graph.copies[node]: value for node, value in view.constants.items()}
+        #: Placeholder -> value known at lowering time, which may be computed whenever it is read; `constant` adds one.
+        self.constants: Final = CopiedConstants(view.constants, self.graph)
         self._buffers: Final = {self.graph.copies[node]: state for node, state in view.buffers.items()}
         self._output: Final = self.graph.finish(outputs)
         self._trace: Final = trace
@@ -119,7 +114,7 @@ class EditableProgram:
         """Add a constant."""
         with self.graph.inserting_before(next(iter(self.graph.nodes), None)):
             node = self.graph.placeholder(name)
-        self.constants[node] = tensor.detach()
+        self.constants.added[node] = tensor.detach()
         with self._mode:
             node.meta["val"] = torch.empty(tuple(tensor.shape), dtype=tensor.dtype)
         return node
@@ -227,51 +222,6 @@ def fixed_sizes() -> Property[EditableProgram]:
         return next((f"a size of {call} changes" for call in program.calls() if call.is_dynamic), None)
 
     return Property("has fixed sizes", fault)
-
-
-class _CountedGraph(Graph):
-    """A copy of a graph, which ends a pass that goes on writing for ever."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.copies: dict[Node, Node] = {}
-        #: The nodes that were there before the pass, and what they were copied from.
-        self.originals: dict[Node, Node] = {}
-        #: What it returned before the pass.
-        self.returned: tuple[Any, ...] = ()
-        self._left: int | None = None
-
-    @classmethod
-    def of(cls, source: Graph) -> _CountedGraph:
-        """A copy, without the output node."""
-        graph = cls()
-        for node in source.nodes:
-            if node.op != "output":
-                graph.copies[node] = graph.node_copy(node, graph.copies.__getitem__)
-        graph.originals = {copy: node for node, copy in graph.copies.items()}
-        return graph
-
-    def finish(self, outputs: Sequence[Any]) -> Node:
-        """Add the output node, and begin to count."""
-        self.returned = tuple(torch.fx.map_arg(list(outputs), self.copies.__getitem__))
-        node: Node = self.output(self.returned)
-        self._left = _FLOOR + _GROWTH * len(self.copies)
-        return node
-
-    def create_node(self, *args: Any, **kwargs: Any) -> Node:
-        """Add a node. Raises LoweringError beyond the limit."""
-        if self._left is not None:
-            self._left -= 1
-            if self._left < 0:
-                raise LoweringError(
-                    f"wrote more than {_FLOOR + _GROWTH * len(self.copies)} nodes into a graph of {len(self.copies)}",
-                    hint="does it rewrite what it wrote itself, again and again?",
-                )
-        node: Node = super().create_node(*args, **kwargs)
-        # It stands in the model where the node stands that it was inserted before, or else after.
-        near = next((item.meta for item in (node.next, node.prev) if "debug_handle" in item.meta), {})
-        node.meta.update({key: near[key] for key in PLACE if key in near})
-        return node
 
 
 def _is_size(node: Node) -> bool:

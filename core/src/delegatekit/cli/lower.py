@@ -113,7 +113,7 @@ def lower(
     given = with_dynamic_shapes(read_model(model, trust=trust), dynamic)
     options = settings(option, [name for name in backend if name != "auto"])
     placing: Any = measurements
-    if "auto" in backend and measurements is None and not passes:
+    if "auto" in backend and measurements is None and not (passes or only or skip):
         warn("the model is tuned first; `delegatekit tune` writes measurements that `--measurements` reads")
         placing = measured(given, backend, options)
     with progress():

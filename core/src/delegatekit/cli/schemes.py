@@ -18,7 +18,7 @@ def schemes(
     as_json: JsonOption = False,
 ) -> None:
     """List the quantization schemes of the backends: operators, and how their operands and results are quantized."""
-    from ..quantization.commands import schemes_as_json, schemes_by_backend, schemes_text
+    from ..quantization.listing import schemes_as_json, schemes_by_backend, schemes_text
 
     found = schemes_by_backend(backend, settings(option, [backend] if backend else []))
     if as_json:

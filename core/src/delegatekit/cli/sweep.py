@@ -110,7 +110,7 @@ def _tell(row: Row) -> None:
 
 
 def _read(path: Path | None, model: dict[str, Any], *, trust: bool) -> list[tuple[Any, ...]] | None:
-    from ..quantization.commands import read_calibration
+    from ..quantization.samples import read_calibration
 
     if path is None:
         return None

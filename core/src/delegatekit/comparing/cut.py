@@ -16,7 +16,8 @@ from delegatekit_api import BackendDescription, LoweringError, Partitioner
 from delegatekit_api.nodes import describe_node
 
 from ..edge import EdgeMethod
-from ..edge.sizes import SizeNodes, is_size, is_size_node
+from ..edge.size_nodes import SizeNodes
+from ..edge.sizes import is_size, is_size_node
 from ..partition import PartitionPlan
 from ..partition.ask import ask_backends
 from ..partition.assemble import assemble

@@ -21,9 +21,9 @@ from .given import check_tensors
 from .pairs import is_pair
 from .program import EdgeMethod
 from .rules import RULES
-from .rules.writing import pair
+from .rules.writing import known
 from .sizes import CHANNELS_LAST, is_channels_last, is_size
-from .sweep import Sweep
+from .sweep import AS_BUFFER, Sweep
 
 #: What a method writes that is not a buffer of its own.
 _WRITTEN: Final = {OutputKind.USER_INPUT_MUTATION: "input", OutputKind.PARAMETER_MUTATION: "parameter"}
@@ -68,11 +68,27 @@ def _functionalized(program: ExportedProgram) -> ExportedProgram:
             functional: ExportedProgram = program.run_decompositions({})
             return functional
     except Exception as error:
+        made_inside = _made_inside_control_flow(program)
+        if made_inside is not None and "FunctionalTensor" in str(error):
+            raise UnsupportedError(
+                "PyTorch cannot make a program functional that makes a tensor inside control flow and writes in place",
+                where=describe_node(made_inside),
+                hint=AS_BUFFER,
+            ) from error
         raise UnsupportedError(
             f"PyTorch cannot make the program functional: {type(error).__name__}: {error}",
             where="exported program",
             hint="exported_program.run_decompositions({}) shows the full traceback",
         ) from error
+
+
+def _made_inside_control_flow(program: ExportedProgram) -> Node | None:
+    """The first reader of a tensor that code inside control flow makes of numbers."""
+    _, *regions = (module for module in program.graph_module.modules() if isinstance(module, GraphModule))
+    nodes: list[Node] = [node for region in regions for node in region.graph.nodes if node.op == "get_attr"]
+    tensors = (node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor))
+    made = next(tensors, None)
+    return None if made is None else next(iter(made.users), made)
 
 
 class _MethodSweep(Sweep):
@@ -138,8 +154,7 @@ class _MethodSweep(Sweep):
         state = self.program.state_dict
         tensor = (state[spec.target] if spec.target in state else self.program.constants[spec.target]).detach()
         if tensor.is_complex() and spec.target not in self.mutated and node not in self.written:
-            real, imaginary = torch.view_as_real(tensor.resolve_conj()).unbind(-1)
-            return pair(self.builder, *map(self.builder.constant, (real, imaginary)))
+            return known(self.builder, tensor)
         created = self.builder.placeholder(node.name, self.builder.fake_like(tensor))
         created.meta["fqn"] = spec.target
         if spec.target in self.mutated or node in self.written:

@@ -21,7 +21,8 @@ from .arguments import nodes_in, substitute
 from .constants import Constants
 from .draft import Draft
 from .pairs import is_complex, is_pair
-from .sizes import SYMBOLIC, Shape, SizeNodes, expression, is_static, no_guards
+from .size_nodes import SizeNodes
+from .sizes import SYMBOLIC, Shape, expression, is_static, no_guards
 
 if TYPE_CHECKING:
     from .program import EdgeMethod

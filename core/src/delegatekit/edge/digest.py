@@ -44,6 +44,8 @@ def _texts(program: ExportedProgram, *, values: bool) -> Iterable[str]:
             value = node.meta.get("val")
             shapes = [f"{item.dtype}{tuple(item.shape)}" for item in tree_leaves(value) if hasattr(item, "dtype")]
             yield f"{node.format_node()} {shapes}"
+            if node.op == "get_attr":
+                yield _described(getattr(module, str(node.target)), values=values)
     yield str(program.graph_signature)
     yield str(sorted((str(key), str(value)) for key, value in program.range_constraints.items()))
     for name, value in (*program.state_dict.items(), *program.constants.items()):

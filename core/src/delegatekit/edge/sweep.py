@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
 from delegatekit_api import UnsupportedError
@@ -19,7 +20,11 @@ from .constants import Constants
 from .functional import functional_form
 from .pairs import is_pair
 from .program import EdgeMethod
+from .rules.writing import known
 from .sizes import SYMBOLIC, computes_size, is_size
+
+#: What to do about a tensor that code inside control flow makes of numbers, where PyTorch cannot handle it.
+AS_BUFFER: Final = "make it a buffer of the module (register_buffer), and use self.NAME inside control flow"
 
 
 class Sweep:
@@ -57,13 +62,23 @@ class Sweep:
             several = results if isinstance(results, list | tuple) else (results,)
             self.results = tuple(self._result(item) for item in several)
         elif node.op == "get_attr":
-            self.values[node] = getattr(self.module, str(node.target))
+            self.values[node] = self._attribute(str(node.target))
         else:
             raise UnsupportedError(f"{node.op} nodes are not supported", where=describe_node(node))
 
     def placeholder(self, node: Node) -> Any:
         """The value of a placeholder."""
         raise NotImplementedError
+
+    def _attribute(self, name: str) -> Any:
+        """A graph of control flow, or a tensor that the user's code makes of numbers inside such a graph.
+
+        Outside of control flow, torch.export makes such tensors inputs of the graph.
+        """
+        value = getattr(self.module, name)
+        if isinstance(value, FakeTensor):
+            self.builder.refuse("makes a tensor inside control flow, whose elements torch.export lost", AS_BUFFER)
+        return known(self.builder, value, name) if isinstance(value, torch.Tensor) else value
 
     def _get(self, item: Any) -> Any:
         return self.values[self.aliases.get(item, item)] if isinstance(item, Node) else item

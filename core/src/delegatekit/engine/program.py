@@ -12,7 +12,7 @@ from delegatekit_api import FormatError, PluginError
 
 from ..files import Source
 from ..misuse import UnknownBackendError, UnknownMethodError
-from ..plugins import LoadedBackend, discovery
+from ..plugins import LoadedBackend, discovery, find_by_delegate_id
 from ..pte import PteFile, read, schema
 from ..pte.manifest import Manifest, Owner, read_manifest
 from ..pte.reader import GIVE_DATA, external_key, naming
@@ -210,7 +210,7 @@ def _finder(backends: Sequence[str], find_backend: Callable[[str], LoadedBackend
         if find_backend is not None:
             return find_backend(delegate_id)
         made_by = None if owner.distribution == Owner().distribution else owner.distribution
-        return discovery.find_by_delegate_id(delegate_id, made_by, backends)
+        return find_by_delegate_id(delegate_id, made_by, backends)
 
     return find
 

@@ -11,7 +11,7 @@ from delegatekit_api import MutableState, PartitionProgram
 
 from ..compiling import assemble
 from ..edge import EdgeMethod
-from ..edge.sizes import SizeNodes
+from ..edge.size_nodes import SizeNodes
 from ..partition import Partition
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from .ask import ask_backends, keep_operators
+from .assigned import PartitionFunction
 from .grow import partition
 from .placement import Placement
 from .plan import Decomposition, Partition, PartitionedMethod, PartitionPlan
-from .selection import PartitionFunction, Selection, Selectors
+from .selection import Selection, Selectors
 from .settle import Asked, settle
 
 __all__ = [

@@ -10,7 +10,8 @@ from torch.fx import Node
 from delegatekit_api import ProgramView
 
 from ..edge import EdgeMethod
-from ..edge.sizes import SizeNodes, is_size
+from ..edge.size_nodes import SizeNodes
+from ..edge.sizes import is_size
 
 
 def valued_size(node: Node) -> Any:

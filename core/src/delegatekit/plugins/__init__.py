@@ -9,10 +9,11 @@ from .answers import check_answer, operator_times
 from .backend import BackendInfo, LoadedBackend
 from .blame import PluginWarning, blaming, fault, shown, warn
 from .carried import described, restored
-from .discovery import ALLOW_LIST, OwnerError, ask_all, backends, find_by_delegate_id, get_backend, state_of
+from .discovery import ALLOW_LIST, ask_all, backends, get_backend, state_of
 from .entry_points import BACKEND_GROUP, OBSERVER_GROUP
 from .first_import import FIRST_IMPORTS
 from .observers import add_observer, extra_conformance_cases, notify
+from .owners import OwnerError, find_by_delegate_id
 from .remembered import COMPILED, cache_folder
 
 __all__ = [

@@ -28,6 +28,8 @@ from .entry_points import BACKEND_GROUP, normalized, owner
 
 #: Environment variable with the names of the only backends to use, separated by commas.
 ALLOW_LIST: Final = "DELEGATEKIT_BACKENDS"
+#: Stands for the backends that run here, placed by measurement, where a program is lowered.
+AUTO: Final = "auto"
 
 _Answer = TypeVar("_Answer")
 
@@ -107,6 +109,11 @@ def ask_all(ask: Callable[[LoadedBackend], _Answer]) -> dict[str, _Answer]:
 
 def unknown_backend(name: object) -> PluginError:
     """The error for a name that no installed backend has: suggests the one that is probably meant."""
+    if name == AUTO:
+        return UnknownBackendError(
+            "backend 'auto' means that measurements place the operators, which is for lowering alone",
+            hint="name the backends here; `delegatekit tune` tells which ones are the fastest",
+        )
     installed = sorted(_candidates())
     # Imported here: needed for the error alone.
     from difflib import get_close_matches
@@ -125,93 +132,15 @@ def unknown_backend(name: object) -> PluginError:
     )
 
 
-class OwnerError(PluginError):
-    """It is not clear, or not allowed without the user's choice, which of the installed plugins runs a delegate."""
-
-
-def find_by_delegate_id(delegate_id: str, distribution: str | None = None, chosen: Sequence[str] = ()) -> LoadedBackend:
-    """The backend that runs delegates of this id.
-
-    That is the first of the backends `chosen` by the user whose delegates have the id. Otherwise it is the one of the
-    `distribution` that made the file, or, where a file does not say who made it, the only one with this id. Where the
-    owner can run it, no other plugin is imported, and it does not matter whether another one claims its name.
-
-    Raises OwnerError where it takes the user's choice or the owner is out of order, PluginError if there is none.
-    """
-    preferred = [backend for backend in map(get_backend, chosen) if backend.description.delegate_id == delegate_id]
-    if preferred:
-        return preferred[0]
-    owned = [] if distribution is None else _of_owner(distribution)
-    able = [item for item in owned if isinstance(item, LoadedBackend) and item.description.delegate_id == delegate_id]
-    if not able:
-        found = [look_up(name) for name in backends(check=False)]
-        runs_it = [get_backend(info.name) for info in found if info.usable and info.delegate_id == delegate_id]
-        if distribution is not None:
-            _explain_owner(distribution, owned, delegate_id, runs_it)
-        able = runs_it
-        if not able:
-            raise PluginError(
-                f"no installed backend runs delegates of id {delegate_id!r} ({_summary(found)})",
-                hint="install the plugin that the file was made with: `delegatekit inspect FILE` names it",
-            )
-    if len(able) > 1:
-        raise OwnerError(
-            f"{_text(able)} all run delegates of id {delegate_id!r}, and the file does not say which of them made it",
-            hint=f"choose one: {_how_to_choose(able[0].name)}",
-        )
-    return able[0]
-
-
-def _of_owner(distribution: str) -> list[LoadedBackend | BackendInfo]:
+def of_owner(distribution: str) -> list[LoadedBackend | BackendInfo]:
     """The backends of one distribution that the user has not turned off, also those whose name another one claims."""
     name = normalized(distribution)
     return [
         _load(entry_point.name, owner(entry_point)[0])
         for candidates in _candidates().values()
         for entry_point in candidates
-        if normalized(owner(entry_point)[0]) == name and _is_allowed(entry_point.name)
+        if normalized(owner(entry_point)[0]) == name and is_allowed(entry_point.name)
     ]
-
-
-def _explain_owner(
-    distribution: str,
-    owned: Sequence[LoadedBackend | BackendInfo],
-    delegate_id: str,
-    others: Sequence[LoadedBackend],
-) -> None:
-    """Raise OwnerError if the owner of a delegate is out of order, or is not there but others could run it."""
-    choice = f", or choose another: {_how_to_choose(others[0].name)}" if others else ""
-    listed = (
-        info for info in backends(check=False).values() if normalized(info.distribution) == normalized(distribution)
-    )
-    broken = [item for item in owned if isinstance(item, BackendInfo)]
-    for info in broken or (info for info in listed if not _is_allowed(info.name)):
-        raise OwnerError(
-            f"{distribution} made this, and its backend {info.name} is {info.status}: {info.reason}",
-            hint=f"`delegatekit backends --check` tries it again{choice}",
-        )
-    if others:
-        raise OwnerError(
-            f"{distribution} made this, and it is not installed; {_text(others)} could run delegates of id "
-            f"{delegate_id!r}, too",
-            hint=f"pip install {distribution}{choice}",
-        )
-
-
-def _summary(found: Sequence[BackendInfo]) -> str:
-    """Which backends can be used, and why others cannot."""
-    usable = ", ".join(f"{info.name} ({info.delegate_id})" for info in found if info.usable) or "none"
-    return "; ".join(
-        [f"usable: {usable}", *(f"{info.name} is {info.status}: {info.reason}" for info in found if not info.usable)]
-    )
-
-
-def _text(found: Sequence[LoadedBackend]) -> str:
-    return " and ".join(f"{backend.name} ({backend.distribution})" for backend in found)
-
-
-def _how_to_choose(name: str) -> str:
-    return f"`--backend {name}` on the command line, `load(..., backends=[{name!r}])` in Python"
 
 
 def refresh() -> None:
@@ -236,7 +165,7 @@ def _candidates() -> Mapping[str, tuple[metadata.EntryPoint, ...]]:
 def _listed(name: str, candidates: Sequence[metadata.EntryPoint]) -> BackendInfo:
     """What metadata and the allow-list say, without importing anything."""
     info = BackendInfo(name, *owner(candidates[0]), status="not imported")
-    if not _is_allowed(name):
+    if not is_allowed(name):
         reason = f"{ALLOW_LIST}={os.environ[ALLOW_LIST]} does not name it"
         return replace(info, status="not allowed", reason=reason)
     if len(candidates) > 1:
@@ -245,7 +174,8 @@ def _listed(name: str, candidates: Sequence[metadata.EntryPoint]) -> BackendInfo
     return info
 
 
-def _is_allowed(name: str) -> bool:
+def is_allowed(name: str) -> bool:
+    """Whether the user has not turned the backend off."""
     allowed = os.environ.get(ALLOW_LIST)
     return allowed is None or name in {item.strip() for item in allowed.split(",")}
 

@@ -5,24 +5,21 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from delegatekit_api import FormatError
 
-from ..fallback import IN_PLACE, runtime_operators
+from ..fallback import runtime_operators
 from . import schema
-from .dataflow import Effect, calls, effects
 from .jumps import find_endless
-from .liveness import find_overwritten
 from .manifest import read_manifest
 from .reader import PteFile
 from .signatures import Kinds, signature
+from .writes import DAMAGED, WriteCheck
 
 #: Planned buffers and tensors above this, and methods that want more in all, are taken for corruption, not for a need.
 _LARGEST_BUFFER = 64 << 30
-_DAMAGED = "the file is damaged, or was written by a faulty tool"
 
 _NUMBERS = (schema.Int, schema.Bool, schema.Double)
 _LISTS = (schema.IntList, schema.DoubleList, schema.BoolList, schema.TensorList, schema.OptionalTensorList)
@@ -43,9 +40,9 @@ def validate(file: PteFile) -> None:
     names: set[str] = set()
     for index, plan in enumerate(program.execution_plan or ()):
         if not plan.name:
-            raise FormatError("has no name", where=f"method {index}", hint=_DAMAGED)
+            raise FormatError("has no name", where=f"method {index}", hint=DAMAGED)
         if plan.name in names:
-            raise FormatError("appears twice", where=f"method {plan.name}", hint=_DAMAGED)
+            raise FormatError("appears twice", where=f"method {plan.name}", hint=DAMAGED)
         names.add(plan.name)
         _Plan(file, plan, manifest.outputs_of(plan.name)).check()
 
@@ -63,7 +60,7 @@ def validate_data(file: PteFile) -> None:
 
 def _require(value: Any, what: str, where: str) -> None:
     if not value:
-        raise FormatError(what, where=where, hint=_DAMAGED)
+        raise FormatError(what, where=where, hint=DAMAGED)
 
 
 class _Plan:
@@ -102,7 +99,7 @@ class _Plan:
         endless = find_endless(self.plan)
         if endless is not None:
             self.fail("leads into a loop that cannot end", f"{self.where}, instruction {endless}")
-        _WriteCheck(self.plan, self.where, self.delegate_outputs).run()
+        WriteCheck(self.plan, self.where, self.delegate_outputs).run()
 
     def reserve(self, size: int, where: str) -> None:
         self.reserved += size
@@ -110,7 +107,7 @@ class _Plan:
             self.fail(f"the method needs {self.reserved} bytes of memory or more", where)
 
     def fail(self, what: str, where: str) -> None:
-        raise FormatError(what, where=where, hint=_DAMAGED)
+        raise FormatError(what, where=where, hint=DAMAGED)
 
     def check_buffers(self) -> None:
         _require(self.buffers, "planned buffer sizes are missing", self.where)
@@ -184,7 +181,7 @@ class _Plan:
         try:
             find(tensor.data_buffer_idx, size)
         except FormatError as error:
-            raise FormatError(f"its data: {error}", where=where, hint=_DAMAGED) from None
+            raise FormatError(f"its data: {error}", where=where, hint=DAMAGED) from None
 
     def check_allocation(
         self, allocation: schema.AllocationDetails, tensor: schema.Tensor, size: int, where: str
@@ -208,7 +205,7 @@ class _Plan:
         try:
             self.file.delegate_blob(delegate)
         except FormatError as error:
-            raise FormatError(error.what, where=where, hint=_DAMAGED) from None
+            raise FormatError(error.what, where=where, hint=DAMAGED) from None
 
     def check_operator(self, operator: schema.Operator, where: str) -> None:
         if not operator.name or operator.overload is None:
@@ -278,124 +275,3 @@ def _is_truth(value: Any) -> bool:
 
 def _names(kinds: Kinds) -> str:
     return " or ".join(kind.__name__ for kind in kinds)
-
-
-class _WriteCheck:
-    """Looks for writes that must not be: to constants, and over planned values that are still read."""
-
-    def __init__(self, plan: schema.ExecutionPlan, where: str, delegate_outputs: Mapping[int, int]) -> None:
-        self.plan = plan
-        self.delegate_outputs = delegate_outputs
-        self.where = where
-        self.values = [value.val for value in plan.values or ()]
-        self.calls = calls(plan)
-        # Per buffer: start offsets of the values that are still to be read, sorted, with (end, value, last read).
-        self.active: dict[int, tuple[list[int], list[tuple[int, int, int]]]] = {}
-        self.last_read: dict[int, int] = {}
-
-    def run(self) -> None:
-        found = effects(self.plan, self.delegate_outputs)
-        self.check_constants(found)
-        if any(isinstance(call, schema.JumpFalseCall | schema.MoveCall) for call in self.calls):
-            self.check_jumping(found)
-            return
-        for step, effect in enumerate(found):
-            for index in (*effect.reads, *effect.through):
-                self.last_read[index] = step
-        inputs = set(self.plan.inputs or ())
-        for index, value in enumerate(self.values):
-            # What has an initial value keeps its content from call to call.
-            if isinstance(value, schema.Tensor) and value.allocation_info is not None and value.data_buffer_idx:
-                self.last_read[index] = len(found)
-                self.write(index, -1)
-            elif index in inputs:
-                self.write(index, -1)
-        for step, effect in enumerate(found):
-            for index in effect.writes:
-                self.write(index, step, over_operand=self.takes_over(index, step, effect))
-
-    def check_jumping(self, found: Sequence[Effect]) -> None:
-        delegates = {call.delegate_index for call in self.calls if isinstance(call, schema.DelegateCall)}
-        if not delegates <= self.delegate_outputs.keys():
-            return  # where there are jumps, what a delegate writes must be known, not inferred
-        fault = find_overwritten(self.plan, found, self.takes_over)
-        if fault is not None:
-            raise FormatError(
-                f"value {fault.value} overwrites value {fault.other}, which is still to be read",
-                where=self.at(fault.step),
-                hint=_DAMAGED,
-            )
-
-    def check_constants(self, found: Sequence[Effect]) -> None:
-        """Constants are in the file, mapped read-only: writing to one would end the process."""
-        constants = {index for index, value in enumerate(self.values) if _is_constant(value)}
-        moves = {(call.move_from, call.move_to) for call in self.calls if isinstance(call, schema.MoveCall)}
-        targets: dict[int, list[int]] = {}
-        for source, target in moves:
-            targets.setdefault(source, []).append(target)
-        reached = list(constants)
-        while reached:  # after a move, the target is the constant
-            new = [target for target in targets.get(reached.pop(), ()) if target not in constants]
-            constants.update(new)
-            reached.extend(new)
-        written = [(-1, tuple(self.plan.inputs or ()))]
-        for step, call in enumerate(self.calls):
-            if not isinstance(call, schema.MoveCall):
-                written.append((step, (*found[step].writes, *found[step].updates)))
-        for step, indices in written:
-            for index in indices:
-                if index in constants:
-                    raise FormatError(
-                        f"value {index} is a constant, but is written", where=self.at(step), hint=_DAMAGED
-                    )
-
-    def at(self, step: int) -> str:
-        return f"{self.where}, instruction {step}" if step >= 0 else f"{self.where}, inputs"
-
-    def takes_over(self, index: int, step: int, effect: Effect) -> bool:
-        """Whether an instruction writes a value over one that it reads, exactly, and its kernel may do so."""
-        call = self.calls[step] if step < len(self.calls) else None
-        if not isinstance(call, schema.KernelCall):
-            return False
-        if (self.plan.operators or [])[call.op_index].full_name not in IN_PLACE:
-            return False
-        mine = _span(self.values[index])
-        spans = [span for span in (_span(self.values[other]) for other in effect.reads) if span is not None]
-        met = [span for span in spans if mine and span[0] == mine[0] and span[1] < mine[2] and mine[1] < span[2]]
-        return bool(met) and all(span == mine for span in met)
-
-    def write(self, index: int, step: int, *, over_operand: bool = False) -> None:
-        value = self.values[index]
-        if not isinstance(value, schema.Tensor) or value.allocation_info is None or not value.nbytes:
-            return
-        start = value.allocation_info.offset
-        end = start + value.nbytes
-        starts, spans = self.active.setdefault(value.allocation_info.memory_id, ([], []))
-        position = bisect.bisect_left(starts, start)
-        if position and spans[position - 1][0] > start:
-            position -= 1
-        while position < len(starts) and starts[position] < end:
-            _, other, last = spans[position]
-            if other != index and last >= step + over_operand:
-                raise FormatError(
-                    f"value {index} overwrites value {other}, which is read until instruction {last}",
-                    where=self.at(step),
-                    hint=_DAMAGED,
-                )
-            del starts[position], spans[position]
-        starts.insert(position, start)
-        spans.insert(position, (end, index, max(step, self.last_read.get(index, step))))
-
-
-def _span(value: Any) -> tuple[int, int, int] | None:
-    """Buffer, begin and end of a planned value."""
-    if not isinstance(value, schema.Tensor) or value.allocation_info is None:
-        return None
-    begin = value.allocation_info.offset
-    return value.allocation_info.memory_id, begin, begin + value.nbytes
-
-
-def _is_constant(value: Any) -> bool:
-    if not isinstance(value, schema.Tensor) or value.allocation_info is not None:
-        return False
-    return bool(value.data_buffer_idx or schema.is_external(value))

@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from delegatekit_api import LoweringError, QuantizationError
 
-from ..partition.selection import Choice, listed, module_paths, operator_names
+from ..partition.selectors import Choice, listed, module_paths, operator_names
 from .report import LayerReport
 
 

@@ -1,4 +1,4 @@
-"""The bulk of the commands `delegatekit schemes` and `delegatekit quantize`."""
+"""The bulk of the command `delegatekit quantize`, and the reader of what it writes."""
 
 from __future__ import annotations
 
@@ -8,106 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delegatekit_api import LoweringError, QuantizationError
-from delegatekit_api.quantization import MOVING_OPERATORS, QuantizationRule, QuantizationScheme
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from .report import QuantizationReport
-
-
-def schemes_by_backend(
-    backend: str | None, options: Mapping[str, Mapping[str, Any]] | None = None
-) -> dict[str, Sequence[QuantizationScheme]]:
-    """The schemes of one backend, or of all that can be used; `options` for each backend.
-
-    Raises PluginError for a backend that cannot be used, OptionError for wrong options.
-    """
-    from ..plugins import LoadedBackend, ask_all, get_backend
-
-    def ask(found: LoadedBackend) -> Sequence[QuantizationScheme]:
-        return found.quantization_schemes(found.make_options((options or {}).get(found.name, {})))
-
-    return {backend: ask(get_backend(backend))} if backend is not None else ask_all(ask)
-
-
-def schemes_as_json(found: Mapping[str, Sequence[QuantizationScheme]]) -> dict[str, list[dict[str, Any]]]:
-    """The schemes as plain data, rules included."""
-    return {name: [_scheme(scheme) for scheme in schemes] for name, schemes in found.items()}
-
-
-def _scheme(scheme: QuantizationScheme) -> dict[str, Any]:
-    rules = [
-        {
-            "operators": list(rule.operators),
-            "fused": list(rule.fused),
-            "input": _text(rule.input),
-            "weight": _text(rule.weight),
-            "bias": _text(rule.bias),
-            "output": _text(rule.output),
-            "shares": rule.shares,
-            "follows": rule.follows,
-            "declines": len(rule.declines),
-        }
-        for rule in scheme.rules
-    ]
-    return {"name": scheme.name, "summary": scheme.summary, "kind": scheme.kind, "qat": scheme.qat, "rules": rules}
-
-
-def _text(given: Any) -> str | None:
-    return None if given is None else str(given)
-
-
-def schemes_text(found: Mapping[str, Sequence[QuantizationScheme]]) -> str:
-    """The schemes as people read them: a paragraph for each, in which each operator stands once."""
-    lines = []
-    for backend, schemes in found.items():
-        for scheme in schemes:
-            training = ", offers training" if scheme.qat else ""
-            lines += ["", f"{backend}: {scheme.name} ({scheme.kind}{training})", f"  {scheme.summary}".rstrip()]
-            lines += [f"  * {line}" for line in _lines(scheme)] or ["  * the plugin's own quantizer"]
-            if scheme.rules:
-                lines.append(
-                    "  where the backend takes them so: the report of `quantize` says where it does not, and why"
-                )
-    return "\n".join(lines[1:])
-
-
-def _lines(scheme: QuantizationScheme) -> list[str]:
-    """Operators with the same rules, and what these say."""
-    rules: dict[str, list[QuantizationRule]] = {}
-    for rule in scheme.rules:
-        for name in rule.operators:
-            rules.setdefault(name, []).append(rule)
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for name, of_name in rules.items():
-        fused = dict.fromkeys(_short(other) for rule in of_name for other in rule.fused)
-        key = ", ".join(fused), *dict.fromkeys(map(_how, of_name))
-        alike.setdefault(key, []).append(name)
-    return [
-        f"{_operators(names)}{f' (+ {fused})' if fused else ''}: {', or '.join(how)}"
-        for (fused, *how), names in alike.items()
-    ]
-
-
-def _operators(operators: Sequence[str]) -> str:
-    names = list(dict.fromkeys(map(_short, operators)))
-    moving = [name for name in names if name in MOVING_OPERATORS]
-    if len(moving) > 3:
-        names = [name for name in names if name not in moving] + ["what only moves values"]
-    return ", ".join(names)
-
-
-def _how(rule: QuantizationRule) -> str:
-    if rule.shares:
-        return "as its quantized input"
-    parts = (("input", rule.input), ("weight", rule.weight), ("bias", rule.bias), ("output", rule.output))
-    text = "; ".join(f"{name} {given}" for name, given in parts if given is not None)
-    return text + ("; only after what is quantized" if rule.follows else "")
-
-
-def _short(name: str) -> str:
-    return name.removeprefix("aten.").removesuffix(".Tensor").removesuffix(".default")
 
 
 def quantize_model(
@@ -128,6 +33,7 @@ def quantize_model(
     from ..edge.export import exported_programs
     from ..files import shielded, write_files
     from .flow import quantize
+    from .samples import read_calibration
 
     program, given, dynamic_shapes = model["model"], model.get("inputs"), model.get("dynamic_shapes")
     if isinstance(program, dict):
@@ -201,91 +107,6 @@ def _random(example: Sequence[Any], count: int | None) -> list[tuple[Any, ...]]:
         return value
 
     return [tuple(like(value) for value in example) for _ in range(count or 0)]
-
-
-def read_calibration(path: Path, example: Sequence[Any], *, trust: bool = False) -> list[tuple[Any, ...]]:
-    """Inputs from a .pt file (a list of inputs, or one tensor for each input) or a .npz file (one array for each).
-
-    Tensors and arrays hold the samples along their first dimension, and are cut to the example's size of it. A .pt file
-    with other objects than tensors can run code while it is loaded: it is refused unless `trust` says that it may.
-    Floating-point samples of another type than the example's become of its type (NumPy's default is float64).
-    Raises FormatError for what cannot be read, QuantizationError for what does not fit the example.
-    """
-    where = str(path)
-    samples = _samples(_read_samples(path, trust=trust), example, where)
-    if not samples:
-        raise QuantizationError("holds no samples", where=where, hint="a hundred are usual")
-    return [_fitted(sample, example, f"{where}, sample {index}") for index, sample in enumerate(samples)]
-
-
-def _fitted(sample: tuple[Any, ...], example: Sequence[Any], where: str) -> tuple[Any, ...]:
-    """A sample with the types of the example. Raises QuantizationError if it does not fit."""
-    if len(sample) != len(example):
-        raise QuantizationError(f"has {len(sample)} values, the model takes {len(example)} inputs", where=where)
-    values = enumerate(zip(sample, example, strict=True))
-    return tuple(_value(value, wanted, position, where) for position, (value, wanted) in values)
-
-
-def _value(value: Any, wanted: Any, position: int, where: str) -> Any:
-    """One value of a sample. Sizes may change from call to call: whether they fit, the model tells."""
-    import torch
-
-    from .calibration import describe
-
-    if not isinstance(wanted, torch.Tensor):
-        return value
-    if isinstance(value, torch.Tensor) and value.dim() == wanted.dim():
-        if value.dtype == wanted.dtype:
-            return value
-        if value.is_floating_point() and wanted.is_floating_point():
-            return value.to(wanted.dtype)
-    raise QuantizationError(
-        f"value {position} is {describe(value)}, the model takes {describe(wanted)} there", where=where
-    )
-
-
-def _samples(data: Any, example: Sequence[Any], where: str) -> list[tuple[Any, ...]]:
-    """The samples of a file's content, each a tuple of values."""
-    import torch
-
-    if isinstance(data, list):
-        return [tuple(item) if isinstance(item, tuple | list) else (item,) for item in data]
-    tensors = tuple(data) if isinstance(data, tuple) else (data,)
-    if not all(isinstance(item, torch.Tensor) and item.dim() for item in tensors):
-        raise QuantizationError("holds neither a list of inputs nor tensors", where=where)
-    if len(tensors) != len(example):
-        raise QuantizationError(f"holds {len(tensors)} tensors, the model takes {len(example)} inputs", where=where)
-    count = min(
-        len(item) // max(1, int(first.shape[0])) if isinstance(first, torch.Tensor) and first.dim() else 0
-        for item, first in zip(tensors, example, strict=True)
-    )
-    if not count:
-        raise QuantizationError("holds fewer samples than one input has", where=where)
-    sizes = [int(first.shape[0]) for first in example]
-    return [
-        tuple(item[index * size : (index + 1) * size] for item, size in zip(tensors, sizes, strict=True))
-        for index in range(count)
-    ]
-
-
-def _read_samples(path: Path, *, trust: bool) -> Any:
-    import numpy
-    import torch
-
-    from ..files import open_file
-    from ..files.pickles import read_pickled
-
-    if path.suffix == ".pt":
-        return read_pickled(path, trust=trust)
-    if path.suffix != ".npz":
-        raise QuantizationError("is neither .pt nor .npz", where=str(path))
-    with open_file(path) as file:
-        try:
-            with numpy.load(file, allow_pickle=False) as arrays:
-                return tuple(torch.from_numpy(arrays[name]) for name in arrays.files)
-        except Exception as error:  # what a damaged archive or array raises has no common class
-            what = f"cannot be read: {type(error).__name__}: {error}"
-            raise QuantizationError(what, where=str(path)) from error
 
 
 def load_quantized(path: str | Path, *, trust: bool = False) -> ExportedProgram:

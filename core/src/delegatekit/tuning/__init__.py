@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .auto import AUTO, CLOCKS, best, is_auto, measure
+from ..plugins.discovery import AUTO
+from .auto import CLOCKS, best, is_auto, measure
 from .measurements import Candidate, Measurements, Tuned
 
 __all__ = ["AUTO", "CLOCKS", "Candidate", "Measurements", "Tuned", "best", "is_auto", "measure"]

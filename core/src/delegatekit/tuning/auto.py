@@ -14,12 +14,11 @@ from ..lowered_program import LoweredProgram
 from ..misuse import WrongArgumentError
 from ..partition import Placement, keep_operators
 from ..plugins import LoadedBackend, backends, get_backend
+from ..plugins.discovery import AUTO
 from .clock import EngineMeasurer
 from .measurements import Measurements, check_fitting, machine_facts, version_of
 from .tune import Tuning, example_inputs
 
-#: Stands for the backends that run here, placed by measurement.
-AUTO: Final = "auto"
 #: What seconds can be: those of a clock, or those that this process computed.
 CLOCKS: Final = ("wall", "CPU")
 

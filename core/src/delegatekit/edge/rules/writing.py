@@ -93,6 +93,14 @@ def pair(b: EdgeBuilder, real: Node, imaginary: Node) -> Node:
     return b.pair(real, imaginary, b.fake(b.shape(real), complex_dtype(b.dtype(real))))
 
 
+def known(b: EdgeBuilder, tensor: torch.Tensor, name: str = "_constant") -> Node:
+    """The value of a tensor that is known now; a complex one by its parts."""
+    if not tensor.is_complex():
+        return b.constant(tensor, name)
+    real, imaginary = torch.view_as_real(tensor.detach().resolve_conj()).unbind(-1)
+    return pair(b, b.constant(real), b.constant(imaginary))
+
+
 def parts(b: EdgeBuilder, x: Node) -> tuple[Node, Node]:
     """Real and imaginary part of a complex value; zeros for the latter of a real one."""
     if is_pair(x):

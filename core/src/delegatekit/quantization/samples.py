@@ -1,0 +1,94 @@
+"""Samples for calibration from files: read, brought to the types of the model's example, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from delegatekit_api import QuantizationError
+
+
+def read_calibration(path: Path, example: Sequence[Any], *, trust: bool = False) -> list[tuple[Any, ...]]:
+    """Inputs from a .pt file (a list of inputs, or one tensor for each input) or a .npz file (one array for each).
+
+    Tensors and arrays hold the samples along their first dimension, and are cut to the example's size of it. A .pt file
+    with other objects than tensors can run code while it is loaded: it is refused unless `trust` says that it may.
+    Floating-point samples of another type than the example's become of its type (NumPy's default is float64).
+    Raises FormatError for what cannot be read, QuantizationError for what does not fit the example.
+    """
+    where = str(path)
+    samples = _samples(_read_samples(path, trust=trust), example, where)
+    if not samples:
+        raise QuantizationError("holds no samples", where=where, hint="a hundred are usual")
+    return [_fitted(sample, example, f"{where}, sample {index}") for index, sample in enumerate(samples)]
+
+
+def _fitted(sample: tuple[Any, ...], example: Sequence[Any], where: str) -> tuple[Any, ...]:
+    """A sample with the types of the example. Raises QuantizationError if it does not fit."""
+    if len(sample) != len(example):
+        raise QuantizationError(f"has {len(sample)} values, the model takes {len(example)} inputs", where=where)
+    values = enumerate(zip(sample, example, strict=True))
+    return tuple(_value(value, wanted, position, where) for position, (value, wanted) in values)
+
+
+def _value(value: Any, wanted: Any, position: int, where: str) -> Any:
+    """One value of a sample. Sizes may change from call to call: whether they fit, the model tells."""
+    import torch
+
+    from .calibration import describe
+
+    if not isinstance(wanted, torch.Tensor):
+        return value
+    if isinstance(value, torch.Tensor) and value.dim() == wanted.dim():
+        if value.dtype == wanted.dtype:
+            return value
+        if value.is_floating_point() and wanted.is_floating_point():
+            return value.to(wanted.dtype)
+    raise QuantizationError(
+        f"value {position} is {describe(value)}, the model takes {describe(wanted)} there", where=where
+    )
+
+
+def _samples(data: Any, example: Sequence[Any], where: str) -> list[tuple[Any, ...]]:
+    """The samples of a file's content, each a tuple of values."""
+    import torch
+
+    if isinstance(data, list):
+        return [tuple(item) if isinstance(item, tuple | list) else (item,) for item in data]
+    tensors = tuple(data) if isinstance(data, tuple) else (data,)
+    if not all(isinstance(item, torch.Tensor) and item.dim() for item in tensors):
+        raise QuantizationError("holds neither a list of inputs nor tensors", where=where)
+    if len(tensors) != len(example):
+        raise QuantizationError(f"holds {len(tensors)} tensors, the model takes {len(example)} inputs", where=where)
+    count = min(
+        len(item) // max(1, int(first.shape[0])) if isinstance(first, torch.Tensor) and first.dim() else 0
+        for item, first in zip(tensors, example, strict=True)
+    )
+    if not count:
+        raise QuantizationError("holds fewer samples than one input has", where=where)
+    sizes = [int(first.shape[0]) for first in example]
+    return [
+        tuple(item[index * size : (index + 1) * size] for item, size in zip(tensors, sizes, strict=True))
+        for index in range(count)
+    ]
+
+
+def _read_samples(path: Path, *, trust: bool) -> Any:
+    import numpy
+    import torch
+
+    from ..files import open_file
+    from ..files.pickles import read_pickled
+
+    if path.suffix == ".pt":
+        return read_pickled(path, trust=trust)
+    if path.suffix != ".npz":
+        raise QuantizationError("is neither .pt nor .npz", where=str(path))
+    with open_file(path) as file:
+        try:
+            with numpy.load(file, allow_pickle=False) as arrays:
+                return tuple(torch.from_numpy(arrays[name]) for name in arrays.files)
+        except Exception as error:  # what a damaged archive or array raises has no common class
+            what = f"cannot be read: {type(error).__name__}: {error}"
+            raise QuantizationError(what, where=str(path)) from error
