@@ -15,7 +15,7 @@ from rich.console import Console
 from delegatekit import __version__
 from delegatekit.cli import command_line
 from delegatekit.cli.console import table
-from delegatekit.views.estimates import layer_lines
+from delegatekit.text import layer_lines
 
 COMMANDS = [command.__name__ for command in command_line.COMMANDS]
 PYTHON = [sys.executable, "-m", "delegatekit.cli"]
