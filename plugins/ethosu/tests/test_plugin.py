@@ -12,6 +12,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit import pte
+from delegatekit.pte.estimates import read_estimates
 from delegatekit_api import LoweringError, OptionError
 from delegatekit_ethosu import plugin
 from delegatekit_ethosu.blob import unpack
@@ -126,3 +127,25 @@ def test_without_vela_the_error_says_what_to_install(model: Any, monkeypatch: py
     assert plugin.describe_backend().name == "ethosu" and plugin.targets() and plugin.quantization_schemes()
     with pytest.raises(LoweringError, match=r"cannot compile here: Vela, .* not installed: pip install ethos-u-vela"):
         lower(model)
+
+
+def test_a_profile_shows_what_is_expected_on_the_device_apart_from_what_was_measured(model: Any) -> None:
+    program = lower(model)
+    found = delegatekit.profile(delegatekit.load(program.buffer)["forward"], model[1], runs=1, warm_up=0)
+    (expected,) = read_estimates(pte.read(program.buffer)).methods["forward"]
+    told = {item.position: item.estimate for item in found.instructions if item.made_by}
+    (position,) = told
+    assert expected is not None and told == {position: expected}
+    lines = found.text().splitlines()
+    (start,) = (index for index, line in enumerate(lines) if "on the device" in line)
+    assert lines[start].startswith(f"on the device, {position}: delegate 0 is expected to take ")
+    assert f"{expected.cycles:,} cycles" in lines[start] and expected.source in lines[start]
+    longest = max(expected.layers, key=lambda layer: layer.latency)
+    assert any(longest.name in line for line in lines[start + 1 :])
+
+
+def test_a_profile_leaves_out_damaged_estimates(model: Any) -> None:
+    damaged = bytes(lower(model).buffer).replace(b'"source"', b'"sourcX"')
+    found = delegatekit.profile(delegatekit.load(damaged)["forward"], model[1], runs=1, warm_up=0)
+    assert all(item.estimate is None for item in found.instructions)
+    assert "on the device" not in found.text()
