@@ -31,10 +31,11 @@ def operators(blob: memoryview, named_data: Mapping[str, memoryview]) -> list[Bl
         reads = dict.fromkeys(name for place in _read(operation) for name in owners.of(place, operation))
         makes = owners.own(f"result {index}", _written(operation), operation)
         found.append((_kind(operation), tuple(reads), makes, _facts(operation)))
-    returned = [(name, number) for number, output in enumerate(content.outputs) for name in owners.bound(output)]
-    for name, number in returned:
-        facts = next(facts for _, _, makes, facts in found if makes == name)
-        facts["returned"] = f"{facts['returned']}, {number}" if "returned" in facts else f"in output {number}"
+    for number, output in enumerate(content.outputs):
+        names = owners.bound(output)
+        for _, _, makes, facts in found:
+            if makes in names:
+                facts["returned"] = f"{facts['returned']}, {number}" if "returned" in facts else f"in output {number}"
     return [BlobOperator(kind, reads, (makes,), facts) for kind, reads, makes, facts in found]
 
 
