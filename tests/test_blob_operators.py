@@ -64,6 +64,9 @@ def check_flow(operators: tuple[BlobOperator, ...]) -> None:
     for number, operator in enumerate(operators):
         assert operator.name and operator.makes
         assert all(made.get(value, -1) < number for value in operator.reads)
+    read = {value for operator in operators for value in operator.reads}
+    # Nothing is computed in vain: what nobody reads is returned.
+    assert sum(read.isdisjoint(operator.makes) for operator in operators) <= 2
     chained = sum(any(value in made for value in operator.reads) for operator in operators)
     assert chained >= len(operators) // 2 > 0
 
