@@ -77,7 +77,7 @@ def create_runtime() -> DelegateRuntime:
 @hookimpl
 def blob_operators(blob: memoryview) -> Sequence[BlobOperator]:
     """The steps."""
-    from .blob_operators import operators
+    from .blob.operators import operators
 
     return operators(blob)
 

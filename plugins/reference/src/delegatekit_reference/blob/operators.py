@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from delegatekit_api.blobs import BlobOperator
 
-from .blob import read_blob
-from .ir.graph import Argument, Graph, Named, Ref, arguments_of, references
+from ..ir.graph import Argument, Graph, Named, Ref, arguments_of, references
+from .form import read_blob
 
 
 def operators(blob: memoryview) -> list[BlobOperator]:
