@@ -20,6 +20,7 @@ from delegatekit_api import (
     hookimpl,
     option,
 )
+from delegatekit_api.blobs import BlobOperator
 from delegatekit_api.devices import Estimate
 from delegatekit_api.nodes import operator_name
 from delegatekit_api.profiling import OperatorTime
@@ -46,7 +47,7 @@ def describe_backend():
         distribution="delegatekit-seeded",
         version="1.2",
         summary="a seeded fault",
-        api_version=ApiVersion(2, 0),
+        api_version=ApiVersion(2, 2),
         options=Options,
         supports_dynamic_shapes=True,
         integrity_check=True,
@@ -99,6 +100,18 @@ def preprocess(partition, options):
     blob = b"SEED" + zlib.crc32(body).to_bytes(4, "little") + body
     specs = (CompileSpec("level", b"1"),)
     return PreprocessResult(blob, specs, tuple(named.values()), handles, ESTIMATE)
+
+
+@hookimpl
+def blob_operators(blob):
+    data = bytes(blob)
+    if data[:4] != b"SEED" or zlib.crc32(data[8:]).to_bytes(4, "little") != data[4:8]:
+        raise FormatError("is damaged", where="seeded blob")
+    steps = json.loads(data[8:])["steps"]
+    return [
+        BlobOperator(operator, tuple(item for item in items if isinstance(item, str)), (name,))
+        for name, operator, items in steps
+    ]
 
 
 @dataclass

@@ -30,6 +30,7 @@ ROOMS = (
     "partition",
     # files
     "pte",
+    "insides",
     "compiling",
     "lowering",
     "budget",

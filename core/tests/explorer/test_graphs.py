@@ -38,7 +38,7 @@ def drawn(lowered: dk.LoweredProgram, folder: Path, *, record: bool) -> list[Dra
 
 
 def test_instructions_are_boxes_with_the_edges_of_the_file(lowered: dk.LoweredProgram, tmp_path: Path) -> None:
-    (method,) = drawn(lowered, tmp_path, record=False)
+    method, *_ = drawn(lowered, tmp_path, record=False)
     boxes = {box.label: box for box in method.boxes}
     assert list(boxes) == [
         "input 0", "delegate 0: ReferenceBackend", "aten::atan.out", "delegate 1: ReferenceBackend", "outputs"
@@ -48,7 +48,7 @@ def test_instructions_are_boxes_with_the_edges_of_the_file(lowered: dk.LoweredPr
         "input 0",
     }
     assert boxes["outputs"].reads == ("2",) and boxes["input 0"].facts == {"value": "float[2, 8]"}
-    assert boxes["delegate 0: ReferenceBackend"].inside is None
+    assert boxes["aten::atan.out"].inside is None
     assert boxes["delegate 0: ReferenceBackend"].facts["made by"].startswith("delegatekit-reference")
 
 
@@ -60,6 +60,14 @@ def test_a_record_opens_the_delegates(lowered: dk.LoweredProgram, tmp_path: Path
     assert relu.label == "aten.relu.default" and relu.reads == (linear.id,)
     assert "test_graphs.py" in relu.facts["source"]
     assert [box.label for box in second.boxes] == ["aten.add.Tensor", "aten.linear.default"]
+
+
+def test_without_a_record_the_plugin_tells_what_is_inside(lowered: dk.LoweredProgram, tmp_path: Path) -> None:
+    method, first, second = drawn(lowered, tmp_path, record=False)
+    assert [box.inside for box in method.boxes if box.inside] == [first.id, second.id]
+    linear, relu = first.boxes
+    assert (linear.label, relu.label, relu.reads) == ("aten.linear.default", "aten.relu.default", (linear.id,))
+    assert linear.facts["reads from outside"] == "input 0, constant 0, constant 1"
 
 
 def test_a_bundle_is_drawn_as_its_program(lowered: dk.LoweredProgram, tmp_path: Path) -> None:
@@ -86,12 +94,13 @@ def test_a_record_of_another_program_or_a_damaged_one_is_refused(lowered: dk.Low
             drawings(tmp_path / "net.pte")
 
 
-def test_without_a_record_the_layers_of_an_estimate_are_inside(
+def test_without_a_record_and_the_plugin_the_layers_of_an_estimate_are_inside(
     lowered: dk.LoweredProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layers = (LayerEstimate("conv1", "Conv2D", 2e-6), LayerEstimate("pool", "MaxPool", 1e-6))
     estimates = Estimates({"forward": (Estimate("a compiler", layers=layers), None)})
     monkeypatch.setattr("delegatekit.model_explorer.graphs.read_estimates", lambda file: estimates)
+    monkeypatch.setenv("DELEGATEKIT_BACKENDS", "another")
     method, inside = drawn(lowered, tmp_path, record=False)
     assert [box.inside for box in method.boxes if box.inside] == [inside.id]
     assert [(box.label, box.reads, box.facts["estimate"]) for box in inside.boxes] == [

@@ -4,7 +4,8 @@ A plugin is a module (or object) named by a `delegatekit.backends` entry point w
 with `hookimpl`; the hooks are listed in `BackendSpec`. Importing this package never imports torch.
 
 Here is what every backend needs. The rest is in modules: `quantization` (schemes), `devices` (targets and estimates),
-`profiling`, `documentation`, `observers`, `versions`, and `nodes` for those who work on graphs.
+`blobs` (what is in them), `profiling`, `documentation`, `observers`, `versions`, and `nodes` for those who work on
+graphs.
 """
 
 from __future__ import annotations

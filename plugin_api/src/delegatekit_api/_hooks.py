@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from ._documentation import BackendDocumentation
     from ._estimate import TargetInfo
     from ._options import BackendOptions
-    from ._partition import PartitionProgram, PreprocessResult
+    from ._partition import CompileSpec, PartitionProgram, PreprocessResult
     from ._partitioner import Partitioner
     from ._quantizer import QuantizationScheme
     from ._runtime import Availability, DelegateRuntime
+    from .blobs import BlobOperator
 
 #: pluggy's project name; also the prefix of the entry-point groups `delegatekit.backends` and `delegatekit.observers`.
 PROJECT: Final = "delegatekit"
@@ -108,6 +109,17 @@ class BackendSpec:
     @_hookspec(firstresult=True)
     def create_runtime(self) -> DelegateRuntime:  # type: ignore[empty-body]
         """The runtime that executes this backend's blobs in this process."""
+
+    @_hookspec(firstresult=True)
+    def blob_operators(  # type: ignore[empty-body]
+        self, blob: memoryview, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, memoryview], method: str
+    ) -> Sequence[BlobOperator]:
+        """The operators in a blob, in the order in which they run, also in blobs that other tools made for this
+        delegate id. Arguments are those of `DelegatePayload`; an implementation may leave some out.
+
+        Needs neither the vendor's tool nor a device. Raises FormatError for a damaged blob, and for one whose inside
+        cannot be told. Since API version 2.2.
+        """
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,13 @@ IMAGES = nn.Sequential(
 def test_stock_programs_run(model: nn.Module, shape: tuple[int, ...], target: str) -> None:
     inputs = (torch.randn(shape, generator=torch.Generator().manual_seed(0)),)
     buffer = stock_buffer(model, inputs, target)
-    (delegate,) = delegatekit.inspect(buffer).methods[0].delegates
+    (delegate,) = delegatekit.inspect(buffer, operators=True).methods[0].delegates
     assert delegate.id == "CoreMLBackend"
+    told = delegate.insides
+    assert told is not None and not told.unknown
+    names = [item.name for item in told.operators]
+    assert "const" not in names and names.count("conv") == 2 * (model is IMAGES) and "linear" in names
+    assert all(item.facts["result"] for item in told.operators)
     with torch.no_grad():
         wanted = model(*inputs)
     got = delegatekit.load(buffer)["forward"](*inputs)

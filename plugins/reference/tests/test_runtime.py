@@ -239,7 +239,7 @@ def test_a_blob_in_a_program_that_it_was_not_made_for_is_refused(payload_of, lik
 
 
 def test_an_operator_that_this_torch_lacks_is_named(payload_of, monkeypatch):
-    monkeypatch.setattr("delegatekit_reference.blob.OPERATORS", {"aten.no_such.default"})
+    monkeypatch.setattr("delegatekit_reference.blob.form.OPERATORS", {"aten.no_such.default"})
     monkeypatch.setattr("delegatekit_reference.runtime.interpreter.OPERATORS", {"aten.no_such.default"})
     graph = Graph(GRAPH.inputs, (), (Step("aten.no_such.default", (Ref(0),)),), (), ())
     with pytest.raises(FormatError, match=r"has no operator aten.no_such.default"):

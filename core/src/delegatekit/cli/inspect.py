@@ -16,6 +16,9 @@ def inspect(
     layers: Annotated[
         bool, typer.Option("--layers", help="Show all layers of estimates, not the longest only.")
     ] = False,
+    operators: Annotated[
+        bool, typer.Option("--operators", help="Show the operators inside delegates, which their plugins tell.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what is in a .pte, .bpte or .ptd file: methods, delegates with their owners, operators, memory, segments."""
@@ -25,7 +28,7 @@ def inspect(
     from ..views.inspection import inspect as inspect_program
 
     is_data = bytes(open_view(file)[4:8]) == PTD_IDENTIFIER
-    found = inspect_data(file) if is_data else inspect_program(file)
+    found = inspect_data(file) if is_data else inspect_program(file, operators=operators)
     if as_json:
         print_json(found)
         return

@@ -209,8 +209,7 @@ def _finder(backends: Sequence[str], find_backend: Callable[[str], LoadedBackend
     def find(delegate_id: str, owner: Owner) -> LoadedBackend:
         if find_backend is not None:
             return find_backend(delegate_id)
-        made_by = None if owner.distribution == Owner().distribution else owner.distribution
-        return find_by_delegate_id(delegate_id, made_by, backends)
+        return find_by_delegate_id(delegate_id, owner.known, backends)
 
     return find
 

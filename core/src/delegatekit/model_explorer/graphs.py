@@ -1,7 +1,7 @@
 """The methods of a file as graphs of boxes, and the insides of each delegate as a graph of its own.
 
-What is inside says an ETRecord beside the file (its operators, modules and lines); without one, the layers of the
-backend's estimate, which are in the file.
+What is inside says an ETRecord beside the file (its operators, modules and lines); without one, the plugin that made
+the delegate; if that is not installed or does not tell, the layers of the backend's estimate, which are in the file.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from delegatekit_api.blobs import BlobOperator
+from delegatekit_api.devices import Estimate
+
+from ..insides import insides
 from ..pte import PteFile, read, schema
 from ..pte.dataflow import callee, calls, effects
 from ..pte.estimates import Estimates, read_estimates
-from ..pte.manifest import owners_of, read_manifest
+from ..pte.manifest import Manifest, owners_of, read_manifest
 from ..pte.reader import naming
 from ..pte.validate import validate
 from .record import Record
@@ -47,14 +51,15 @@ class Drawing:
 def drawings(path: Path) -> list[Drawing]:
     """The graphs of a .pte or .bpte: each method, and after it each of its delegates that something is known of.
 
-    An ETRecord with the file's name (`net.etrecord`) is read, too. Raises FormatError for damaged files.
+    An ETRecord with the file's name (`net.etrecord`) is read, too. Raises FormatError for damaged files, but not for
+    blobs that a plugin refuses.
     """
     file = read(path)
     with naming(path):
         validate(file)
     beside = path.with_suffix(".etrecord")
     record = Record(beside) if beside.is_file() else None
-    estimates = read_estimates(file)
+    manifest, estimates = read_manifest(file), read_estimates(file)
     found: list[Drawing] = []
     for plan in file.program.execution_plan or ():
         if record is not None:
@@ -63,7 +68,7 @@ def drawings(path: Path) -> list[Drawing]:
             position: boxes
             for position, call in enumerate(calls(plan))
             if isinstance(call, schema.DelegateCall)
-            and (boxes := _inside(record, estimates, str(plan.name), position, call.delegate_index))
+            and (boxes := _inside(file, record, manifest, estimates, plan, position, call.delegate_index))
         }
         found.append(_method(file, plan, inside))
         found += [Drawing(_inner(str(plan.name), position), boxes) for position, boxes in inside.items()]
@@ -101,19 +106,41 @@ def _method(file: PteFile, plan: schema.ExecutionPlan, inside: Mapping[int, Sequ
     return Drawing(name, tuple(boxes))
 
 
-def _inside(record: Record | None, estimates: Estimates, method: str, position: int, delegate: int) -> tuple[Box, ...]:
+def _inside(
+    file: PteFile,
+    record: Record | None,
+    manifest: Manifest,
+    estimates: Estimates,
+    plan: schema.ExecutionPlan,
+    position: int,
+    delegate: int,
+) -> tuple[Box, ...]:
+    """What is known of the inside of the delegate that the instruction at a position calls."""
+    method = str(plan.name)
     nodes = record.inside(method, position) if record is not None else ()
     if nodes:
-        return tuple(_operators(nodes))
-    estimate = estimates.of(method, delegate)
-    boxes = []
+        return tuple(_recorded(nodes))
+    told = insides(file, (plan.delegates or [])[delegate], manifest.owner(method, delegate), method)
+    return tuple(_told(told.operators)) or tuple(_layers(estimates.of(method, delegate)))
+
+
+def _told(operators: Sequence[BlobOperator]) -> Iterator[Box]:
+    """Operators in the backend's own words."""
+    made = {value: str(number) for number, operator in enumerate(operators) for value in operator.makes}
+    for number, operator in enumerate(operators):
+        outside = [value for value in operator.reads if value not in made]
+        facts = {"makes": ", ".join(operator.makes), "reads from outside": ", ".join(outside), **operator.facts}
+        reads = tuple(dict.fromkeys(made[value] for value in operator.reads if value in made))
+        yield Box(str(number), operator.name, "", {key: text for key, text in facts.items() if text}, reads)
+
+
+def _layers(estimate: Estimate | None) -> Iterator[Box]:
     for number, layer in enumerate(estimate.layers if estimate is not None else ()):  # one after the other
         facts = {"operator": layer.operator, "estimate": f"{1e6 * layer.latency:.3f} us"}
-        boxes.append(Box(str(number), layer.name, "", facts, (str(number - 1),) if number else ()))
-    return tuple(boxes)
+        yield Box(str(number), layer.name, "", facts, (str(number - 1),) if number else ())
 
 
-def _operators(nodes: Sequence[dict[str, Any]]) -> Iterator[Box]:
+def _recorded(nodes: Sequence[dict[str, Any]]) -> Iterator[Box]:
     """Operators in the record's own words, with the modules that they belong to as groups."""
     made = {name: str(node["name"]) for node in nodes for name in _names(node["outputs"])}
     for node in nodes:

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from delegatekit_api import DelegateRuntime, PluginError
+from delegatekit_api.blobs import BlobOperator
 from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
 
 from .blame import blaming, shown
@@ -40,6 +41,19 @@ def operator_times(
     found = runtime.profile(handle, inputs, outputs)
     check_answer(found, Sequence[OperatorTime], "what profile returned", where)
     return found
+
+
+def check_flow(operators: Sequence[BlobOperator], what: str, where: str | None = None) -> None:
+    """Raise PluginError unless each value is made once, and is read after that."""
+    makers: dict[str, int] = {}
+    for number, operator in enumerate(operators):
+        for value in operator.makes:
+            if makers.setdefault(value, number) != number or operator.makes.count(value) > 1:
+                raise PluginError(f"{what}[{number}] makes {shown(value)}, which is made twice", where=where)
+    for number, operator in enumerate(operators):
+        for value in operator.reads:
+            if makers.get(value, -1) >= number:
+                raise PluginError(f"{what}[{number}] reads {shown(value)}, which is made later", where=where)
 
 
 def wrong(value: Any, kind: Any, what: str) -> str | None:

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from delegatekit_api import Availability, BackendDescription, BackendOptions, DelegateKitError, PluginError
+from delegatekit_api.blobs import BlobOperator
 from delegatekit_api.devices import TargetInfo
 from delegatekit_api.documentation import BackendDocumentation
 from delegatekit_api.quantization import QuantizationScheme
 
-from .answers import check_answer
+from .answers import check_answer, check_flow
 from .blame import blaming, fault, shown
 
 if TYPE_CHECKING:
     from delegatekit_api import (
+        CompileSpec,
         DelegateRuntime,
         Partitioner,
         PartitionProgram,
@@ -176,6 +178,21 @@ class LoadedBackend:
         if not self.has("documentation"):
             return BackendDocumentation()
         return self._checked("documentation", BackendDocumentation)  # type: ignore[no-any-return]
+
+    def blob_operators(
+        self, blob: memoryview, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, memoryview], method: str
+    ) -> tuple[BlobOperator, ...] | None:
+        """The operators in a blob, in the order in which they run; None if the plugin does not tell.
+
+        Raises FormatError for a damaged blob.
+        """
+        hook = "blob_operators"
+        if not self.has(hook):
+            return None
+        given = {"blob": blob, "compile_specs": compile_specs, "named_data": named_data, "method": method}
+        found: Sequence[BlobOperator] = self._checked(hook, Sequence[BlobOperator], **given)
+        check_flow(found, hook, self.where)
+        return tuple(found)
 
     def create_quantizer(self, scheme: str, options: BackendOptions) -> Any:
         """A torchao Quantizer of the plugin's own, for a scheme without rules."""

@@ -26,6 +26,11 @@ class Owner:
     version: str = "unknown"
     api_version: str = "unknown"
 
+    @property
+    def known(self) -> str | None:
+        """The distribution; None where the file does not name it."""
+        return None if self.distribution == Owner().distribution else self.distribution
+
     @classmethod
     def from_json(cls, item: Mapping[str, Any]) -> Owner:
         """The owner of a delegate, as the manifest has it."""

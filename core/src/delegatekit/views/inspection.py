@@ -10,6 +10,7 @@ from typing import Any
 from delegatekit_api.devices import Estimate
 
 from ..files import Source, open_view
+from ..insides import Insides, insides
 from ..pte import PteFile, read, read_ptd, schema
 from ..pte.axes import Axis, InputAxes, fitting_axes
 from ..pte.bundle import is_bundle, read_bundle
@@ -21,6 +22,7 @@ from ..pte.reader import naming
 from ..pte.schema import is_external
 from ..pte.validate import validate
 from ..text import human_size, layer_lines, summary
+from .operators import operator_lines
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class DelegateInfo:
     api_version: str
     #: What its backend expects it to cost on its device.
     estimate: Estimate | None = None
+    #: Its operators, if they were asked for.
+    insides: Insides | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ class Inspection:
     def text(self, *, layers: bool = False, narrow: bool = False) -> str:
         """The inspection as text; with `layers`, all layers of estimates instead of those that take longest.
 
-        If `narrow`, layers are told in short lines instead of a table.
+        If `narrow`, layers and operators are told in short lines instead of a table.
         """
         lines = [f"{human_size(self.size)} (program {human_size(self.program_size)}), written by {self.producer}"]
         if self.cases:
@@ -138,6 +142,8 @@ class Inspection:
                 if delegate.estimate is not None:
                     lines.append(f"    estimated {summary(delegate.estimate)}")
                     lines.extend(f"    {line}" for line in layer_lines(delegate.estimate, every=layers, narrow=narrow))
+                if delegate.insides is not None:
+                    lines.extend(f"    {line}" for line in operator_lines(delegate.insides, narrow=narrow))
             calls = ", ".join(f"{name} x{count}" for name, count in method.operators.items())
             lines.append(f"  runtime operators: {calls or 'none'}")
         lines.extend(f"segment {item.index}: {item.kind}, {human_size(item.size)}" for item in self.segments)
@@ -156,16 +162,18 @@ def inspect_data(source: Source) -> DataInspection:
     )
 
 
-def inspect(source: Source) -> Inspection:
-    """Describe a .pte or .bpte. Raises FormatError if it is damaged.
+def inspect(source: Source, *, operators: bool = False) -> Inspection:
+    """Describe a .pte or .bpte; with `operators`, also the operators of its delegates. Raises FormatError.
 
-    Needs neither plugins, their runtimes, nor data files.
+    Needs neither plugins, their runtimes, nor data files. Only for `operators` the plugins that own the delegates are
+    imported; where one cannot tell, `Insides.unknown` says why.
     """
     file = read(source)
     with naming(source):
         validate(file)
     manifest, estimates = read_manifest(file), read_estimates(file)
-    methods = tuple(_method(file, plan, manifest, estimates) for plan in file.program.execution_plan or ())
+    plans = file.program.execution_plan or ()
+    methods = tuple(_method(file, plan, manifest, estimates, operators) for plan in plans)
     return Inspection(
         size=file.size,
         program_size=file.header.program_size if file.header is not None else file.size,
@@ -208,7 +216,10 @@ def _layout(tensor: schema.Tensor | TensorLayout | None, axes: Sequence[int | Ax
     return f"{_type_name(tensor)}[{', '.join(sizes)}]"
 
 
-def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estimates: Estimates) -> MethodInfo:
+def _method(
+    file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estimates: Estimates, with_insides: bool
+) -> MethodInfo:
+    name = str(plan.name)
     values = [value.val for value in plan.values or ()]
     calls = [step.instr_args for chain in plan.chains or () for step in chain.instructions or ()]
     operators = plan.operators or []
@@ -221,14 +232,16 @@ def _method(file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estim
         and value.allocation_info is None
         and not is_external(value)
     }
+    delegates = []
+    for index, delegate in enumerate(plan.delegates or ()):
+        owner = manifest.owner(name, index)
+        inside = insides(file, delegate, owner, name) if with_insides else None
+        delegates.append(_delegate(file, delegate, owner, estimates.of(name, index), inside))
     return MethodInfo(
-        name=str(plan.name),
-        inputs=_inputs([values[index] for index in plan.inputs or ()], manifest.axes.get(str(plan.name), ())),
+        name=name,
+        inputs=_inputs([values[index] for index in plan.inputs or ()], manifest.axes.get(name, ())),
         outputs=tuple(_value(values[index]) for index in plan.outputs or ()),
-        delegates=tuple(
-            _delegate(file, delegate, manifest.owner(str(plan.name), index), estimates.of(str(plan.name), index))
-            for index, delegate in enumerate(plan.delegates or ())
-        ),
+        delegates=tuple(delegates),
         operators=dict(counts.most_common()),
         instructions=len(calls),
         memory=tuple(plan.non_const_buffer_sizes or ())[1:],
@@ -257,7 +270,13 @@ def _type_name(tensor: schema.Tensor | TensorLayout) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _delegate(file: PteFile, delegate: schema.BackendDelegate, owner: Owner, estimate: Estimate | None) -> DelegateInfo:
+def _delegate(
+    file: PteFile,
+    delegate: schema.BackendDelegate,
+    owner: Owner,
+    estimate: Estimate | None,
+    inside: Insides | None,
+) -> DelegateInfo:
     return DelegateInfo(
         id=str(delegate.id),
         blob_size=len(file.delegate_blob(delegate)),
@@ -266,6 +285,7 @@ def _delegate(file: PteFile, delegate: schema.BackendDelegate, owner: Owner, est
         version=owner.version,
         api_version=owner.api_version,
         estimate=estimate,
+        insides=inside,
     )
 
 

@@ -23,6 +23,7 @@ from .options import CoreMLOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from delegatekit_api.blobs import BlobOperator
     from delegatekit_api.devices import TargetInfo
     from delegatekit_api.quantization import QuantizationScheme
 
@@ -38,7 +39,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="iPhones, iPads, Macs and other devices of Apple through Core ML (float16, float32)",
-        api_version=ApiVersion(2, 0),
+        api_version=ApiVersion(2, 2),
         options=CoreMLOptions,
         compute_precision="float16",
         supports_dynamic_shapes=True,
@@ -117,6 +118,14 @@ def create_runtime() -> DelegateRuntime:
     from .runtime import CoreMLRuntime
 
     return CoreMLRuntime()
+
+
+@hookimpl
+def blob_operators(blob: memoryview, named_data: Mapping[str, memoryview]) -> Sequence[BlobOperator]:
+    """The operations of the method's function."""
+    from .blob.operators import operators
+
+    return operators(blob, named_data)
 
 
 @hookimpl

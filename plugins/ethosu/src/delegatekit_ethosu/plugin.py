@@ -21,8 +21,9 @@ from delegatekit_api.documentation import BackendDocumentation
 from .options import EthosUOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from delegatekit_api.blobs import BlobOperator
     from delegatekit_api.devices import TargetInfo
     from delegatekit_api.quantization import QuantizationScheme
 
@@ -38,7 +39,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="Arm Ethos-U55, U65 and U85 NPUs (int8, int16)",
-        api_version=ApiVersion(2, 0),
+        api_version=ApiVersion(2, 2),
         options=EthosUOptions,
     )
 
@@ -104,6 +105,14 @@ def create_runtime() -> DelegateRuntime:
     from .runtime.host import EthosURuntime
 
     return EthosURuntime()
+
+
+@hookimpl
+def blob_operators(blob: memoryview, named_data: Mapping[str, memoryview]) -> Sequence[BlobOperator]:
+    """The operations of a U55's command stream."""
+    from .runtime.stream.inside import operators
+
+    return operators(blob, named_data)
 
 
 @hookimpl

@@ -22,6 +22,7 @@ from .options import ReferenceOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from delegatekit_api.blobs import BlobOperator
     from delegatekit_api.quantization import QuantizationScheme
 
 _DISTRIBUTION = "delegatekit-reference"
@@ -36,7 +37,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="runs with PyTorch, operator by operator: for tests, and to debug lowering without hardware",
-        api_version=ApiVersion(2, 0),
+        api_version=ApiVersion(2, 2),
         options=ReferenceOptions,
         supports_dynamic_shapes=True,
         integrity_check=True,
@@ -71,6 +72,14 @@ def create_runtime() -> DelegateRuntime:
     from .runtime import ReferenceRuntime
 
     return ReferenceRuntime()
+
+
+@hookimpl
+def blob_operators(blob: memoryview) -> Sequence[BlobOperator]:
+    """The steps."""
+    from .blob.operators import operators
+
+    return operators(blob)
 
 
 @hookimpl

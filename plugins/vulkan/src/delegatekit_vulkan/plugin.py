@@ -22,6 +22,7 @@ from .options import VulkanOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from delegatekit_api.blobs import BlobOperator
     from delegatekit_api.devices import TargetInfo
     from delegatekit_api.quantization import QuantizationScheme
 
@@ -37,7 +38,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="GPUs of phones and desktops through Vulkan (float32, float16, int8, int4 weights)",
-        api_version=ApiVersion(2, 0),
+        api_version=ApiVersion(2, 2),
         options=VulkanOptions,
         supports_dynamic_shapes=True,
         owns_state=True,
@@ -88,6 +89,14 @@ def create_runtime() -> DelegateRuntime:
     from .runtime import VulkanRuntime
 
     return VulkanRuntime()
+
+
+@hookimpl
+def blob_operators(blob: memoryview) -> Sequence[BlobOperator]:
+    """The calls of the graph."""
+    from .blob.operators import operators
+
+    return operators(blob)
 
 
 @hookimpl

@@ -22,6 +22,7 @@ from .options import XnnpackOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from delegatekit_api.blobs import BlobOperator
     from delegatekit_api.quantization import QuantizationScheme
 
 _DISTRIBUTION = "delegatekit-xnnpack"
@@ -36,7 +37,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="CPU inference on Arm, x86, WebAssembly and RISC-V (float32, float16, int8)",
-        api_version=ApiVersion(2, 0),
+        api_version=ApiVersion(2, 2),
         options=XnnpackOptions,
         supports_dynamic_shapes=True,
         # XNNPACK's kernels load whole vectors and may read so many bytes after the end of an input.
@@ -80,6 +81,14 @@ def create_runtime() -> DelegateRuntime:
     from .runtime import XnnpackRuntime
 
     return XnnpackRuntime()
+
+
+@hookimpl
+def blob_operators(blob: memoryview) -> Sequence[BlobOperator]:
+    """The nodes of the graph."""
+    from .blob.operators import operators
+
+    return operators(blob)
 
 
 @hookimpl

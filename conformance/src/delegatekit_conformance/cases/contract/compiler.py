@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from typing import Any
 
 from delegatekit.lowering import Delegate
-from delegatekit_api import PreprocessResult
+from delegatekit_api import DelegateKitError, FormatError, PreprocessResult
 
 from ...context import Context
 from ...recipe import Recipe
@@ -16,6 +17,7 @@ from ..fresh import in_fresh_process
 from ..look_alikes import CHAIN
 from ..specimens import (
     SPECIMENS,
+    backend_of,
     bytes_of,
     compiles,
     digest,
@@ -225,6 +227,30 @@ def debug_handles(context: Context) -> str:
                     raise Broken(f"{name}: operator {key!r} has the debug handle {strangers[0]!r}, which no node has")
                 mapped += 1
     return f"{mapped} operators" if mapped else "the backend gives none"
+
+
+@RULES.add
+def operators_are_told(context: Context) -> str:
+    """The operators of every compiled blob are told; one that is cut off is refused with a FormatError, or told."""
+    backend = backend_of(context)
+    if not backend.has("blob_operators"):
+        raise NotApplicable("the plugin has no hook blob_operators")
+    told = 0
+    for name, program in taken(context).items():
+        for _, delegate in partitions(program, context.backend):
+            blob = memoryview(b"".join(delegate.blob))
+            named = {item.key: memoryview(bytes_of(item.data)) for item in delegate.named_data}
+            try:
+                # Who makes what, and that nothing is read before, the border checks.
+                found = backend.blob_operators(blob, delegate.compile_specs, named, "forward") or ()
+                with suppress(FormatError):
+                    backend.blob_operators(blob[: len(blob) // 2], delegate.compile_specs, named, "forward")
+            except DelegateKitError as error:
+                raise Broken(f"{name}: {words(error)}") from error
+            if not any(operator.makes for operator in found):
+                raise Broken(f"{name}: no operator of {len(found)} makes anything")
+            told += len(found)
+    return f"{told} operators"
 
 
 def content(result: PreprocessResult | Delegate) -> dict[str, Any]:

@@ -24,17 +24,23 @@ def read_blob(payload: DelegatePayload) -> tuple[Package, Model]:
     Raises FormatError for damage, for values without or with two sources, and for inputs and outputs that are not the
     caller's.
     """
-    reference = read_reference(payload.blob)
+    package, model = read_program(payload.blob, payload.named_data)
+    _check_features(package.inputs, model.inputs, payload.inputs, "input")
+    _check_features(package.outputs, model.outputs, payload.outputs, "output")
+    return package, model
+
+
+def read_program(blob: memoryview, named_data: Mapping[str, memoryview]) -> tuple[Package, Model]:
+    """As `read_blob`, where the caller's inputs and outputs are not known."""
+    reference = read_reference(blob)
     if reference is None:
-        package = read_package(payload.blob)
+        package = read_package(blob)
         if package.methods:
             raise FormatError("has several methods: a reference names one of them", where=_WHERE)
         model = read_model(package.model, WeightFile(package.weights))
     else:
-        package = _named(payload, reference)
+        package = _named(named_data, reference)
         model = read_model(package.model, WeightFile(package.weights), reference.function)
-    _check_features(package.inputs, model.inputs, payload.inputs, "input")
-    _check_features(package.outputs, model.outputs, payload.outputs, "output")
     function = model.function
     if set(function.inputs) != set(package.inputs) or set(function.outputs) != set(package.outputs):
         raise FormatError("its names are not those of the program", where=_WHERE)
@@ -42,9 +48,9 @@ def read_blob(payload: DelegatePayload) -> tuple[Package, Model]:
     return package, model
 
 
-def _named(payload: DelegatePayload, reference: Reference) -> Package:
+def _named(named_data: Mapping[str, memoryview], reference: Reference) -> Package:
     """The package among the named data, with the names of one method."""
-    archive = payload.named_data.get(reference.key)
+    archive = named_data.get(reference.key)
     if archive is None:
         raise FormatError(f"the file has no named data {reference.key!r:.120}", where=_WHERE)
     package = read_package(archive)

@@ -26,6 +26,11 @@ TABLES_BYTES: Final = 2048
 _BRICK: Final = 16
 
 
+def region_name(region: int) -> str:
+    """What a region has, by its number."""
+    return _NAMES.get(region, f"region {region}")
+
+
 class Memory:
     """Regions by number, and the NPU's internal memory. Every access is checked against its region."""
 
@@ -57,6 +62,13 @@ class Memory:
         """The values of a feature map, [height, width, depth]."""
         elements, places = self._elements(feature_map, where)
         return elements[places].astype(np.int64)
+
+    def places(self, feature_map: FeatureMap, where: str) -> Integers:
+        """Where in its region the bytes of a feature map lie."""
+        _, places = self._elements(feature_map, where)
+        size = feature_map.dtype.itemsize
+        found: Integers = (places.reshape(-1, 1) * size + np.arange(size)).reshape(-1)
+        return found
 
     def store(self, feature_map: FeatureMap, values: Integers, where: str) -> None:
         """Write values, which are in the range of its type, into a feature map."""

@@ -23,9 +23,9 @@ from delegatekit_api import FormatError
 from delegatekit_toolkit.blob import Seal
 from delegatekit_toolkit.signature import Range, TensorType
 
-from .ir.functions import FUNCTIONS
-from .ir.graph import DTYPES, Argument, Constant, Graph, Named, Ref, Step, arguments_of, references
-from .ir.names import OPERATORS
+from ..ir.functions import FUNCTIONS
+from ..ir.graph import DTYPES, Argument, Constant, Graph, Named, Ref, Step, arguments_of, references
+from ..ir.names import OPERATORS
 
 SEAL: Final = Seal(b"DKREFBLB", version=1, name="reference blob")
 
