@@ -95,7 +95,8 @@ class Report:
             )
             for index, delegate in enumerate(method.delegates):
                 blob = human_size(delegate.blob_size)
-                lines.append(f"  delegate {index}: {delegate.backend}, {delegate.nodes} operators, blob {blob}")
+                operators = "1 operator" if delegate.nodes == 1 else f"{delegate.nodes} operators"
+                lines.append(f"  delegate {index}: {delegate.backend}, {operators}, blob {blob}")
                 if delegate.estimate is not None:
                     lines.append(f"    estimated {summary(delegate.estimate)}")
                 if delegate.only_here:
