@@ -91,7 +91,7 @@ def test_wrong_usage_is_told_before_anything_is_written(
 
 
 def test_a_program_is_no_bundle_and_a_bundle_may_have_no_cases(net: Callable[..., Any]) -> None:
-    assert "not 'BP08'" in net("verify", "linear.pte", code=1).stderr
+    assert "linear.pte: is no bundled program" in net("verify", "linear.pte", code=1).stderr
     dk.bundle("linear.pte", {}).save("empty.bpte")
     assert "has no cases" in net("verify", "empty.bpte", code=1).stderr
     net("bundle", "linear.pte")

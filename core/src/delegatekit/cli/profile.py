@@ -129,7 +129,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
     with open_file(path) as file:
         try:
-            found: Any = json.loads(file.read())
+            found: Any = json.loads(file.read().decode())
         except (ValueError, RecursionError) as error:
             raise DelegateKitError(f"is not JSON: {error}", where=str(path), hint="it is no debug map") from None
     if not isinstance(found, dict):

@@ -27,8 +27,10 @@ def verify(
     """Run the cases of a bundled program (.bpte) on the Python engine and compare; exit code 1 if one differs."""
     from .. import verify as run_cases
     from ..pte.bundle import read_bundle
+    from ..pte.reader import naming
 
-    count = sum(map(len, read_bundle(file).cases.values()))
+    with naming(file):
+        count = sum(map(len, read_bundle(file).cases.values()))
     with ended_after(None if time_limit is None else time_limit * max(1, count), f"cases of {file}"):
         found = run_cases(
             file,

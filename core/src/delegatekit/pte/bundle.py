@@ -45,6 +45,8 @@ def read_bundle(source: Source, *, copy: bool = False) -> Bundle:
     Raises FormatError for anything that is not a whole .bpte.
     """
     view = open_view(source, copy=copy)
+    if not is_bundle(view):
+        raise FormatError("is no bundled program (.bpte)", hint="`delegatekit bundle` makes one of a .pte and inputs")
     root = parse(tables.BundledProgram, view, (tables.BUNDLE_IDENTIFIER,))
     if root.version > tables.BUNDLE_VERSION:
         raise FormatError(
