@@ -9,10 +9,8 @@ The two kinds of calls, and those that look into delegates, take turns in one pr
 from __future__ import annotations
 
 import argparse
+import math
 import os
-import statistics
-import time
-from collections.abc import Callable, Sequence
 from functools import partial
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -20,6 +18,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 
 import delegatekit
+from delegatekit.profiling import Times, call_times
 from delegatekit.profiling.recording import recorded_call
 from delegatekit_conformance.models import MODELS, build_model
 
@@ -36,21 +35,19 @@ def main() -> None:
         case = build_model(name)
         program = delegatekit.lower(case.module, case.inputs, backends=[arguments.backend])
         method = delegatekit.load(program.buffer)["forward"]
-        kinds = (method.run, partial(recorded_call, method), method.record_operators)
-        whole, measured, inside = compare([partial(kind, case.inputs) for kind in kinds], arguments.rounds)
+        calls = (
+            partial(method.run, case.inputs),
+            partial(recorded_call, method, case.inputs, len(method.instructions)),
+            partial(method.record_operators, case.inputs),
+        )
+        found = call_times(calls, runs=arguments.rounds, warm_up=3, seconds=math.inf)
+        whole, measured, inside = map(_seconds, found)
         print(f"{name:<20}{1e3 * whole:>11.3f} ms{_beside(measured, whole):>24}{_beside(inside, whole):>24}")
 
 
-def compare(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """Median CPU seconds of each, in turns."""
-    taken: list[list[float]] = [[] for _ in calls]
-    for number in range(rounds + 3):
-        for call, seconds in zip(calls, taken, strict=True):
-            start = time.process_time()
-            call()
-            if number >= 3:
-                seconds.append(time.process_time() - start)
-    return [statistics.median(seconds) for seconds in taken]
+def _seconds(times: Times) -> float:
+    """Median CPU seconds, which are measured here."""
+    return times.median_cpu or 0.0
 
 
 def _beside(seconds: float, whole: float) -> str:

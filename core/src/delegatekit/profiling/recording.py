@@ -44,11 +44,12 @@ def profile(
         raise DelegateKitError(f"takes 1 run or more, and no negative warm-up; got {runs} and {warm_up}")
     names = method.instructions
     origins = Origins(debug_map, method.name, names)
+    owners, estimates = method.owners, method.estimates
     first = [_whole(method, inputs) for _ in range(warm_up)]
     total, recorded, inside = [], [], []
     for _ in range(runs):
         total.append(_whole(method, inputs))
-        recorded.append(recorded_call(method, inputs))
+        recorded.append(recorded_call(method, inputs, len(names)))
     for _ in range(runs):
         inside.append(method.record_operators(inputs))
     method.reset()
@@ -62,10 +63,10 @@ def profile(
                 name,
                 Times(walls, cpus),
                 starts,
-                method.owners.get(position, ""),
+                owners.get(position, ""),
                 origins.of_instruction(position),
                 operator_profiles(operators, name, origins),
-                method.estimates.get(position),
+                estimates.get(position),
             )
         )
     return Profile(method.name, _times(total), _times(first), tuple(instructions))
@@ -75,7 +76,8 @@ def instruction_times(method: Method, inputs: Sequence[Any], *, runs: int, warm_
     """What each instruction of a method takes on these flat inputs, after `warm_up` calls that are not measured."""
     for _ in range(warm_up):
         method.run(inputs)
-    recorded = [recorded_call(method, inputs) for _ in range(runs)]
+    count = len(method.instructions)
+    recorded = [recorded_call(method, inputs, count) for _ in range(runs)]
     method.reset()
     pairs = zip(*((zip(walls, cpus, strict=True)) for walls, cpus, _ in recorded), strict=True)
     return [_times(calls) for calls in pairs]
@@ -114,9 +116,8 @@ def _times(calls: Sequence[tuple[float, float]]) -> Times:
     return Times(tuple(wall for wall, _ in calls), tuple(cpu for _, cpu in calls))
 
 
-def recorded_call(method: Method, inputs: Sequence[Any]) -> tuple[list[float], list[float], list[float]]:
-    """Wall seconds, CPU seconds and first starts of the instructions; what runs several times is summed up."""
-    count = len(method.instructions)
+def recorded_call(method: Method, inputs: Sequence[Any], count: int) -> tuple[list[float], list[float], list[float]]:
+    """Wall seconds, CPU seconds and first starts of the `count` instructions; what runs several times is summed up."""
     walls, cpus, starts = [0.0] * count, [0.0] * count, [0.0] * count
     begin = perf_counter()
 
