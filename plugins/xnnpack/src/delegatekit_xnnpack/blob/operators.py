@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from delegatekit_api import FormatError
 from delegatekit_api.blobs import BlobOperator
 
 from ..ir.operators import Padding
 from . import schema
-from .nodes import BlobNode, read_node
-from .program import BlobProgram
-from .reader import parse
-from .values import BlobValue, Constants, read_values
+from .nodes import BlobNode
+from .reader import parse, program_of
+from .values import BlobValue, Constants
 
 #: Attributes that say nothing where they have this value.
 _USUAL: Final = {"dilation": (1, 1), "adjustment": (0, 0), "groups": 1}
@@ -23,12 +21,8 @@ _USUAL: Final = {"dilation": (1, 1), "adjustment": (0, 0), "groups": 1}
 def operators(blob: memoryview) -> list[BlobOperator]:
     """The nodes in order, of our blobs and stock's. Raises FormatError for damage."""
     graph = parse(blob)
-    if graph.xvalues is None or graph.xnodes is None:
-        raise FormatError("has no values or no nodes", where="XNNPACK blob")
-    values = read_values(graph.xvalues, _Unseen([], memoryview(b""), {}))
-    nodes = [read_node(node, values, f"XNNPACK blob, node {index}") for index, node in enumerate(graph.xnodes)]
-    BlobProgram(values, nodes, frozenset()).check()
-    return [_told(node, table, values) for node, table in zip(nodes, graph.xnodes, strict=True)]
+    program = program_of(graph, _Unseen([], memoryview(b""), {}))
+    return [_told(node, table, program.values) for node, table in zip(program.nodes, graph.xnodes or (), strict=True)]
 
 
 class _Unseen(Constants):
@@ -38,7 +32,7 @@ class _Unseen(Constants):
         """Nothing to compare with."""
 
 
-def _told(node: BlobNode, table: schema.XNode, values: dict[int, BlobValue]) -> BlobOperator:
+def _told(node: BlobNode, table: schema.XNode, values: Mapping[int, BlobValue]) -> BlobOperator:
     results = [values[number] for number in node.outputs]
     facts = {"result": ", ".join(map(_type, results)), **dict(_attributes(node))}
     if node.operator.weighted:

@@ -42,16 +42,22 @@ def validate(payload: DelegatePayload) -> BlobProgram:
     """
     graph = parse(payload.blob)
     arguments = len(payload.inputs) + len(payload.outputs) + len(payload.numbers)
-    if graph.xvalues is None or graph.xnodes is None:
-        raise FormatError("has no values or no nodes", where="XNNPACK blob")
     if graph.num_externs != arguments or arguments > MAX_EXTERNS:
         raise FormatError(f"has {graph.num_externs} arguments, is called with {arguments}", where="XNNPACK blob")
     constants = Constants(graph.constant_data or [], _constant_section(payload.blob), payload.named_data)
+    program = program_of(graph, constants)
+    program.check_payload(payload)
+    return program
+
+
+def program_of(graph: schema.XNNGraph, constants: Constants) -> BlobProgram:
+    """The program of a graph, checked by itself. Raises FormatError as `validate` does."""
+    if graph.xvalues is None or graph.xnodes is None:
+        raise FormatError("has no values or no nodes", where="XNNPACK blob")
     values = read_values(graph.xvalues, constants)
     nodes = [read_node(node, values, f"XNNPACK blob, node {index}") for index, node in enumerate(graph.xnodes)]
     program = BlobProgram(values, nodes, frozenset(constants.keys))
     program.check()
-    program.check_payload(payload)
     return program
 
 
