@@ -48,6 +48,16 @@ class Drawing:
     boxes: tuple[Box, ...]
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a file."""
+
+    file: PteFile
+    manifest: Manifest
+    estimates: Estimates
+    record: Record | None
+
+
 def drawings(path: Path) -> list[Drawing]:
     """The graphs of a .pte or .bpte: each method, and after it each of its delegates that something is known of.
 
@@ -58,19 +68,17 @@ def drawings(path: Path) -> list[Drawing]:
     with naming(path):
         validate(file)
     beside = path.with_suffix(".etrecord")
-    record = Record(beside) if beside.is_file() else None
-    manifest, estimates = read_manifest(file), read_estimates(file)
+    known = _Known(file, read_manifest(file), read_estimates(file), Record(beside) if beside.is_file() else None)
     found: list[Drawing] = []
     for plan in file.program.execution_plan or ():
-        if record is not None:
-            record.check(str(plan.name), calls(plan))
+        if known.record is not None:
+            known.record.check(str(plan.name), calls(plan))
         inside = {
             position: boxes
             for position, call in enumerate(calls(plan))
-            if isinstance(call, schema.DelegateCall)
-            and (boxes := _inside(file, record, manifest, estimates, plan, position, call.delegate_index))
+            if isinstance(call, schema.DelegateCall) and (boxes := _inside(known, plan, position, call.delegate_index))
         }
-        found.append(_method(file, plan, inside))
+        found.append(_method(known, plan, inside))
         found += [Drawing(_inner(str(plan.name), position), boxes) for position, boxes in inside.items()]
     return found
 
@@ -79,49 +87,41 @@ def _inner(method: str, position: int) -> str:
     return f"{method}, instruction {position}"
 
 
-def _method(file: PteFile, plan: schema.ExecutionPlan, inside: Mapping[int, Sequence[Box]]) -> Drawing:
-    manifest = read_manifest(file)
-    name, owners = str(plan.name), owners_of(manifest, plan)
+def _method(known: _Known, plan: schema.ExecutionPlan, inside: Mapping[int, Sequence[Box]]) -> Drawing:
+    name, owners = str(plan.name), owners_of(known.manifest, plan)
     values = [value.val for value in plan.values or ()]
     made: dict[int, str] = {}
     boxes = []
     for number, index in enumerate(plan.inputs or ()):
         boxes.append(Box(f"input {number}", f"input {number}", facts={"value": _described(values[index])}))
         made[index] = f"input {number}"
-    for position, (call, effect) in enumerate(zip(calls(plan), effects(plan, manifest.outputs_of(name)), strict=False)):
+    told = effects(plan, known.manifest.outputs_of(name))
+    for position, (call, effect) in enumerate(zip(calls(plan), told, strict=False)):
         facts = {"instruction": str(position)}
         label = callee(plan, call)
         if isinstance(call, schema.DelegateCall):
             delegate = (plan.delegates or [])[call.delegate_index]
-            facts.update({"made by": owners[position], "blob": f"{len(file.delegate_blob(delegate)):,} bytes"})
+            facts.update({"made by": owners[position], "blob": f"{len(known.file.delegate_blob(delegate)):,} bytes"})
             label = f"{label}: {delegate.id}"
         facts.update({f"result {number}": _described(values[index]) for number, index in enumerate(effect.writes)})
         seen = (*effect.reads, *effect.through)
         reads = tuple(dict.fromkeys(made[index] for index in seen if index in made))
-        known = _inner(name, position) if position in inside else None
-        boxes.append(Box(str(position), label, "", facts, reads, known))
+        opens = _inner(name, position) if position in inside else None
+        boxes.append(Box(str(position), label, "", facts, reads, opens))
         made.update(dict.fromkeys((*effect.writes, *effect.updates), str(position)))
     results = [index for index in plan.outputs or () if index in made]
     boxes.append(Box("outputs", "outputs", reads=tuple(dict.fromkeys(made[index] for index in results))))
     return Drawing(name, tuple(boxes))
 
 
-def _inside(
-    file: PteFile,
-    record: Record | None,
-    manifest: Manifest,
-    estimates: Estimates,
-    plan: schema.ExecutionPlan,
-    position: int,
-    delegate: int,
-) -> tuple[Box, ...]:
+def _inside(known: _Known, plan: schema.ExecutionPlan, position: int, delegate: int) -> tuple[Box, ...]:
     """What is known of the inside of the delegate that the instruction at a position calls."""
     method = str(plan.name)
-    nodes = record.inside(method, position) if record is not None else ()
+    nodes = known.record.inside(method, position) if known.record is not None else ()
     if nodes:
         return tuple(_recorded(nodes))
-    told = insides(file, (plan.delegates or [])[delegate], manifest.owner(method, delegate), method)
-    return tuple(_told(told.operators)) or tuple(_layers(estimates.of(method, delegate)))
+    told = insides(known.file, (plan.delegates or [])[delegate], known.manifest.owner(method, delegate), method)
+    return tuple(_told(told.operators)) or tuple(_layers(known.estimates.of(method, delegate)))
 
 
 def _told(operators: Sequence[BlobOperator]) -> Iterator[Box]:
