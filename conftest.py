@@ -7,6 +7,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -257,6 +258,22 @@ def browser() -> Iterator[Any]:
         opened = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield opened
         opened.close()
+
+
+#: The colors of a theme by name, and the pairs of a ground and its text: ("good", "on-good").
+ThemeColors = tuple[dict[str, str], list[tuple[str, str]]]
+
+
+@pytest.fixture(scope="session")
+def theme_colors() -> Callable[[Path, int], ThemeColors]:
+    """The colors of a style sheet of ours: theme 0 is light, 1 dark."""
+
+    def read(path: Path, theme: int) -> ThemeColors:
+        themes = re.findall(r":root \{(.*?)\}", path.read_text("utf-8"), re.DOTALL)
+        colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", themes[theme]))
+        return colors, [(name, f"on-{name}") for name in colors if f"on-{name}" in colors]
+
+    return read
 
 
 @pytest.fixture(scope="session")

@@ -240,10 +240,10 @@ def test_the_model_is_not_replaced_by_the_page(command: Callable[..., Any], tmp_
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_text_has_the_contrast_that_wcag_aa_asks_for(theme: int, contrast: Callable[[str, str], float]) -> None:
-    css = Path(graph.__file__).with_name("page.css").read_text("utf-8")
-    colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", re.findall(r":root \{(.*?)\n *\}", css, re.DOTALL)[theme]))
-    pairs = [(name, f"on-{name}") for name in colors if f"on-{name}" in colors]
+def test_text_has_the_contrast_that_wcag_aa_asks_for(
+    theme: int, theme_colors: Callable[..., Any], contrast: Callable[[str, str], float]
+) -> None:
+    colors, pairs = theme_colors(Path(graph.__file__).with_name("page.css"), theme)
     assert len(pairs) == 8
     pairs += [(back, front) for back in ("page", "surface") for front in ("text", "muted", "accent")]
     for back, front in pairs:
