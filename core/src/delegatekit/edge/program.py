@@ -93,6 +93,13 @@ class EdgeMethod:
                 raise LoweringError("is a Python function that does not compute a size", where=describe_node(node))
 
 
+def producer(node: Any) -> Any:
+    """The operator whose result a getitem picks; another node, or whatever else it is, itself."""
+    while isinstance(node, Node) and node.target is operator.getitem and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node
+
+
 def shared_buffers(methods: Iterable[EdgeMethod]) -> frozenset[str]:
     """Names of the buffers that several methods update and that are one tensor in the module."""
     found: dict[str, list[torch.Tensor]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -72,15 +72,22 @@ def plan_memory(requests: Sequence[Request], planner: str | Planner = "best") ->
     return plan
 
 
-def largest_load(requests: Sequence[Request]) -> tuple[int, int]:
-    """The largest sum of sizes in use at one step, which no plan can undercut, and the first such step."""
+def loads(requests: Iterable[Request]) -> Iterator[tuple[int, int]]:
+    """The steps at which something comes into use or goes out of it, and the sum of sizes in use from there on."""
     changes: dict[int, int] = {}
     for request in requests:
         changes[request.first] = changes.get(request.first, 0) + request.size
         changes[request.last + 1] = changes.get(request.last + 1, 0) - request.size
-    load = most = peak = 0
+    load = 0
     for step in sorted(changes):
         load += changes[step]
+        yield step, load
+
+
+def largest_load(requests: Sequence[Request]) -> tuple[int, int]:
+    """The largest sum of sizes in use at one step, which no plan can undercut, and the first such step."""
+    most = peak = 0
+    for step, load in loads(requests):
         if load > most:
             most, peak = load, step
     return most, peak

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -14,6 +13,7 @@ from delegatekit_api import BackendDescription, Call, LoweringError, Partitioner
 from delegatekit_api.nodes import describe_node
 
 from ..edge import EdgeMethod
+from ..edge.program import producer
 from ..foreign import as_ours
 from .ask import ask_backends
 from .foreign_sizes import lost_in_set
@@ -39,7 +39,7 @@ def assigned(
         """What the backend says about a node; about the result of an operator with several, what it says of that."""
         if backend not in partitioners:
             raise LoweringError(f"{backend!r} is not among the backends {list(partitioners)}", where=where)
-        node = _producer(node)
+        node = producer(node)
         if (backend, node) not in answers:
             asked = ask_backends(node, edge, {backend: partitioners[backend]}, descriptions)
             refused = Verdict.no("sizes, control flow and lowered modules are not for backends")
@@ -89,23 +89,16 @@ def _pair(item: Any, where: str) -> tuple[str, list[Any]]:
         raise LoweringError(f"returned {item!r}, not a pair of a backend and its nodes", where=where) from None
 
 
-def _producer(node: Any) -> Any:
-    """The operator whose result a getitem picks; another node itself."""
-    while isinstance(node, Node) and node.target is operator.getitem and isinstance(node.args[0], Node):
-        node = node.args[0]
-    return node
-
-
 def _check_complete(
     nodes: Sequence[Node], answers: Mapping[tuple[str, Node], Verdict], backend: str, where: str
 ) -> None:
     """Refuse a partition that tears apart what belongs together."""
     inside = set(nodes)
     for node in nodes:
-        for other in (_producer(node), *answers[backend, _producer(node)].group):
-            if _producer(other) not in inside:
+        for other in (producer(node), *answers[backend, producer(node)].group):
+            if producer(other) not in inside:
                 raise LoweringError(
-                    f"gives {backend} {describe_node(node)} without {describe_node(_producer(other))}, "
+                    f"gives {backend} {describe_node(node)} without {describe_node(producer(other))}, "
                     "which goes with it",
                     where=where,
                 )
@@ -119,10 +112,10 @@ def _check_order(program: ProgramView, partitions: Sequence[tuple[str, Sequence[
     for node in program.graph.nodes:
         if node.op != "call_function":
             continue
-        own = vertex[node] = vertex.get(_producer(node), _producer(node))
+        own = vertex[node] = vertex.get(producer(node), producer(node))
         sources = before.setdefault(own, {})
         for argument in node.all_input_nodes:
-            source = vertex.get(argument, vertex.get(_producer(argument)))
+            source = vertex.get(argument, vertex.get(producer(argument)))
             if source is not None and source != own:
                 sources.setdefault(source, node)
     done: set[Any] = set()

@@ -19,6 +19,7 @@ from delegatekit_api import ProgramView, Verdict
 from delegatekit_api.nodes import operator_name
 
 from ..edge.precompiled import is_precompiled
+from ..edge.program import producer
 from ..edge.sizes import is_size_node
 from ..fallback import refusal
 from ..partition.foreign_sizes import lost_in_set
@@ -83,8 +84,7 @@ def units_of(program: ProgramView, backends: Sequence[str], ask: Callable[[str, 
 
 def _is_placed(node: Node) -> bool:
     """Whether it is an operator that backends are asked about, or the result of one."""
-    while node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[0], Node):
-        node = node.args[0]
+    node = producer(node)
     return isinstance(node.target, torch._ops.OpOverload) and not is_size_node(node) and not is_precompiled(node)
 
 

@@ -77,7 +77,7 @@ def _sections(
         charts = _each(drawings, lambda item: _charts(reports[item.method], placed))
         yield "Memory over time", chain(legend(), charts)
         yield "The file", tables.holdings(report)
-    yield "Weights", tables.weights(method.edge for method in methods.values())
+    yield "Weights", tables.weights(methods.values())
 
 
 def _each(drawings: Sequence[Drawing], tell: Callable[[Drawing], Iterator[str]]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...text import human_size
 from .graph import MODULE, Drawing, Item, Leaf, Operator
 
 
@@ -22,7 +23,7 @@ class _Texts:
 def graph_data(drawings: Sequence[Drawing], notes: Sequence[Sequence[str]]) -> dict[str, Any]:
     """What the script draws. `notes` has for each drawing a text for each of its delegates.
 
-    An operator is a list: name, kind, operator, module, source line, taker, kernel, values, bytes of weights, and pairs
+    An operator is a list: name, kind, operator, module, source line, taker, kernel, values, size of weights, and pairs
     of who leaves it and why; all texts are numbers in `texts`. An arrow is two numbers of operators in `arrows`. An
     item is the number of an operator, or a box.
     """
@@ -45,7 +46,7 @@ def _operator(item: Operator, texts: _Texts) -> list[Any]:
     said = ("", "", "", "", "") if row is None else _said(row.operator, row.module, row.source, row.backend, row.kernel)
     reasons = [] if row is None else [texts.number(text) for pair in row.reasons.items() for text in pair]
     numbers = map(texts.number, (item.name, item.kind, *said, item.values))
-    return [*numbers, item.weights, reasons]
+    return [*numbers, texts.number(human_size(item.weights) if item.weights else ""), reasons]
 
 
 def _said(*parts: str | None) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ an earlier operator or box to a later one, whichever boxes are open: the drawing
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby, takewhile
@@ -15,9 +14,12 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.fx import Node
 
+from delegatekit_toolkit.dtypes import dtype_name
+
 from ...edge import EdgeMethod
 from ...edge.precompiled import is_precompiled
-from ...lowering import is_work
+from ...edge.program import producer
+from ...lowering import graphs_of, is_work
 from ...partition import Partition, PartitionedMethod, PartitionPlan
 from ..rows import ExplainRow, rows_of
 
@@ -146,15 +148,9 @@ class _Pen:
 
     def _arrows_to(self, number: int, nodes: Iterable[Node]) -> None:
         for node in nodes:
-            maker = self._maker(node)
-            if maker is not None and maker != number:
+            maker = self.makers.get(producer(node))
+            if maker is not None and maker != number:  # constants and sizes have none
                 self.arrows[maker, number] = None
-
-    def _maker(self, node: Node) -> int | None:
-        """The operator that makes a value; None for constants and sizes."""
-        while node not in self.makers and node.target is operator.getitem and isinstance(node.args[0], Node):
-            node = node.args[0]
-        return self.makers.get(node)
 
 
 def nested(items: Sequence[Item], depth: int = 0) -> list[Item]:
@@ -186,21 +182,14 @@ def leaves(items: Iterable[Item]) -> Iterator[int]:
             yield from leaves(item.items)
 
 
-def constants_of(edge: EdgeMethod) -> Mapping[str, tuple[str, int]]:
+def constants_of(method: PartitionedMethod) -> Mapping[str, tuple[str, int]]:
     """Weights that something reads: name -> dtype and shape, and bytes as the program has them."""
     found: dict[str, tuple[str, int]] = {}
-    for graph in _graphs(edge):
-        for node in graph.constants:
+    for edge, _ in graphs_of(method.edge, method.plan):
+        for node in edge.constants:
             if node.users:
                 found[str(node.meta.get("fqn") or node.name)] = _value(node), _bytes(node.meta.get("val"))
     return found
-
-
-def _graphs(edge: EdgeMethod) -> Iterator[EdgeMethod]:
-    yield edge
-    for regions in edge.regions.values():
-        for region in regions:
-            yield from _graphs(region)
 
 
 def _common(items: Sequence[Item]) -> tuple[str, ...]:
@@ -212,7 +201,7 @@ def _common(items: Sequence[Item]) -> tuple[str, ...]:
 def _value(item: Any) -> str:
     value = item.meta.get("val") if isinstance(item, Node) else item
     if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+        return f"{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, list | tuple):
         return "; ".join(map(_value, value))
     return str(value)

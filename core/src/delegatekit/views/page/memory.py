@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
-from ...emit import ArenaReport, PlacedValue, PlannedValue
+from ...emit import ArenaReport, PlacedValue, PlannedValue, Request
+from ...emit.memory import loads
 from ...text import human_size
 from .shell import text
 from .tables import table
@@ -47,10 +49,10 @@ def chart(arena: ArenaReport, placed: Sequence[PlacedValue]) -> Iterator[str]:
             f'<rect class="{_kind(value)}" x="{value.first * across:.6g}" y="{top:.6g}" width="{width:.6g}" '
             f'height="{size:.6g}"><title>{text(_words(value, item.offset))}</title></rect>'
         )
-    loads = _loads([item.value for item in mine], steps)
+    used = [(0, 0), *loads(Request(item.value.size, item.value.first, item.value.last) for item in mine)]
     points = " ".join(
-        f"{step * across:.6g},{_HEIGHT - load * up:.6g} {(step + 1) * across:.6g},{_HEIGHT - load * up:.6g}"
-        for step, load in enumerate(loads)
+        f"{step * across:.6g},{_HEIGHT - load * up:.6g} {after * across:.6g},{_HEIGHT - load * up:.6g}"
+        for (step, load), (after, _) in pairwise(used)
     )
     yield f'<polyline points="{points}"/></svg>'
     yield f'<p class="axis"><span>step 0</span><span>step {steps - 1}</span></p>'
@@ -61,19 +63,6 @@ def chart(arena: ArenaReport, placed: Sequence[PlacedValue]) -> Iterator[str]:
     yield "<details><summary>in use at the peak</summary>"
     yield from table(["value", "size", "type", "steps", "written by"], rows, numbers=(1,))
     yield "</details>"
-
-
-def _loads(values: Sequence[PlannedValue], steps: int) -> list[int]:
-    """Bytes in use at each step."""
-    changes = [0] * (steps + 1)
-    for value in values:
-        changes[value.first] += value.size
-        changes[value.last + 1] -= value.size
-    found, load = [], 0
-    for change in changes[:steps]:
-        load += change
-        found.append(load)
-    return found
 
 
 def _kind(value: PlannedValue) -> str:

@@ -3,7 +3,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = id => document.getElementById(id);
 const view = byId("view"), drawing = byId("drawing"), facts = byId("facts"), tip = byId("tip");
-// What stands where in an operator's list; all but WEIGHTS and REASONS are numbers of texts.
+// What stands where in an operator's list; all but REASONS are numbers of texts.
 const [NAME, KIND, OPERATOR, MODULE, SOURCE, TAKER, KERNEL, VALUES, WEIGHTS, REASONS] = Array(10).keys();
 const START = 60, INSIDE = 40, FEW = 12;     // boxes and operators that are shown without being asked for
 const PAD = 14, HEAD = 28, ROW = 30, GAP = 16, RAIL = 10;
@@ -16,7 +16,6 @@ const takers = [...new Set(data.methods.flatMap(method => method.operators.map(e
 const takerClass = taker => `taker-${takers.indexOf(taker) % COLORS}`;
 const short = name => name.replace(/^aten\./, "").replace(/\.default$/, "");
 const plural = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
-const bytes = size => size < 1024 ? `${size} B` : size < 1048576 ? `${(size / 1024).toFixed(1)} KiB` : `${(size / 1048576).toFixed(1)} MiB`;
 
 function kindOf(item) {
   if (said(item, KIND) !== "operator") return "plain";
@@ -353,7 +352,7 @@ function tell(item) {
     if (operator) fact("Who runs it", who(item));
     for (const [name, why] of reasons(item)) fact(`Why not ${name}`, why);
     fact("Makes", said(item, VALUES));
-    fact("Weights", item.operator[WEIGHTS] ? bytes(item.operator[WEIGHTS]) : "");
+    fact("Weights", said(item, WEIGHTS));
     fact("Module", said(item, MODULE));
     fact("Source", said(item, SOURCE));
     const jump = other => html("button", { textContent: other.label, onclick: () => reveal(other) });

@@ -9,7 +9,7 @@ from typing import Final
 from delegatekit_api.devices import Estimate
 from delegatekit_toolkit.passes import Change
 
-from ...edge import EdgeMethod
+from ...partition import PartitionedMethod
 from ...text import human_size, human_time, summary
 from ..report import DelegateReport, Report
 from ..rows import ExplainRow
@@ -94,11 +94,11 @@ def holdings(report: Report) -> Iterator[str]:
     yield from _bars("part", [(text(name), size) for name, size in sizes.items() if size])
 
 
-def weights(edges: Iterable[EdgeMethod]) -> Iterator[str]:
+def weights(methods: Iterable[PartitionedMethod]) -> Iterator[str]:
     """The weights, the largest first."""
     found: dict[str, tuple[str, int]] = {}
-    for edge in edges:
-        found.update(constants_of(edge))
+    for method in methods:
+        found.update(constants_of(method))
     ordered = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))
     named = [(f"{text(name)} <small>{text(kind)}</small>", size) for name, (kind, size) in ordered]
     yield from _bars("weight", named)
