@@ -78,7 +78,7 @@ def _cell(cell: Cell, index: int, row: Row) -> str:
         return f"<td>{text(cell.text)}</td>"
     value = str(cell.value).replace("inf", "Infinity")
     kind = "" if HEADERS[index] == "memory" else ' class="number"'
-    return f'<td{kind} data-value="{value}">{text(cell.text)}</td>'
+    return f'<td{kind} data-value="{text(value)}">{text(cell.text)}</td>'
 
 
 def _details(row: Row) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _details(row: Row) -> Iterator[str]:
     yield f"<details><summary>{text(told[0]) if told else text(row.made_by)}</summary><ul>"
     yield from (f"<li>{text(note)}</li>" for note in told[1:])
     yield from (
-        f"<li>left to the runtime: {text(item.operator)} x{item.count}: {text(item.reason)}</li>"
+        f"<li>left to the runtime: {text(item.operator)} x{text(item.count)}: {text(item.reason)}</li>"
         for item in row.left_out
     )
     if row.estimated_by:

@@ -1,14 +1,16 @@
-"""Where commands print: results on stdout, everything else on stderr; and how they print tables and JSON."""
+"""Where commands print: results on stdout, everything else on stderr; and how they print tables and JSON.
+
+Nothing else of the command line prints: here, texts of others become such as may be shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
 
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,12 +19,19 @@ from delegatekit_api.observers import StageEvent
 
 from ..json_text import to_json
 from ..misuse import Misuse
+from ..text import indented, one_line, one_lined
+from ..text.terminal import Terminal
 
+_View = TypeVar("_View")
+_More = ParamSpec("_More")
+
+#: Fields of views that are meant to have several lines: programs to copy.
+_SEVERAL_LINES: Final = frozenset({"snippet"})
 #: Terminals with fewer columns are narrow.
 _NARROW: Final = 60
 
-out = Console()
-err = Console(stderr=True)
+out = Terminal()
+err = Terminal(stderr=True)
 
 
 class UsageError(DelegateKitError, Misuse):
@@ -35,13 +44,30 @@ def usage(message: str, hint: str | None = None) -> NoReturn:
 
 
 def say(text: object) -> None:
-    """Print a text on stdout as it is: lines are not wrapped, brackets are no markup."""
-    out.print(str(text), markup=False, highlight=False, soft_wrap=True)
+    """Print a line on stdout as it is: it is not wrapped, and ends of lines in it are shown."""
+    out.print(one_line(str(text)), highlight=False, soft_wrap=True)
+
+
+def show(
+    view: _View, text: Callable[Concatenate[_View, _More], str], *args: _More.args, **kwargs: _More.kwargs
+) -> None:
+    """Print on stdout the lines of `text(view, ...)`, in which each text of the view stays in its line."""
+    out.print(text(one_lined(view, _SEVERAL_LINES), *args, **kwargs), highlight=False, soft_wrap=True)
+
+
+def remark(text: str, style: str = "") -> None:
+    """Print a line on stderr, or several of which all but the first are indented."""
+    err.print(indented(text), style=style or None, highlight=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    err.print(f"[bold yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True)
+    head("warning:", "bold yellow", text)
+
+
+def head(word: str, style: str, text: str) -> None:
+    """Print a word in color on stderr, followed by a text as `remark` does."""
+    err.print(Text.assemble((word, style), " ", indented(text)), highlight=False, soft_wrap=True)
 
 
 def is_narrow() -> bool:
@@ -61,7 +87,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str | Text]], *, width
         return narrow
     found = Table()
     for header in headers:
-        found.add_column(header, overflow="fold")
+        found.add_column(Text(one_line(header)), overflow="fold")
     for row in map(_texts, rows):
         found.add_row(*row)
     return found
@@ -76,7 +102,7 @@ def paragraphs(headers: Sequence[str], rows: Sequence[Sequence[str | Text]], wid
 
 
 def _texts(row: Sequence[str | Text]) -> list[Text]:
-    return [cell if isinstance(cell, Text) else Text(cell) for cell in row]
+    return [cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in row]
 
 
 def _least_width(headers: Sequence[str], rows: Sequence[Sequence[Text]]) -> int:
@@ -99,7 +125,7 @@ def progress() -> Iterator[None]:
 
     from ..plugins import add_observer
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task = progress.add_task("starting", total=None)
 
@@ -109,7 +135,7 @@ def progress() -> Iterator[None]:
             @hookimpl
             def on_stage(self, event: StageEvent) -> None:
                 count = f" {event.done}/{event.total}" if event.total else ""
-                progress.update(task, description=f"{event.stage} {event.method}{count}")
+                progress.update(task, description=one_line(f"{event.stage} {event.method}{count}"))
 
         remove = add_observer(Shown())
         try:

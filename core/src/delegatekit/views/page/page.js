@@ -235,7 +235,7 @@ function face(item) {
       let x = 4;
       for (const [name, count] of item.tally) {
         const width = (item.w - 8) * count / item.count;
-        made.append(element("rect", { x, y: item.h - 6, width, height: 4, class: name, style: "fill: var(--edge)" }));
+        made.append(element("rect", { x, y: item.h - 6, width, height: 4, class: `${name} part` }));
         x += width;
       }
     }

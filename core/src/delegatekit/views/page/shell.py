@@ -7,19 +7,20 @@ from html import escape
 from typing import Any
 
 from ...json_text import to_json
+from ...text import content_policy
 
 
 def shell(title: str, style: str, body: Iterable[str], script: str = "") -> str:
     """A page. `body` is HTML; the title is text."""
+    policy = content_policy(style=style, script=script)
     return "\n".join(
         (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta http-equiv="Content-Security-Policy" '
-            "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">",
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             f"<title>{text(title)}</title><style>{style}</style></head><body>",
             *body,
-            f"<script>{script}</script></body></html>",
+            f"<script>{script}</script></body></html>" if script else "</body></html>",
         )
     )
 
