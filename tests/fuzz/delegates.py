@@ -184,6 +184,11 @@ _MAKERS: Mapping[str, Callable[[], bytes]] = {
     "vulkan-half": lambda: _lowered(Small(), (IMAGE,), "vulkan", options={"vulkan": {"fp16": True}}),
     "vulkan-tokens": lambda: _lowered(Tokens(), (torch.arange(6).reshape(1, 6),), "vulkan"),
     "vela-u55": lambda: _lowered(Small(), (IMAGE,), "ethosu", "int8", options={"ethosu": {"target": "ethos-u55-128"}}),
+    "vela-u65": lambda: _lowered(Small(), (IMAGE,), "ethosu", "int8", options={"ethosu": {"target": "ethos-u65-256"}}),
+    "vela-u85": lambda: _lowered(Small(), (IMAGE,), "ethosu", "int8", options={"ethosu": {"target": "ethos-u85-256"}}),
+    "tosa-u65": lambda: _lowered(
+        Small(), (IMAGE,), "ethosu", "int8", options={"ethosu": {"target": "ethos-u65-256", "keep_tosa": True}}
+    ),
     "tosa-u85": lambda: _lowered(
         Small(), (IMAGE,), "ethosu", "int8", options={"ethosu": {"target": "ethos-u85-256", "keep_tosa": True}}
     ),

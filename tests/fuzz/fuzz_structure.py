@@ -54,7 +54,7 @@ def worker(folder: Path, formats: Mapping[str, tuple[int, int]]) -> None:
         for number in range(first, first + count):
             os.pwrite(place, _STATE.pack(index, number, ran, time.process_time()), 0)
             case = structure.case(format_, number, material)
-            ran += _try(targets, case, plugins=format_ not in ("pte", "ptd", "bpte"))
+            ran += _try(targets, format_, case)
             if _peak() > MEMORY:
                 raise AssertionError("memory above 2 GiB")
     os.pwrite(place, _STATE.pack(len(formats), 0, ran, time.process_time()), 0)
@@ -69,8 +69,13 @@ def _peak() -> int:
     return int(rest.split()[0]) << 10
 
 
-def _try(targets: Any, case: Any, *, plugins: bool) -> int:
-    """Load a case and run what can be run; how many methods that was."""
+def _try(targets: Any, format_: str, case: Any) -> int:
+    """Load a case and run what can be run; how many methods that was, or whether a file was accepted."""
+    if format_ == "etdump":
+        return int(targets.read_dump(case.data[0], case.program))
+    if format_ == "measurements":
+        return int(targets.read_measurements(case.data[0]))
+    plugins = format_ not in ("pte", "ptd", "bpte")
     program = targets.load(case.program, case.data, plugins=plugins)
     methods = targets.make_methods(program) if program is not None else []
     for method in methods:
@@ -175,7 +180,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each format")
-    parser.add_argument("--formats", nargs="*", help="pte, ptd, bpte, kinds of blobs (default: all)")
+    parser.add_argument(
+        "--formats", nargs="*", help="pte, ptd, bpte, etdump, measurements, kinds of blobs (default: all)"
+    )
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -188,8 +195,9 @@ def main() -> int:
         return 0
     faults = total = 0
     import delegates
+    import structure
 
-    for format_ in given.formats or ("pte", "ptd", "bpte", *delegates.FORMATS):
+    for format_ in given.formats or (*structure.FILES, *delegates.FORMATS):
         cases, ran, findings = fuzz(given.folder, {format_: 1 << 40}, given.seconds, given.first)
         print(f"{format_}: {cases} cases, {ran} of them ran, {len(findings)} findings", flush=True)
         for finding in findings:

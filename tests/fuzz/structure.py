@@ -11,6 +11,7 @@ import json
 import random
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -22,16 +23,18 @@ from seeds import Seed
 
 from delegatekit.bundles import Case as BundledCase
 from delegatekit.bundles.cases import Signature
+from delegatekit.json_text import plain
 from delegatekit.pte import bundle_schema as tables
-from delegatekit.pte import read
+from delegatekit.pte import read, schema
 from delegatekit.pte.bundle import Bundle, write_bundle
+from delegatekit.tuning.measurements import FORMAT, Candidate, Measurements, Tuned, UnitTimes
 from delegatekit_api import DelegateKitError
 from delegatekit_coreml.blob.archive import read_archive, write_archive
 from delegatekit_ethosu import blob as vela
 from delegatekit_qnn.blob import header as qnn
 from delegatekit_qnn.blob import spec as qnn_spec
 from delegatekit_reference.blob import SEAL
-from delegatekit_toolkit import flatbuffer
+from delegatekit_toolkit import etdump, flatbuffer
 from delegatekit_toolkit.tosa import schema as tosa
 from delegatekit_vulkan.blob import envelope as vulkan
 from delegatekit_vulkan.blob.reader import parse as vulkan_parse
@@ -40,6 +43,10 @@ from delegatekit_xnnpack.blob.reader import parse as xnnpack_parse
 
 #: Makes another blob of a delegate: None if nothing sensible came of it.
 Damage: TypeAlias = Callable[[Delegate, random.Random], Delegate]
+
+
+#: Formats of files that are no delegates.
+FILES = ("pte", "ptd", "bpte", "etdump", "measurements")
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,10 @@ class Material:
 def case(format_: str, number: int, material: Material) -> Case:
     """The case with this number of a format."""
     source = random.Random(f"{format_} {number}")
+    if format_ == "etdump":
+        return _dump_case(material.seeds, source)
+    if format_ == "measurements":
+        return Case(b"", (_measurements(source),), ())
     if format_ == "bpte":
         return _bundle_case(material.seeds, source)
     if format_ in ("pte", "ptd"):
@@ -109,6 +120,56 @@ def _bundle_case(seeds: Mapping[str, Seed], source: random.Random) -> Case:
         return Case(flatbuffer.serialize(root, tables.BUNDLE_IDENTIFIER), (), seed.inputs)
     except DelegateKitError:  # a value that its field cannot hold
         return Case(file.getvalue(), (), seed.inputs)
+
+
+def _dump_case(seeds: Mapping[str, Seed], source: random.Random) -> Case:
+    """A program, and what its runtime tells of two calls: damaged tables, or bytes."""
+    seed = seeds[source.choice(sorted(name for name in seeds if not seeds[name].data))]
+    root = _dump(seed.program)
+    if source.random() < 0.8:
+        change_root(root, source)
+    data = _dump_bytes(_dump(seed.program))
+    with suppress(DelegateKitError, OverflowError, struct.error):  # a value that its field cannot hold
+        data = _dump_bytes(root)
+    return Case(seed.program, (mutate(data, [], source) if source.random() < 0.3 else data,), ())
+
+
+def _dump(program: bytes) -> etdump.EtDump:
+    events, time = [], 100
+    for chain in read(program).program.execution_plan[0].chains or ():
+        for position, instruction in enumerate(chain.instructions or ()):
+            is_delegate = isinstance(instruction.instr_args, schema.DelegateCall)
+            name = "DELEGATE_CALL" if is_delegate else "OPERATOR_CALL"
+            inner = etdump.ProfileEvent(
+                "inner", 0, position, 3 if is_delegate else -1, start_time=time, end_time=time + 3
+            )
+            whole = etdump.ProfileEvent(name, 0, position, start_time=time, end_time=time + 5)
+            events += [etdump.Event(inner), etdump.Event(whole)]
+            time += 10
+    whole = etdump.ProfileEvent(etdump.EXECUTE, -1, 0, start_time=50, end_time=time)
+    run = etdump.RunData("Execute", events=[*events, etdump.Event(whole)])
+    return etdump.EtDump(run_data=[run, copy.deepcopy(run)])
+
+
+def _dump_bytes(root: etdump.EtDump) -> bytes:
+    """The file: the size of the rest, then a flatbuffer that is aligned by its place in the file."""
+    data = flatbuffer.serialize(root, etdump.IDENTIFIER)
+    (start,) = struct.unpack_from("<I", data)
+    rest = struct.pack("<I4sI", start + 4, etdump.IDENTIFIER, 0) + data[8:]
+    return struct.pack("<I", len(rest)) + rest
+
+
+def _measurements(source: random.Random) -> bytes:
+    """A file of measurements, in which values or bytes are damaged."""
+    one = Candidate("acme", ("acme",), 0.5, None, None)
+    two = Candidate("mixed", ("acme", "other"), 0.25, {"forward": {"linear": "acme", "relu": "other"}}, ("aten.relu",))
+    times = UnitTimes("linear float32 1x4", 2, {"acme": 0.1, "other": 0.2})
+    tuned = Tuned({"acme": "1.0"}, {"acme": {"fast": True}}, (one, two), {"0": times}, {"acme": 0.01}, {"third": "no"})
+    content = {"delegatekit_measurements": FORMAT, **plain(Measurements("CPU", {"machine": "x"}, {"digest": tuned}))}
+    for _ in range(source.choice((1, 1, 2, 3))):
+        _change_json(content, source)
+    data = json.dumps(content).encode()
+    return mutate(data, [], source) if source.random() < 0.2 else data
 
 
 def _inputs(program: bytes, delegate: Delegate) -> list[torch.Tensor]:
@@ -366,4 +427,4 @@ _DAMAGE: Mapping[str, Damage] = {
     "qnn": _qnn,
 }
 #: All formats.
-FORMATS = ("pte", "ptd", "bpte", *_DAMAGE)
+FORMATS = (*FILES, *_DAMAGE)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import delegatekit as dk
+from delegatekit.tuning.measurements import Measurements
 from delegatekit.views.inspection import inspect_data
 from delegatekit_api import DelegateKitError, PluginError
 
@@ -57,6 +60,34 @@ def verify(bundle: bytes) -> None:
         str(dk.verify(bundle))
     except DelegateKitError as error:
         assert str(error)
+
+
+def read_dump(dump: bytes, program: bytes) -> bool:
+    """Read an ETDump, with its program and without; whether it is accepted."""
+    accepted = False
+    for source in (program, None):
+        try:
+            str(dk.read_etdump(dump, source))
+            accepted = True
+        except DelegateKitError as error:
+            assert str(error)
+    return accepted
+
+
+def read_measurements(data: bytes) -> bool:
+    """Read a file of measurements, show it, and write it again; whether it is accepted."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "measurements.json"
+        path.write_bytes(data)
+        try:
+            found = Measurements.load(path)
+            str(found)
+            found.units_text()
+            found.save(path)
+            return True
+        except DelegateKitError as error:
+            assert str(error)
+            return False
 
 
 class Memory:

@@ -20,6 +20,7 @@ import fuzz_structure
 import mutations
 import pytest
 import seeds as seed_files
+import structure
 import targets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -209,16 +210,28 @@ def test_damage_by_structure_never_takes_a_process_down(material: Path) -> None:
         "pte": 100,
         "ptd": 40,
         "bpte": 100,
+        "etdump": 300,
+        "measurements": 300,
         "xnnpack": 300,
         "vulkan": 200,
         "coreml": 200,
         "tosa": 60,
-        "vela": 60,
+        "vela": 120,
         "reference": 200,
         "qnn": 60,
     }
-    counts = {name: count for name, count in counts.items() if name in ("pte", "ptd", "bpte", *delegates.FORMATS)}
+    counts = {name: count for name, count in counts.items() if name in (*structure.FILES, *delegates.FORMATS)}
     tried, ran, findings = fuzz_structure.fuzz(material, counts, seconds=540)
     assert not findings, "\n".join(findings)
     assert tried == sum(counts.values())
     assert ran > tried // 30  # not all damage is refused: what is accepted runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", [*structure.FILES, *delegates.FORMATS])
+def test_much_damage_by_structure_never_takes_a_process_down(format_: str, material: Path) -> None:
+    """20,000 cases of each format; of simulators' programs, each of which takes long, as many as an hour has."""
+    count = 20_000
+    tried, _, findings = fuzz_structure.fuzz(material, {format_: count}, seconds=3600, first=1_000_000)
+    assert not findings, "\n".join(findings)
+    assert tried > count // 20

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,8 +71,11 @@ def test_a_row_that_was_being_written_is_forgotten(tmp_path: Path) -> None:
         ("[1]\n", "holds no results of a sweep"),
         ("# notes\n", "holds no results of a sweep"),
         ('{"delegatekit_sweep": 7}\n', "has format 7, this version reads 1"),
-        ('{"delegatekit_sweep": 1}\n{"key": 1}\n{}\n', "line 2 is no row"),
-        ('{"delegatekit_sweep": 1}\n' + to_json(GOOD, compact=True).replace("compiles", "sings") + "\n{}\n", "line 2"),
+        ('{"delegatekit_sweep": 1}\n{"key": 1}\n{}\n', "line 2: is no row: has no backend"),
+        (
+            '{"delegatekit_sweep": 1}\n' + to_json(GOOD, compact=True).replace("compiles", "sings") + "\n{}\n",
+            "line 2: is no row: outcome is 'sings'",
+        ),
     ],
 )
 def test_other_files_are_refused_and_kept(tmp_path: Path, text: str, message: str) -> None:
@@ -80,8 +86,50 @@ def test_other_files_are_refused_and_kept(tmp_path: Path, text: str, message: st
     assert path.read_text() == text
 
 
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"left_out": [{"operator": "x", "count": "<script>1</script>", "reason": ""}]}, r"left_out.0..count is"),
+        ({"delegates": "<b>"}, "delegates is '<b>', not a whole number"),
+        ({"estimated_memory": {"sram": "<b>"}}, "estimated_memory.sram is '<b>'"),
+        ({"sqnr": "<b>"}, "sqnr is '<b>', not a number"),
+        ({"wall_seconds": "NaN"}, "wall_seconds is 'NaN', not a number"),
+        ({"backend": 1}, "backend is 1, not a text"),
+        ({"extra": 1}, "has the key 'extra'"),
+    ],
+)
+def test_fields_of_another_type_are_refused(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"delegatekit_sweep": 1}\n' + json.dumps(json.loads(to_json(GOOD)) | fields) + "\n")
+    with pytest.raises(FormatError, match=rf"line 2: is no row: {words}"):
+        Results(path)
+
+
+def test_what_a_full_disk_leaves_is_the_file_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "r.jsonl"
+    results = Results(path)
+    results.add(GOOD)
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FormatError, match="No space left"):
+        results.add(BAD)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_results_take_the_place_of_regular_files_only(tmp_path: Path) -> None:
+    # A link of the name that unfinished files once had is somebody else's.
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / ".r.jsonl.part").symlink_to(victim)
+    Results(tmp_path / "r.jsonl").add(GOOD)
+    assert victim.read_text() == "precious"
+
+
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="cannot be written"):
+    with pytest.raises(FormatError, match="absent"):
         Results(tmp_path / "absent" / "r.jsonl")
 
 

@@ -79,11 +79,11 @@ def damage(key: str, value: Any) -> Any:
         (lambda content: content.update(delegatekit_measurements=9), "has format 9, this version reads 1"),
         (lambda content: content.update(clock="sun"), "is damaged.*clock 'sun'"),
         (damage("candidates", []), "no candidate is of a single backend"),
-        (damage("candidates", [{"name": "x"}]), "is damaged: KeyError"),
+        (damage("candidates", [{"name": "x"}]), "candidates.0. has no backends"),
         (damage("borders", {"one": -1}), "one is -1, not a time"),
-        (damage("borders", {"one": "fast"}), "not a time"),
-        (damage("versions", {"one": 1}), "a value is no text"),
-        (damage("units", []), "is damaged"),
+        (damage("borders", {"one": "fast"}), "programs.digest.borders.one is 'fast', not a number"),
+        (damage("versions", {"one": 1}), "versions.one is 1, not a text"),
+        (damage("units", []), "units is a list, not an object"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, change: Any, message: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from delegatekit_api import FormatError
 
-from ..files import open_file
+from ..files import open_file, write_text
 from ..json_text import to_json
+from ..strict_json import parse, read_object, said
 from .row import Row
 
 #: Version of the file's format, in its first line.
@@ -29,50 +29,37 @@ class Results:
             return
         if path.exists():
             self._read(path)
-        self._write([to_json(_HEAD, compact=True), *(to_json(row, compact=True) for row in self.rows.values())])
+        self._write()
 
     def add(self, row: Row) -> None:
         """Keep a row: it is in the file when this returns."""
         self.rows[row.key] = row
+        self._write()
+
+    def _write(self) -> None:
+        """Write the file anew, whole: what an interrupt or a full disk leaves is the file before."""
         if self._path is not None:
-            try:
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(to_json(row, compact=True) + "\n")
-            except OSError as error:
-                raise FormatError(f"cannot be written: {error.strerror}", where=str(self._path)) from error
+            lines = (to_json(item, compact=True) for item in (_HEAD, *self.rows.values()))
+            write_text(self._path, "".join(f"{line}\n" for line in lines))
 
     def _read(self, path: Path) -> None:
         with open_file(path) as file:
-            lines = bytes(file.read()).decode("utf-8", "replace").splitlines()
-        if not lines:
+            data = file.read()
+        *lines, _ = data.split(b"\n")  # a last line without an end was being written when the sweep was interrupted
+        if not data:
             return
-        head = _parsed(lines[0])
-        if not isinstance(head, dict) or "delegatekit_sweep" not in head:
+        if not lines:
             raise FormatError("holds no results of a sweep", where=str(path), hint=_HINT)
-        if head != _HEAD:
-            raise FormatError(f"has format {head['delegatekit_sweep']}, this version reads {FORMAT}", where=str(path))
+        _check_head(lines[0], str(path))
         for number, line in enumerate(lines[1:], 2):
-            try:
-                row = Row.from_json(json.loads(line))
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                if number == len(lines):
-                    break  # it was being written when the sweep was interrupted
-                what = f"line {number} is no row: {type(error).__name__}: {error}"
-                raise FormatError(what, where=str(path), hint=_HINT) from None
+            where = f"{path}, line {number}"
+            row = Row.from_json(parse(line, where, hint=_HINT), where)
             self.rows[row.key] = row
 
-    def _write(self, lines: list[str]) -> None:
-        assert self._path is not None
-        unfinished = self._path.with_name(f".{self._path.name}.part")
-        try:
-            unfinished.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-            unfinished.replace(self._path)
-        except OSError as error:
-            raise FormatError(f"cannot be written: {error.strerror}", where=str(self._path)) from error
 
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+def _check_head(line: bytes, where: str) -> None:
+    head = read_object(line)
+    if "delegatekit_sweep" not in head:
+        raise FormatError("holds no results of a sweep", where=where, hint=_HINT)
+    if head != _HEAD:
+        raise FormatError(f"has format {said(head['delegatekit_sweep'])}, this version reads {FORMAT}", where=where)

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from delegatekit_api import FormatError
+
+from ..strict_json import AnyFloat, decoded, said
+
 #: What became of it, the best first.
 COMPILES: Final = "compiles"
 TAKES_NOTHING: Final = "takes nothing"
@@ -61,22 +65,19 @@ class Row:
     #: Why it was not run, or not to the end.
     not_run: str = ""
     #: Against eager: signal to noise in dB, the largest error, the least cosine of an output.
-    sqnr: float | None = None
-    largest_error: float | None = None
-    cosine: float | None = None
+    sqnr: AnyFloat | None = None
+    largest_error: AnyFloat | None = None
+    cosine: AnyFloat | None = None
     #: CPU seconds that quantizing and lowering took.
     lowering_seconds: float | None = None
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Row:
-        """The row of what `json_text` made of one. Raises KeyError, TypeError or ValueError for anything else."""
-        given = dict(content)
-        if given["outcome"] not in _OUTCOMES:
-            raise ValueError(f"outcome {given['outcome']!r}")
-        given["left_out"] = tuple(LeftOut(**item) for item in given.get("left_out", ()))
-        for name in ("sqnr", "largest_error", "cosine"):  # infinite ones are texts
-            given[name] = None if given.get(name) is None else float(given[name])
-        return cls(**given)
+    def from_json(cls, content: Any, where: str = "row") -> Row:
+        """The row of what `json_text` made of one. Raises FormatError, with `where`, for anything else."""
+        found = decoded(cls, content, where, what="is no row")
+        if found.outcome not in _OUTCOMES:
+            raise FormatError(f"is no row: outcome is {said(found.outcome)}", where=where)
+        return found
 
     @property
     def is_fault(self) -> bool:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any, Final
+
+from delegatekit_api import FormatError
+from delegatekit_toolkit.scratch import scratch
 
 from ..cluster import ClusterTask, Lost, able_workers, connected, run_tasks
 from ..json_text import plain, to_json
 from ..processes import Process
+from ..strict_json import read_object
 from .material import write
 from .plan import Job
 from .row import Row
@@ -28,9 +30,9 @@ def run_here(jobs: Sequence[Job], files: Mapping[str, bytes], seconds: float, at
     An interrupt, or closing the iterator, ends the processes.
     """
     threads = ThreadPoolExecutor(at_a_time or os.cpu_count(), thread_name_prefix="sweep")
-    with TemporaryDirectory(prefix="delegatekit-sweep-") as folder:
-        write(files, Path(folder))
-        processes = _Processes(Path(folder), seconds)
+    with scratch() as folder:
+        write(files, folder)
+        processes = _Processes(folder, seconds)
         try:
             for future in as_completed([threads.submit(processes.make, job) for job in jobs]):
                 yield future.result()
@@ -55,14 +57,22 @@ def run_on_cluster(jobs: Sequence[Job], files: Mapping[str, bytes], seconds: flo
             if isinstance(result, Lost):
                 yield by_key[key].failed(f"the workers that ran it were lost: {result.words}")
             else:
-                yield Row.from_json(result)
+                yield _row(by_key[key], result)
+
+
+def _row(job: Job, content: Any) -> Row:
+    """The row that another process made; a failed one if it made something else."""
+    try:
+        return Row.from_json(content, "the row")
+    except FormatError as error:
+        return job.failed(f"its process answered what is no row: {error.where}: {error.what}")
 
 
 def make_on_worker(job: Mapping[str, Any], files: Mapping[str, bytes], seconds: float) -> dict[str, Any]:
     """A row, made in a process of this worker's machine, as plain data."""
-    with TemporaryDirectory(prefix="delegatekit-sweep-") as folder:
-        write(files, Path(folder))
-        found: dict[str, Any] = plain(_Processes(Path(folder), seconds).make(Job(**job)))
+    with scratch() as folder:
+        write(files, folder)
+        found: dict[str, Any] = plain(_Processes(folder, seconds).make(Job(**job)))
         return found
 
 
@@ -81,7 +91,9 @@ class _Processes:
             return job.failed("was not started")
         given, row = self._folder / f"{job.key}.job", self._folder / f"{job.key}.row"
         given.write_text(to_json(job), "utf-8")
-        process = Process(_WORKER, str(self._folder), str(given), str(row), joined=True)
+        # What a backend that is ended leaves of temporary files goes with the folder.
+        environment = {"TMPDIR": str(self._folder)}
+        process = Process(_WORKER, str(self._folder), str(given), str(row), environment=environment, joined=True)
         self._running.add(process)
         if self._stopped.is_set():  # meanwhile
             process.stop()
@@ -91,7 +103,7 @@ class _Processes:
             self._running.discard(process)
         if not row.exists():
             return job.failed(f"its process {ended.failure}")
-        return Row.from_json(json.loads(row.read_text("utf-8")))
+        return _row(job, read_object(row.read_bytes()))
 
     def stop(self) -> None:
         """End all processes, and start no others."""

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-import zipfile
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from delegatekit_api import FormatError
 
 from ..foreign import torch_logs_nothing
+from ..strict_json import decoded, parse_object
+from .archives import Archive, open_archive
 from .pickles import UntrustedError, load_pickled
 from .program_text import check_program_text
-from .sources import open_file
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.export.pt2_archive import PT2ArchiveReader
 
 _HINT: Final = "torch.export.save makes one"
-#: Bytes that any archive may unpack to.
-_COMPRESSED: Final = 64 << 20
+_KIND: Final = ".pt2 file"
 #: Parts of files of PyTorch 2.7 and before.
 _OLD_PICKLES: Final = ("serialized_state_dict.pt", "serialized_constants.pt", "serialized_example_inputs.pt")
 _OLD_PROGRAM: Final = "serialized_exported_program.json"
@@ -32,15 +27,8 @@ _OLD_PROGRAM: Final = "serialized_exported_program.json"
 
 def graphs_of(path: Path) -> list[bytes]:
     """The JSON parts of a .pt2 file. Raises FormatError if it is no archive."""
-    try:
-        with _archive(path) as archive:
-            return [archive.read(name) for name in archive.namelist() if name.endswith(".json")]
-    except FormatError:
-        raise
-    except (zipfile.BadZipFile, RuntimeError, OSError, ValueError, NotImplementedError, EOFError) as error:
-        raise FormatError(f"is not a .pt2 file: {error}", where=str(path), hint=_HINT) from error
-    except Exception as error:  # zlib.error, struct.error
-        raise FormatError(f"is damaged: {error}", where=str(path)) from error
+    with open_archive(path, _KIND, hint=_HINT) as archive:
+        return [archive.read(name) for name in archive.names if name.endswith(".json")]
 
 
 def load_exported(path: Path, *, trust: bool = False) -> ExportedProgram:
@@ -60,17 +48,14 @@ def load_exported(path: Path, *, trust: bool = False) -> ExportedProgram:
         raise
     except Exception as error:
         text = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise FormatError(f"is not a .pt2 file, or damaged: {text}", where=str(path), hint=_HINT) from error
+        raise FormatError(f"is no .pt2 file, or damaged: {text}", where=str(path), hint=_HINT) from error
 
 
 def check_exported(path: Path) -> None:
     """Raise UntrustedError for a .pt2 file that could run code while PyTorch loads it, FormatError if it is none."""
     where = str(path)
-    with _archive(path) as archive:
-        names = archive.namelist()
-        twice = [name for name, count in Counter(map(str.lower, names)).items() if count > 1]
-        if twice:  # readers of archives do not agree which of the two is meant
-            raise FormatError("is in the archive twice", where=f"{where}, {twice[0]}", hint=_HINT)
+    with open_archive(path, _KIND, hint=_HINT) as archive:
+        names = archive.names
         is_old = "version" in names
         if is_old:
             _check_old(archive, where)
@@ -78,18 +63,8 @@ def check_exported(path: Path) -> None:
         _check_archive(path, where)
 
 
-@contextmanager
-def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The opened archive. PyTorch does not compress: one that would become far larger than it is, is refused."""
-    with open_file(path) as file, zipfile.ZipFile(file) as archive:
-        size, whole = path.stat().st_size, sum(info.file_size for info in archive.infolist())
-        if whole > max(_COMPRESSED, 4 * size):
-            raise FormatError(f"has {size} bytes, but unpacks to {whole}", where=str(path), hint=_HINT)
-        yield archive
-
-
-def _check_old(archive: zipfile.ZipFile, where: str) -> None:
-    for name in archive.namelist():
+def _check_old(archive: Archive, where: str) -> None:
+    for name in archive.names:
         if name in _OLD_PICKLES:
             _check_pickle(archive.read(name), f"{where}, {name}")
         elif name == _OLD_PROGRAM:
@@ -129,7 +104,8 @@ def _check_archive(path: Path, where: str) -> None:
 def _check_payloads(reader: PT2ArchiveReader, folder: str, config: str, where: str) -> None:
     from torch.export.pt2_archive import constants
 
-    payloads: dict[str, dict[str, Any]] = json.loads(reader.read_string(config))["config"]
+    content = parse_object(reader.read_bytes(config), f"{where}, {config}", hint=_HINT)
+    payloads = decoded(dict[str, dict[str, Any]], content["config"], f"{where}, {config}", hint=_HINT)
     # PyTorch before 2.13 has no such objects.
     objects = constants.CUSTOM_OBJ_FILENAME_PREFIX, getattr(constants, "OPAQUE_OBJ_FILENAME_PREFIX", "opaque_obj_")
     for key, payload in payloads.items():

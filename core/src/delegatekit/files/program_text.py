@@ -8,7 +8,6 @@ trusted.
 from __future__ import annotations
 
 import ast
-import json
 import math
 import operator
 import re
@@ -16,6 +15,7 @@ from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, Final
 
+from ..strict_json import objects, parse
 from .pickles import UntrustedError
 from .trees import check_tree
 
@@ -49,18 +49,15 @@ _LARGEST_POWER: Final = 64
 
 
 def check_program_text(text: bytes, where: str) -> None:
-    """Raise UntrustedError for what could run code, and ValueError for what is no JSON."""
+    """Raise UntrustedError for what could run code, and FormatError for what is no JSON."""
     targets: set[str] = set()
-
-    def check(item: dict[str, Any]) -> dict[str, Any]:
+    # PyTorch writes infinities as Python does.
+    for item in objects(parse(text, where, constants=True)):
         for key, value in item.items():
             if key in _CHECKS and value is not None and not _CHECKS[key](value):
                 raise UntrustedError(f"an unusual {key} ({_shortened(value)})", where=where)
         if isinstance(item.get("target"), str):
             targets.add(item["target"])
-        return item
-
-    json.loads(text, object_hook=check)
     for target in sorted(targets):
         if not _is_operator(target):
             raise UntrustedError(f"a call of {_shortened(target)}", where=where)

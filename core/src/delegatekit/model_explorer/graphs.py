@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from delegatekit_api.blobs import BlobOperator
 from delegatekit_api.devices import Estimate
@@ -22,7 +22,10 @@ from ..pte.estimates import Estimates, read_estimates
 from ..pte.manifest import Manifest, owners_of, read_manifest
 from ..pte.reader import naming
 from ..pte.validate import validate
-from .record import Record
+from .record import Record, RecordedNode
+
+#: A line of a traceback. A name ends at the next quote, so that a search takes one pass over any text.
+_SOURCE: Final = re.compile(r'File "([^"\n]+)", line (\d{1,9})')
 
 
 @dataclass(frozen=True)
@@ -140,20 +143,19 @@ def _layers(estimate: Estimate | None) -> Iterator[Box]:
         yield Box(str(number), layer.name, "", facts, (str(number - 1),) if number else ())
 
 
-def _recorded(nodes: Sequence[dict[str, Any]]) -> Iterator[Box]:
+def _recorded(nodes: Sequence[RecordedNode]) -> Iterator[Box]:
     """Operators in the record's own words, with the modules that they belong to as groups."""
-    made = {name: str(node["name"]) for node in nodes for name in _names(node["outputs"])}
+    made = {name: node.name for node in nodes for name in _names(node.outputs)}
     for node in nodes:
-        metadata = node["metadata"]
-        modules = str(metadata.get("nn_module_stack", "")).rpartition(";")[2].split(",")
-        facts = {"debug handle": str(metadata.get("debug_handle", ""))}
-        lines = re.findall(r'File "(.+?)", line (\d+)', str(metadata.get("stack_trace", "")))
-        if lines:
-            facts["source"] = ":".join(lines[0])
-        label = str(node["target"]).rpartition(".ops.")[2]
-        reads = tuple(dict.fromkeys(made[name] for name in _names(node["inputs"]) if name in made))
+        modules = node.metadata.get("nn_module_stack", "").rpartition(";")[2].split(",")
+        facts = {"debug handle": node.metadata.get("debug_handle", "")}
+        line = _SOURCE.search(node.metadata.get("stack_trace", ""))
+        if line is not None:
+            facts["source"] = ":".join(line.groups())
+        label = node.target.rpartition(".ops.")[2]
+        reads = tuple(dict.fromkeys(made[name] for name in _names(node.inputs) if name in made))
         group = modules[1].replace(".", "/") if len(modules) == 3 else ""
-        yield Box(str(node["name"]), label, group, facts, reads)
+        yield Box(node.name, label, group, facts, reads)
 
 
 def _names(item: Any) -> Iterator[str]:
@@ -162,11 +164,11 @@ def _names(item: Any) -> Iterator[str]:
         for key, value in item.items():
             if key in ("as_tensor", "as_sym_int", "as_sym_bool") and isinstance(value, dict):
                 yield str(value.get("name", value.get("as_name")))
-            elif key == "as_tensors":
-                yield from (str(part.get("name")) for part in value)
+            elif key == "as_tensors" and isinstance(value, list):
+                yield from (str(part.get("name")) for part in value if isinstance(part, dict))
             else:
                 yield from _names(value)
-    elif isinstance(item, list):
+    elif isinstance(item, list | tuple):
         for part in item:
             yield from _names(part)
 

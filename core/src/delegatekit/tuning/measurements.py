@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from delegatekit_api import FormatError
 from ..files import open_file, write_text
 from ..json_text import plain, to_json
 from ..plugins import LoadedBackend, warn
+from ..strict_json import decoded, parse_object, said
 from ..text import human_time
 from ..version import __version__
 
@@ -143,19 +143,17 @@ class Measurements:
         where = str(path)
         with open_file(Path(path)) as file:
             data = file.read()
-        try:
-            content: Any = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"is not JSON: {error}", where=where, hint=_HINT) from None
-        if not isinstance(content, dict) or "delegatekit_measurements" not in content:
+        content = parse_object(data, where, hint=_HINT)
+        if "delegatekit_measurements" not in content:
             raise FormatError("holds no measurements", where=where, hint=_HINT)
-        if content["delegatekit_measurements"] != FORMAT:
-            found = content["delegatekit_measurements"]
-            raise FormatError(f"has format {found}, this version reads {FORMAT}", where=where, hint="tune again")
-        try:
-            return _measurements(content)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"is damaged: {type(error).__name__}: {error}", where=where, hint="tune again") from None
+        found = content.pop("delegatekit_measurements")
+        if found != FORMAT:
+            raise FormatError(f"has format {said(found)}, this version reads {FORMAT}", where=where, hint="tune again")
+        measurements = decoded(cls, content, where, hint="tune again")
+        fault = _fault(measurements)
+        if fault is not None:
+            raise FormatError(f"is damaged: {fault}", where=where, hint="tune again")
+        return measurements
 
 
 def machine_facts() -> dict[str, str]:
@@ -204,53 +202,16 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")), "")
 
 
-def _measurements(content: Mapping[str, Any]) -> Measurements:
-    if content["clock"] not in ("CPU", "wall"):
-        raise ValueError(f"clock {content['clock']!r}")
-    programs = {str(digest): _tuned(item) for digest, item in content["programs"].items()}
-    return Measurements(content["clock"], _texts(content["machine"]), programs)
-
-
-def _tuned(item: Mapping[str, Any]) -> Tuned:
-    found = Tuned(
-        versions=_texts(item["versions"]),
-        options={str(name): dict(options) for name, options in item["options"].items()},
-        candidates=tuple(map(_candidate, item["candidates"])),
-        units={
-            str(key): UnitTimes(str(unit["signature"]), int(unit["count"]), _times(unit["seconds"]))
-            for key, unit in item["units"].items()
-        },
-        borders=_times(item["borders"]),
-        left_out=_texts(item["left_out"]),
-    )
-    if all(candidate.placement is not None for candidate in found.candidates):
-        raise ValueError("no candidate is of a single backend")
-    return found
-
-
-def _candidate(item: Mapping[str, Any]) -> Candidate:
-    placement, keep = item["placement"], item["keep"]
-    (seconds,) = _times({"": item["seconds"]}).values()
-    places = None if placement is None else {str(name): _texts(nodes) for name, nodes in placement.items()}
-    return Candidate(
-        str(item["name"]), _names(item["backends"]), seconds, places, None if keep is None else _names(keep)
-    )
-
-
-def _names(item: Any) -> tuple[str, ...]:
-    if not isinstance(item, list) or not all(isinstance(name, str) for name in item):
-        raise TypeError(f"{item!r} is no list of names")
-    return tuple(item)
-
-
-def _texts(item: Mapping[str, Any]) -> dict[str, str]:
-    if not all(isinstance(value, str) for value in item.values()):
-        raise TypeError("a value is no text")
-    return dict(item)
-
-
-def _times(item: Mapping[str, Any]) -> dict[str, float]:
-    for name, value in item.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise ValueError(f"{name or 'seconds'} is {value!r}, not a time")
-    return {name: float(value) for name, value in item.items()}
+def _fault(found: Measurements) -> str | None:
+    """What no measuring gives."""
+    if found.clock not in ("CPU", "wall"):
+        return f"clock {said(found.clock)}"
+    for tuned in found.programs.values():
+        if all(candidate.placement is not None for candidate in tuned.candidates):
+            return "no candidate is of a single backend"
+        times = [tuned.borders, *(unit.seconds for unit in tuned.units.values())]
+        times += [{candidate.name: candidate.seconds} for candidate in tuned.candidates]
+        for name, seconds in (item for each in times for item in each.items()):
+            if seconds < 0:
+                return f"{name or 'runtime'} is {seconds:g}, not a time"
+    return None
