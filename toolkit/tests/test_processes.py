@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from delegatekit_toolkit.processes import Answering, EndedError, search_path
+from delegatekit_toolkit.processes import Answering, EndedError, guarded, search_path, stop
 
 _START = "import os, sys, time; from delegatekit_toolkit.processes import answer; answer(lambda data: {})"
 
@@ -97,11 +99,108 @@ def test_one_that_hangs_ends_although_who_asked_was_killed() -> None:
     asker = subprocess.Popen([sys.executable, "-c", asking, hanging], stdout=subprocess.PIPE, env=search_path())
     assert asker.stdout is not None
     number = int(asker.stdout.readline())
-    time.sleep(0.5)
     asker.kill()
     asker.communicate()
-    end = time.monotonic() + 20
-    while os.path.exists(f"/proc/{number}") and time.monotonic() < end:  # noqa: PTH110
+    assert wait_for(lambda: not runs(number))
+
+
+#: Starts a process in a session of its own, and one below that; prints the numbers of all, then sleeps.
+_FAMILY = """
+import os, subprocess, sys, time
+below = "import os, subprocess, sys, time; {}; print(os.getpid(), flush=True); time.sleep(1000)"
+code = "import os, time; print(os.getpid(), flush=True); time.sleep(1000)"
+deep = f"subprocess.Popen([sys.executable, '-I', '-c', {code!r}])"
+subprocess.Popen([sys.executable, "-I", "-c", below.format(deep)], start_new_session=True)
+print(os.getpid(), flush=True)
+"""
+_OWNER = """
+import subprocess, sys, time
+from delegatekit_toolkit.processes import guarded
+process = subprocess.Popen(guarded([sys.executable, "-I", "-c", sys.argv[1]]), start_new_session=True)
+print(process.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def wait_for(happened: Callable[[], bool], seconds: float = 120.0) -> bool:
+    """Whether something happens in time."""
+    end = time.monotonic() + seconds
+    while not happened() and time.monotonic() < end:
         time.sleep(0.05)
-    with pytest.raises(ProcessLookupError):
-        os.kill(number, 0)
+    return happened()
+
+
+def runs(number: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text("utf-8").rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere what begins a session of its own is not found")
+
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda item: item.name)
+def test_what_a_guarded_command_has_started_ends_with_the_process_that_started_the_command(
+    number: signal.Signals,
+) -> None:
+    family = _FAMILY + "time.sleep(1000)"
+    owner = subprocess.Popen([sys.executable, "-c", _OWNER, family], stdout=subprocess.PIPE, env=search_path())
+    assert owner.stdout is not None
+    members = [int(owner.stdout.readline()) for _ in range(4)]
+    assert len(set(members)) == 4 and all(map(runs, members))
+    owner.send_signal(number)
+    owner.wait()
+    assert wait_for(lambda: not any(map(runs, members)))
+    owner.stdout.close()
+
+
+@linux
+def test_what_a_guarded_command_leaves_ends_with_it() -> None:
+    code = _FAMILY + "time.sleep(1)"  # the others may start meanwhile, or not: none is left
+    process = subprocess.Popen(
+        guarded([sys.executable, "-I", "-c", code]), start_new_session=True, stdout=subprocess.PIPE, text=True
+    )
+    printed, _ = process.communicate(timeout=120)  # ends when the last that has the pipe ends
+    assert process.returncode == 0
+    assert not any(runs(int(line)) for line in printed.split())
+
+
+@linux
+def test_a_command_whose_guard_is_killed_ends() -> None:
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(1000)"
+    process = subprocess.Popen(
+        guarded([sys.executable, "-I", "-c", code]), start_new_session=True, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    command = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    assert wait_for(lambda: not runs(command))
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("code", [0, 3, -signal.SIGSEGV, -signal.SIGKILL])
+def test_a_guarded_command_ends_as_it_would_alone(code: int) -> None:
+    ending = f"os._exit({code})" if code >= 0 else f"os.kill(os.getpid(), {-code})"
+    command = [sys.executable, "-I", "-c", f"import os, sys; print(sys.stdin.read(), flush=True); {ending}"]
+    ended = subprocess.run(guarded(command), check=False, start_new_session=True, input=b"words", capture_output=True)
+    assert ended.returncode == code
+    assert ended.stdout.strip() == b"words"
+
+
+def test_a_guarded_command_that_cannot_be_started_says_so() -> None:
+    ended = subprocess.run(guarded(["/no/such/command"]), check=False, start_new_session=True, capture_output=True)
+    assert ended.returncode == 127
+    assert b"/no/such/command cannot be started" in ended.stderr
+
+
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_guarded_command_is_stopped_also_while_it_starts(seconds: int) -> None:
+    process = subprocess.Popen(guarded([sys.executable, "-I", "-c", "import time; time.sleep(1000)"]))
+    time.sleep(seconds)
+    stop(process)
+    stop(process)
+    assert process.returncode in (-signal.SIGKILL, -signal.SIGTERM)

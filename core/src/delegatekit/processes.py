@@ -1,24 +1,23 @@
 """Runs a module of ours in a process of its own, with a time limit, and tells how it ended.
 
 What may crash, hang, print or leave the process as it should not be (plugins that are new, vendors' compilers and
-runtimes) is kept at arm's length here. Each process starts from nothing, in a session of its own.
+runtimes) is kept at arm's length here. Each process starts from nothing, and ends, with all that it has started, when
+this one ends, however that happens.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from threading import Thread
 from typing import IO, Any, Final
 
 from delegatekit_toolkit.processes import ending as ending_of
-from delegatekit_toolkit.processes import search_path
+from delegatekit_toolkit.processes import guarded, search_path, stop
 
 #: Bytes that are read of what a process prints: answers are short.
 _MOST: Final = 1 << 20
@@ -62,12 +61,12 @@ class Process:
         the same numbers. Raises OSError where no process can be started.
         """
         process: Any = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            guarded([sys.executable, "-m", module, *arguments]),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if joined else subprocess.PIPE,
             env=search_path() | dict(environment or {}),
-            start_new_session=True,  # what it starts is stopped with it
+            start_new_session=True,
             pass_fds=files,
         )
         self._process = process
@@ -90,10 +89,8 @@ class Process:
         return Ended(lines, tuple(self._said.text().strip().splitlines()), ending, code)
 
     def stop(self) -> None:
-        """End it and what it started, in its session at least."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        """End it and all that it has started."""
+        stop(self._process)
 
 
 class _Reader:

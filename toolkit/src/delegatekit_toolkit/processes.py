@@ -1,6 +1,7 @@
-"""A process that answers questions, for libraries that end, hang or print where a user's process must not.
+"""Processes for libraries that end, hang or print where a user's process must not: started, asked, ended with this one.
 
-Both halves are here: `Answering` starts the process and asks it, `answer` is what the process does. A message is a
+A command that `guarded` gives ends with this process, however that ends, and with it all that it has started; `stop`
+ends it before. `Answering` starts a process that answers questions, `answer` is what that process does. A message is a
 length (uint64, little-endian), how many seconds the answer may take (float64) and so many bytes. Only the standard
 library is imported: such a process starts fast.
 """
@@ -16,13 +17,18 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Final
+from pathlib import Path
+from typing import IO, Any, Final
 
 _HEAD: Final = struct.Struct("<Qd")
 #: Seconds that a process has for ending by itself, once nobody asks it anything.
 _REST: Final = 0.2
 #: Seconds by which a process, which nobody may be left to end, is later with ending itself.
 _LATER: Final = 1
+_GUARD: Final = Path(__file__).with_name("guard.py")
+#: Seconds that a guard has for killing what it guards, and between two signals to it.
+_PATIENCE: Final = 10.0
+_PERIOD: Final = 0.5
 
 
 class EndedError(Exception):
@@ -50,7 +56,12 @@ class Answering:
         self._seconds: Final = seconds
         self._owner: Final = os.getpid()
         self._process: Final = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+            guarded(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
         )
         self._finish: Final = weakref.finalize(self, _end, self._process, self._owner)
 
@@ -68,7 +79,7 @@ class Answering:
         """The answer. Raises EndedError if the process ends instead, or takes too long."""
         questions, answers = self._process.stdin, self._process.stdout
         assert questions is not None and answers is not None
-        limit = threading.Timer(self._seconds, self._process.kill)
+        limit = threading.Timer(self._seconds, self._process.terminate)
         limit.start()
         try:
             _send(questions, question, self._seconds)
@@ -105,6 +116,34 @@ def answer(reply: Callable[[bytes], bytes]) -> None:
         _send(answers, reaction)
 
 
+def guarded(command: Sequence[str]) -> list[str]:
+    """The command that runs another and ends it, with all that it has started, when this process ends.
+
+    To be started by this process in a session of its own; its exit code or signal is that of `command`. `stop` ends it.
+    Where the system has no fork the command stays as it is.
+
+    >>> import subprocess
+    >>> subprocess.run(guarded([sys.executable, "-c", "exit(3)"]), start_new_session=True).returncode
+    3
+    """
+    if not hasattr(os, "fork"):
+        return list(command)
+    return [sys.executable, "-I", "-S", str(_GUARD), str(os.getpid()), *command]
+
+
+def stop(process: subprocess.Popen[Any]) -> None:
+    """End a guarded command and all that it has started, and wait for it; twice is harmless."""
+    for _ in range(int(_PATIENCE / _PERIOD)):
+        process.terminate()
+        try:
+            process.wait(_PERIOD)
+        except subprocess.TimeoutExpired:  # a guard that was about to start may have missed the signal
+            continue
+        return
+    process.kill()
+    process.wait()
+
+
 def search_path() -> dict[str, str]:
     """The environment for a process that finds the modules which this one finds."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -137,8 +176,7 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
     try:
         process.communicate(timeout=_REST)
     except (subprocess.TimeoutExpired, OSError, ValueError):
-        process.kill()
-        process.wait()
+        stop(process)
 
 
 def _send(stream: IO[bytes], message: bytes, seconds: float = 0.0) -> None:

@@ -190,6 +190,15 @@ class TablePartitioner:
             return Verdict.no("left out by the option leave_out")
         return self.table.check(call)
 
+    def special_values(self, call: Call) -> str:
+        """For which inputs the results of a call are not PyTorch's, by the table; "" if for none.
+
+        The conformance suite asks this where a result is wrong. A partitioner without a table may have such a method,
+        too.
+        """
+        entry = self.table.get(call.operator)
+        return "" if entry is None else entry.special_value(call)
+
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
         """None: the core forms the partitions."""
         return None

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any, Final
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.scratch import scratch
 
 from ..plugins import restored
 from ..processes import Ended, Process
@@ -53,8 +53,7 @@ class Isolation:
                 where=task.places[0],
                 hint="compile without isolation",
             ) from None
-        with TemporaryDirectory(prefix="delegatekit-") as folder:
-            place = Path(folder)
+        with scratch() as place:
             self._write(place, task)
             ended = self._run(place)
             results = place / RESULTS
@@ -83,7 +82,8 @@ class Isolation:
     def _run(self, place: Path) -> Ended:
         if self._stopped.is_set():
             raise CompilerDiedError("was not started: another compiler has failed")
-        process = Process(_WORKER, str(place), joined=True)
+        # What a compiler that is ended leaves of temporary files goes with the folder.
+        process = Process(_WORKER, str(place), environment={"TMPDIR": str(place)}, joined=True)
         self._running.add(process)
         if self._stopped.is_set():  # meanwhile
             process.stop()

@@ -8,6 +8,7 @@ import numpy as np
 
 from delegatekit_api import Availability, ExecutionError, RuntimeUnavailableError
 from delegatekit_toolkit.capture import quiet
+from delegatekit_toolkit.installed import installed
 
 from .graph import Graph
 from .reader import read
@@ -19,8 +20,13 @@ _HINT = "pip install --no-deps tosa-tools ml_dtypes"
 _VERSION_WARNINGS = ("WARNING: Different TOSA spec", "WARNING: TOSA file created with version")
 
 
+def installation() -> Availability:
+    """Whether the reference model is installed, without loading it."""
+    return installed("tosa_reference_model", "Arm's TOSA reference model", _HINT)
+
+
 def availability() -> Availability:
-    """Whether the reference model is installed."""
+    """Whether the reference model is installed and can be loaded."""
     try:
         import tosa_reference_model  # noqa: F401
     except ImportError as error:

@@ -79,7 +79,6 @@ class Child:
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         ready = Event()
-        # The system ends a process with the thread that started it: this one stays as long as the process.
         self._keeper = Thread(target=self._keep, args=(theirs, ready), daemon=True)
         self._keeper.start()
         ready.wait()
@@ -156,7 +155,7 @@ class Child:
         self._channel.close()
 
     def _keep(self, theirs: socket.socket, ready: Event) -> None:
-        arguments = (self._backend, str(theirs.fileno()), str(os.getpid()), str(torch.get_num_threads()))
+        arguments = (self._backend, str(theirs.fileno()), str(torch.get_num_threads()))
         environment = {FIRST_IMPORTS: "off", "PYTHONUNBUFFERED": "1"}
         try:
             self._process = Process(_WORKER, *arguments, environment=environment, joined=True, files=(theirs.fileno(),))

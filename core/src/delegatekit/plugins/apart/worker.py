@@ -1,15 +1,14 @@
 """A process that may die: runs the delegates of one backend, for the process that started it.
 
-    python -m delegatekit.plugins.apart.worker BACKEND CONNECTION PARENT THREADS
+    python -m delegatekit.plugins.apart.worker BACKEND CONNECTION THREADS
 
-It ends when the other process closes the connection, or ends. What a runtime prints is not read here.
+It ends when the other process closes the connection; its guard ends it with that process. What a runtime prints is not
+read here.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import signal
 import socket
 import sys
 from collections.abc import Collection, Iterator, Mapping
@@ -28,8 +27,6 @@ from ..discovery import get_backend
 from .memory import Arena, read_pieces
 from .messages import Channel, GoneError
 
-#: Linux: a process gets a signal when the one that started it ends.
-_END_WITH_PARENT: Final = 1
 #: C: what is printed is handed on line by line.
 _BY_LINE: Final = 1
 
@@ -179,9 +176,8 @@ class _Server:
         return told | {"changed": changed} if changed else told
 
 
-def main(backend: str, connection: int, parent: int, threads: int) -> None:
+def main(backend: str, connection: int, threads: int) -> None:
     """Serve until the other process is gone."""
-    _end_with(parent)
     _print_by_line()
     torch.set_num_threads(threads)
     channel = Channel(socket.socket(fileno=connection))
@@ -216,15 +212,6 @@ def _spec(fields: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(fields["dtype"], tuple(fields["shape"]), fields["dynamic"], tuple(fields["dim_order"]))
 
 
-def _end_with(parent: int) -> None:
-    """Have the system end this process with the other, however that ends."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended already
-        os._exit(1)
-
-
 def _print_by_line() -> None:
     """Have C's streams hand on each line: what is printed before a crash is wanted."""
     with suppress(OSError, AttributeError, ValueError):
@@ -233,4 +220,4 @@ def _print_by_line() -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:5]))
+    main(sys.argv[1], *map(int, sys.argv[2:4]))
