@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import struct
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +17,11 @@ from torch import nn
 
 import delegatekit
 from delegatekit import Compiling
-from delegatekit.compiling import cache
+from delegatekit.compiling import cache, packed
+from delegatekit.compiling.result import CheckedResult
+from delegatekit.edge.constants import Constants
 from delegatekit.plugins import COMPILED, remembered
-from delegatekit_api import LoweringError, PluginError, UnsupportedError
+from delegatekit_api import CompileSpec, LoweringError, NamedData, PluginError, UnsupportedError
 
 #: A backend whose compiler does what `BODY` says, and notes in a file that it was called.
 _SOURCE = """
@@ -300,3 +306,128 @@ def test_constants_are_kept_as_references(make: Make, tmp_path: Path) -> None:
     assert 0 < found.info().bytes < 1_000_000
     assert found.clear() == 1
     assert found.info().results == 0
+
+
+@pytest.fixture
+def store(make: Make, tmp_path: Path) -> tuple[Path, Callable[[], list[str]]]:
+    """The folder of a cache that has the two partitions of `Net`, in which values are files; and who has compiled."""
+    calls = make(body="text *= 4000", more=_VERSION)
+    lower()
+    folder = tmp_path / "cache" / "compiled"
+    assert len(list(folder.glob("*/*/*.val"))) == 2
+    return folder, calls
+
+
+def change_rows(folder: Path, statement: str, *values: Any) -> None:
+    """Change the rows of the database, as another program could."""
+    import sqlite3
+
+    connection = sqlite3.connect(folder / "cache.db")
+    with connection:
+        connection.execute(statement, values)
+    connection.close()
+
+
+def test_values_that_were_exchanged_are_compiled_anew(store: Any) -> None:
+    folder, calls = store
+    expected = lower(Compiling(cache=False)).buffer
+    before = len(calls())
+    assert lower().buffer == expected and len(calls()) == before
+    first, second = folder.glob("*/*/*.val")
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    assert lower().buffer == expected
+    assert len(calls()) == before + 2
+    change_rows(folder, "UPDATE Cache SET key = 'other' || key")
+    change_rows(
+        folder, "UPDATE Cache SET key = (SELECT substr(key, 6) FROM Cache AS other WHERE other.rowid <> Cache.rowid)"
+    )
+    assert lower().buffer == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../secret.val", "{secret}", "ab/cd/0123456789012345678901234567.val", "ab/cd/pipe.val", None, 5, b"\xff"],
+)
+def test_files_outside_of_the_cache_are_neither_read_nor_removed(name: Any, store: Any, tmp_path: Path) -> None:
+    folder, calls = store
+    secret = tmp_path / "secret.val"
+    (value, _) = folder.glob("*/*/*.val")
+    secret.write_bytes(value.read_bytes())
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "0123456789012345678901234567.val").write_bytes(b"kept")
+    (folder / "ab").mkdir(exist_ok=True)
+    (folder / "ab" / "cd").symlink_to(outside)
+    change_rows(folder, "UPDATE Cache SET filename = ?", name.format(secret=secret) if isinstance(name, str) else name)
+    expected = lower(Compiling(cache=False)).buffer
+    before = len(calls())
+    assert lower().buffer == expected
+    assert len(calls()) == before + 2
+    found = cache.Cache.of_user()
+    assert found is not None
+    found.clear()
+    assert secret.exists() and (outside / "0123456789012345678901234567.val").read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("kind", ["a link", "a pipe", "a folder"])
+def test_only_regular_files_of_the_cache_are_read(kind: str, store: Any, tmp_path: Path) -> None:
+    folder, calls = store
+    for number, value in enumerate(list(folder.glob("*/*/*.val"))):
+        other = value.rename(tmp_path / f"{number}.val")
+        if kind == "a link":
+            value.symlink_to(other)
+        elif kind == "a pipe":
+            os.mkfifo(value)
+        else:
+            value.mkdir()
+    before = len(calls())
+    assert lower().buffer
+    assert len(calls()) == before + 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"blob": [-1]},
+        {"blob": [1 << 40]},
+        {"blob": "many"},
+        {"blob": None},
+        {"specs": [["index"]]},
+        {"specs": [[5, "AAAA"]]},
+        {"named": [{"key": "weight", "alignment": 16, "constant": 99, "offset": 0, "length": 4}]},
+        {"named": [{"key": "weight", "alignment": 16, "constant": 0, "offset": -4, "length": 4}]},
+        {"named": [{"key": "weight", "alignment": 3, "length": 1}]},
+        {"named": [{"key": "weight", "alignment": 16, "length": 1 << 60}]},
+        {"handles": [["a", 5]]},
+        {"handles": [[[], [5]]]},
+        {"estimate": 5},
+        [],
+    ],
+    ids=str,
+)
+def test_a_header_that_says_what_cannot_be_is_damage_although_its_checksum_is_right(change: Any) -> None:
+    result = CheckedResult(
+        (b"blob",), (CompileSpec("index", b"0"),), (NamedData("weight", b"1234", 16),), {3: (4,)}, None
+    )
+    constants = Constants({0: torch.ones(4)})
+    data = packed.pack(result, constants, "key")
+    assert packed.unpack(data, constants, "key").blob[0] == b"blob"
+    with pytest.raises(packed.DamagedError, match="another key"):
+        packed.unpack(data, constants, "other")
+    (length,) = struct.unpack_from("<Q", data, 4)
+    header = json.loads(data[12 : 12 + length])
+    text = json.dumps({**header, **change} if isinstance(change, dict) else change).encode()
+    content = data[:4] + struct.pack("<Q", len(text)) + text + data[12 + length : -32]
+    with pytest.raises(packed.DamagedError, match="does not hold what it should"):
+        packed.unpack(content + packed._checksum(content, "key"), constants, "key")
+
+
+@pytest.mark.parametrize("setting", ["eviction_policy", "cull_limit", "size_limit", "disk_min_file_size", "statistics"])
+def test_settings_of_the_database_that_mean_nothing_do_no_harm(setting: str, store: Any) -> None:
+    folder, _ = store
+    change_rows(folder, "UPDATE Settings SET value = 'nonsense' WHERE key = ?", setting)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert lower().buffer

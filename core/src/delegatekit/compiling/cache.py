@@ -10,6 +10,8 @@ import hashlib
 import math
 import os
 import platform
+import re
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,9 @@ from .task import Task
 _SIZE: Final = 2 << 30
 #: Seconds that a process waits for another's access.
 _PATIENCE: Final = 10.0
+
+#: How diskcache names the files of values.
+_FILE: Final = re.compile(r"[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{28}\.val")
 
 T = TypeVar("T")
 
@@ -72,14 +77,14 @@ class Cache:
         if not isinstance(data, bytes):
             return None
         try:
-            return unpack(data, constants)
+            return unpack(data, constants, key)
         except DamagedError:
             self._do(lambda store: store.delete(key), None)
             return None
 
     def keep(self, key: str, result: CheckedResult, constants: Constants[int]) -> None:
         """Keep a result, unless it is larger than all that may be kept."""
-        data = pack(result, constants)
+        data = pack(result, constants, key)
         if len(data) <= self._limit:
             self._do(lambda store: store.set(key, data), None)
 
@@ -94,8 +99,6 @@ class Cache:
 
     def _do(self, action: Callable[[Any], T], otherwise: T) -> T:
         """Do it with the store; a store that cannot be used is told once in a process."""
-        import sqlite3
-
         import diskcache  # type: ignore[import-untyped]
 
         try:
@@ -108,22 +111,47 @@ class Cache:
                 statistics=0,
             ) as store:
                 return action(store)
-        except (OSError, sqlite3.Error, diskcache.Timeout, ValueError, EOFError) as error:
+        except Exception as error:  # whatever a database makes diskcache raise that another has written
             warn(f"the cache of compiled partitions in {self._folder} cannot be used: {error}")
             return otherwise
 
 
 def _plain_disk() -> type:
-    """A disk of diskcache's that reads bytes and nothing else: it would unpickle what another had put there."""
+    """A disk of diskcache's that reads bytes, of its own files: it would unpickle, read and delete what a row says."""
     import diskcache
 
     class Plain(diskcache.Disk):  # type: ignore[misc]
+        def get(self, key: Any, raw: bool) -> Any:
+            return super().get(key, raw) if raw else None
+
         def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
-            if mode not in (diskcache.core.MODE_RAW, diskcache.core.MODE_BINARY):
-                return None
-            return super().fetch(mode, filename, value, read)
+            if mode == diskcache.core.MODE_RAW:
+                return super().fetch(mode, None, value, False)
+            if mode == diskcache.core.MODE_BINARY and _is_own(self._directory, filename):
+                return _content(Path(self._directory, str(filename)))
+            return None
+
+        def remove(self, file_path: Any) -> None:
+            if _is_own(self._directory, file_path):
+                super().remove(file_path)
 
     return Plain
+
+
+def _is_own(folder: str, name: object) -> bool:
+    """Whether a row names a file as diskcache does, in the store's folder itself and not where a link leads."""
+    if not isinstance(name, str) or not _FILE.fullmatch(name):
+        return False
+    parent = Path(folder, name).parent
+    return os.path.realpath(parent) == str(Path(os.path.realpath(folder), *Path(name).parts[:-1]))
+
+
+def _content(path: Path) -> bytes | None:
+    """The content of a regular file; None for everything else, links included."""
+    flags = (getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"))
+    handle = os.open(path, os.O_RDONLY | sum(flags))
+    with os.fdopen(handle, "rb") as file:
+        return file.read() if stat.S_ISREG(os.fstat(handle).st_mode) else None
 
 
 def _size(text: str) -> int:

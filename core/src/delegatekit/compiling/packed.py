@@ -1,7 +1,7 @@
 """What a compiler made of a partition, packed into bytes: for the way from its process, and for the cache.
 
-A header as JSON, the data one after the other, and the SHA-256 of all that. Named data that are pieces of the
-partition's own constants are not in it: only where they lie.
+A header as JSON, the data one after the other, and the SHA-256 of all that and of the key under which it is kept. Named
+data that are pieces of the partition's own constants are not in it: only where they lie.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import torch
 
-from delegatekit_api import CompileSpec, NamedData
+from delegatekit_api import CompileSpec, NamedData, PreprocessResult
 from delegatekit_toolkit.content import elements
 
 from ..edge.constants import Constants
 from ..json_text import to_json
 from ..pte.estimates import Estimates
 from .constants import Pieces
-from .result import CheckedResult
+from .result import CheckedResult, check_result
 
 #: What packed results begin with: a name, and the number of this form.
 _MAGIC: Final = b"DKR\x01"
@@ -33,8 +33,8 @@ class DamagedError(Exception):
     """Bytes that are no packed result, or were changed."""
 
 
-def pack(result: CheckedResult, constants: Constants[int]) -> bytes:
-    """The result of a partition with these constants."""
+def pack(result: CheckedResult, constants: Constants[int], key: str = "") -> bytes:
+    """The result of a partition with these constants, to be kept under a key."""
     pieces = Pieces(constants)
     chunks: list[Any] = [memoryview(part) for part in result.blob]
     named: list[dict[str, Any]] = []
@@ -57,17 +57,31 @@ def pack(result: CheckedResult, constants: Constants[int]) -> bytes:
     }
     text = to_json(header, compact=True).encode()
     content = b"".join((_MAGIC, _LENGTH.pack(len(text)), text, *chunks))
-    return content + hashlib.sha256(content).digest()
+    return content + _checksum(content, key)
 
 
-def unpack(data: bytes | memoryview, constants: Constants[int]) -> CheckedResult:
-    """The result of a partition with these constants. Raises DamagedError."""
+def unpack(data: bytes | memoryview, constants: Constants[int], key: str = "") -> CheckedResult:
+    """The result of a partition with these constants. Raises DamagedError, also for what was packed for another key."""
     view = memoryview(data).toreadonly()
     content, digest = view[:-_DIGEST], view[-_DIGEST:]
     if len(view) < len(_MAGIC) + _LENGTH.size + _DIGEST or bytes(content[: len(_MAGIC)]) != _MAGIC:
         raise DamagedError("is not a packed result")
-    if hashlib.sha256(content).digest() != digest:
-        raise DamagedError("was changed: the checksum is wrong")
+    if _checksum(content, key) != digest:
+        raise DamagedError("was changed, or belongs to another key: the checksum is wrong")
+    try:
+        return check_result(_content(content, constants), "a packed result")
+    except Exception as error:  # whatever a header that means nothing makes readers raise
+        raise DamagedError(f"does not hold what it should: {error}") from error
+
+
+def _checksum(content: bytes | memoryview, key: str) -> bytes:
+    digest = hashlib.sha256(hashlib.sha256(key.encode()).digest())
+    digest.update(content)
+    return digest.digest()
+
+
+def _content(content: memoryview, constants: Constants[int]) -> PreprocessResult:
+    """What the bytes say. Raises whatever reading others raises."""
     (length,) = _LENGTH.unpack_from(content, len(_MAGIC))
     start = len(_MAGIC) + _LENGTH.size
     header = json.loads(bytes(content[start : start + length]))
@@ -75,6 +89,8 @@ def unpack(data: bytes | memoryview, constants: Constants[int]) -> CheckedResult
 
     def take(size: int) -> memoryview:
         nonlocal rest
+        if not 0 <= size <= len(rest):
+            raise ValueError(f"{size} bytes of {len(rest)}")
         taken, rest = rest[:size], rest[size:]
         return taken
 
@@ -85,10 +101,12 @@ def unpack(data: bytes | memoryview, constants: Constants[int]) -> CheckedResult
         found: Any
         if "constant" in item:
             found = elements(constants[item["constant"]])[item["offset"] : item["offset"] + size]
+            if item["offset"] < 0 or found.nbytes != size:
+                raise ValueError(f"{size} bytes at {item['offset']} of a constant")
         else:
             found = take(size)
         named.append(NamedData(item["key"], found, item["alignment"]))
     specs = tuple(CompileSpec(key, b64decode(value)) for key, value in header["specs"])
     handles = {key: tuple(numbers) for key, numbers in header["handles"]}
     estimate = Estimates.from_json(header["estimate"].encode()).of("", 0)
-    return CheckedResult(blob, specs, tuple(named), handles, estimate)
+    return PreprocessResult(blob, specs, tuple(named), handles, estimate)
