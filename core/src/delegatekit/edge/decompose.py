@@ -22,7 +22,7 @@ from .sizes import computes_size
 aten = torch.ops.aten
 
 #: Not core ATen, but the runtime has a kernel that beats the decomposition.
-_WHOLE: frozenset[OpOverload] = frozenset(
+WHOLE: frozenset[OpOverload] = frozenset(
     {
         aten.linear.default,
         aten.upsample_bilinear2d.vec,
@@ -53,14 +53,14 @@ class Decomposer:
         self, builder: EdgeBuilder, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Value:
         """The decomposed result, or NotImplemented if the operator stays as it is."""
-        if target in _WHOLE or not _is_decomposable(target):
+        if target in WHOLE or not is_decomposable(target):
             return NotImplemented
         return self._expand(builder, target, args, kwargs)
 
     def last_resort(self, builder: EdgeBuilder, target: OpOverload, args: Any, kwargs: Any) -> Value:
         """The result by any decomposition that PyTorch knows, for an operator that no backend takes and the runtime
         cannot run."""
-        if target not in decomposition_table and not _is_decomposable(target):
+        if target not in decomposition_table and not is_decomposable(target):
             return NotImplemented
         return self._expand(builder, target, args, kwargs)
 
@@ -77,7 +77,7 @@ class Decomposer:
     def _recipe(self, builder: EdgeBuilder, target: OpOverload, args: Any, kwargs: Any) -> _Recipe | None:
         """The first of PyTorch's decompositions that can be traced for these arguments."""
         written = decomposition_table.get(target)
-        core = _decompositions().get(target) or (None if _is_decomposable(target) else written)
+        core = _decompositions().get(target) or (None if is_decomposable(target) else written)
         try:
             return self._trace(builder, target, args, kwargs, core)
         except RuntimeError:
@@ -91,7 +91,7 @@ class Decomposer:
     def _trace(self, builder: EdgeBuilder, target: OpOverload, args: Any, kwargs: Any, rule: Any) -> _Recipe | None:
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        table = {op: form for op, form in _decompositions().items() if op not in builder.keep and op not in _WHOLE}
+        table = {op: form for op, form in _decompositions().items() if op not in builder.keep and op not in WHOLE}
         if rule is not None:
             table[target] = rule
         tensors = nodes_in((args, kwargs))
@@ -158,7 +158,8 @@ def _decompositions() -> dict[Any, Any]:
 
 
 @cache
-def _is_decomposable(target: OpOverload) -> bool:
+def is_decomposable(target: OpOverload) -> bool:
+    """Whether PyTorch decomposes an operator on the way to core ATen; views count, whose copies are core ATen."""
     if torch.Tag.core in target.tags and not any(result.alias_info for result in target._schema.returns):
         return False
     return target in _decompositions() or target._can_decompose()
