@@ -20,8 +20,9 @@ ROOMS = (
     "cluster",
     "foreign",
     "accuracy",
-    "files",
     "json_text",
+    "strict_json",
+    "files",
     # what plugins answer, and the program that they are asked about
     "plugins",
     "edge",

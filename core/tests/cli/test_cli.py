@@ -120,7 +120,7 @@ def test_a_wrong_call_gets_one_clear_message(arguments: list[str], code: int, me
 
 def test_a_file_that_is_no_exported_program_is_refused(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "odd.pt2").write_bytes(b"not a zip")
-    assert "is not a .pt2 file" in cli("lower", "odd.pt2", "-b", "nothing", "-o", "m.pte", code=1).stderr
+    assert "is no .pt2 file" in cli("lower", "odd.pt2", "-b", "nothing", "-o", "m.pte", code=1).stderr
 
 
 def test_the_traceback_is_shown_with_debug_only(tmp_path: Path) -> None:
@@ -245,6 +245,21 @@ def test_a_command_that_cannot_be_loaded_disturbs_no_other(cli: Any, install_plu
     assert "broken: odd_plugin cannot be loaded" in cli("--help").stdout
     assert "cannot be loaded: SystemExit: 5" in cli("odd", code=1).stderr
     cli("backends")
+
+
+def test_a_command_that_is_not_allowed_is_not_imported(
+    cli: Any, install_plugin: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = f"open({str(tmp_path / 'imported')!r}, 'w').close()\ndef greet() -> None:\n    print('hello')\n"
+    folder = install_plugin("greet", source, group="delegatekit.commands", distribution="greeter")
+    entry = folder / "greeter-1.2.dist-info" / "entry_points.txt"
+    entry.write_text("[delegatekit.commands]\ngreet = greeter_plugin:greet\n")
+    monkeypatch.setenv("DELEGATEKIT_BACKENDS", "nothing")
+    assert "not allowed" in cli("--help").stdout
+    assert "DELEGATEKIT_BACKENDS=nothing does not name it" in cli("greet", code=1).stderr
+    assert not (tmp_path / "imported").exists()
+    monkeypatch.setenv("DELEGATEKIT_BACKENDS", "nothing,greet")
+    assert cli("greet").stdout == "hello\n" and (tmp_path / "imported").exists()
 
 
 def test_weights_outside_are_written_listed_and_run(cli: Any, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hostile import RUNTIME
 
-from delegatekit.plugins import OBSERVER_GROUP, BackendInfo, discovery, find_by_delegate_id, observers
+from delegatekit.plugins import ALLOW_LIST, OBSERVER_GROUP, BackendInfo, discovery, find_by_delegate_id, observers
 from delegatekit_api import OptionError, PluginError
 from delegatekit_api.observers import StageEvent
 from delegatekit_api.versions import API_VERSION
@@ -171,12 +171,12 @@ def test_one_distribution_seen_through_two_folders_is_no_duplicate(install_plugi
 def test_the_allow_list_turns_all_others_off(install_plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     install_plugin("good")
     install_plugin("bad", "raise AssertionError('imported')")
-    monkeypatch.setenv(discovery.ALLOW_LIST, " good , other")
+    monkeypatch.setenv(ALLOW_LIST, " good , other")
     assert listed("good").usable
     assert listed("bad").status == "not allowed"
     with pytest.raises(PluginError, match="not allowed"):
         discovery.get_backend("bad")
-    monkeypatch.setenv(discovery.ALLOW_LIST, "")
+    monkeypatch.setenv(ALLOW_LIST, "")
     assert listed("good").status == "not allowed"
 
 
@@ -345,6 +345,40 @@ def test_observers_hear_every_stage_and_a_failing_one_is_reported_once(install_p
     assert observers.extra_conformance_cases("x") == ("x-case",)
 
 
+@pytest.mark.parametrize(
+    ("allowed", "imported"),
+    [("other", []), ("", []), ("loud", ["loud"]), ("good,other", ["quiet"]), ("good, loud", ["loud", "quiet"])],
+)
+def test_only_observers_that_are_allowed_or_belong_to_an_allowed_backend_are_imported(
+    allowed: str, imported: list[str], install_plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = install_plugin("quiet", OBSERVER.format(argument="", action="heard.append(1)"), distribution="quiet")
+    (folder / "quiet-1.2.dist-info" / "entry_points.txt").write_text(
+        f"[{OBSERVER_GROUP}]\nquiet = quiet_plugin\n[delegatekit.backends]\ngood = quiet_good_plugin\n"
+    )
+    install_plugin(
+        "loud", OBSERVER.format(argument="", action="heard.append(1)"), group=OBSERVER_GROUP, distribution="loud"
+    )
+    monkeypatch.setenv(ALLOW_LIST, allowed)
+    discovery.refresh()
+    observers.notify(StageEvent("edge", "start"))
+    assert sorted(name for name in ("loud", "quiet") if f"{name}_plugin" in sys.modules) == imported
+
+
+def test_an_observer_does_not_come_with_a_backend_that_two_distributions_claim(
+    install_plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_plugin("good")
+    folder = install_plugin("sly", OBSERVER.format(argument="", action="heard.append(1)"), distribution="sly")
+    (folder / "sly-1.2.dist-info" / "entry_points.txt").write_text(
+        f"[{OBSERVER_GROUP}]\nsly = sly_plugin\n[delegatekit.backends]\ngood = sly_plugin\n"
+    )
+    monkeypatch.setenv(ALLOW_LIST, "good")
+    discovery.refresh()
+    observers.notify(StageEvent("edge", "start"))
+    assert "sly_plugin" not in sys.modules
+
+
 def test_an_observer_that_cannot_be_imported_is_reported(install_plugin: Any) -> None:
     install_plugin("odd", "raise SystemExit(1)", group=OBSERVER_GROUP, distribution="odd")
     with pytest.warns(UserWarning, match="observer odd could not be loaded"):
@@ -401,7 +435,7 @@ def test_observers_hear_the_stages_of_a_lowering() -> None:
 def test_finding_backends_does_not_import_torch(install_plugin: Any) -> None:
     folder: Path = install_plugin("good")
     code = "import sys, delegatekit; print(delegatekit.backends()['good'].usable, 'torch' in sys.modules)"
-    environment = os.environ | {"PYTHONPATH": str(folder), discovery.ALLOW_LIST: "good"}
+    environment = os.environ | {"PYTHONPATH": str(folder), ALLOW_LIST: "good"}
     result = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60
     )

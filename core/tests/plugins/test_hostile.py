@@ -20,7 +20,7 @@ from hostile import DESCRIBED, KINDS, Hostile
 import delegatekit
 from delegatekit import cli as command_line
 from delegatekit.cli import console
-from delegatekit.plugins import discovery
+from delegatekit.plugins import ALLOW_LIST, discovery
 
 GOOD = """
 from delegatekit_api import *
@@ -91,7 +91,7 @@ def call(
     """Calls a command in this process; the backend "good" is installed, and others than it and "odd" are turned off."""
     install_plugin("good", GOOD)
     monkeypatch.chdir(files)
-    monkeypatch.setenv(discovery.ALLOW_LIST, "good,odd")
+    monkeypatch.setenv(ALLOW_LIST, "good,odd")
     for name in ("registered_commands", "registered_groups"):
         monkeypatch.setattr(command_line.app, name, list(getattr(command_line.app, name)))
     for printer in (console.out, console.err):
@@ -192,7 +192,7 @@ def test_stdout_has_results_alone_however_a_plugin_prints(tmp_path: Path, write_
     folder = write_plugin(tmp_path / "site", "odd", LOUD)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]),
-        discovery.ALLOW_LIST: "odd",
+        ALLOW_LIST: "odd",
     }
     for arguments in (["targets", "--json"], ["targets", "odd", "--json"]):
         command = [sys.executable, "-m", "delegatekit.cli", *arguments]

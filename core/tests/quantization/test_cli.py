@@ -167,7 +167,7 @@ def test_a_program_is_read_in_python_in_a_new_process(cli, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "torch.Size([2, 4])" in done.stdout, done.stderr
-    with pytest.raises(FormatError, match=r"models\.py: is not a \.pt2 file"):
+    with pytest.raises(FormatError, match=r"models\.py: is no \.pt2 file"):
         delegatekit.load_quantized(tmp_path / "models.py")
 
 

@@ -12,7 +12,7 @@ from delegatekit_api import Availability
 from ..plugins import backends as find
 from ..plugins.runtimes import TIME_LIMIT, CheckedBackend, check_backends, expected_runtime
 from .arguments import JsonOption
-from .console import out, print_json, table
+from .console import out, print_json, say, table
 
 
 def backends(
@@ -36,7 +36,7 @@ def backends(
         print_json({item.info.name: _facts(item) for item in rows})
         return
     if not rows:
-        out.print("no backends are installed: pip install delegatekit-NAME")
+        say("no backends are installed: pip install delegatekit-NAME")
         return
     headers = ("backend", "distribution", "version", *(["API"] if check else []), "lowering", "runs here")
     lines = []
@@ -48,7 +48,7 @@ def backends(
         )
     out.print(table(headers, lines))
     if not check:
-        out.print("From the metadata of what is installed; `delegatekit backends --check` asks each backend.")
+        say("From the metadata of what is installed; `delegatekit backends --check` asks each backend.")
 
 
 def _facts(item: CheckedBackend) -> dict[str, Any]:

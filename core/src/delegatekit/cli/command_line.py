@@ -1,6 +1,7 @@
 """The command line: `delegatekit backends | lower | explain | quantize | inspect | run ...`, and what others add.
 
-Exit codes: 0 ok, 1 failed, 2 wrong usage. Nothing heavy is imported before a command needs it.
+Exit codes: 0 ok, 1 failed, 2 wrong usage, 130 interrupted, 129 and 143 ended by SIGHUP and SIGTERM. Nothing heavy is
+imported before a command needs it.
 """
 
 from __future__ import annotations
@@ -11,22 +12,25 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
 from ..plugins import PluginWarning
+from ..text.terminal import Terminal, clean_streams
 from ..version import __version__
 from .backends import backends
 from .bundle import bundle
 from .cache import cache
 from .compare import compare
-from .console import warn
+from .console import say, warn
 from .doctor import doctor
 from .explain import explain
 from .failures import FAILED, INTERRUPTED, give_up_stdout, tell
 from .inspect import inspect
 from .lower import lower
+from .operators import operators
 from .profile import profile
 from .quantize import quantize
 from .run import run
@@ -34,6 +38,7 @@ from .schemes import schemes
 from .stdout import results_alone, stdout_kept
 from .sweep import sweep
 from .targets import targets
+from .termination import terminable
 from .tune import tune
 from .verify import verify
 
@@ -48,6 +53,7 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     backends,
     lower,
     explain,
+    operators,
     targets,
     schemes,
     quantize,
@@ -68,7 +74,7 @@ for _command in COMMANDS:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"delegatekit {__version__}")
+        say(f"delegatekit {__version__}")
         raise typer.Exit
 
 
@@ -93,7 +99,7 @@ def main() -> None:
     if debug:
         sys.argv.remove("--debug")
         os.environ["DELEGATEKIT_VERIFY"] = "1"
-    with stdout_kept(), _warnings_in_a_line():
+    with terminable(), stdout_kept(), clean_streams(), _help_is_clean(), _warnings_in_a_line():
         _run(sys.argv[1:], debug=debug)
 
 
@@ -136,6 +142,19 @@ def _add_commands(arguments: Sequence[str]) -> None:
         from .extensions import add_commands
 
         add_commands(app, taken)
+
+
+@contextmanager
+def _help_is_clean() -> Iterator[None]:
+    """Show the help, in which other distributions have a say, on a console of ours: colors are for those only."""
+    from typer import rich_utils
+
+    typers: Any = rich_utils
+    before, typers.Console = typers.Console, partial(Terminal, markup=True)
+    try:
+        yield
+    finally:
+        typers.Console = before
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from .arguments import (
     settings,
     split_names,
 )
-from .console import print_json, progress, say
+from .console import print_json, progress, say, show
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .failures import FAILED
 from .inputs import read_inputs
@@ -117,7 +117,7 @@ def compare(
         first = found.first and dataclasses.replace(found.first, tensors={})
         print_json(dataclasses.replace(found, first=first))
     else:
-        say(found.text(rows=rows or None, snippet=snippet is None))
+        show(found, type(found).text, rows=rows or None, snippet=snippet is None)
         for path in written:
             say(f"wrote {path}")
     if not found.right:

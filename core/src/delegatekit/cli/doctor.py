@@ -14,7 +14,7 @@ from ..plugins.installation import Installation, InstalledDistribution, examine
 from ..plugins.runtimes import TIME_LIMIT, CheckedBackend
 from ..version import __version__
 from .arguments import JsonOption
-from .console import print_json, say
+from .console import print_json, show
 from .failures import FAILED
 
 
@@ -29,7 +29,7 @@ def doctor(
     if as_json:
         print_json({"delegatekit": __version__, **asdict(found)})
     else:
-        say("\n".join(_lines(found)))
+        show(found, lambda told: "\n".join(_lines(told)))
     if found.problems:
         raise typer.Exit(FAILED)
 

@@ -19,7 +19,7 @@ from .arguments import (
     selectors,
     settings,
 )
-from .console import out, print_json, progress, say
+from .console import print_json, progress, say, show
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import files_of, read_model
 from .passes import PassOption, read_passes
@@ -64,12 +64,11 @@ def explain(
         print_json(rows)
         return
     shown = explanation.rows if every else tuple(row for row in explanation.rows if row.backend is None)
-    if text := str(dataclasses.replace(explanation, rows=shown)):
-        say(text)
+    told = dataclasses.replace(explanation, rows=shown, methods={})
+    if str(told):
+        show(told, str)
     total = len(explanation.rows)
     taken = sum(row.backend is not None for row in explanation.rows)
-    out.print(
-        f"{taken} of {total} operators run on {', '.join(backend)}; {len(explanation.unsupported)} cannot run at all"
-    )
+    say(f"{taken} of {total} operators run on {', '.join(backend)}; {len(explanation.unsupported)} cannot run at all")
     if html is not None:
         say(f"wrote {html}")

@@ -13,6 +13,7 @@ import typer
 from delegatekit_api import PluginError
 
 from ..plugins import fault, first_import
+from ..plugins.allowed import forbidden
 from ..plugins.entry_points import COMMAND_GROUP, entry_points, owner
 from .console import warn
 
@@ -37,6 +38,9 @@ def _add(app: typer.Typer, name: str, command: Callable[..., Any] | typer.Typer)
 
 def _load(entry_point: metadata.EntryPoint) -> Callable[..., Any] | typer.Typer:
     """The command, or one that tells why it cannot be used."""
+    reason = forbidden(entry_point)
+    if reason is not None:
+        return _unusable(entry_point, "not allowed", reason)
     try:
         died = first_import.refusal(entry_point)
         if died is not None:
@@ -59,8 +63,14 @@ def _place(entry_point: metadata.EntryPoint) -> str:
 
 
 def _broken(entry_point: metadata.EntryPoint, reason: str) -> Callable[[], None]:
-    def broken() -> None:
-        raise PluginError(f"cannot be loaded: {reason}", where=f"command {_place(entry_point)}")
+    return _unusable(entry_point, "broken", f"{entry_point.value} cannot be loaded", f"cannot be loaded: {reason}")
 
-    broken.__doc__ = f"(broken: {entry_point.value} cannot be loaded)"
-    return broken
+
+def _unusable(entry_point: metadata.EntryPoint, word: str, reason: str, told: str = "") -> Callable[[], None]:
+    """A command that says why it does nothing, in the help in short."""
+
+    def unusable() -> None:
+        raise PluginError(told or f"is {word}: {reason}", where=f"command {_place(entry_point)}")
+
+    unusable.__doc__ = f"({word}: {reason})"
+    return unusable

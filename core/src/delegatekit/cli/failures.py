@@ -9,13 +9,13 @@ from io import StringIO
 from typing import Any, Final
 
 import typer
-from rich.markup import escape
 
 from delegatekit_api import DelegateKitError, OptionError
 
 from ..misuse import Misuse
 from ..plugins import fault
-from .console import err, print_json
+from ..text import one_line
+from .console import head, print_json
 
 #: Exit codes.
 FAILED: Final = 1
@@ -60,7 +60,8 @@ class Failure:
         )
 
     def __str__(self) -> str:
-        return str(DelegateKitError(self.what, where=self.where, hint=self.hint))
+        where = None if self.where is None else one_line(self.where)
+        return str(DelegateKitError(self.what, where=where, hint=self.hint))
 
 
 def tell(error: BaseException, *, as_json: bool) -> int:
@@ -76,7 +77,7 @@ def tell(error: BaseException, *, as_json: bool) -> int:
         sys.stdout.flush()
     else:
         word = "usage" if failure.kind == "UsageError" else "error"
-        err.print(f"[bold red]{word}:[/] {escape(str(failure))}", soft_wrap=True, highlight=False)
+        head(f"{word}:", "bold red", str(failure))
     return failure.exit_code
 
 

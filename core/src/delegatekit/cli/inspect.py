@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .arguments import JsonOption
-from .console import is_narrow, print_json, say
+from .console import is_narrow, print_json, show
 
 
 def inspect(
@@ -32,5 +32,7 @@ def inspect(
     if as_json:
         print_json(found)
         return
-    text = found.text(layers=layers, narrow=is_narrow()) if isinstance(found, Inspection) else str(found)
-    say(text)
+    if isinstance(found, Inspection):
+        show(found, Inspection.text, layers=layers, narrow=is_narrow())
+    else:
+        show(found, str)

@@ -22,7 +22,7 @@ from .arguments import (
     selectors,
     settings,
 )
-from .console import is_narrow, print_json, progress, say, usage, warn
+from .console import is_narrow, print_json, progress, say, show, usage, warn
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import files_of, read_model
 from .passes import PassOption, read_passes
@@ -146,9 +146,9 @@ def _show(
     if as_json:
         print_json(report)
         return
-    say(report.text(idle=False))
+    show(report, type(report).text, idle=False)
     if memory_report:
-        say(report.memory(narrow=is_narrow()))
+        show(report, type(report).memory, narrow=is_narrow())
     for path in written:
         say(f"wrote {path} ({path.stat().st_size:,} bytes)")
 

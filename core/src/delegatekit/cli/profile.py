@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-
-from delegatekit_api import DelegateKitError
 
 from .arguments import (
     DataOption,
@@ -21,7 +18,7 @@ from .arguments import (
     TimeLimitOption,
     TrustOption,
 )
-from .console import print_json, say, usage
+from .console import print_json, say, show, usage
 from .inputs import apart, inputs_for
 from .places import question_place
 from .watch import ended_after
@@ -87,7 +84,7 @@ def profile(
     if as_json:
         print_json(found)
         return
-    say(found.text(rows=rows or None, in_order=in_order))
+    show(found, type(found).text, rows=rows or None, in_order=in_order)
     for path in texts:
         say(f"wrote {path}")
 
@@ -126,15 +123,10 @@ def _measured(
 
 def _read(path: Path) -> Mapping[str, Any]:
     from ..files import open_file
+    from ..strict_json import parse_object
 
     with open_file(path) as file:
-        try:
-            found: Any = json.loads(file.read().decode())
-        except (ValueError, RecursionError) as error:
-            raise DelegateKitError(f"is not JSON: {error}", where=str(path), hint="it is no debug map") from None
-    if not isinstance(found, dict):
-        raise DelegateKitError("is no debug map", where=str(path), hint="`lower --debug-map` writes one")
-    return found
+        return parse_object(file.read(), str(path), hint="`lower --debug-map` writes a debug map")
 
 
 def _writer(text: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .arguments import JsonOption, ModelArgument, SettingOption, TrustOption, installed_backends, settings
-from .console import print_json, say, usage
+from .console import print_json, say, show, usage
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import files_of, read_model
 from .places import default_place, question_place
@@ -97,6 +97,6 @@ def quantize(
     if as_json:
         print_json(found)
         return
-    say(str(found))
+    show(found, str)
     size = f"{place.stat().st_size:,} bytes"
     say(f"wrote {place} ({size})")

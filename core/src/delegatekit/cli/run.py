@@ -21,7 +21,7 @@ from .arguments import (
     TimeLimitOption,
     TrustOption,
 )
-from .console import out, print_json, say
+from .console import print_json, say
 from .inputs import apart, inputs_for
 from .places import question_place
 from .watch import ended_after
@@ -66,7 +66,7 @@ def run(
         facts = ", ".join(f"{key} {value}" for key, value in _summary(result).items())
         say(f"output {index}: {facts}")
     best = f" (best of {repeat - 1})" if repeat > 2 else ""
-    out.print(f"{1e3 * wall:.2f} ms wall, {1e3 * cpu:.2f} ms CPU{best}", highlight=False)
+    say(f"{1e3 * wall:.2f} ms wall, {1e3 * cpu:.2f} ms CPU{best}")
 
 
 def _save(results: Sequence[Any], path: Path) -> None:

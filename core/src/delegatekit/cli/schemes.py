@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .arguments import JsonOption, SettingOption, installed_backends, settings
-from .console import out, print_json, say
+from .console import print_json, say, show
 
 
 def schemes(
@@ -24,6 +24,6 @@ def schemes(
     if as_json:
         print_json(schemes_as_json(found))
     elif not any(found.values()):
-        out.print("no backend declares a quantization scheme" if backend is None else f"{backend} declares no scheme")
+        say("no backend declares a quantization scheme" if backend is None else f"{backend} declares no scheme")
     else:
-        say(schemes_text(found))
+        show(found, schemes_text)

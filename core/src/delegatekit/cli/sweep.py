@@ -15,7 +15,7 @@ from .arguments import (
     TrustOption,
     settings,
 )
-from .console import err, print_json, say, usage
+from .console import print_json, remark, say, show, usage
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import files_of, read_model
 from .places import question_place
@@ -98,7 +98,7 @@ def sweep(
     if as_json:
         print_json(found.rows)
         return
-    say(str(found))
+    show(found, str)
     if html is not None:
         say(f"wrote {html}")
 
@@ -106,7 +106,7 @@ def sweep(
 def _tell(row: Row) -> None:
     from ..choosing.table import name_of
 
-    err.print(f"{name_of(row)}: {row.outcome}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    remark(f"{name_of(row)}: {row.outcome}", "dim")
 
 
 def _read(path: Path | None, model: dict[str, Any], *, trust: bool) -> list[tuple[Any, ...]] | None:

@@ -8,7 +8,7 @@ import typer
 
 from ..plugins import LoadedBackend, ask_all, get_backend
 from .arguments import JsonOption, installed_backends
-from .console import out, print_json, say
+from .console import print_json, say
 
 
 def targets(
@@ -24,7 +24,7 @@ def targets(
         print_json(found)
         return
     if not any(found.values()):
-        out.print("no backend lists targets" if backend is None else f"{backend} lists no targets")
+        say("no backend lists targets" if backend is None else f"{backend} lists no targets")
         return
     for name, items in found.items():
         width = max((len(item.name) for item in items), default=0)

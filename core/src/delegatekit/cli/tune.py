@@ -17,7 +17,7 @@ from .arguments import (
     TrustOption,
     settings,
 )
-from .console import err, print_json, say, usage
+from .console import print_json, remark, say, show, usage
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import files_of, read_model
 from .places import default_place, question_place
@@ -69,9 +69,9 @@ def tune(
     if as_json:
         print_json(found)
         return
-    say(str(found))
+    show(found, str)
     if units:
-        say(found.units_text())
+        show(found, Measurements.units_text)
     say(f"wrote {place}")
 
 
@@ -86,7 +86,7 @@ def measured(
     start = monotonic()
 
     def tell(text: str) -> None:
-        err.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+        remark(text, "dim")
 
     found = tune_model(**model, backends=backends, options=options, say=tell, **more)
     tell(f"tuned in {monotonic() - start:.1f} s")

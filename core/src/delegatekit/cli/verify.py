@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .arguments import DataOption, IsolateOption, JsonOption, RunnerOption, TimeLimitOption
-from .console import print_json, say
+from .console import print_json, show
 from .inputs import apart
 from .watch import ended_after
 
@@ -45,6 +45,6 @@ def verify(
     if as_json:
         print_json(found)
     else:
-        say(found)
+        show(found, str)
     if not found.passes:
         raise typer.Exit(1)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import Final
 
+from .console import remark
+
 #: The engine stops by itself, between two instructions. If it does not in so many seconds more, the process ends.
 _GRACE: Final = 0.5
 
@@ -22,7 +24,7 @@ def ended_after(seconds: float | None, where: str) -> Iterator[None]:
         return
 
     def end() -> None:
-        sys.stderr.write(f"error: {where}: took longer than {seconds:g} s and could not be interrupted\n")
+        remark(f"error: {where}: took longer than {seconds:g} s and could not be interrupted")
         sys.stderr.flush()
         os._exit(1)
 

@@ -5,11 +5,12 @@ Importing this package imports neither a plugin nor torch.
 
 from __future__ import annotations
 
+from .allowed import ALLOW_LIST
 from .answers import check_answer, operator_times
 from .backend import BackendInfo, LoadedBackend
 from .blame import PluginWarning, blaming, fault, shown, warn
 from .carried import described, restored
-from .discovery import ALLOW_LIST, ask_all, backends, get_backend, state_of
+from .discovery import ask_all, backends, get_backend, state_of
 from .entry_points import BACKEND_GROUP, OBSERVER_GROUP
 from .first_import import FIRST_IMPORTS
 from .observers import add_observer, extra_conformance_cases, notify

@@ -12,7 +12,7 @@ import pluggy
 
 from delegatekit_api import Availability, BackendDescription, BackendOptions, DelegateKitError, PluginError
 from delegatekit_api.blobs import BlobOperator
-from delegatekit_api.devices import TargetInfo
+from delegatekit_api.devices import TargetInfo, Verification
 from delegatekit_api.documentation import BackendDocumentation
 from delegatekit_api.quantization import QuantizationScheme
 
@@ -111,6 +111,16 @@ class LoadedBackend:
         if not isinstance(told, str):
             raise PluginError(f"compute_precision did not return a dtype's name but {shown(told)}", where=self.where)
         return told
+
+    def verification(self, options: BackendOptions | None = None) -> Verification | None:
+        """Who verifies what is compiled with these options (None: the default ones).
+
+        None if the plugin names nobody.
+        """
+        if not self.has("verification"):
+            return None
+        chosen = self.make_options({}) if options is None else options
+        return self._checked("verification", Verification, options=chosen)  # type: ignore[no-any-return]
 
     def compiler_version(self, options: BackendOptions) -> str | None:
         """The version of the tool that compiles with these options; None if the plugin does not tell."""

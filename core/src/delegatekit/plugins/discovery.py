@@ -21,13 +21,12 @@ from delegatekit_api.versions import PROJECT, incompatibility
 
 from ..misuse import UnknownBackendError
 from . import entry_points, first_import, observers
+from .allowed import ALLOW_LIST, is_allowed
 from .answers import check_answer
 from .backend import BackendInfo, LoadedBackend
 from .blame import fault, shown, warn
 from .entry_points import BACKEND_GROUP, normalized, owner
 
-#: Environment variable with the names of the only backends to use, separated by commas.
-ALLOW_LIST: Final = "DELEGATEKIT_BACKENDS"
 #: Stands for the backends that run here, placed by measurement, where a program is lowered.
 AUTO: Final = "auto"
 
@@ -172,12 +171,6 @@ def _listed(name: str, candidates: Sequence[metadata.EntryPoint]) -> BackendInfo
         owners = " and ".join(" ".join(owner(candidate)) for candidate in candidates)
         return replace(info, status="duplicate", reason=f"{owners} both claim this name: uninstall one")
     return info
-
-
-def is_allowed(name: str) -> bool:
-    """Whether the user has not turned the backend off."""
-    allowed = os.environ.get(ALLOW_LIST)
-    return allowed is None or name in {item.strip() for item in allowed.split(",")}
 
 
 @cache

@@ -20,6 +20,8 @@ BACKEND_GROUP: Final = f"{PROJECT}.backends"
 OBSERVER_GROUP: Final = f"{PROJECT}.observers"
 #: Entry points of further commands: functions for Typer, or Typer applications that hold several.
 COMMAND_GROUP: Final = f"{PROJECT}.commands"
+#: Entry points of suites: functions that return the names of the operators of the edge dialect in their examples.
+EXAMPLES_GROUP: Final = f"{PROJECT}.examples"
 
 
 def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
@@ -84,5 +86,5 @@ def _first(name: str, distribution: Any) -> Any:
 
 def _ours(distribution: Any) -> Iterator[metadata.EntryPoint]:
     for entry_point in distribution.entry_points:
-        if entry_point.group in (BACKEND_GROUP, OBSERVER_GROUP, COMMAND_GROUP) and entry_point.name:
+        if entry_point.group in (BACKEND_GROUP, OBSERVER_GROUP, COMMAND_GROUP, EXAMPLES_GROUP) and entry_point.name:
             yield entry_point

@@ -16,6 +16,7 @@ from delegatekit_api.observers import ObserverSpec, StageEvent
 from delegatekit_api.versions import PROJECT
 
 from . import first_import
+from .allowed import forbidden
 from .blame import fault, shown, warn
 from .entry_points import OBSERVER_GROUP, entry_points, owner
 
@@ -77,6 +78,8 @@ def _observers() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(ObserverSpec)
     for entry_point in entry_points(OBSERVER_GROUP):
+        if forbidden(entry_point) is not None:
+            continue
         try:
             _register(manager, entry_point)
         except KeyboardInterrupt:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from delegatekit_api import PluginError
 
+from .allowed import is_allowed
 from .backend import BackendInfo, LoadedBackend
-from .discovery import backends, get_backend, is_allowed, look_up, of_owner
+from .discovery import backends, get_backend, look_up, of_owner
 from .entry_points import normalized
 
 

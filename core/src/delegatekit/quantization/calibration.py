@@ -86,10 +86,11 @@ def describe(value: Any) -> str:
 @contextmanager
 def _bar(total: int | None, wanted: bool | None) -> Iterator[Any]:
     """A progress bar on stderr: on a terminal, or where it is asked for."""
-    from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
+    from ..text.terminal import Terminal
+
+    console = Terminal(stderr=True)
     shown = console.is_terminal if wanted is None else wanted
     with Progress(console=console, transient=True, disable=not shown) as progress:
         task = progress.add_task("calibrating", total=total)
