@@ -36,6 +36,10 @@ class BackendDescription:
     #: Whether the runtime on the device (stock ExecuTorch's) accepts such inputs, too. False says that only the runtime
     #: of this package does: reports say so of delegates whose sizes change.
     device_dynamic_shapes: bool = True
+    #: Lowest precision that the runtime on the device (stock ExecuTorch's) computes float32 graphs in, where that is
+    #: not the one of the runtime of this package; empty where it is. An option that makes the one here coarser makes
+    #: the one on the device as coarse. Since API version 2.3.
+    device_compute_precision: str = ""
     #: How many bytes the runtime may read past the end of a tensor: core pads the arena by as many.
     overread_bytes: int = 0
     #: Whether a delegate may keep buffers that the method updates inside itself, from call to call. Such a buffer's

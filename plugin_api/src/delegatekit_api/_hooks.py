@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ._partition import CompileSpec, PartitionProgram, PreprocessResult
     from ._partitioner import Partitioner
     from ._quantizer import QuantizationScheme
-    from ._runtime import Availability, DelegateRuntime
+    from ._runtime import Availability, DelegateRuntime, Verification
     from .blobs import BlobOperator
 
 #: pluggy's project name; also the prefix of the entry-point groups `delegatekit.backends` and `delegatekit.observers`.
@@ -59,6 +59,12 @@ class BackendSpec:
         Lowering asks it before any work, and refuses with the reason; without the hook nothing is missing. It should
         be cheap, and load nothing into this process: look whether the vendor's tool is there; one that may be there
         and not work is tried in another process.
+        """
+
+    @_hookspec(firstresult=True)
+    def verification(self, options: BackendOptions) -> Verification:  # type: ignore[empty-body]
+        """The vendor's tool, if there is one, that checks the compiled partitions on the host, and whether it does so
+        with these options: reports name it among the judges. Since API version 2.3.
         """
 
     @_hookspec(firstresult=True)

@@ -21,6 +21,19 @@ class Availability:
 
 
 @dataclass(frozen=True)
+class Verification:
+    """A tool that is not the plugin's own, and checks what `preprocess` made before it is handed on.
+
+    `used` says whether it does so here, with the options at hand; if not, `reason` says why, and what to do.
+    """
+
+    #: "Acme's instruction set simulator".
+    judge: str
+    used: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class TensorSpec:
     """Shape and dtype of one argument of a delegate call. `dtype` is torch's name: "float32"."""
 

@@ -30,7 +30,7 @@ class ApiVersion:
 
 
 #: The version that this release of delegatekit-api speaks.
-API_VERSION = ApiVersion(2, 2)
+API_VERSION = ApiVersion(2, 3)
 
 
 def incompatibility(plugin: ApiVersion, core: ApiVersion = API_VERSION) -> str | None:
