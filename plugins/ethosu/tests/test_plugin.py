@@ -39,6 +39,24 @@ def test_the_backend_is_described() -> None:
     assert len(plugin.targets()) == 11
 
 
+def test_verifying_needs_the_reference_model_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tosa_reference_model", None)
+    verifying = EthosUOptions(verify=True)
+    found = plugin.compiler_availability(verifying)
+    assert not found.available
+    assert "Arm's TOSA reference model is not installed: pip install" in found.reason
+    assert plugin.compiler_availability(EthosUOptions()).available
+    told = plugin.verification(verifying)
+    assert (told.used, told.reason) == (False, found.reason)
+
+
+def test_the_reference_model_is_a_judge_where_the_option_asks_for_it() -> None:
+    pytest.importorskip("tosa_reference_model", reason="tosa-tools is not installed")
+    assert plugin.verification(EthosUOptions(verify=True)).used
+    told = plugin.verification(EthosUOptions())
+    assert (told.used, told.reason) == (False, "the option verify is not set")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"system_config": "Fast"}, {"memory_mode": "Large"}, {"config": "/nowhere.ini"}],

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from delegatekit_api import FormatError
+from delegatekit_api import ExecutionError, FormatError
 from delegatekit_conformance.testkit import compare, lower, refusals
 from delegatekit_vulkan.ir.graph import Graph, Node, Tensor
 from delegatekit_vulkan.ir.types import DataType
@@ -83,11 +83,35 @@ def test_elements_are_gathered(axis):
     compare(lower(lambda x, i: (x * 2).gather(axis, i), x, index, backend="vulkan"))
 
 
+#: Functions of a table and indices, and an index of TABLE with which eager raises.
+LOOKUPS = {
+    "embedding": (lambda x, i: nn.functional.embedding(i, x * 2), 11),
+    "embedding of the first negative": (lambda x, i: nn.functional.embedding(i, x * 2), -12),
+    "index": (lambda x, i: (x * 2)[i], 11),
+    "index beyond 32 bits of bytes": (lambda x, i: (x * 2)[i], 2**31 - 1),
+    "index from the end": (lambda x, i: (x * 2)[i], -12),
+    "index, the least": (lambda x, i: (x * 2)[i], -(2**31)),
+    "computed index": (lambda x, i: (x * 2)[i * 2], 6),
+    "index of another axis": (lambda x, i: (x * 2)[:, i], 8),
+    "index_select": (lambda x, i: (x * 2).index_select(1, i), 8),
+    "gather": (lambda x, i: (x * 2).gather(1, i.expand(11, 3)), 8),
+    "gather from the end": (lambda x, i: (x * 2).gather(1, i.expand(11, 3)), -1),
+}
+
+
 @pytest.mark.needs_device
-def test_indices_out_of_range_read_the_nearest_row_and_nothing_outside():
-    lowered = lower(lambda x, i: (x * 2)[i], TABLE, torch.tensor([0, 1, 2]), backend="vulkan")
-    (got,) = lowered.run(TABLE, torch.tensor([2**31 - 1, -(2**31), 11]))
-    assert torch.equal(got, 2 * TABLE[[10, 0, 10]])
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_an_index_out_of_range_is_an_error_as_in_eager_and_the_next_call_is_right(name):
+    function, index = LOOKUPS[name]
+    good, bad = torch.tensor([0, 1, 2]), torch.tensor([0, index, 1])
+    lowered = lower(function, TABLE, good, backend="vulkan")
+    with pytest.raises((IndexError, RuntimeError)):
+        function(TABLE, bad)
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match=r"call \d+ \(aten\.[a-z_]+\.\w+\) has an index out of range"):
+            lowered.run(TABLE, bad)
+        (got,) = lowered.run(TABLE, good)
+        assert torch.equal(got, function(TABLE, good))
 
 
 #: Two indices, of one shape or not, that are counted from the front or from the end.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import importlib
-import tempfile
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.scratch import scratch
 
 from .ir.builder import program_of
 from .ir.program import Feature
@@ -34,14 +33,14 @@ def model_of(
     exporter = importlib.import_module(_EXPORTER)
     program = program_of(functions)
     functions.clear()
-    with tempfile.TemporaryDirectory(prefix="delegatekit-coreml-") as folder, warnings.catch_warnings():
+    with scratch() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            model = exporter.load(program, weights_dir=folder, specification_version=target.version)
+            model = exporter.load(program, weights_dir=str(folder), specification_version=target.version)
         except (AssertionError, TypeError, ValueError, NotImplementedError) as error:
             raise LoweringError(f"coremltools refuses the program: {error}", where="Core ML") from error
         del program
-        file = Path(folder) / "weight.bin"
+        file = folder / "weight.bin"
         size = file.stat().st_size if file.exists() else 0
         if size > _MUCH:
             gc.collect()  # operations and values refer to each other

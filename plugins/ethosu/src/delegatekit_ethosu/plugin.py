@@ -16,6 +16,7 @@ from delegatekit_api import (
     PreprocessResult,
     hookimpl,
 )
+from delegatekit_api.devices import Verification
 from delegatekit_api.documentation import BackendDocumentation
 
 from .options import EthosUOptions
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from delegatekit_api.quantization import QuantizationScheme
 
 _DISTRIBUTION = "delegatekit-ethosu"
+_JUDGE = "Arm's TOSA reference model"
 
 
 @hookimpl
@@ -39,7 +41,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="Arm Ethos-U55, U65 and U85 NPUs (int8, int16)",
-        api_version=ApiVersion(2, 2),
+        api_version=ApiVersion(2, 3),
         options=EthosUOptions,
     )
 
@@ -69,10 +71,22 @@ def compiler_version(options: BackendOptions) -> str:
 
 @hookimpl
 def compiler_availability(options: BackendOptions) -> Availability:
-    """Whether Vela is here; it is not loaded."""
+    """Whether Vela is here, and what the option `verify` needs; neither is loaded."""
+    from delegatekit_toolkit.tosa.reference import installation
+
     from .compiler.vela import availability
 
-    return availability()
+    vela = availability()
+    return installation() if vela.available and cast(EthosUOptions, options).verify else vela
+
+
+@hookimpl
+def verification(options: BackendOptions) -> Verification:
+    """Arm's reference model, if the option `verify` is set."""
+    if not cast(EthosUOptions, options).verify:
+        return Verification(_JUDGE, False, "the option verify is not set")
+    found = compiler_availability(options)
+    return Verification(_JUDGE, found.available, found.reason)
 
 
 @hookimpl

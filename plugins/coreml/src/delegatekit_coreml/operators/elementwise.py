@@ -220,7 +220,7 @@ _OTHER: Final = ("other",)
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("add.Tensor add.Scalar", _sum("add"), ANY, *_FITTING, special_values=narrowed, sizes=_OTHER),
     row("sub.Tensor sub.Scalar", _sum("sub"), NUMBERS, *_FITTING, special_values=narrowed, sizes=_OTHER),
-    row("rsub.Tensor rsub.Scalar", _sum("sub", reverse=True), NUMBERS, *_FITTING, special_values=narrowed),
+    row("rsub.Scalar", _sum("sub", reverse=True), NUMBERS, *_FITTING, special_values=narrowed),
     row(
         "mul.Tensor mul.Scalar",
         _binary("mul", "logical_and"),
@@ -232,7 +232,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     ),
     row("div.Tensor div.Scalar", _divided, ANY, *_FITTING, sizes=_OTHER),
     row(
-        "div.Tensor_mode div.Scalar_mode floor_divide.default",
+        "div.Tensor_mode div.Scalar_mode",
         _divided_to_whole,
         NUMBERS,
         *_FITTING,

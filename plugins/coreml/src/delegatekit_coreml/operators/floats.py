@@ -44,12 +44,8 @@ def is_nan(b: ProgramBuilder, x: Var) -> Var:
     return binary(b, "not_equal", x, x)
 
 
-def _against_infinity(kind: str, bound: float, *, absolute: bool = False) -> Lower:
-    def lower(b: ProgramBuilder, call: Call) -> Var:
-        x = tensor(b, call)
-        return binary(b, kind, unary(b, "abs", x) if absolute else x, bound)
-
-    return lower
+def _is_infinite(b: ProgramBuilder, call: Call) -> Var:
+    return binary(b, "equal", unary(b, "abs", tensor(b, call)), math.inf)
 
 
 def _ignoring_nan(kind: str) -> Lower:
@@ -153,10 +149,7 @@ _WHOLE: Final = types_of("self", *INTEGERS)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("isnan.default", lambda b, call: is_nan(b, tensor(b, call)), _FLOATING),
-    row("isinf.default", _against_infinity("equal", math.inf, absolute=True), _FLOATING),
-    row("isfinite.default", _against_infinity("less", math.inf, absolute=True), _FLOATING),
-    row("isposinf.default", _against_infinity("equal", math.inf), _FLOATING),
-    row("isneginf.default", _against_infinity("equal", -math.inf), _FLOATING),
+    row("isinf.default", _is_infinite, _FLOATING),
     row("fmax.default", _ignoring_nan("maximum"), NUMBERS),
     row("fmin.default", _ignoring_nan("minimum"), NUMBERS),
     row("signbit.default", lambda b, call: _is_negative(b, tensor(b, call)), types_of("self", *FLOATS, *INTEGERS)),
@@ -165,11 +158,11 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("round.decimals", _rounded_to_decimals, NUMBERS, few_decimals),
     row("ldexp.Tensor", _scaled_by_power, REAL),
     row(
-        "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar",
+        "bitwise_left_shift.Tensor",
         _shifted("mul"),
         _WHOLE,
         known_places,
         special_values=narrowed,
     ),
-    row("bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar", _shifted("floor_div"), _WHOLE, known_places),
+    row("bitwise_right_shift.Tensor", _shifted("floor_div"), _WHOLE, known_places),
 )

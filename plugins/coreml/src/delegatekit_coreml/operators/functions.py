@@ -136,11 +136,6 @@ def _far(b: ProgramBuilder, x: Var, share: float) -> Var:
     return add(b, logarithm, mul(b, mul(b, inverse, inverse), share))
 
 
-def _square(b: ProgramBuilder, call: Call) -> Var:
-    x = tensor(b, call)
-    return mul(b, x, x)
-
-
 _PRODUCTS: Final = (1, 2, 3, 4, -1, -2, -3, -4)
 
 
@@ -271,7 +266,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("abs.default", _absolute, NUMBERS),
     row("neg.default", _negative, NUMBERS),
     row("sign.default", _sign, NUMBERS),
-    row("square.default", _square, NUMBERS, narrow_product),
     row("relu.default", _relu, NUMBERS),
     *(row(f"{name}.default", _rounded(name), NUMBERS) for name in ("ceil", "floor", "round")),
     row("pow.Tensor_Scalar", _power, _BELOW, power_of_numbers, narrow_product, special_values=negative_bases),

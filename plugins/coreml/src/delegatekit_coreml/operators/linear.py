@@ -65,10 +65,6 @@ def _addmm(b: ProgramBuilder, call: Call) -> Var:
     return _sum(b, call, _matmul(b, tensor(b, call, "mat1"), tensor(b, call, "mat2")))
 
 
-def _baddbmm(b: ProgramBuilder, call: Call) -> Var:
-    return _sum(b, call, _matmul(b, tensor(b, call, "batch1"), tensor(b, call, "batch2")))
-
-
 def _addbmm(b: ProgramBuilder, call: Call) -> Var:
     products = _matmul(b, tensor(b, call, "batch1"), tensor(b, call, "batch2"))
     return _sum(b, call, reduced(b, "reduce_sum", products, (0,), keep=False))
@@ -182,7 +178,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("mm.default", _product("mat2"), REAL),
     row("bmm.default", _product("mat2"), REAL),
     row("addmm.default", _addmm, REAL),
-    row("baddbmm.default", _baddbmm, REAL),
     row("addbmm.default", _addbmm, REAL, keep=True),
     row("_cdist_forward.default", _distances, REAL, four_axes),
     row(

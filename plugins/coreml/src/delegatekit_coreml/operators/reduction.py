@@ -61,16 +61,12 @@ def _product(b: ProgramBuilder, call: Call) -> Var:
     return _reduction("reduce_prod")(b, call)
 
 
-def _truth(kind: str) -> Lower:
-    """Whether any or all elements are not 0: the largest or least of ones and zeros."""
-
-    def lower(b: ProgramBuilder, call: Call) -> Var:
-        x = b.cast(b.cast(tensor(b, call), DataType.BOOL), DataType.INT32)
-        if x.shape:
-            x = reduced(b, kind, x, _axes(call), keep=_keeps(call))
-        return b.cast(x, DataType.BOOL)
-
-    return lower
+def _any(b: ProgramBuilder, call: Call) -> Var:
+    """Whether any elements are not 0: the largest of ones and zeros."""
+    x = b.cast(b.cast(tensor(b, call), DataType.BOOL), DataType.INT32)
+    if x.shape:
+        x = reduced(b, "reduce_max", x, _axes(call), keep=_keeps(call))
+    return b.cast(x, DataType.BOOL)
 
 
 def _position(kind: str) -> Lower:
@@ -203,8 +199,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("amin.default min.default", _reduction("reduce_min"), NUMBERS),
     row("argmax.default", _position("reduce_argmax"), types_of("self", *FLOATS)),
     row("argmin.default", _position("reduce_argmin"), types_of("self", *FLOATS)),
-    row("any.default any.dim any.dims", _truth("reduce_max"), ANY),
-    row("all.default all.dim all.dims", _truth("reduce_min"), ANY),
+    row("any.default any.dim any.dims", _any, ANY),
     row("var.correction", _variance, REAL, enough_elements),
     row("var_mean.correction", _variance_and_mean, REAL, enough_elements, has_axes("self")),
     row("max.dim", _extreme("max"), types_of("self", *FLOATS, *INTEGERS, "bool")),

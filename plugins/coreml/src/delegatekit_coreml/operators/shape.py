@@ -5,7 +5,6 @@ Most of them are passengers: a delegate of moves alone would only copy tensors t
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import torch
@@ -253,22 +252,6 @@ def _unfold(b: ProgramBuilder, call: Call) -> Var:
     return b.cast(b.call("transpose", x=found, perm=numbers(order)), datatype)
 
 
-def _roll(b: ProgramBuilder, call: Call) -> Var:
-    x = tensor(b, call)
-    shape = tuple(x.shape)
-    shifts = [call["shifts"]] if isinstance(call["shifts"], int) else list(call["shifts"])
-    dims = [call["dims"]] if isinstance(call["dims"], int) else list(call["dims"] or ())
-    if not dims:
-        x, dims = reshaped(b, x, (math.prod(shape),)), [0]
-    for shift, dim in zip(shifts, dims, strict=True):
-        axis = axis_of(dim, len(x.shape))
-        size = x.shape[axis]
-        if shift % size:
-            parts = [sliced(b, x, axis, size - shift % size, size), sliced(b, x, axis, 0, size - shift % size)]
-            x = concatenated(b, parts, axis)
-    return _distinct(b, call, reshaped(b, x, shape))
-
-
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 _MATRIX: Final = (fixed_axes("self", "dim1"), fixed_axes("self", "dim2"))
@@ -283,7 +266,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("flip.default", _flip, ANY, passenger=True),
     row("diagonal_copy.default", _diagonal, ANY, *_MATRIX, passenger=True),
     row("unfold_copy.default", _unfold, ANY, has_axes("self"), fixed_axes("self", "dimension"), passenger=True),
-    row("roll.default", _roll, ANY, has_axes("self"), fixed_axes("self", "dims"), passenger=True),
     row("select_copy.int", _select, ANY, has_axes("self"), passenger=True, sizes=("index",)),
     row("slice_copy.Tensor", _slice, ANY, has_axes("self"), passenger=True, sizes=("start", "end")),
     row("cat.default", _concatenate, ANY, same_dtypes(), passenger=True),

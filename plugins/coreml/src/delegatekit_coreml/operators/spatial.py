@@ -189,7 +189,6 @@ _MAXIMUM_AND_NOTHING: Final[Lower] = _maximum_and_nothing
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("avg_pool2d.default", _average, rank("self", 3, 4), REAL, fixed_ceiling, whole_windows),
     row("avg_pool3d.default", _average, rank("self", 4, 5), REAL, whole_windows, static_only=True),
-    row("avg_pool1d.default", _average, rank("self", 2, 3), REAL, fixed_ceiling, whole_windows),
     row("max_pool2d.default", _maximum, rank("self", 3, 4), REAL, no_gaps, fixed_ceiling, keep=True),
     row("max_pool3d.default", _maximum, rank("self", 4, 5), REAL, no_gaps, keep=True, static_only=True),
     *(

@@ -13,11 +13,12 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile
 from typing import IO, Final
 
 from delegatekit_api import LoweringError
-from delegatekit_toolkit.processes import ending, search_path
+from delegatekit_toolkit.processes import ending, guarded, search_path, stop
+from delegatekit_toolkit.scratch import scratch
 
 from ..blob.header import HEADER_SIZE, Blob, border
 from ..blob.installation import Installation
@@ -61,19 +62,19 @@ def compile_graphs(graphs: Sequence[Graph], options: bytes, schematics: str = ""
         TemporaryFile() as data,
         TemporaryFile() as context,
         TemporaryFile() as printed,
-        TemporaryDirectory(prefix="delegatekit-qnn-", ignore_cleanup_errors=True) as scratch,
+        scratch() as folder,
     ):
         request.write(json.dumps(graphs_request(options, graphs, constants)).encode())
         constants.write(data)
         for file in (request, data):
             file.flush()
-        failure = _run(found, (request, data, context), printed, scratch)
+        failure = _run(found, (request, data, context), printed, folder)
         context.seek(0)
         made = context.read()
         if failure or len(made) <= HEADER_SIZE:
             raise _error(failure or "made no context", _end_of(printed))
         if schematics:
-            _hand_over(Path(scratch), Path(schematics))
+            _hand_over(folder, Path(schematics))
     # The binding writes a header of its own, whose signature is the time.
     return Blob(memoryview(made)[HEADER_SIZE:], found.version, tuple(map(border_of, graphs)))
 
@@ -87,33 +88,36 @@ def _described(tensors: Sequence[Tensor]) -> list[tuple[str, tuple[int, ...]]]:
     return [(_NAMES[item.datatype], item.shape) for item in tensors]
 
 
-def _run(found: Installation, files: Sequence[IO[bytes]], printed: IO[bytes], scratch: str) -> str:
-    """How the process ended; "" if well. It ends with this one, and with this one's process group."""
+def _run(found: Installation, files: Sequence[IO[bytes]], printed: IO[bytes], folder: Path) -> str:
+    """How the process ended; "" if well. It ends with this one."""
     numbers = [file.fileno() for file in files]
     try:
-        ended = subprocess.run(
-            command(found, "compile", str(os.getpid()), *map(str, numbers)),
+        process = subprocess.Popen(
+            guarded(command(found, "compile", *map(str, numbers))),
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=printed,
             pass_fds=numbers,
-            cwd=scratch,
+            cwd=folder,
             env=search_path(),
-            timeout=_SECONDS,
-            check=False,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return f"took longer than {_SECONDS:g} s and was stopped"
     except OSError as error:
         return f"cannot be started: {error}"
-    return ending(ended.returncode) if ended.returncode else ""
+    try:
+        code = process.wait(_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"took longer than {_SECONDS:g} s and was stopped"
+    finally:
+        stop(process)
+    return ending(code) if code else ""
 
 
-def _hand_over(scratch: Path, folder: Path) -> None:
+def _hand_over(made: Path, folder: Path) -> None:
     """Move the schematic files into the user's folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file in scratch.glob(_SCHEMATICS):
+        for file in made.glob(_SCHEMATICS):
             shutil.move(file, folder / file.name)
     except OSError as error:
         raise LoweringError(f"its schematic files cannot be written into {folder}: {error}", where=WHERE) from error

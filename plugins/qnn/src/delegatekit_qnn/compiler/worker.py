@@ -1,10 +1,10 @@
 """The process that talks to Qualcomm's compiler, through ExecuTorch's public binding of it. It imports no torch.
 
-    python -m delegatekit_qnn.compiler.worker LIBRARIES compile PARENT REQUEST CONSTANTS CONTEXT
+    python -m delegatekit_qnn.compiler.worker LIBRARIES compile REQUEST CONSTANTS CONTEXT
     python -m delegatekit_qnn.compiler.worker LIBRARIES validate
 
-`compile` is given the id of the process that waits for it and the descriptors of three open files. `validate` answers
-requests: whether the library works here, and takes an operation. What the library prints stays off stdout.
+`compile` is given the descriptors of three open files. `validate` answers requests: whether the library works here, and
+takes an operation. What the library prints stays off stdout.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import ctypes
 import json
 import mmap
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -32,8 +31,6 @@ _PACKAGE: Final = "qti.aisw"
 _MARK: Final = "delegatekit: "
 #: Bytes of what the library said about an operation that are handed on.
 _MOST_SAID: Final = 1 << 16
-#: Linux's prctl: this signal comes when the parent ends.
-_SET_PARENT_DEATH_SIGNAL: Final = 1
 
 
 class UnusableError(Exception):
@@ -186,22 +183,13 @@ def _said(printed: int) -> str:
     return os.pread(printed, _MOST_SAID, 0).decode(errors="replace")
 
 
-def _end_with(parent: int) -> None:
-    """Have the system end this process when the one that waits for it ends, however that happens."""
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def main(arguments: Sequence[str]) -> NoReturn:
     """What the module's description says."""
     libraries, task, *rest = arguments
     code = 0
     try:
         if task == "compile":
-            parent, *files = map(int, rest)
-            _end_with(parent)
-            compile_graphs(libraries, *files)
+            compile_graphs(libraries, *map(int, rest))
         else:
             with tempfile.TemporaryFile() as printed:
                 validate(libraries, printed.fileno())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 import numpy as np
@@ -31,21 +30,6 @@ def _flip(b: ProgramBuilder, call: Call) -> Value:
     ranges = [[size - 1, -size - 1, -1] if place in places else [0, size, 1] for place, size in sizes]
     made = b.like("StridedSlice", x.tensor, ranges=np.array(ranges, dtype=np.int32))
     return as_type(b, Value(made, x.order), like)
-
-
-def _roll(b: ProgramBuilder, call: Call) -> Value:
-    x = b.value(call["self"])
-    shape = x.shape
-    shifts, dims = ([item] if isinstance(item, int) else list(item or ()) for item in (call["shifts"], call["dims"]))
-    if not dims:
-        x, dims = Value(b.reshaped(b.dense(x), (math.prod(shape),)), (0,)), [0]
-    for shift, dim in zip(shifts, dims, strict=True):
-        axis = axis_of(dim, x.rank)
-        size = x.shape[axis]
-        if shift % size:
-            cut = size - shift % size
-            x = concatenated(b, [sliced(b, x, axis, cut, size), sliced(b, x, axis, 0, cut)], axis)
-    return x if x.shape == shape else Value(b.reshaped(x.tensor, shape), identity(len(shape)))
 
 
 def _copy(b: ProgramBuilder, call: Call) -> Value:
@@ -141,7 +125,6 @@ _MOVES: Final[dict[str, Any]] = {"passenger": True, "moves": True}
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("flip.default", _flip, ANY, **_MOVES),
-    row("roll.default", _roll, ANY, has_axes("self"), **_MOVES),
     row("copy.default", _copy, ANY, same_dtypes(), **_MOVES),
     row("slice_scatter.default", _slice_scatter, ANY, same_dtypes(), without_gaps, has_axes("self"), **_MOVES),
     row("select_scatter.default", _select_scatter, ANY, same_dtypes(), has_axes("self"), **_MOVES),

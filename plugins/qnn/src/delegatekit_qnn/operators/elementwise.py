@@ -194,7 +194,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("le.Tensor le.Scalar", _compared("ElementWiseLessEqual"), ANY, fixed=True),
     row("gt.Tensor gt.Scalar", _compared("ElementWiseGreater"), ANY, fixed=True),
     row("ge.Tensor ge.Scalar", _compared("ElementWiseGreaterEqual"), ANY, fixed=True),
-    row("div.Tensor_mode div.Scalar_mode floor_divide.default", _divided_to_whole, REAL, exact_division),
+    row("div.Tensor_mode div.Scalar_mode", _divided_to_whole, REAL, exact_division),
     row("remainder.Tensor remainder.Scalar", _remainder("floor"), REAL, exact_division),
     row("fmod.Tensor fmod.Scalar", _remainder("trunc"), REAL, exact_division),
     row("clamp.Tensor", _clamp_between, NUMBERS),

@@ -147,12 +147,6 @@ def _glu(b: ProgramBuilder, call: Call) -> Value:
     return mul(b, first, unary(b, "Sigmoid", second))
 
 
-def _prelu(b: ProgramBuilder, call: Call) -> Value:
-    """The part above zero, and the part below it times a slope that broadcasts."""
-    x, slope = operand(b, call), operand(b, call, "weight")
-    return add(b, larger(b, x, 0), mul(b, slope, lesser(b, x, 0)))
-
-
 def _negative(b: ProgramBuilder, call: Call) -> Value:
     x = operand(b, call)
     if x.tensor.datatype is DataType.INT32:
@@ -206,11 +200,6 @@ def power_of_numbers(call: Call) -> str | None:
     return None
 
 
-def _square(b: ProgramBuilder, call: Call) -> Value:
-    x = operand(b, call)
-    return mul(b, x, x)
-
-
 def _gelu(b: ProgramBuilder, call: Call) -> Value:
     if call["approximate"] == "none":
         return function("Gelu")(b, call)
@@ -220,10 +209,6 @@ def _gelu(b: ProgramBuilder, call: Call) -> Value:
     cube = mul(b, mul(b, near, near), near)
     inner = mul(b, add(b, near, mul(b, cube, 0.044715)), math.sqrt(2 / math.pi))
     return as_result(b, call, mul(b, mul(b, x, 0.5), add(b, unary(b, "Tanh", inner), 1)))
-
-
-def _moved(b: ProgramBuilder, call: Call) -> Value:
-    return b.value(call["self"])
 
 
 def _cast(b: ProgramBuilder, call: Call) -> Value:
@@ -270,7 +255,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("elu.default", _elu, REAL, keep=True, fixed=True),
     row("leaky_relu.default", _leaky, REAL, keep=True, fixed=True),
     row("glu.default", _glu, REAL, has_axes("self")),
-    row("_prelu_kernel.default", _prelu, REAL),
     row("exp.default", function("ElementWiseExp"), NUMBERS, fixed=True),
     row("log.default", function("ElementWiseLog"), NUMBERS, fixed=eight_bits),
     row("sqrt.default", function("ElementWiseSquareRoot"), NUMBERS, fixed=True),
@@ -285,7 +269,5 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("trunc.default", _rounded("Truncate"), NUMBERS),
     row("cos.default", function("ElementWiseCos"), NUMBERS),
     row("pow.Tensor_Scalar", _power, _POWER, power_of_numbers, narrow_product),
-    row("square.default", _square, NUMBERS, narrow_product),
-    row("clone.default alias_copy.default", _moved, ANY, passenger=True, moves=True),
     row("_to_copy.default", _cast, ANY, special_values=special_conversions),
 )

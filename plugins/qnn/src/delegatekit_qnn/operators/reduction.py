@@ -20,7 +20,6 @@ from .common import (
     ANY,
     NUMBERS,
     REAL,
-    apply,
     as_numbers,
     binary,
     compared,
@@ -136,20 +135,14 @@ def _product(b: ProgramBuilder, call: Call) -> Value:
     return halved(b, "ElementWiseMultiply", x, axes, bool(call.get("keepdim", False))) if x.rank else x
 
 
-def _truth_of(*, every: bool) -> Lower:
-    """Whether any or all are not 0: how many are, or are not."""
-
-    def lower(b: ProgramBuilder, call: Call) -> Value:
-        x = truth(b, b.value(call["self"]))
-        if every:
-            x = Value(apply(b, "ElementWiseNot", [x.tensor], DataType.BOOL), x.order)
-        if x.rank:
-            axes = axes_of(call.get("dim"), x.rank)
-            keep = bool(call.get("keepdim", False))
-            x = reduced(b, "ReduceSum", as_numbers(b, x), axes, keep, (DataType.INT32, None))
-        return compared(b, "Equal" if every else "Greater", as_numbers(b, x), 0)
-
-    return lower
+def _any(b: ProgramBuilder, call: Call) -> Value:
+    """Whether any are not 0: how many are not."""
+    x = truth(b, b.value(call["self"]))
+    if x.rank:
+        axes = axes_of(call.get("dim"), x.rank)
+        keep = bool(call.get("keepdim", False))
+        x = reduced(b, "ReduceSum", as_numbers(b, x), axes, keep, (DataType.INT32, None))
+    return compared(b, "Greater", as_numbers(b, x), 0)
 
 
 def _variance(b: ProgramBuilder, call: Call) -> Value:
@@ -235,9 +228,9 @@ _LEAST_DIVISOR: Final = 2.0**-13
 _AXES: Final = has_axes("self")
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("mean.dim mean.default", _reduction("ReduceMean"), REAL, fixed=True),
+    row("mean.dim", _reduction("ReduceMean"), REAL, fixed=True),
     row(
-        "sum.dim_IntList sum.default",
+        "sum.dim_IntList",
         _reduction("ReduceSum", "ElementWiseAdd"),
         ANY,
         fixed=True,
@@ -246,9 +239,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("amax.default max.default", _reduction("ReduceMax", "ElementWiseMaximum"), NUMBERS, fixed=True),
     row("amin.default min.default", _reduction("ReduceMin", "ElementWiseMinimum"), NUMBERS, fixed=True),
     row("prod.default prod.dim_int", _product, NUMBERS, narrow_product, special_values=narrowed),
-    row("any.default any.dim any.dims", _truth_of(every=False), ANY),
-    row("all.default all.dim all.dims", _truth_of(every=True), ANY),
-    row("var.correction var.dim", _variance, REAL, _AXES, enough_elements),
+    row("any.default any.dim any.dims", _any, ANY),
+    row("var.correction", _variance, REAL, _AXES, enough_elements),
     row("var_mean.correction", _variance_and_mean, REAL, _AXES, enough_elements),
     row("linalg_vector_norm.default", _norm, REAL, _AXES, known_order),
     row("_cdist_forward.default", _distances, REAL, four_axes, known_order),

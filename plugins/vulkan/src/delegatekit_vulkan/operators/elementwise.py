@@ -264,7 +264,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("add.Tensor add.Scalar", _sum("aten.add.Tensor"), *_ANY, special_values=narrowed, takes_sizes=_OTHER),
     row("sub.Tensor sub.Scalar", _sum("aten.sub.Tensor"), *_NUMBERS, special_values=narrowed, takes_sizes=_OTHER),
     row(
-        "rsub.Tensor rsub.Scalar",
+        "rsub.Scalar",
         _sum("aten.sub.Tensor", reverse=True),
         *_NUMBERS,
         special_values=narrowed,
@@ -280,7 +280,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     ),
     row("div.Tensor div.Scalar", _divided, *_ANY, takes_sizes=_OTHER),
     row(
-        "div.Tensor_mode div.Scalar_mode floor_divide.default",
+        "div.Tensor_mode div.Scalar_mode",
         _divided_to_whole,
         *_NUMBERS,
         rounds_as_runtime,

@@ -109,11 +109,6 @@ def _reciprocal(b: ProgramBuilder, x: Tensor) -> Tensor:
     return div(b, 1, x)
 
 
-def _square(b: ProgramBuilder, call: Call) -> Tensor:
-    x = b.tensor(call["self"])
-    return mul(b, x, x)
-
-
 def _power(b: ProgramBuilder, call: Call) -> Tensor:
     """As products and roots where that is possible: the functions of GPUs are not exact, nor for negative numbers."""
     exponent = call["exponent"]
@@ -243,7 +238,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("exp2.default", lowered_by(_power_of_two), *_FROM_ANY),
     row("expm1.default", lowered_by(expm1), *_FROM_ANY, four_axes),
     row("reciprocal.default", lowered_by(_reciprocal), *_FROM_ANY),
-    row("square.default", _square, *_NUMBERS, narrow_product),
     row("tan.default", lowered_by(_tangent), *_FROM_ANY),
     row("pow.Tensor_Scalar", _power, *_NUMBERS, power_of_numbers, narrow_product, special_values=negative_bases),
     row("pow.Tensor_Tensor", _power_of_tensors, types(*FLOATS)),

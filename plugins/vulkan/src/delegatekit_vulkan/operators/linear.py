@@ -96,12 +96,6 @@ def _transposed(b: ProgramBuilder, matrix: Operand, datatype: DataType) -> Tenso
     return b.constant(numbers_of(data, own).t().contiguous())
 
 
-def _baddbmm(b: ProgramBuilder, call: Call) -> Tensor:
-    operands = [b.tensor(call["batch1"]), b.value(call["batch2"])]
-    product = b.call("aten.bmm.default", operands, b.shape(call))
-    return _sum(b, product, call["alpha"], b.value(call["self"]), call["beta"])
-
-
 def _sum(b: ProgramBuilder, product: Tensor, alpha: float, bias: Tensor, beta: float) -> Tensor:
     """alpha * product + beta * bias; with beta 0 PyTorch does not look at the bias."""
     product = _scaled(b, product, alpha)
@@ -126,5 +120,4 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("mm.default", _product("aten.mm.default", "mat2"), FLOATS, few_terms),
     row("bmm.default", _product("aten.bmm.default", "mat2"), FLOATS, few_terms),
     row("addmm.default", _addmm, FLOATS, few_terms),
-    row("baddbmm.default", _baddbmm, FLOATS, few_terms),
 )

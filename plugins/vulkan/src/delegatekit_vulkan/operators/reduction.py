@@ -28,7 +28,6 @@ from .program import Lower, ProgramBuilder
 
 _MEAN: Final = "aten.mean.dim"
 _SUM: Final = "aten.sum.dim_IntList"
-_MIN: Final = "aten.amin.default"
 #: Arguments after `keepdim`, with their defaults: the runtime looks for the result at the place after all of them.
 _MORE: Final[dict[str, tuple[Argument, ...]]] = {_MEAN: (None,), _SUM: (None,)}
 
@@ -116,19 +115,15 @@ def _position(operator: str) -> Lower:
     return lower
 
 
-def _truth(*, every: bool) -> Lower:
-    """Whether any or all elements are not 0: the largest or least of ones and zeros."""
-
-    def lower(b: ProgramBuilder, call: Call) -> Tensor:
-        x = b.tensor(call["self"])
-        if x.datatype is not DataType.BOOL:
-            x = b.call("aten.ne.Scalar", [x, 0], x.shape, DataType.BOOL)
-        one, zero = (b.scalar(number, DataType.FLOAT32) for number in (1.0, 0.0))
-        x = b.call("aten.where.self", [x, one, zero], x.shape, DataType.FLOAT32)
-        x = reduced(b, _MIN if every else MAX, x, _axes(call))
-        return _finished(b, call, b.call("aten.gt.Scalar", [x, 0.5], x.shape, DataType.BOOL), _axes(call))
-
-    return lower
+def _truth(b: ProgramBuilder, call: Call) -> Tensor:
+    """Whether any elements are not 0: the largest of ones and zeros."""
+    x = b.tensor(call["self"])
+    if x.datatype is not DataType.BOOL:
+        x = b.call("aten.ne.Scalar", [x, 0], x.shape, DataType.BOOL)
+    one, zero = (b.scalar(number, DataType.FLOAT32) for number in (1.0, 0.0))
+    x = b.call("aten.where.self", [x, one, zero], x.shape, DataType.FLOAT32)
+    x = reduced(b, MAX, x, _axes(call))
+    return _finished(b, call, b.call("aten.gt.Scalar", [x, 0.5], x.shape, DataType.BOOL), _axes(call))
 
 
 # -- variance ----------------------------------------------------------------------------------------------------------
@@ -208,11 +203,10 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("mean.dim", _reduction(_MEAN), FLOATS),
     row("sum.dim_IntList", _reduction(_SUM), FLOATS),
     row("amax.default max.default", _reduction(MAX), FLOATS),
-    row("amin.default min.default", _reduction(_MIN), FLOATS),
+    row("amin.default min.default", _reduction("aten.amin.default"), FLOATS),
     row("argmax.default", _position("aten.argmax.default"), float_operands, _FLATTENED),
     row("argmin.default", _position("aten.argmin.default"), float_operands, _FLATTENED),
-    row("any.default any.dim any.dims", _truth(every=False), _TRUTH_TYPES),
-    row("all.default all.dim all.dims", _truth(every=True), _TRUTH_TYPES),
+    row("any.default any.dim any.dims", _truth, _TRUTH_TYPES),
     row("var.correction", _variance, FLOATS, enough_elements),
     row(
         "cumsum.default",

@@ -245,7 +245,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         takes_sizes=True,
         runs=_fills_by,
     ),
-    row("arange.start_step arange.start arange.default", _count, _NUMBERS, passenger=True, takes_sizes=True),
+    row("arange.start_step arange.default", _count, _NUMBERS, passenger=True, takes_sizes=True),
     row("slice_scatter.default", _slice_scatter, _NUMBERS, written_at_known_places, joined_as_three, passenger=True),
     row("select_scatter.default", _select_scatter, _NUMBERS, written_at_known_places, joined_as_three, passenger=True),
 )

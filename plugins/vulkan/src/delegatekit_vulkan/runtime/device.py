@@ -7,8 +7,10 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
+from delegatekit_api import RuntimeUnavailableError
+
 from ..shaders import bytecode
-from .binding import PhysicalDevice, chosen_device, failed, instance, vulkan
+from .binding import WHERE, PhysicalDevice, chosen_device, failed, instance, vulkan
 from .tape import PUSH_BYTES
 
 #: Where Vulkan's own cache of compiled pipelines is kept between processes; "off" keeps none (as for the core's cache).
@@ -98,6 +100,8 @@ class Device:
         info = vk.VkDeviceCreateInfo(pQueueCreateInfos=queues, pEnabledFeatures=features, **_extensions(vk, physical))
         try:
             self.handle: Final = vk.vkCreateDevice(physical.handle, info, None)
+            #: The process that opened it.
+            self.process: Final = os.getpid()
         except vk.VkError as error:
             raise failed(error, f"opening {physical.name}") from None
         self.queue: Final = vk.vkGetDeviceQueue(self.handle, physical.family, 0)
@@ -232,6 +236,7 @@ class Device:
 
     def run(self, submission: Submission) -> None:
         """Submit recorded commands and wait for them. Raises ExecutionError."""
+        _check_process(self)
         vk, fences = self.vk, submission.fences
         with self.lock:
             try:
@@ -262,12 +267,23 @@ def _cache_path(physical: PhysicalDevice) -> Path | None:
     return folder / f"vulkan-{physical.identity}.bin"
 
 
+def _check_process(device: Device | None) -> None:
+    """Refuse a fork of the process that opened a device: drivers have threads, which it has not, and it would hang."""
+    if device is not None and device.process != os.getpid():
+        raise RuntimeUnavailableError(
+            "Vulkan was used by the process that this one was forked from: drivers do not work in a fork",
+            where=WHERE,
+            hint="start processes with spawn or forkserver, or fork before the first use",
+        )
+
+
 _open: dict[Any, Device] = {}
 _open_lock = threading.Lock()
 
 
 def open_device() -> Device:
     """The chosen device, opened once in a process, and again after it was lost. Raises RuntimeUnavailableError."""
+    _check_process(next(iter(_open.values()), None))
     instance()
     physical = chosen_device()
     with _open_lock:

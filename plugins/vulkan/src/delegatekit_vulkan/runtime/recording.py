@@ -35,14 +35,16 @@ class Recording:
         self._device: Final = device
         self._constants: Final = constants
         self._states: Final = states
-        self._inputs: Final = inputs
-        self._outputs: Final = outputs
+        faults = () if tape.may_fail is None else (tape.may_fail,)
+        # The host fills them before a run, and reads them after it.
+        self._inputs: Final = (*inputs, *faults)
+        self._outputs: Final = (*outputs, *faults)
         for item in tape.dispatches:
             for block in item.buffers:
                 check_size(block, device)
         constants.place(block for item in tape.dispatches for block in item.buffers)
         constants.place(value.block for value in outputs)
-        self._offsets, size = plan(tape, inputs, outputs, device.physical.alignment)
+        self._offsets, size = plan(tape, self._inputs, self._outputs, device.physical.alignment)
         self._arena: Final = Buffer(device, size, host=False)
         self._staging: Final = None if self._arena.view is not None else Buffer(device, size, host=True)
         self._pools: list[Any] = []
@@ -58,6 +60,7 @@ class Recording:
             raise
         self._input_words = [self._words(value) for value in inputs]
         self._output_words = [self._words(value) for value in outputs]
+        self._fault_words = [self._words(value) for value in faults]
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -71,7 +74,14 @@ class Recording:
 
     def run(self) -> None:
         """Execute. Raises ExecutionError."""
+        for words in self._fault_words:
+            words[0] = 0
         self._device.run(self._submission)
+
+    @property
+    def fault(self) -> int | None:
+        """The position of a call of the graph that found an index out of range in the last run."""
+        return next((int(words[0]) - 1 for words in self._fault_words if words[0]), None)
 
     def seconds(self) -> list[float]:
         """What each dispatch took in the last run, on the device, in seconds. Only of a `timed` recording."""
@@ -106,7 +116,7 @@ class Recording:
         if hasattr(self, "_submission"):
             self._submission.close()
         # Views of memory that is given back.
-        self._input_words, self._output_words = [], []
+        self._input_words, self._output_words, self._fault_words = [], [], []
         self._arena.close()
         if self._staging is not None:
             self._staging.close()

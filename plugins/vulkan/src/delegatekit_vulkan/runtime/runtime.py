@@ -97,7 +97,7 @@ class VulkanRuntime:
         with _about_inputs():
             recording, results = self._recording(handle, key)
         _fill(handle, recording, inputs)
-        recording.run()
+        _run(handle, recording)
         _hand_out(handle, recording, results, outputs)
 
     def profile(
@@ -112,7 +112,7 @@ class VulkanRuntime:
             recording, tape, results = self._recorded(handle, key, timed=True)
         try:
             _fill(handle, recording, inputs)
-            recording.run()
+            _run(handle, recording)
             _hand_out(handle, recording, results, outputs)
             times = _dispatch_times(handle, recording, tape)
         finally:
@@ -130,7 +130,7 @@ class VulkanRuntime:
         state = handle.states.saved()
         try:
             _fill(handle, recording, inputs)
-            recording.run()
+            _run(handle, recording)
             return _dispatch_times(handle, recording, tape)
         finally:
             recording.close()
@@ -193,6 +193,18 @@ def _about_inputs() -> Iterator[None]:
         yield
     except FormatError as error:
         raise ExecutionError(f"cannot run with these inputs: {error.what}", where=error.where) from error
+
+
+def _run(handle: _Handle, recording: Recording) -> None:
+    """Execute. Raises ExecutionError, also where an index is out of range."""
+    recording.run()
+    if recording.fault is not None:
+        operator = handle.graph.nodes[recording.fault].operator
+        raise ExecutionError(
+            f"call {recording.fault} ({operator:.60}) has an index out of range",
+            where=WHERE,
+            hint="devices read another element there, without an error",
+        )
 
 
 def _hand_out(handle: _Handle, recording: Recording, results: Sequence[Value], outputs: Sequence[torch.Tensor]) -> None:

@@ -72,6 +72,16 @@ class Tape:
     #: What is kept from call to call.
     kept: Kept = field(default_factory=lambda: Kept({}, {}, {}))
 
+    @property
+    def fault(self) -> Value:
+        """A word, 0 when a call begins: the number, from 1, of the last call of the graph that cannot go on."""
+        if self.may_fail is None:
+            self.may_fail = self.scratch((1,), DataType.INT32)
+        return self.may_fail
+
+    #: The word, if a dispatch has it.
+    may_fail: Value | None = None
+
     # -- tensors -------------------------------------------------------------------------------------------------------
 
     def value(self, tensor: Tensor) -> Value:

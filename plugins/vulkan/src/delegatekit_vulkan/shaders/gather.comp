@@ -11,6 +11,8 @@ layout(push_constant) uniform Push {
     // Of the result; strides of the source, 0 along the axis that is indexed.
     uint sizes[AXES];
     uint strides[AXES];
+    // Its number, from 1.
+    uint call;
 };
 // How many of the axes, counted from the last, are used.
 layout(constant_id = 1) const uint RANK = AXES;
@@ -18,6 +20,8 @@ layout(constant_id = 1) const uint RANK = AXES;
 layout(std430, binding = 0) readonly buffer From { uint source[]; };
 layout(std430, binding = 1) readonly buffer Index { int index_of[]; };
 layout(std430, binding = 2) writeonly buffer To { uint target[]; };
+// The last call that found an index out of range.
+layout(std430, binding = 3) buffer Fault { uint fault; };
 
 void main() {
     uint place = item();
@@ -32,6 +36,9 @@ void main() {
         rest /= length;
     }
     int found = index_of[place];
-    found += found < 0 ? int(size) : 0;
+    if (found < 0 || found >= int(size)) {
+        atomicMax(fault, call);
+    }
+    // An index out of range must not read outside.
     target[place] = source[from + uint(clamp(found, 0, int(size) - 1)) * axis_stride];
 }

@@ -9,13 +9,19 @@ layout(push_constant) uniform Push {
     uint size;
     uint inner;
     uint indices;
+    // Its number, from 1.
+    uint call;
 };
 // Whether an invocation moves four elements that lie together; then count and inner count these.
 layout(constant_id = 1) const bool WIDE = false;
+// Whether indices below 0 count from the end.
+layout(constant_id = 2) const bool NEGATIVE = false;
 
 layout(std430, binding = 0) readonly buffer From { uint source[]; };
 layout(std430, binding = 1) readonly buffer Index { int index_of[]; };
 layout(std430, binding = 2) writeonly buffer To { uint target[]; };
+// The last call that found an index out of range.
+layout(std430, binding = 3) buffer Fault { uint fault; };
 layout(std430, binding = 0) readonly buffer From4 { uvec4 source4[]; };
 layout(std430, binding = 2) writeonly buffer To4 { uvec4 target4[]; };
 
@@ -31,8 +37,11 @@ void main() {
     uint within = place % inner;
     uint row = place / inner;
     int found = index_of[row % indices];
+    if (found < (NEGATIVE ? -int(size) : 0) || found >= int(size)) {
+        atomicMax(fault, call);
+    }
     found += found < 0 ? int(size) : 0;
-    // An index out of range must not read outside: the nearest slice serves.
+    // An index out of range must not read outside.
     uint from = (row / indices * size + uint(clamp(found, 0, int(size) - 1))) * inner + within;
     if (WIDE) {
         uvec4 words = source4[from];

@@ -26,7 +26,7 @@ _CALLERS: Final[Mapping[DataType, tuple[str, ...]]] = {
     DataType.INT32: ("int32",),
 }
 #: Combinations of sizes that are kept as checked.
-_REMEMBERED: Final = 4096
+_REMEMBERED: Final = 128
 #: ExecuTorch widens 32-bit indices in the caller's tensor.
 _INDICES: Final = ("int64", "int32")
 

@@ -328,7 +328,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("add.Tensor add.Scalar", _with_alpha(BinaryKind.ADD), number_operand, float16=plain_operands),
     row("sub.Tensor sub.Scalar", _with_alpha(BinaryKind.SUBTRACT), number_operand, float16=plain_operands),
     row(
-        "rsub.Tensor rsub.Scalar",
+        "rsub.Scalar",
         _with_alpha(BinaryKind.SUBTRACT, reverse=True),
         number_operand,
         float16=plain_operands,

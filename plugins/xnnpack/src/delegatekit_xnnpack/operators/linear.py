@@ -142,15 +142,9 @@ def _addmm(b: ProgramBuilder, call: Call) -> Tensor | Joined:
     return b.binary(BinaryKind.ADD, shift, matmul(b, b.tensor(rows), right))
 
 
-def _baddbmm(b: ProgramBuilder, call: Call) -> Tensor:
-    product = matmul(b, b.tensor(call["batch1"]), b.tensor(call["batch2"]))
-    return b.binary(BinaryKind.ADD, b.tensor(call["self"]), product)
-
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("linear.default", _linear, matrix_weight, keep=True, float16=short_rows),
     row("mm.default bmm.default", _matmul, float16=short_rows),
     row("matmul.default", _matmul, matrix_operands, keep=True, float16=short_rows),
     row("addmm.default", _addmm, unscaled, float16=short_rows),
-    row("baddbmm.default", _baddbmm, unscaled, float16=short_rows),
 )

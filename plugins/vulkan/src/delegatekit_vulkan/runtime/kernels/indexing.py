@@ -1,4 +1,4 @@
-"""Operators that look elements up at computed places. Indices out of range read the nearest element."""
+"""Operators that look elements up at computed places. Indices out of range are told to the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..tape import Tape
 def _embedding(tape: Tape, call: Reader) -> None:
     weight, indices = call.tensor(0, 2), call.tensor(1)
     shape = (*indices.shape, weight.shape[1])
-    _rows(tape, call, weight, 0, indices, tape.result(call.result, shape))
+    _rows(tape, call, weight, 0, indices, tape.result(call.result, shape), negative=False)
 
 
 def _index_select(tape: Tape, call: Reader) -> None:
@@ -34,23 +34,23 @@ def _index(tape: Tape, call: Reader) -> None:
     if index.datatype is DataType.BOOL:
         raise call.error("is indexed by truth values")
     shape = (*value.shape[:axis], *index.shape, *value.shape[axis + 1 :])
-    _rows(tape, call, value, axis, index, tape.result(call.result, shape))
+    _rows(tape, call, value, axis, index, tape.result(call.result, shape), negative=True)
 
 
 def _selected(tape: Tape, call: Reader, value: Value, axis: int, index: Value) -> None:
     shape = (*value.shape[:axis], index.count, *value.shape[axis + 1 :])
-    _rows(tape, call, value, axis, index, tape.result(call.result, shape))
+    _rows(tape, call, value, axis, index, tape.result(call.result, shape), negative=False)
 
 
-def _rows(tape: Tape, call: Reader, value: Value, axis: int, index: Value, target: Value) -> None:
+def _rows(tape: Tape, call: Reader, value: Value, axis: int, index: Value, target: Value, *, negative: bool) -> None:
     _check(call, value, index, target, value.shape[axis])
     inner, count = math.prod(value.shape[axis + 1 :]), target.count
     wide = inner % 4 == 0
     if wide:
         inner, count = inner // 4, count // 4
-    push = [count, value.shape[axis], inner, index.count]
-    constants = (target.is_half and not value.is_half, wide)
-    tape.dispatch("rows", (value, index, target), push, constants, items=count)
+    push = [count, value.shape[axis], inner, index.count, tape.call + 1]
+    constants = (target.is_half and not value.is_half, wide, negative)
+    tape.dispatch("rows", (value, index, target, tape.fault), push, constants, items=count, written=2)
 
 
 def _gather(tape: Tape, call: Reader) -> None:
@@ -65,8 +65,9 @@ def _gather(tape: Tape, call: Reader) -> None:
     own = list(strides(value.shape))
     step, own[axis : axis + 1] = (own[axis], [0]) if value.rank else (0, [])
     size = value.shape[axis] if value.rank else 1
-    push = [target.count, size, step, *padded(index.shape, 1), *padded(own)]
-    tape.dispatch("gather", (value, index, target), push, (False, value.rank), items=target.count)
+    push = [target.count, size, step, *padded(index.shape, 1), *padded(own), tape.call + 1]
+    buffers = (value, index, target, tape.fault)
+    tape.dispatch("gather", buffers, push, (False, value.rank), items=target.count, written=2)
 
 
 def _check(call: Reader, value: Value, index: Value, target: Value, size: int) -> None:

@@ -270,8 +270,9 @@ def _embedding(tape: Tape, call: Reader) -> None:
         return np.ascontiguousarray(np.pad(found, ((0, 0), (0, 4 * words - found.shape[1])))).view(np.uint32)
 
     packed = tape.constant(table, (rows, words), ("rows", swapped), pack)
-    push = (target.count, rows, columns, words, group, columns // group)
-    tape.dispatch("embedding", (packed, call.tensor(1), indices, target), push, (target.is_half,), items=target.count)
+    push = (target.count, rows, columns, words, group, columns // group, tape.call + 1)
+    buffers = (packed, call.tensor(1), indices, target, tape.fault)
+    tape.dispatch("embedding", buffers, push, (target.is_half,), items=target.count, written=2)
 
 
 KERNELS: Final[dict[str, Kernel]] = {
