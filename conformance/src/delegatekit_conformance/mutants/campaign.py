@@ -1,0 +1,335 @@
+"""A whole run: mutants are drawn, get their examples, and are judged here or on a cluster; what is finished is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from delegatekit.cluster import ClusterTask, Lost, able_workers, allow_children, connected, run_tasks
+from delegatekit.files import check_outputs
+from delegatekit.json_text import to_json
+from delegatekit.plugins import discovery
+from delegatekit.strict_json import parse_object
+from delegatekit_api import FormatError
+
+from ..cases import all_cases
+from ..context import PROFILES, Context
+from ..errors import InputError
+from ..expectations import Expectations, load
+from ..run import versions
+from ..runner import Source
+from . import equivalent, reach
+from .choice import Chooser
+from .engine import Found, Trial, is_sound, judge
+from .score import Judged, Score
+from .sites import Mutant, Plugin, digest, draw
+
+#: So many of the most different examples must be sound where mutants are tried, before any is.
+_CHECKED = 3
+#: Seconds to wait for the scheduler, and for the first worker that has the resource.
+_PATIENCE = 30.0
+#: Where maps of what examples reach are kept, beside other caches of the user.
+_CACHE = Path("delegatekit") / "mutants"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run is to do. Raises InputError if a value is out of its range."""
+
+    backend: str
+    count: int = 150
+    #: Chooses the mutants; the suite's own seed, which chooses the examples, is 0.
+    seed: int = 0
+    #: Rooms of the plugin; none stands for all.
+    rooms: tuple[str, ...] = ()
+    #: "quick", or "default": what survives the quick profile's examples is tried with the default one's.
+    profile: str = "quick"
+    #: How many mutants are tried at a time.
+    jobs: int = 1
+    shard: tuple[int, int] = (1, 1)
+    #: A file that keeps what is finished.
+    resume: Path | None = None
+    #: The address of a Dask scheduler; empty for this machine.
+    scheduler: str = ""
+    #: CPU seconds of examples that a mutant is tried with, for each profile.
+    seconds: float = 60.0
+    #: Patterns of the cases that may be used; none stands for all.
+    select: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise InputError(f"no profile {self.profile!r}; there are {', '.join(PROFILES)}")
+        for name, least in (("count", 1), ("jobs", 1), ("seconds", 1)):
+            if not getattr(self, name) >= least:
+                raise InputError(f"{name} is {getattr(self, name)!r}; it must be at least {least}")
+        if not 1 <= self.shard[0] <= self.shard[1]:
+            raise InputError(f"shard is {self.shard!r}; it must be (I, N) with I from 1 to N")
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The profiles in their order, up to the one that is asked for."""
+        names = list(PROFILES)
+        return tuple(names[: names.index(self.profile) + 1])
+
+
+class Campaign:
+    """A run of mutants against the suite.
+
+    `tell` gets a line for each step and each mutant.
+    """
+
+    def __init__(
+        self, request: Request, *, source: Source = all_cases, tell: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """Raises InputError if the backend, a room, a mark of an equivalent mutant or the file to resume is wrong."""
+        self.request = request
+        self.plugin = Plugin.of(request.backend)
+        self._source = source
+        self._tell = tell
+        options = discovery.get_backend(request.backend).make_options(request.options)
+        self._expectations: Expectations = load(request.backend).under(options)
+        self.equivalent = 0
+
+    @cached_property
+    def mutants(self) -> Sequence[Mutant]:
+        """The mutants of this shard. Marked ones are counted and others drawn in their place."""
+        marks = equivalent.read(self.plugin)
+        chosen: list[Mutant] = []
+        aside = 0
+        for mutant in draw(self.plugin, self.request.count, self.request.seed, self.request.rooms):
+            if equivalent.marked(mutant, marks) is not None:
+                aside += 1
+                continue
+            chosen.append(mutant)
+            if len(chosen) == self.request.count:
+                break
+        self.equivalent = aside
+        index, count = self.request.shard
+        return chosen[index - 1 :: count]
+
+    def run(self) -> Score:
+        """Judge all mutants.
+
+        Raises InputError for a file to resume of other settings, OptionError if the cluster cannot be used, and
+        RuntimeError if sound examples are faulty in the workers that try mutants.
+        """
+        mutants = {mutant.name: mutant for mutant in self.mutants}
+        finished = _Finished(self.request.resume, self._facts())
+        for profile in self.request.profiles:
+            left = [mutant for name, mutant in mutants.items() if not finished.is_done(name, profile)]
+            if left:
+                self._run_profile(profile, left, finished)
+        distribution = discovery.get_backend(self.request.backend).distribution
+        known = versions(distribution)
+        return Score(
+            self.request.backend,
+            known.get(distribution, ""),
+            known.get("delegatekit-conformance", ""),
+            self.request.seed,
+            self.request.profiles,
+            tuple(_judged(mutant, finished.of(name)) for name, mutant in mutants.items()),
+            self.equivalent,
+            self.request.select,
+        )
+
+    def _run_profile(self, profile: str, mutants: Sequence[Mutant], finished: _Finished) -> None:
+        context = Context(self.request.backend, PROFILES[profile], options=self.request.options)
+        examples = reach.record(
+            self.plugin,
+            context,
+            self._map(context),
+            jobs=self.request.jobs,
+            patterns=self.request.select,
+            source=self._source,
+            tell=self._tell,
+        )
+        chooser = Chooser(self.plugin, examples)
+        trials = []
+        for mutant in mutants:
+            attempts, possible = chooser.attempts(mutant, self.request.seconds)
+            trials.append(
+                Trial(
+                    mutant.name,
+                    profile,
+                    self.request.backend,
+                    mutant.file,
+                    mutant.content,
+                    tuple(attempts),
+                    possible,
+                )
+            )
+        self._tell(f"{profile}: {len(trials)} mutants, {len(examples)} sound examples")
+        if not self.request.scheduler:
+            checked = chooser.sample[:_CHECKED]
+            wrong = is_sound([Chooser.attempt(example) for example in checked], context, self.plugin, self._source)
+            if wrong:
+                raise RuntimeError(f"the plugin without a change is faulty where mutants are tried: {wrong}")
+        texts = {mutant.name: mutant.text for mutant in mutants}
+        for number, found in enumerate(self._found(trials, context), 1):
+            finished.add(found)
+            self._tell(f"{number:4} {line(found, texts[found.name])}")
+
+    def _found(self, trials: Sequence[Trial], context: Context) -> Iterator[Found]:
+        if self.request.scheduler:
+            yield from _on_cluster(self.request, trials, context, self._expectations, self._source)
+            return
+        with ThreadPoolExecutor(self.request.jobs, thread_name_prefix="mutant") as threads:
+            futures = [threads.submit(judge, trial, context, self._expectations, self._source) for trial in trials]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _map(self, context: Context) -> Path:
+        base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        base = base if base.is_absolute() else Path.home() / ".cache"
+        name = hashlib.sha256(repr((context, str(self.plugin.folder))).encode()).hexdigest()[:16]
+        return base / _CACHE / f"{self.request.backend}-{context.profile.name}-{name}.jsonl"
+
+    def _facts(self) -> Mapping[str, Any]:
+        """What two runs must have in common for their results to be put together."""
+        return {
+            "mutants": self.request.backend,
+            "seed": self.request.seed,
+            "seconds": self.request.seconds,
+            "select": list(self.request.select),
+            "options": {key: str(value) for key, value in self.request.options.items()},
+            "plugin": self.plugin.digest,
+            "suite": digest(Path(__file__).parents[1]),
+        }
+
+
+def line(found: Found, text: str) -> str:
+    """A trial in one line: what became of the mutant, what it is, and by which case it was found."""
+    fate = "killed  " if found.killed else "gave up " if found.gave_up else "SURVIVED"
+    if found.killed:
+        how = f"{found.case}: {found.verdict} (example {found.tried} of {found.possible})"
+    elif not found.possible:
+        how = "no example reaches it"
+    else:
+        less = f"; less is delegated in {len(found.less)} cases" if found.less else ""
+        how = f"{found.tried} of {found.possible} examples{less}"
+    return f"{fate} {found.seconds:5.1f} s  {found.name}  |  {text[:100]}  |  {how}"
+
+
+def _judged(mutant: Mutant, found: Iterable[Found]) -> Judged:
+    return Judged(
+        mutant.name,
+        mutant.room,
+        mutant.file,
+        mutant.line,
+        mutant.kind,
+        mutant.text,
+        mutant.before,
+        mutant.after,
+        tuple(found),
+    )
+
+
+class _Finished:
+    """The trials that are finished, and the file that keeps them: a line for the run, a line for each."""
+
+    def __init__(self, path: Path | None, header: Mapping[str, Any]) -> None:
+        self._path = path
+        self._found: dict[str, list[Found]] = {}
+        if path is None:
+            return
+        check_outputs(path)
+        whole = self._read(path, header) if path.exists() else 0
+        path.touch()
+        with path.open("r+b") as file:
+            file.truncate(whole)  # a line that was cut off in the middle
+        if not whole:
+            self._write(header)
+
+    def of(self, name: str) -> Sequence[Found]:
+        """The trials of a mutant."""
+        return self._found.get(name, ())
+
+    def is_done(self, name: str, profile: str) -> bool:
+        """Whether the mutant is dead, or was tried with the examples of the profile."""
+        return any(found.killed or found.profile == profile for found in self.of(name))
+
+    def add(self, found: Found) -> None:
+        """Keep a trial."""
+        self._found.setdefault(found.name, []).append(found)
+        self._write(found)
+
+    def _write(self, values: object) -> None:
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(to_json(values, indent=None) + "\n")
+
+    def _read(self, path: Path, header: Mapping[str, Any]) -> int:
+        data = path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        try:
+            values = [parse_object(text, str(path)) for text in data[:whole].splitlines()]
+            if values and {key: values[0].get(key) for key in header} != header:
+                other = [key for key in header if values[0].get(key) != header[key]]
+                raise InputError(
+                    f"holds the mutants of another run: {', '.join(other)} differ",
+                    where=str(path),
+                    hint="name another file, or remove this one",
+                )
+            for entry in values[1:]:
+                found = Found.from_json(entry)
+                self._found.setdefault(found.name, []).append(found)
+        except FormatError as error:
+            raise InputError(f"is no file of judged mutants: {error.what}", where=str(path)) from error
+        return whole
+
+
+# -- on a cluster -----------------------------------------------------------------------------------------------------
+
+
+def _on_cluster(
+    request: Request, trials: Sequence[Trial], context: Context, expectations: Expectations, source: Source
+) -> Iterator[Found]:
+    """A task for each mutant, on workers that have a resource named after the backend.
+
+    Raises InputError if a worker has other sources, OptionError if the cluster cannot be used.
+    """
+    with connected(request.scheduler, extra="delegatekit-conformance[cluster]", patience=_PATIENCE) as client:
+        workers = able_workers(client, request.backend, request.scheduler, patience=_PATIENCE)
+        here = _sources(request.backend)
+        for address, theirs in client.run(_sources, request.backend, workers=list(workers)).items():
+            if theirs != here:
+                raise InputError("its plugin or suite has other sources than this machine's", where=address)
+        run = str(time.time_ns())
+        tasks = [
+            ClusterTask(
+                trial,
+                f"{run}-{trial.name}-{trial.profile}",
+                (trial, context, expectations, source),
+                request.backend,
+            )
+            for trial in trials
+        ]
+        for trial, result in run_tasks(client, _judge, tasks):
+            if isinstance(result, Lost):
+                # It takes whole machines down: no fault is plainer.
+                words = f"the Dask workers that ran it were lost: {result.words}"
+                yield Found(trial.name, trial.profile, killed=True, verdict="crash", detail=words)
+            else:
+                yield result
+
+
+def _sources(backend: str) -> tuple[str, str]:
+    return Plugin.of(backend).digest, digest(Path(__file__).parents[1])
+
+
+def _judge(trial: Trial, context: Context, expectations: Expectations, source: Source) -> Found:
+    """Judge a mutant in this Dask worker, with processes of its own."""
+    allow_children()  # each has a guard that ends it with this process
+    return judge(trial, context, expectations, source)

@@ -1,0 +1,122 @@
+"""The examples that a mutant is tried with, and their order: those that reach the place, different ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import zip_longest
+
+from .chosen import Attempt
+from .reach import Example, mask
+from .sites import Mutant, Plugin, surroundings
+
+#: Where many examples reach a place because it is run once for all, so many different ones are tried.
+_SAMPLE = 60
+#: CPU seconds after which an example is taken for a hang, and how many times what it took before it may take besides.
+_LEAST = 10.0
+_SLOWER = 5.0
+
+
+class Chooser:
+    """Chooses the examples for the mutants of one plugin."""
+
+    def __init__(self, plugin: Plugin, examples: Sequence[Example]) -> None:
+        """`examples` are sound with the plugin as it is."""
+        self._plugin = plugin
+        self._examples = examples
+
+    def attempts(self, mutant: Mutant, seconds: float) -> tuple[list[Attempt], int]:
+        """The attempts in their order, up to so many CPU `seconds`, one at least; and how many there are in all."""
+        found: dict[str, Attempt] = {}
+        for example in self._ordered(mutant):
+            attempt = self.attempt(example)
+            found.setdefault(attempt.name, attempt)
+        kept: list[Attempt] = []
+        used = 0.0
+        for attempt in found.values():
+            if kept and used + attempt.seconds > seconds:
+                continue
+            kept.append(attempt)
+            used += attempt.seconds
+        return kept, len(found)
+
+    @staticmethod
+    def attempt(example: Example) -> Attempt:
+        """What a worker must know of an example."""
+        limit = _LEAST + _SLOWER * example.seconds
+        return Attempt(example.case, example.index, example.packed, example.seconds, example.verdict, limit)
+
+    @cached_property
+    def sample(self) -> Sequence[Example]:
+        """Examples each of which reaches most lines that those before it do not, for the time that it takes."""
+        return tuple(_diverse(self._examples))
+
+    def _ordered(self, mutant: Mutant) -> Iterator[Example]:
+        known = surroundings(self._plugin, mutant)
+        around = {mutant.file: mask(*(known.function or mutant.lines))}
+        # Python reports no line of its own for each part of an expression.
+        direct = self._reaching(mutant.file, mask(*mutant.lines))
+        direct = direct or self._reaching(mutant.file, mask(*known.statement))
+        yield from _mixed(direct, around)
+        if not known.once:
+            return
+        users: dict[str, int] = {}
+        for file, line in known.users:
+            users[file] = users.get(file, 0) | 1 << line
+        named = [example for example in self._examples if _concerns(example, known.operators)]
+        using = [example for example in self._examples if any(example.reaches(*user) for user in users.items())]
+        yield from _alternately(_mixed(named, users), _mixed(using, users))
+        yield from self.sample
+
+    def _reaching(self, file: str, lines: int) -> list[Example]:
+        return [example for example in self._examples if example.reaches(file, lines)]
+
+
+def _concerns(example: Example, operators: Iterable[str]) -> bool:
+    """Whether the example is one of an operator of these names, with or without the overload's."""
+    name = example.tags.get("operator", "").removeprefix("aten.")
+    return bool(name) and any(name == known or name.partition(".")[0] == known for known in operators)
+
+
+def _mixed(examples: Iterable[Example], lines: dict[str, int]) -> Iterator[Example]:
+    """One example of each way through the lines, the cheapest first; then the next of each, and so on.
+
+    Examples of one case's subject that come out alike count as one way.
+    """
+    ways: dict[object, list[Example]] = {}
+    for example in sorted(examples, key=lambda example: (example.seconds, example.case, example.index)):
+        way = tuple(example.lines.get(file, 0) & mask for file, mask in lines.items())
+        subject = example.tags.get("operator") or example.tags.get("room", "")
+        ways.setdefault((way, example.verdict, subject), []).append(example)
+    # Ways that are taken by few examples say most about the place.
+    groups = sorted(ways.values(), key=lambda group: (group[0].total * len(group), group[0].case))
+    for round in zip_longest(*groups):
+        yield from sorted(filter(None, round), key=_cost)
+
+
+def _cost(example: Example) -> float:
+    """Seconds, coarsely: the order of the ways decides among examples that cost about the same."""
+    return float(int(example.seconds / 2.0))
+
+
+def _diverse(examples: Sequence[Example]) -> Iterator[Example]:
+    """A sample in which each example reaches most lines that those before it do not, for the time it takes."""
+    reached: dict[str, int] = {}
+    left = list(examples)
+    for _ in range(_SAMPLE):
+        best, value = None, 0.0
+        for example in left:
+            new = sum((mask & ~reached.get(file, 0)).bit_count() for file, mask in example.lines.items())
+            if new / (example.seconds + 0.5) > value:
+                best, value = example, new / (example.seconds + 0.5)
+        if best is None:
+            return
+        for file, lines in best.lines.items():
+            reached[file] = reached.get(file, 0) | lines
+        left.remove(best)
+        yield best
+
+
+def _alternately(*sources: Iterator[Example]) -> Iterator[Example]:
+    for round in zip_longest(*sources):
+        yield from filter(None, round)

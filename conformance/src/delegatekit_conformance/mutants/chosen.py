@@ -1,0 +1,118 @@
+"""Single examples as cases of their own: what a mutant is tried with, in the suite's own workers."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from delegatekit.plugins import FIRST_IMPORTS
+
+from ..cases import Case, all_cases
+from ..context import Context
+from ..outcome import Outcome
+from ..runner import Source
+from .overlay import put_first
+
+#: What a case of one example may take is this multiple of its cost (`runner.plan.limit_of`).
+_COST_FACTOR = 4.0
+#: How the error of a worker begins that would import another plugin than the mutant.
+NOT_FOUND = "the mutant is not found"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One example that a mutant is tried with."""
+
+    case: str
+    index: int
+    #: The example, as `pack` gives it.
+    packed: str
+    #: CPU seconds that it takes without the change, and the verdict.
+    seconds: float
+    verdict: str
+    #: CPU seconds after which it is taken for a hang.
+    limit: float
+
+    @property
+    def name(self) -> str:
+        """Unlike that of any other example."""
+        return f"{self.case}#{self.index}"
+
+
+def pack(example: Any) -> str:
+    """An example as text."""
+    return base64.b85encode(zlib.compress(pickle.dumps(example), 1)).decode()
+
+
+def unpack(text: str) -> Any:
+    """The inverse of `pack`, for texts that this user's own runs have written."""
+    return pickle.loads(zlib.decompress(base64.b85decode(text)))
+
+
+class Chosen(Case):
+    """One example of a case."""
+
+    def __init__(self, case: Case, attempt: Attempt, context: Context) -> None:
+        self.name = attempt.name
+        self._case = case
+        self._attempt = attempt
+        self._context = context
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """The case's."""
+        return self._case.tags
+
+    @property
+    def cost(self) -> float:
+        """So that the runner takes as a hang what uses more than the attempt's limit."""
+        return self._attempt.limit / _COST_FACTOR
+
+    def examples(self, context: Context) -> Sequence[Any]:
+        """The one."""
+        return (unpack(self._attempt.packed),)
+
+    def run(self, example: Any, context: Context) -> Outcome:
+        """The case's outcome."""
+        return self._case.run(example, self._context)
+
+    def tried(self, example: Any, context: Context) -> Outcome:
+        """The case's outcome."""
+        return self._case.tried(example, self._context)
+
+
+def chosen_cases(
+    context: Context,
+    *,
+    of: Source = all_cases,
+    attempts: Sequence[Attempt] = (),
+    first: str = "",
+    package: str = "",
+    timeout: float = 60.0,
+) -> Mapping[str, Case]:
+    """The attempts as cases of the plugin `package` in the folder `first`, in a worker that has not imported it.
+
+    `timeout` is the context's own, which cases are told; that of `context` leaves the limits to the attempts.
+    Raises RuntimeError if the plugin would be found elsewhere: nothing would be tested.
+    """
+    if first:
+        put_first(first)
+        found = util.find_spec(package)
+        if found is None or found.origin is None or not Path(found.origin).is_relative_to(first):
+            raise RuntimeError(f"{NOT_FOUND}: {package} is at {found and found.origin}, not in {first}")
+    off_first_imports()
+    own = replace(context, timeout=timeout)
+    cases = of(own)
+    return {attempt.name: Chosen(cases[attempt.case], attempt, own) for attempt in attempts}
+
+
+def off_first_imports() -> None:
+    """Import plugins without a first try in a process of its own, which is remembered for the user's later runs."""
+    os.environ[FIRST_IMPORTS] = "off"

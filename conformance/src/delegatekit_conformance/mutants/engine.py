@@ -1,0 +1,182 @@
+"""Runs one mutant: tries it with its examples in a worker of the suite until one of them finds a new fault."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from delegatekit.strict_json import decoded
+
+from ..cases import Case, all_cases
+from ..context import Context
+from ..expectations import Expectations
+from ..outcome import CaseResult, Verdict
+from ..runner import Limits, Pool, Source
+from .chosen import NOT_FOUND, Attempt, chosen_cases
+from .overlay import overlay
+from .sites import Plugin
+
+#: A worker is not replaced while it tries one mutant, and its first death is enough.
+_LIMITS = Limits(crashes=1, recycle=1 << 30)
+#: What a step may take by itself; each attempt has its own limit.
+_STEP = 1.0
+#: Verdicts that may come of a busy machine: they must be right without the change at the same time.
+_UNSTEADY = frozenset({Verdict.TIMEOUT, Verdict.VIOLATION, Verdict.CRASH})
+#: Verdicts of examples of which nothing is delegated, and of those of which something is.
+_GONE = frozenset(
+    verdict.value for verdict in (Verdict.FALLBACK, Verdict.REFUSED, Verdict.NOT_APPLICABLE, Verdict.NOT_EXPORTABLE)
+)
+_THERE = frozenset({Verdict.DELEGATED.value, Verdict.PARTLY.value})
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a worker must know to try one mutant; plain data."""
+
+    #: The mutant's name, and the profile whose examples these are.
+    name: str
+    profile: str
+    backend: str
+    file: str
+    content: bytes
+    attempts: tuple[Attempt, ...]
+    #: How many there would be without the limit of time.
+    possible: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of a trial."""
+
+    name: str
+    profile: str
+    killed: bool
+    #: The case and example that found the fault, its verdict and words.
+    case: str = ""
+    example: str = ""
+    verdict: str = ""
+    detail: str = ""
+    #: How many examples were tried, and how many reach the place.
+    tried: int = 0
+    possible: int = 0
+    #: Cases of which less was delegated than without the change: no fault, but `conform diff` shows it.
+    less: tuple[str, ...] = ()
+    #: Seconds of wall time.
+    seconds: float = 0.0
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it survived, and the time did not suffice for all examples."""
+        return not self.killed and self.tried < self.possible
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], where: str = "mutant") -> Found:
+        """The inverse of `delegatekit.json_text.to_json`. Raises FormatError, with `where`, for what is none."""
+        return decoded(cls, values, where)
+
+
+def judge(trial: Trial, context: Context, expectations: Expectations, source: Source = all_cases) -> Found:
+    """Try a mutant, example by example, up to the first fault that is new.
+
+    An example that finds one at the limit of its time, or by a rule of manners, must be sound with the plugin as it
+    is right after. Raises RuntimeError if the mutant is not what the workers import.
+    """
+    start = time.perf_counter()
+    found = Found(trial.name, trial.profile, killed=False, possible=trial.possible)
+    less: list[str] = []
+    if trial.attempts:
+        plugin = Plugin.of(trial.backend)
+        with (
+            overlay(plugin.folder, trial.file, trial.content) as folder,
+            _pool(plugin, context, trial.attempts, source, str(folder)) as pool,
+        ):
+            for tried, attempt in enumerate(trial.attempts, 1):
+                found = replace(found, tried=tried)
+                result = expectations.mark(_own(pool.run_case(attempt.name), attempt))
+                _check_found(result)
+                if result.is_fault and not _unsteady(result, attempt, plugin, context, expectations, source):
+                    found = _killed(found, attempt, result)
+                    break
+                if attempt.verdict in _THERE and result.verdict.value in _GONE:
+                    less.append(attempt.case)
+    return replace(found, less=tuple(dict.fromkeys(less)), seconds=round(time.perf_counter() - start, 1))
+
+
+def is_sound(attempts: Sequence[Attempt], context: Context, plugin: Plugin, source: Source = all_cases) -> str:
+    """Why examples that nothing was changed for are faulty where mutants are tried; empty if they are sound."""
+    with overlay(plugin.folder) as folder, _pool(plugin, context, attempts, source, str(folder)) as pool:
+        for attempt in attempts:
+            result = pool.run_case(attempt.name)
+            if result.verdict.is_fault:
+                return f"{attempt.case}: {result.verdict.value}: {result.faults[0].detail}"
+    return ""
+
+
+def _pool(plugin: Plugin, context: Context, attempts: Sequence[Attempt], source: Source, folder: str) -> Pool:
+    """One worker for these attempts, with the plugin as it is in the folder."""
+    given = partial(
+        chosen_cases,
+        of=source,
+        attempts=tuple(attempts),
+        first=folder,
+        package=plugin.package,
+        timeout=context.timeout,
+    )
+    cases = {attempt.name: _Name(attempt.name) for attempt in attempts}
+    return Pool(replace(context, timeout=_STEP), limits=_LIMITS, source=given, cases=cases)
+
+
+class _Name(Case):
+    """Stands for a case in the process that supervises: its worker knows more of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def examples(self, context: Context) -> Sequence[Any]:
+        """None: the worker has them."""
+        return ()
+
+    def run(self, example: Any, context: Context) -> Any:
+        """Never called."""
+        raise NotImplementedError
+
+
+def _check_found(result: CaseResult) -> None:
+    """Raise RuntimeError if a worker has not found the mutant: then nothing of it was tried."""
+    if any(NOT_FOUND in fault.detail for fault in result.faults):
+        raise RuntimeError(result.faults[0].detail)
+
+
+def _own(result: CaseResult, attempt: Attempt) -> CaseResult:
+    """The result under the name of the example's case, which expectations know."""
+    return replace(result, case=attempt.case)
+
+
+def _unsteady(
+    result: CaseResult,
+    attempt: Attempt,
+    plugin: Plugin,
+    context: Context,
+    expectations: Expectations,
+    source: Source,
+) -> bool:
+    """Whether the same fault comes without the change."""
+    if result.verdict not in _UNSTEADY:
+        return False
+    with overlay(plugin.folder) as folder, _pool(plugin, context, (attempt,), source, str(folder)) as pool:
+        return expectations.mark(_own(pool.run_case(attempt.name), attempt)).is_fault
+
+
+def _killed(found: Found, attempt: Attempt, result: CaseResult) -> Found:
+    fault = result.faults[0] if result.faults else None
+    return replace(
+        found,
+        killed=True,
+        case=attempt.case,
+        example=fault.example if fault else "",
+        verdict=result.verdict.value,
+        detail=fault.detail.splitlines()[0][:300] if fault and fault.detail else "",
+    )

@@ -1,0 +1,74 @@
+"""The scores as a part of a Markdown page, which may have other parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .score import Score
+
+#: The heading of the part, and of one backend's.
+TITLE = "## Mutation scores"
+_BACKEND = "### "
+_WORDS = """
+Written by `python docs/mutation_scores.py`, from what `make mutants` found. Do not edit.
+
+Each mutant is a backend with one small change of its own code, drawn by seed from all rooms of the plugin. A mutant is
+killed if an example of the suite finds a fault that the plugin without the change does not have. What the quick profile
+does not kill is tried with the default profile's examples, where that was asked for. A mutant that no example reaches,
+one that the limit of time gave up, and one that only unit tests or `conform diff` would find count as survived.
+Changes that make no difference are marked in the plugin's `mutants.toml`, with a reason each, and are not counted.
+"""
+
+
+def table(score: Score) -> list[str]:
+    """The lines of a Markdown table: how many mutants each profile kills in each room."""
+    head = ["room", "mutants", *score.profiles]
+    rows = [head, ["---"] * len(head)]
+    for room in [*score.rooms, ""]:
+        kills = [score.rate(profile, room) for profile in score.profiles]
+        rows.append([room or "all", str(kills[0][1]), *(f"{killed} ({_percent(killed, of)})" for killed, of in kills)])
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "-"
+
+
+def part(score: Score) -> str:
+    """The part of the page about one backend."""
+    survivors = score.survivors
+    only = f" Only the cases {', '.join(f'`{pattern}`' for pattern in score.select)}." if score.select else ""
+    words = [
+        f"{_BACKEND}{score.backend}",
+        "",
+        f"Version {score.version}, suite {score.suite}, seed {score.seed}; "
+        f"{score.equivalent} drawn ones are marked.{only}",
+        "",
+        *table(score),
+        "",
+    ]
+    if survivors:
+        words += ["| survived | change | line | examples |", "|---|---|---|---|"]
+        for judged in survivors:
+            found = judged.found[-1]
+            told = f"{found.tried} of {found.possible}" if found.possible else "none reaches it"
+            told += ", less is delegated" if any(found.less for found in judged.found) else ""
+            change = f"{judged.kind}: {_code(judged.before)} becomes {_code(judged.after)}"
+            words.append(f"| `{judged.file}:{judged.line}` | {change} | {_code(judged.text)} | {told} |")
+        words.append("")
+    return "\n".join(words)
+
+
+def _code(text: str, most: int = 80) -> str:
+    words = " ".join(text.split()).replace("|", "\\|").replace("`", "'")
+    return f"`{words if len(words) <= most else words[: most - 4] + ' ...'}`" if words else "nothing"
+
+
+def updated(page: str, scores: Sequence[Score]) -> str:
+    """The page with the parts of these backends new; the parts of others, and what stands before, stay."""
+    before, _, after = page.partition(TITLE)
+    parts = dict(re.findall(r"^### (\S+)\n(.*?)(?=^### |\Z)", after, re.M | re.S))
+    texts = {name: f"{_BACKEND}{name}\n{text.rstrip()}\n" for name, text in parts.items()}
+    texts |= {score.backend: part(score).rstrip() + "\n" for score in scores}
+    return "\n".join([f"{before.rstrip()}\n", f"{TITLE}\n{_WORDS}", *(texts[name] for name in sorted(texts))])

@@ -1,0 +1,331 @@
+"""The map of what examples reach: a run of the suite in which each example's lines of the plugin are recorded.
+
+The examples are kept with their lines, so that a mutant is tried without drawing them again. Only examples that are
+sound with the plugin as it is can kill a mutant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from delegatekit.json_text import to_json
+
+from ..cases import Case, all_cases
+from ..context import Context
+from ..errors import InputError
+from ..outcome import Outcome
+from ..runner import Pool, Source, select
+from .chosen import off_first_imports, pack
+from .sites import Plugin, digest
+
+#: Recording makes Python slower by up to this factor.
+_SLOWER = 3.0
+#: The hook by which `coverage` records processes that a rule starts: the name of a file of settings.
+_PROCESSES = "COVERAGE_PROCESS_START"
+
+
+@dataclass(frozen=True)
+class Example:
+    """One example with what it reaches."""
+
+    case: str
+    index: int
+    #: The example, pickled and packed.
+    packed: str
+    #: CPU seconds.
+    seconds: float
+    verdict: str
+    #: The lines that it runs of each of the plugin's files: bit n is line n.
+    lines: Mapping[str, int]
+    tags: Mapping[str, str]
+
+    def reaches(self, file: str, lines: int) -> bool:
+        """Whether it runs one of the lines."""
+        return bool(self.lines.get(file, 0) & lines)
+
+    @property
+    def total(self) -> int:
+        """How many lines it runs."""
+        return sum(mask.bit_count() for mask in self.lines.values())
+
+
+def mask(first: int, last: int) -> int:
+    """The lines from `first` to `last`.
+
+    >>> bin(mask(2, 3))
+    '0b1100'
+    """
+    return (1 << last + 1) - (1 << first)
+
+
+def record(
+    plugin: Plugin,
+    context: Context,
+    path: Path,
+    *,
+    jobs: int = 1,
+    patterns: Sequence[str] = (),
+    source: Source = all_cases,
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[Example]:
+    """The sound examples of the context's profile with what they reach; runs what the file `path` has not yet.
+
+    Raises InputError if `coverage` is not installed or the file is another one.
+    """
+    try:
+        import coverage  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"finding out what cases reach needs coverage: {error}",
+            hint="pip install 'delegatekit-conformance[mutants]'",
+        ) from error
+    cases = source(context)
+    names = select(cases, patterns)
+    journal = _Journal(path, key(plugin, context))
+    missing = [name for name in names if name not in journal.cases]
+    if missing:
+        tell(f"recording what {len(missing)} of {len(names)} cases reach")
+        with TemporaryDirectory(prefix="conformance-reach-") as folder:
+            _record(plugin, context, missing, Path(folder), journal, jobs, source, tell)
+    return [example for name in names for example in journal.cases.get(name, ())]
+
+
+def key(plugin: Plugin, context: Context) -> str:
+    """What the map depends on: the sources of the plugin and of everything of ours, and what is drawn."""
+    import delegatekit
+    import delegatekit_api
+    import delegatekit_toolkit
+
+    ours = [Path(module.__path__[0]) for module in (delegatekit, delegatekit_api, delegatekit_toolkit)]
+    digests = [plugin.digest, *map(digest, [*ours, Path(__file__).parents[1]])]
+    return hashlib.sha256(repr((digests, context, sys.version)).encode()).hexdigest()
+
+
+class _Journal:
+    """The file of the map: a line for what it depends on, and one for each case. Lines that were cut off are lost."""
+
+    def __init__(self, path: Path, header: str) -> None:
+        self._path = path
+        self.cases: dict[str, tuple[Example, ...]] = {}
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        whole = self._read(header) if path.exists() else 0
+        if not whole:
+            path.touch(mode=0o600)
+        with path.open("r+b") as file:
+            file.truncate(whole)
+        if not whole:
+            self._write({"map": header})
+
+    def add(self, name: str, examples: Sequence[Example]) -> None:
+        self.cases[name] = tuple(examples)
+        self._write({"case": name, "examples": examples})
+
+    def _write(self, values: Mapping[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(to_json(values, indent=None, compact=True) + "\n")
+
+    def _read(self, header: str) -> int:
+        data = self._path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        lines = data[:whole].splitlines()
+        try:
+            known = json.loads(lines[0])["map"] if lines else ""
+            if known != header:
+                return 0  # of other sources
+            for line in lines[1:]:
+                values = json.loads(line)
+                self.cases[values["case"]] = tuple(Example(**example) for example in values["examples"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"is no map of what examples reach: {error!r}", where=str(self._path)) from error
+        return whole
+
+
+def _record(
+    plugin: Plugin,
+    context: Context,
+    names: Sequence[str],
+    folder: Path,
+    journal: _Journal,
+    jobs: int,
+    source: Source,
+    tell: Callable[[str], None],
+) -> None:
+    watched = partial(recording_cases, folder=str(folder), plugin=str(plugin.folder), package=plugin.package, of=source)
+    patient = replace(context, timeout=context.timeout * _SLOWER)
+    with Pool(patient, jobs=jobs, source=watched) as pool:
+        for number, result in enumerate(pool.run(names), 1):
+            found = _read_case(folder, result.case, result.tags)
+            journal.add(result.case, _sound(found))
+            if number % 200 == 0 or number == len(names):
+                tell(f"{number} of {len(names)} cases recorded")
+
+
+def _read_case(folder: Path, name: str, tags: Mapping[str, str]) -> list[tuple[bool, Example]]:
+    found: dict[int, tuple[bool, Example]] = {}
+    path = folder / _file_of(name)
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    for line in lines:
+        with suppress(ValueError):  # its writer died
+            values = json.loads(line)
+            sound = values.pop("sound")
+            found[values["index"]] = sound, Example(name, tags=dict(tags), **values)
+    path.unlink(missing_ok=True)
+    return [found[index] for index in sorted(found)]
+
+
+def _sound(found: Iterable[tuple[bool, Example]]) -> list[Example]:
+    return [example for sound, example in found if sound]
+
+
+def _file_of(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:24]
+
+
+# -- in a worker ------------------------------------------------------------------------------------------------------
+
+
+def recording_cases(
+    context: Context, *, folder: str, plugin: str, package: str, of: Source = all_cases
+) -> Mapping[str, Case]:
+    """The cases of a source, each of whose examples is recorded in `folder`."""
+    recorder = _Recorder(Path(folder), Path(plugin), package)
+    own = replace(context, timeout=context.timeout / _SLOWER)
+    return {name: Recorded(case, own, recorder) for name, case in of(context).items()}
+
+
+class _Recorder:
+    """Records lines of one folder's files, in this process and in those that it starts."""
+
+    def __init__(self, folder: Path, plugin: Path, package: str) -> None:
+        self.folder = folder
+        self._plugin = plugin
+        self._package = package
+        self._coverage: Any = None
+        self._others = folder / f"processes-{os.getpid()}"
+
+    def begin(self) -> None:
+        """Record from here on."""
+        if self._coverage is None:
+            self._start()
+        self._coverage.start()
+
+    def end(self) -> Mapping[str, int]:
+        """The lines that were run since `begin`."""
+        import coverage
+
+        self._coverage.stop()
+        found: dict[str, int] = {}
+        self._add(self._coverage.get_data(), found)
+        self._coverage.erase()
+        for path in self._others.parent.glob(f"{self._others.name}.*"):
+            with suppress(coverage.CoverageException, OSError):
+                data = coverage.CoverageData(str(path))
+                data.read()
+                self._add(data, found)
+            path.unlink(missing_ok=True)
+        return found
+
+    def _start(self) -> None:
+        import coverage
+
+        off_first_imports()
+        settings = self.folder / f"settings-{os.getpid()}"
+        settings.write_text(
+            f"[run]\ndata_file = {self._others}\nparallel = true\ninclude = {self._plugin}/*\n"
+            "disable_warnings = no-data-collected, module-not-imported, no-ctracer\n"
+        )
+        os.environ[_PROCESSES] = str(settings)
+        self._coverage = coverage.Coverage(data_file=None, include=[f"{self._plugin}/*"], config_file=False)
+        self._coverage._warn = _nothing  # what was imported before is no mistake here
+        _import_all(self._package)
+
+    def _add(self, data: Any, found: dict[str, int]) -> None:
+        for name in data.measured_files():
+            with suppress(ValueError):
+                file = Path(name).resolve().relative_to(self._plugin).as_posix()
+                lines = 0
+                for line in data.lines(name) or ():
+                    lines |= 1 << line
+                found[file] = found.get(file, 0) | lines
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """In place of coverage's warnings."""
+
+
+def _import_all(package: str) -> None:
+    """Import a plugin's modules, so that what runs at import belongs to no example."""
+    import importlib
+    import pkgutil
+
+    with suppress(Exception):
+        top = importlib.import_module(package)
+        for module in pkgutil.walk_packages(top.__path__, f"{package}.", onerror=_nothing):
+            with suppress(Exception, SystemExit):
+                if not module.name.endswith("__main__"):
+                    importlib.import_module(module.name)
+
+
+class Recorded(Case):
+    """A case whose examples write down what they reach."""
+
+    def __init__(self, case: Case, context: Context, recorder: _Recorder) -> None:
+        self.name = case.name
+        self._case = case
+        self._context = context
+        self._recorder = recorder
+        self._examples: Sequence[Any] = ()
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """The case's."""
+        return self._case.tags
+
+    @property
+    def cost(self) -> float:
+        """The case's, slowed down."""
+        return self._case.cost * _SLOWER
+
+    def examples(self, context: Context) -> Sequence[Any]:
+        """The case's."""
+        self._examples = tuple(self._case.examples(self._context))
+        return self._examples
+
+    def run(self, example: Any, context: Context) -> Outcome:
+        """The case's outcome."""
+        return self._case.run(example, self._context)
+
+    def tried(self, example: Any, context: Context) -> Outcome:
+        """The case's outcome; a line in the case's file says what was reached."""
+        before = _cpu()
+        self._recorder.begin()
+        try:
+            outcome = self._case.tried(example, self._context)
+        finally:
+            lines = self._recorder.end()
+        index = next(number for number, other in enumerate(self._examples) if other is example)
+        values = {
+            "index": index,
+            "packed": pack(example),
+            "seconds": round(_cpu() - before, 3),
+            "verdict": outcome.verdict.value,
+            "lines": lines,
+            "sound": not (outcome.verdict.is_fault or outcome.core or outcome.blame),
+        }
+        with (self._recorder.folder / _file_of(self.name)).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+        return outcome
+
+
+def _cpu() -> float:
+    return sum(os.times()[:4])

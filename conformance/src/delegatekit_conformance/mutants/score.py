@@ -1,0 +1,109 @@
+"""The score of the suite on one plugin: which of its mutants the suite killed, room by room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from delegatekit.files import write_text
+from delegatekit.json_text import to_json
+from delegatekit.strict_json import decoded, parse_object, said
+from delegatekit_api import FormatError
+
+from ..errors import InputError
+from .engine import Found
+
+#: Version of the layout of the file.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A mutant with what came of it: with the quick profile's examples, and, where those did not kill it, others'."""
+
+    name: str
+    room: str
+    file: str
+    line: int
+    kind: str
+    text: str
+    before: str
+    after: str
+    found: tuple[Found, ...]
+
+    def killed(self, profile: str) -> bool:
+        """Whether the examples of the profile, or of one before it, killed it."""
+        profiles = [found.profile for found in self.found]
+        end = profiles.index(profile) + 1 if profile in profiles else len(profiles)
+        return any(found.killed for found in self.found[:end])
+
+
+@dataclass(frozen=True)
+class Score:
+    """The mutants of one plugin with what came of them."""
+
+    backend: str
+    #: Versions of the backend's distribution and of the suite.
+    version: str
+    suite: str
+    seed: int
+    #: The profiles whose examples were tried, in their order.
+    profiles: tuple[str, ...]
+    judged: tuple[Judged, ...]
+    #: How many of those drawn are marked as equivalent.
+    equivalent: int = 0
+    #: Patterns of the cases that were used; none stands for all.
+    select: tuple[str, ...] = ()
+
+    def rate(self, profile: str, room: str = "") -> tuple[int, int]:
+        """How many mutants, of a room or all, the profile kills, and how many there are."""
+        chosen = [judged for judged in self.judged if room in ("", judged.room)]
+        return sum(judged.killed(profile) for judged in chosen), len(chosen)
+
+    @property
+    def rooms(self) -> Sequence[str]:
+        """The rooms in the order of the alphabet."""
+        return sorted({judged.room for judged in self.judged})
+
+    @property
+    def survivors(self) -> Sequence[Judged]:
+        """Mutants that no profile killed."""
+        return [judged for judged in self.judged if not any(found.killed for found in judged.found)]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready mapping."""
+        return {"format": FORMAT} | {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], where: str = "score") -> Score:
+        """The inverse of `to_json`. Raises FormatError, with `where`, for what it did not write."""
+        if values.get("format") != FORMAT:
+            raise FormatError(f"its format is {said(values.get('format'))}, and not {FORMAT}", where=where)
+        return decoded(cls, {key: value for key, value in values.items() if key != "format"}, where)
+
+
+def write(path: Path, score: Score) -> None:
+    """Write a score as JSON."""
+    write_text(path, to_json(score.to_json()) + "\n")
+
+
+def read(path: Path) -> Score:
+    """A score that `write` wrote. Raises InputError if the file is something else."""
+    try:
+        return Score.from_json(parse_object(path.read_bytes(), str(path)), str(path))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error}", where=str(path)) from error
+    except FormatError as error:
+        raise InputError(f"is no score of mutants: {error.what}", where=str(path)) from error
+
+
+def merge(parts: Sequence[Score]) -> Score:
+    """The score of shards together. Raises InputError if they belong to different runs."""
+    first, *others = parts
+    for other in others:
+        if replace(first, judged=(), equivalent=0) != replace(other, judged=(), equivalent=0):
+            raise InputError("the scores are not parts of one run: backend, versions, seed, profiles or cases differ")
+    judged = {entry.name: entry for part in parts for entry in part.judged}
+    return replace(first, judged=tuple(judged.values()), equivalent=sum(part.equivalent for part in parts))

@@ -1,0 +1,363 @@
+"""The places of a plugin where something can be changed, and mutants drawn from them by seed, room by room."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+from delegatekit.plugins import discovery
+
+from ..errors import InputError
+from . import shaders
+from .changes import Change, Source, changes, compiles
+
+#: A room with so many places has at least so many of the mutants.
+_FEWEST = 3
+#: Decorators that keep what a function returned: later calls do not reach its lines.
+_KEEPING = frozenset({"cache", "lru_cache", "cached_property"})
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """The sources of an installed backend."""
+
+    backend: str
+    #: The package of its wheel, and the folder that it lies in.
+    package: str
+    folder: Path
+
+    @classmethod
+    def of(cls, backend: str) -> Plugin:
+        """The sources of the backend of this name. Raises InputError if it is not installed, or has no folder."""
+        try:
+            entry_point = discovery.entry_point_of(backend)
+        except KeyError:
+            unknown = discovery.unknown_backend(backend)
+            raise InputError(unknown.what, hint=unknown.hint) from None
+        package = entry_point.value.partition(":")[0].partition(".")[0]
+        spec = importlib.util.find_spec(package)
+        if spec is None or not spec.submodule_search_locations or spec.origin is None:
+            raise InputError(f"the module {package} of the backend {backend} is no package in a folder")
+        return cls(backend, package, Path(spec.origin).parent.resolve())
+
+    @cached_property
+    def sources(self) -> Mapping[str, Source]:
+        """Its Python sources by path in the folder."""
+        return {
+            path.relative_to(self.folder).as_posix(): Source(path.read_bytes())
+            for path in sorted(self.folder.rglob("*.py"))
+        }
+
+    @cached_property
+    def shaders(self) -> Mapping[str, bytes]:
+        """Its SPIR-V modules by path in the folder."""
+        return {
+            path.relative_to(self.folder).as_posix(): path.read_bytes() for path in sorted(self.folder.rglob("*.spv"))
+        }
+
+    @property
+    def digest(self) -> str:
+        """A digest of everything in the folder that its behavior may depend on."""
+        return digest(self.folder)
+
+
+#: The folder of these modules, which no verdict depends on.
+_HERE = Path(__file__).resolve().parent
+
+
+def digest(folder: Path) -> str:
+    """A digest of the files in a folder and their names, without these modules and what Python compiled."""
+    found = hashlib.sha256()
+    for path in sorted(folder.resolve().rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts and _HERE not in path.parents:
+            data = path.read_bytes()
+            found.update(f"{path.relative_to(folder).as_posix()} {len(data)}\n".encode() + data)
+    return found.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A plugin with one change."""
+
+    #: The file that is changed, in the plugin's folder: "operators/spatial.py".
+    file: str
+    kind: str
+    #: The line (from 1) where the change begins, and what stands there; for shaders the instruction.
+    line: int
+    text: str
+    before: str
+    after: str
+    #: The file as the mutant has it.
+    content: bytes
+    #: The lines of which one must run for the change to matter.
+    lines: tuple[int, int] = (0, 0)
+
+    @property
+    def room(self) -> str:
+        """The first part of the file's name: "operators", "options"."""
+        return room_of(self.file)
+
+    @property
+    def name(self) -> str:
+        """The mutant in one line, alike in all runs."""
+        return f"{self.file}:{self.line} {self.kind}: {_short(self.before)} -> {_short(self.after)}"
+
+
+def room_of(file: str) -> str:
+    """The room of a plugin that a file belongs to."""
+    return file.partition("/")[0].removesuffix(".py")
+
+
+def _short(text: str, most: int = 100) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= most else f"{words[: most - 4]} ..."
+
+
+def draw(plugin: Plugin, count: int, seed: int, rooms: Sequence[str] = ()) -> Iterator[Mutant]:
+    """All mutants in an order in which the first `count`, and any beginning, have their share of each room.
+
+    A room has mutants by the number of its places, and a few at least. In a room rare kinds of changes come oftener
+    than their share, and a place comes once. Raises InputError for a room that the plugin does not have.
+    """
+    places = _places(plugin)
+    unknown = set(rooms) - set(places)
+    if unknown:
+        raise InputError(
+            f"no room {', '.join(sorted(unknown))} with code in {plugin.package}; it has {', '.join(places)}"
+        )
+    chosen = {room: found for room, found in places.items() if not rooms or room in rooms}
+    queues = {room: _shuffled(plugin, found, random.Random(f"{seed}/{room}")) for room, found in chosen.items()}
+    sizes = {room: len(found) for room, found in chosen.items()}
+    while queues:
+        for room in _turns(shares({room: sizes[room] for room in queues}, count)):
+            mutant = next(queues[room], None) if room in queues else None
+            if mutant is not None:
+                yield mutant
+            else:
+                queues.pop(room, None)
+
+
+def shares(sizes: Mapping[str, int], count: int) -> dict[str, int]:
+    """How many of `count` each room gets: some at least, the others by size. More than `count` where rooms are many.
+
+    >>> shares({"operators": 90, "options": 8, "empty": 0}, 12)
+    {'operators': 9, 'options': 3, 'empty': 0}
+    """
+    least = {room: min(size, _FEWEST) for room, size in sizes.items()}
+    rest = max(0, count - sum(least.values()))
+    total = sum(sizes.values()) or 1
+    exact = {room: rest * size / total for room, size in sizes.items()}
+    found = {room: least[room] + math.floor(exact[room]) for room in sizes}
+    by_rest = sorted(sizes, key=lambda room: (math.floor(exact[room]) - exact[room], room))
+    for room in by_rest[: max(0, rest - sum(map(math.floor, exact.values())))]:
+        found[room] += 1
+    return {room: min(number, sizes[room]) for room, number in found.items()}
+
+
+def _turns(numbers: Mapping[str, int]) -> list[str]:
+    """The rooms, each so often, evenly mixed."""
+    turns = [((turn + 0.5) / number, room) for room, number in numbers.items() for turn in range(number)]
+    return [room for _, room in sorted(turns)]
+
+
+#: A place: a file, a kind, and what it can become.
+_Place = tuple[str, str, Sequence[Change]]
+
+
+def _places(plugin: Plugin) -> dict[str, list[_Place]]:
+    """The places of each room."""
+    found: dict[str, list[_Place]] = {}
+    every = {file: changes(source.data) for file, source in plugin.sources.items()}
+    every |= {file: shaders.changes(data) for file, data in plugin.shaders.items()}
+    for file, edits in every.items():
+        places: dict[tuple[str, int, int], list[Change]] = {}
+        for change in edits:
+            places.setdefault((change.kind, change.start, change.end), []).append(change)
+        for (kind, _, _), alternatives in places.items():
+            found.setdefault(room_of(file), []).append((file, kind, alternatives))
+    return found
+
+
+def _shuffled(plugin: Plugin, places: Sequence[_Place], source: random.Random) -> Iterator[Mutant]:
+    """The mutants of one room at random, one a place."""
+    kinds: dict[str, list[_Place]] = {}
+    for place in places:
+        kinds.setdefault(place[1], []).append(place)
+    for group in kinds.values():
+        source.shuffle(group)
+    while kinds:
+        # The square root is a fair middle between all places alike and all kinds alike.
+        kind = source.choices(list(kinds), [math.sqrt(len(group)) for group in kinds.values()])[0]
+        file, _, alternatives = kinds[kind].pop()
+        if not kinds[kind]:
+            del kinds[kind]
+        mutant = mutant_of(plugin, file, source.choice(alternatives))
+        if mutant is not None:
+            yield mutant
+
+
+def mutant_of(plugin: Plugin, file: str, change: Change) -> Mutant | None:
+    """The mutant with one change, or None if that is no program or the same one."""
+    if file in plugin.shaders:
+        return Mutant(
+            file,
+            change.kind,
+            change.lines[0],
+            *shaders.words(plugin.shaders[file], change),
+            shaders.apply(plugin.shaders[file], change),
+        )
+    source = plugin.sources[file]
+    if not compiles(change, source.data):
+        return None
+    line = change.lines[0]
+    before = source.data[change.start : change.end].decode()
+    content = change.apply(source.data)
+    return Mutant(file, change.kind, line, source.line(line), before, change.after, content, change.lines)
+
+
+def every_mark(plugin: Plugin) -> Iterator[tuple[str, str, str, str]]:
+    """File, line of text, before and after of each possible change."""
+    for file, source in plugin.sources.items():
+        for change in changes(source.data):
+            before = source.data[change.start : change.end].decode()
+            yield file, source.line(change.lines[0]), before, change.after
+    for file, data in plugin.shaders.items():
+        for change in shaders.changes(data):
+            yield file, *shaders.words(data, change)
+
+
+# -- what a place is connected with -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is known of a changed place, by which cases that may notice it are found."""
+
+    #: The lines of the function that it lies in, or None in a module's or class' own body.
+    function: tuple[int, int] | None
+    #: The lines of the statement; of one that has others inside, those before them.
+    statement: tuple[int, int]
+    #: Whether its lines run once for many examples: at import, or in a function whose result is kept.
+    once: bool
+    #: Lines (file, line) of function bodies that name what the place defines.
+    users: frozenset[tuple[str, int]]
+    #: The operators that the statement names: "aten.add.Tensor", or "aten.add" for all its overloads.
+    operators: frozenset[str]
+
+
+_OPERATOR = re.compile(r"(?:aten\.)?([a-z_0-9]+(?:\.[A-Za-z_0-9]+)?)$")
+
+
+def surroundings(plugin: Plugin, mutant: Mutant) -> Surroundings:
+    """The surroundings of a mutant's place."""
+    if mutant.file in plugin.shaders:
+        return _of_shader(plugin, mutant)
+    source = plugin.sources[mutant.file]
+    node = _innermost(source, mutant.lines[0], mutant.lines[1])
+    function = source.function(node)
+    if function is not None:
+        kept = any(_last_name(mark) in _KEEPING for mark in function.decorator_list)
+        users = _users(plugin, {function.name}) if kept else frozenset()
+        lines = (function.lineno, function.end_lineno or function.lineno)
+        return Surroundings(lines, _own_lines(node), kept, users, frozenset())
+    statement = _outermost(source, node)
+    names = _defined(statement, node)
+    texts = (
+        part.value for part in ast.walk(statement) if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    )
+    operators = frozenset(match[1] for text in texts if (match := _OPERATOR.match(text)))
+    users = _users(plugin, names) | _bodies(mutant.file, statement, node)
+    return Surroundings(None, _own_lines(node), True, users, operators)
+
+
+def _own_lines(node: ast.AST) -> tuple[int, int]:
+    """The lines of a statement without those of the statements in it."""
+    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    body = getattr(node, "body", None)
+    return first, max(first, body[0].lineno - 1) if isinstance(body, list) and body else last
+
+
+def _of_shader(plugin: Plugin, mutant: Mutant) -> Surroundings:
+    """A shader's users are the lines that have its name as a text."""
+    stem = Path(mutant.file).stem
+    users = set()
+    names = set()
+    for file, source in plugin.sources.items():
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value == stem:
+                if source.function(node) is not None:
+                    users.add((file, node.lineno))
+                else:
+                    names |= _defined(_outermost(source, node), node)
+    return Surroundings(None, (0, 0), True, frozenset(users) | _users(plugin, names), frozenset())
+
+
+def _innermost(source: Source, first: int, last: int) -> ast.AST:
+    """The smallest statement that has these lines, or the function whose head has them."""
+    best: ast.AST = source.tree
+    size = math.inf
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.stmt | ast.ExceptHandler):
+            marks = getattr(node, "decorator_list", ())
+            begin = min([node.lineno, *(mark.lineno for mark in marks)])
+            end = node.end_lineno or node.lineno
+            if begin <= first and last <= end and end - begin < size:
+                best, size = node, end - begin
+    return best
+
+
+def _outermost(source: Source, node: ast.AST) -> ast.AST:
+    """The statement of a module's or class' body that has the node."""
+    chain = [node, *source.above(node)]
+    for inner, outer in pairwise(chain):
+        if isinstance(outer, ast.Module | ast.ClassDef) and isinstance(inner, ast.stmt):
+            return inner
+    return node
+
+
+def _defined(statement: ast.AST, node: ast.AST) -> set[str]:
+    """The names that a statement of a module or class defines."""
+    match statement:
+        case ast.Assign(targets=targets):
+            return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+    return set()
+
+
+def _bodies(file: str, statement: ast.AST, node: ast.AST) -> frozenset[tuple[str, int]]:
+    """The first lines of the function whose head has the place, or of functions that a table's row names."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return frozenset((file, part.lineno) for part in statement.body)
+    return frozenset()
+
+
+def _users(plugin: Plugin, names: set[str]) -> frozenset[tuple[str, int]]:
+    """The lines in functions where one of the names stands."""
+    found = set()
+    for file, source in plugin.sources.items():
+        if not names & source.mentioned:
+            continue
+        for node in ast.walk(source.tree):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=name) if name in names:
+                    if source.function(node) is not None:
+                        found.add((file, node.lineno))
+    return frozenset(found)
+
+
+def _last_name(node: ast.expr) -> str:
+    while isinstance(node, ast.Call):
+        node = node.func
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

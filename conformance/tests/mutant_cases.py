@@ -1,0 +1,90 @@
+"""Cases about the plugin of the tests of mutants: each calls one of its functions with a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from delegatekit_conformance.cases import Case, NotApplicable, Rule
+from delegatekit_conformance.cases.fresh import in_fresh_process
+from delegatekit_conformance.context import Context
+from delegatekit_conformance.outcome import Outcome, Verdict
+
+#: The plugin: a package with one module that computes.
+PACKAGE = "seeded_toy"
+SUMS = """LIMIT = 5
+
+
+def double(x):
+    if x > LIMIT:
+        return x * 2
+    return x + x
+
+
+def count_down(x):
+    while x > 0:
+        x -= 1
+    return x
+
+
+def unused(x):
+    return x + 1
+"""
+
+
+@dataclass(frozen=True)
+class Sum(Case):
+    """A function of the plugin gives what is right."""
+
+    name: str
+    right: Callable[[int], int]
+    numbers: tuple[int, ...]
+
+    def examples(self, context: Context) -> Sequence[int]:
+        return self.numbers
+
+    def run(self, example: int, context: Context) -> Outcome:
+        function = getattr(import_module(f"{PACKAGE}.sums"), self.name.partition("/")[2])
+        result = function(example)
+        if result == self.right(example):
+            return Outcome(Verdict.DELEGATED)
+        return Outcome(Verdict.MISMATCH, f"{result}, not {self.right(example)}", blame="backend")
+
+
+def twice(x: int) -> int:
+    return 2 * x
+
+
+def nothing(x: int) -> int:
+    return 0
+
+
+def elsewhere(context: Context) -> str:
+    """A fresh process doubles 7, too."""
+    script = f"from {PACKAGE} import sums\nanswer['seven'] = sums.double(7)\nanswer['file'] = sums.__file__"
+    answer = in_fresh_process(script, context, torch_free=True).answer
+    if answer["seven"] != 14:
+        raise ValueError(f"{answer['seven']} by {answer['file']}")
+    return "14"
+
+
+def never(context: Context) -> str:
+    """Concerns nothing."""
+    raise NotApplicable("no such thing")
+
+
+def source(context: Context) -> Mapping[str, Case]:
+    """All of them."""
+    cases = (
+        Sum("sums/double", twice, (1, 3, 7)),
+        Sum("sums/count_down", nothing, (4,)),
+        Rule("manners/elsewhere", elsewhere),
+        Rule("manners/never", never),
+    )
+    return {case.name: case for case in cases}
+
+
+def in_this_process(context: Context) -> Mapping[str, Case]:
+    """Those that start no other process."""
+    return {name: case for name, case in source(context).items() if name.startswith("sums")}

@@ -1,0 +1,321 @@
+"""Mutants are drawn by seed, tried with the examples that reach them, and killed by new faults alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import mutant_cases
+import pytest
+
+from delegatekit.plugins import discovery
+from delegatekit_conformance.context import PROFILES, Context
+from delegatekit_conformance.errors import InputError
+from delegatekit_conformance.expectations import load
+from delegatekit_conformance.mutants import equivalent, reach
+from delegatekit_conformance.mutants.campaign import Campaign, Request
+from delegatekit_conformance.mutants.changes import changes
+from delegatekit_conformance.mutants.choice import Chooser
+from delegatekit_conformance.mutants.chosen import Attempt, pack
+from delegatekit_conformance.mutants.engine import Found, Trial, judge
+from delegatekit_conformance.mutants.overlay import overlay
+from delegatekit_conformance.mutants.page import TITLE, updated
+from delegatekit_conformance.mutants.score import Judged, Score, merge, read, write
+from delegatekit_conformance.mutants.sites import Mutant, Plugin, draw, mutant_of, shares, surroundings
+
+pytest.importorskip("coverage")
+
+CONTEXT = Context("seeded", PROFILES["quick"])
+SUMS = mutant_cases.SUMS
+
+
+@pytest.fixture
+def toy(
+    install_plugin: Callable[..., Path], toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Plugin]:
+    """The installed backend "seeded" with the package of `mutant_cases`, and a cache folder of the test's own."""
+    folder = install_plugin("seeded")
+    (folder / mutant_cases.PACKAGE).mkdir()
+    module = folder / "delegatekit_seeded_plugin.py"
+    module.rename(folder / mutant_cases.PACKAGE / "__init__.py")
+    (folder / mutant_cases.PACKAGE / "sums.py").write_text(SUMS)
+    (points,) = folder.glob("*.dist-info/entry_points.txt")
+    points.write_text(f"[delegatekit.backends]\nseeded = {mutant_cases.PACKAGE}\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(folder), os.environ["PYTHONPATH"])))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    discovery.refresh()
+    yield Plugin.of("seeded")
+    for name in [name for name in sys.modules if name.partition(".")[0] == mutant_cases.PACKAGE]:
+        del sys.modules[name]
+
+
+def mutant(plugin: Plugin, kind: str, before: str, after: str) -> Mutant:
+    """The change of the toy's sums from `before` to `after`."""
+    data = plugin.sources["sums.py"].data
+    for change in changes(data):
+        if (change.kind, data[change.start : change.end].decode(), change.after) == (kind, before, after):
+            found = mutant_of(plugin, "sums.py", change)
+            assert found is not None
+            return found
+    raise AssertionError(f"no {kind} {before} -> {after}")
+
+
+def trial(mutant: Mutant, *attempts: Attempt) -> Trial:
+    return Trial(mutant.name, "quick", "seeded", mutant.file, mutant.content, attempts, len(attempts))
+
+
+def attempt(case: str, example: Any, *, limit: float = 10.0, verdict: str = "correct, delegated") -> Attempt:
+    return Attempt(case, int(example or 0), pack(example), 0.1, verdict, limit)
+
+
+def judged(mutant: Mutant, *attempts: Attempt) -> Found:
+    return judge(trial(mutant, *attempts), CONTEXT, load("seeded"), mutant_cases.source)
+
+
+# -- drawing
+
+
+def test_one_seed_draws_the_same_mutants_of_all_rooms_and_another_draws_others() -> None:
+    plugin = Plugin.of("reference")
+    first, again, other = ([m.name for m in islice(draw(plugin, 30, seed), 30)] for seed in (1, 1, 2))
+    assert first == again
+    assert len(set(first) & set(other)) < 10
+    rooms = Counter(name.partition(":")[0].partition("/")[0].removesuffix(".py") for name in first)
+    assert set(rooms) >= {"operators", "runtime", "blob", "ir", "compile", "support", "plugin"}
+
+
+def test_a_place_is_drawn_once_until_all_are_drawn(toy: Plugin) -> None:
+    names = [mutant.name for mutant in draw(toy, 5, 0)]
+    assert len(names) == len(set(names)) > 15
+    assert sum(":5 boundary" in name for name in names) == 1, "one alternative a place"
+
+
+def test_a_room_that_the_plugin_does_not_have_is_an_error(toy: Plugin) -> None:
+    with pytest.raises(InputError, match="no room cellar"):
+        next(draw(toy, 5, 0, ["cellar"]))
+    assert {mutant.room for mutant in draw(toy, 5, 0, ["sums"])} == {"sums"}
+
+
+def test_each_room_has_some_and_together_they_are_as_many_as_asked_for() -> None:
+    assert shares({"large": 1000, "small": 10, "tiny": 1}, 100) == {"large": 95, "small": 4, "tiny": 1}
+    assert shares({"a": 2, "b": 9}, 4) == {"a": 2, "b": 3}, "more where the rooms' least is more"
+
+
+def test_what_a_module_defines_concerns_the_functions_that_use_it(toy: Plugin) -> None:
+    known = surroundings(toy, mutant(toy, "number", "5", "6"))
+    assert known.once
+    assert known.function is None
+    assert known.users == {("sums.py", 5)}
+
+
+# -- what is reached
+
+
+def test_the_map_says_which_example_runs_which_lines_also_in_other_processes(toy: Plugin, tmp_path: Path) -> None:
+    path = tmp_path / "map.jsonl"
+    found = reach.record(toy, CONTEXT, path, source=mutant_cases.source)
+    by_name = {(example.case, example.index): example for example in found}
+    assert len(by_name) == 6
+    greater, other = by_name["sums/double", 2], by_name["sums/double", 0]
+    assert greater.reaches("sums.py", reach.mask(6, 6))
+    assert not greater.reaches("sums.py", reach.mask(7, 7))
+    assert other.reaches("sums.py", reach.mask(7, 7))
+    assert not other.reaches("sums.py", reach.mask(6, 6))
+    assert by_name["sums/count_down", 0].lines["sums.py"] == reach.mask(11, 13)
+    assert by_name["manners/elsewhere", 0].reaches("sums.py", reach.mask(6, 6)), "a fresh process"
+    assert path.stat().st_mode & 0o077 == 0
+    before = path.read_bytes()
+    assert reach.record(toy, CONTEXT, path, source=mutant_cases.source) == found
+    assert path.read_bytes() == before, "read, and not made again"
+
+
+def test_a_map_that_was_cut_off_is_completed_and_one_of_other_sources_made_anew(toy: Plugin, tmp_path: Path) -> None:
+    path = tmp_path / "map.jsonl"
+    found = reach.record(toy, CONTEXT, path, source=mutant_cases.in_this_process)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1] + lines[2][:30])
+    again = reach.record(toy, CONTEXT, path, source=mutant_cases.in_this_process)
+    before = [(example.case, example.index, example.lines["sums.py"]) for example in found]
+    assert [(example.case, example.index, example.lines["sums.py"]) for example in again] == before
+    (toy.folder / "sums.py").write_text("#\n" + SUMS)
+    moved = reach.record(Plugin.of("seeded"), CONTEXT, path, source=mutant_cases.in_this_process)
+    assert [(example.case, example.index, example.lines["sums.py"] >> 1) for example in moved] == before
+
+
+def test_a_mutant_is_tried_with_what_reaches_it_one_way_after_the_other(toy: Plugin, tmp_path: Path) -> None:
+    chooser = Chooser(toy, reach.record(toy, CONTEXT, tmp_path / "map", source=mutant_cases.in_this_process))
+    found, possible = chooser.attempts(mutant(toy, "number", "2", "3"), 60.0)
+    assert [attempt.name for attempt in found] == ["sums/double#2"]
+    assert possible == 1
+    found, _ = chooser.attempts(mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))"), 60.0)
+    assert {attempt.name for attempt in found[:2]} in (
+        {"sums/double#2", name} for name in ("sums/double#0", "sums/double#1")
+    )
+    assert chooser.attempts(mutant(toy, "arithmetic", "x + 1", "((x) - (1))"), 60.0) == ([], 0), "no example reaches it"
+    assert chooser.attempts(mutant(toy, "number", "5", "6"), 60.0)[1] == 4, "run at import: who uses it, and a sample"
+    limited, possible = chooser.attempts(mutant(toy, "number", "5", "6"), 0.0)
+    assert (len(limited), possible) == (1, 4)
+
+
+# -- judging
+
+
+def test_the_overlay_has_one_file_changed_and_leaves_the_plugin_alone(toy: Plugin) -> None:
+    with overlay(toy.folder, "sums.py", b"changed") as folder:
+        package = folder / mutant_cases.PACKAGE
+        assert (package / "sums.py").read_bytes() == b"changed"
+        assert (package / "__init__.py").resolve() == toy.folder / "__init__.py"
+    assert not folder.exists()
+    assert (toy.folder / "sums.py").read_text() == SUMS
+
+
+def test_a_wrong_result_kills_and_the_examples_after_it_are_not_tried(toy: Plugin) -> None:
+    found = judged(mutant(toy, "number", "2", "3"), *(attempt("sums/double", number) for number in (1, 7, 8)))
+    assert (found.killed, found.case, found.example, found.tried) == (True, "sums/double", "7", 2)
+    assert (found.verdict, found.detail) == ("wrong result", "21, not 14")
+
+
+def test_a_mutant_that_no_example_notices_survives(toy: Plugin) -> None:
+    found = judged(mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))"), attempt("sums/double", 5))
+    assert (found.killed, found.tried, found.gave_up) == (False, 1, False)
+
+
+def test_a_mutant_that_hangs_is_killed(toy: Plugin) -> None:
+    found = judged(mutant(toy, "statement", "x -= 1", "pass"), attempt("sums/count_down", 4, limit=1.0))
+    assert (found.killed, found.verdict) == (True, "timeout")
+
+
+def test_a_mutant_that_cannot_be_imported_is_killed(toy: Plugin) -> None:
+    broken = Mutant("sums.py", "number", 1, "", "", "", b"raise ImportError\n")
+    found = judged(broken, attempt("sums/double", 1))
+    assert (found.killed, found.verdict) == (True, "run error")
+
+
+def test_processes_that_a_rule_starts_get_the_mutant(toy: Plugin) -> None:
+    found = judged(mutant(toy, "number", "2", "3"), attempt("manners/elsewhere", "", verdict="passed"))
+    assert found.killed
+    assert found.detail.startswith("ValueError: 21 by ")
+    assert str(toy.folder) not in found.detail
+
+
+def test_a_fault_that_comes_without_the_change_kills_nothing(toy: Plugin) -> None:
+    (toy.folder / "sums.py").write_text(SUMS.replace("return x * 2", "return x * 3"))
+    other = mutant(Plugin.of("seeded"), "arithmetic", "x + 1", "((x) - (1))")
+    found = judged(other, attempt("manners/elsewhere", "", verdict="passed"))
+    assert not found.killed, "rules of manners are tried again without the change"
+
+
+# -- a whole run
+
+
+def run(**settings: Any) -> tuple[Score, list[str]]:
+    told: list[str] = []
+    values: dict[str, Any] = {"count": 4, "rooms": ("sums",)} | settings
+    request = Request("seeded", **values)
+    return Campaign(request, source=mutant_cases.in_this_process, tell=told.append).run(), told
+
+
+def test_a_run_resumes_and_shards_are_parts_of_the_whole(toy: Plugin, tmp_path: Path) -> None:
+    resume = tmp_path / "finished.jsonl"
+    whole, told = run(resume=resume)
+    assert len(whole.judged) == 4
+    assert sum(line.lstrip()[:1].isdigit() and "sums.py" in line for line in told) == 4
+    lines = resume.read_bytes().splitlines(keepends=True)
+    resume.write_bytes(b"".join(lines[:3]) + lines[3][:20])
+    again, told = run(resume=resume)
+    assert sum("sums.py" in line for line in told) == 2, "the other two were finished"
+    assert [entry.killed("quick") for entry in again.judged] == [entry.killed("quick") for entry in whole.judged]
+    parts = [run(shard=(index, 2), resume=resume)[0] for index in (1, 2)]
+    assert {entry.name for entry in merge(parts).judged} == {entry.name for entry in whole.judged}
+    with pytest.raises(InputError, match="holds the mutants of another run: seed"):
+        run(resume=resume, seed=1)
+
+
+@pytest.mark.slow
+def test_a_cluster_judges_as_this_machine_does(toy: Plugin) -> None:
+    distributed = pytest.importorskip("distributed")
+    here, _ = run(count=2)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, resources={"seeded": 1}, dashboard_address=None
+    ) as cluster:
+        there, told = run(count=2, scheduler=cluster.scheduler_address)
+    assert [(entry.name, entry.killed("quick")) for entry in there.judged] == [
+        (entry.name, entry.killed("quick")) for entry in here.judged
+    ]
+    assert sum("sums.py" in line for line in told) == 2
+
+
+def test_marked_mutants_are_not_counted_and_a_mark_of_nothing_is_an_error(toy: Plugin) -> None:
+    entry = '[[equivalent]]\nfile = "sums.py"\nline = "{}"\nbefore = "5"\nreason = "five times two is five plus five"\n'
+    (toy.folder / equivalent.FILE).write_text(entry.format("LIMIT = 5"))
+    campaign = Campaign(Request("seeded", count=100))
+    assert campaign.mutants
+    assert not any(mutant.text == "LIMIT = 5" for mutant in campaign.mutants)
+    assert campaign.equivalent == 1
+    (toy.folder / equivalent.FILE).write_text(entry.format("LIMIT = 4"))
+    with pytest.raises(InputError, match=r"no change of sums.py makes .* of '5' in 'LIMIT = 4'"):
+        _ = Campaign(Request("seeded")).mutants
+
+
+@pytest.mark.parametrize("text", ["[", "a = 1", "[[equivalent]]\nfile = 1", "[[equivalent]]\nfile = 'a'"])
+def test_a_wrong_file_of_marks_is_an_error(toy: Plugin, text: str) -> None:
+    (toy.folder / equivalent.FILE).write_text(text)
+    with pytest.raises(InputError, match=equivalent.FILE):
+        equivalent.read(toy)
+
+
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"profile": "huge"}, {"shard": (3, 2)}, {"seconds": 0}])
+def test_a_wrong_request_is_an_error(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Request("reference", **wrong)
+
+
+# -- the page
+
+
+def score(backend: str, *killed: bool, profiles: tuple[str, ...] = ("quick",)) -> Score:
+    entries = tuple(
+        Judged(
+            str(i), "ir", "ir/a.py", i, "number", f"x = {i} | y", "1", "2", (Found(str(i), "quick", ok, possible=3),)
+        )
+        for i, ok in enumerate(killed)
+    )
+    return Score(backend, "1.2", "0.1.0", 0, profiles, entries)
+
+
+def test_scores_are_read_as_written_and_anything_else_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "score.json"
+    write(path, score("acme", True, False))
+    assert read(path) == score("acme", True, False)
+    path.write_text("{}")
+    with pytest.raises(InputError, match="no score of mutants"):
+        read(path)
+
+
+def test_a_later_profile_counts_what_the_one_before_it_killed() -> None:
+    quick, default = Found("a", "quick", killed=False), Found("a", "default", killed=True)
+    entry = Judged("a", "ir", "ir/a.py", 1, "number", "", "1", "2", (quick, default))
+    assert (entry.killed("quick"), entry.killed("default")) == (False, True)
+    killed = Judged("b", "ir", "ir/a.py", 2, "number", "", "1", "2", (Found("b", "quick", killed=True),))
+    both = Score("acme", "1", "1", 0, ("quick", "default"), (entry, killed))
+    assert [both.rate(profile) for profile in both.profiles] == [(1, 2), (2, 2)]
+
+
+def test_the_page_keeps_the_seeded_faults_and_the_other_backends() -> None:
+    page = updated("# Seeded faults\n\n| a | b |\n", [score("acme", True, True, False), score("zeta", True)])
+    assert page.startswith("# Seeded faults\n\n| a | b |\n\n" + TITLE)
+    assert "| all | 3 | 2 (67 %) |" in page
+    assert "Only the cases `models`." in updated("", [replace(score("acme", True), select=("models",))])
+    assert "`ir/a.py:2`" in page
+    assert "`x = 2 \\| y`" in page
+    again = updated(page, [score("acme", True, True, True)])
+    assert "| all | 3 | 3 (100 %) |" in again
+    assert "`ir/a.py:2`" not in again
+    assert again.count("### zeta") == again.count(TITLE) == 1
+    assert updated(again, [score("acme", True, True, True)]) == again

@@ -1,0 +1,161 @@
+"""Each kind of change gives what it says: a program, and another one; texts for people stay."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from delegatekit_conformance.mutants import shaders
+from delegatekit_conformance.mutants.changes import KINDS, Change, changes, compiles
+
+#: Kind, a source, and one of the sources that it becomes.
+EXAMPLES = (
+    ("number", "x = f(3)", "x = f(4)"),
+    ("number", "x = f(3)", "x = f(2)"),
+    ("number", "x = -1", "x = (-2)"),
+    ("number", "x = 0.5", "x = 1.0"),
+    ("boolean", "x = f(y=True)", "x = f(y=False)"),
+    ("default", "def f(a, b=2):\n    return a", "def f(a, b=3):\n    return a"),
+    ("default", "def f(*, b=False):\n    return b", "def f(*, b=True):\n    return b"),
+    ("boundary", "x = a < b", "x = ((a) <= (b))"),
+    ("boundary", "x = 0 <= a < b", "x = ((0) <= (a) <= (b))"),
+    ("comparison", "x = a == b", "x = ((a) != (b))"),
+    ("comparison", "x = a not in b", "x = ((a) in (b))"),
+    ("arithmetic", "x = a * b", "x = ((a) // (b))"),
+    ("arithmetic", "x += a", "x -= (a)"),
+    ("operands", "x = (a + b) - c", "x = ((c) - (a + b))"),
+    ("arguments", "f(a, b)", "f(b, a)"),
+    ("elements", "height, width = f()", "width, height = f()"),
+    ("elements", "x[i, j]", "x[j, i]"),
+    ("bounds", "x[a:b]", "x[:b]"),
+    ("bounds", "x[a:b]", "x[a:(b) + 1]"),
+    ("bounds", "for i in range(n):\n    f(i)", "for i in range((n) - 1):\n    f(i)"),
+    ("bounds", "y = x[n]", "y = x[(n) - 1]"),
+    ("statement", "def f(x):\n    x.y = 3", "def f(x):\n    pass"),
+    ("statement", "def f(x):\n    x.append(2)", "def f(x):\n    pass"),
+    ("statement", "for x in y:\n    continue", "for x in y:\n    pass"),
+    ("reset", "def reset(self):\n    self.count = 0", "def reset(self):\n    pass"),
+    ("reset", "def f(self):\n    self.known.clear()", "def f(self):\n    pass"),
+    ("guard", "def f(x):\n    if x:\n        return 1\n    g()", "def f(x):\n    if False:\n        return 1\n    g()"),
+    ("condition", "x = a if b else c", "x = a if (not (b)) else c"),
+    ("condition", "while not a:\n    f()", "while (a):\n    f()"),
+    ("condition", "x = [y for y in z if y]", "x = [y for y in z if (not (y))]"),
+    ("logic", "x = a and b", "x = ((a) or (b))"),
+    ("logic", "x = a or b", "x = ((a))"),
+    ("key", 'x = y["a"] + y["b"]', "x = y['b'] + y[\"b\"]"),
+    ("key", 'x = y.get("a")', "x = y.get('a_')"),
+    ("copy", "x = y.clone()", "x = (y)"),
+    ("copy", "x = bytes(y)", "x = (y)"),
+    ("copy", "x = copy.deepcopy(y)", "x = (y)"),
+    ("lock", "with self._lock:\n    f()", 'with __import__("contextlib").nullcontext():\n    f()'),
+    ("surroundings", "with no_grad():\n    f()", 'with __import__("contextlib").nullcontext():\n    f()'),
+    ("cache key", "key = (a, b, c)", "key = (a, c,)"),
+    ("cache key", "x = cache[a, b]", "x = cache[(b,)]"),
+    ("extreme", "x = min(a, b)", "x = max(a, b)"),
+    ("extreme", "x = torch.amax(a)", "x = torch.amin(a)"),
+    ("pair", "x = p.height\ny = p.width", "x = p.width\ny = p.width"),
+    ("member", "x = (Kind.ONE, Kind.TWO)", "x = (Kind.TWO, Kind.TWO)"),
+    ("member", "x = (torch.float32, torch.int8)", "x = (torch.int8, torch.int8)"),
+    ("keyword", "f(a, scale=2)", "f(a)"),
+    ("sign", "x = -y", "x = (y)"),
+)
+
+#: Nothing in these is changed.
+LEFT_OUT = (
+    '"""Adds 1 to 2."""',
+    'def f():\n    """Adds 1 to 2."""',
+    "def f():\n    raise ValueError(f(1, 2), 3)",
+    "def f():\n    assert x == 1",
+    "x: Final[Literal[1, 2]]",
+    "def f(x: Literal[1, 2]) -> Literal[3]: ...",
+    "def __repr__(self):\n    return f(1, 2)",
+    "if TYPE_CHECKING:\n    x = 1",
+    'x = f"{a + 1}"',
+    "@dataclass(frozen=True)\nclass A: ...",
+    "log.warning(a, 1)",
+    '__all__ = ["a", "b"]',
+    "from a import b, c",
+)
+
+
+def sources(text: str, kind: str = "") -> set[str]:
+    data = text.encode()
+    return {change.apply(data).decode() for change in changes(data) if kind in ("", change.kind)}
+
+
+@pytest.mark.parametrize(("kind", "before", "after"), EXAMPLES, ids=[f"{row[0]}-{row[1]}" for row in EXAMPLES])
+def test_a_kind_gives_what_it_says(kind: str, before: str, after: str) -> None:
+    assert after in sources(before, kind)
+
+
+def test_each_kind_has_an_example() -> None:
+    assert {kind for kind, _, _ in EXAMPLES} == set(KINDS)
+
+
+@pytest.mark.parametrize("text", LEFT_OUT)
+def test_texts_for_people_and_checkers_stay(text: str) -> None:
+    assert sources(text) == set()
+
+
+def test_all_changes_of_our_own_code_are_programs_and_other_ones() -> None:
+    from delegatekit_conformance.mutants import choice
+
+    data = Path(choice.__file__).read_bytes()
+    found = changes(data)
+    assert len(found) > 50
+    assert all(compiles(change, data) for change in found[:: len(found) // 50])
+
+
+def test_a_change_after_letters_of_several_bytes_hits_its_place() -> None:
+    assert sources('x = "äöü", 1', "number") == {'x = "äöü", 2', 'x = "äöü", 0'}
+
+
+def test_what_is_the_same_program_or_none_is_not_one() -> None:
+    data = b"x = (1)"
+    assert not compiles(Change("number", 4, 7, "1", (1, 1)), data)
+    assert not compiles(Change("number", 4, 7, "1 +", (1, 1)), data)
+
+
+# -- shaders
+
+
+def module(*instructions: tuple[int, ...]) -> bytes:
+    """A SPIR-V module: 2.3 of its specification."""
+    words = [0x07230203, 0x00010300, 0, 100, 0]
+    for code, *operands in instructions:
+        words += [(len(operands) + 1) << 16 | code, *operands]
+    return struct.pack(f"<{len(words)}I", *words)
+
+
+FLOAT, INT = (22, 1, 32), (21, 2, 32, 1)
+
+
+def becomes(data: bytes) -> set[bytes]:
+    return {shaders.apply(data, change) for change in shaders.changes(data)}
+
+
+def test_constants_of_shaders_change_by_their_type() -> None:
+    half, one, zero = 0x3F000000, 0x3F800000, 0x3E800000
+    assert becomes(module(FLOAT, (43, 1, 9, half))) == {
+        module(FLOAT, (43, 1, 9, one)),
+        module(FLOAT, (43, 1, 9, zero)),
+    }
+    assert becomes(module(INT, (43, 2, 9, 7))) == {module(INT, (43, 2, 9, 6)), module(INT, (43, 2, 9, 8))}
+
+
+def test_instructions_of_shaders_become_their_opposites_or_exchange_operands() -> None:
+    subtraction = becomes(module((131, 1, 9, 3, 4)))
+    assert subtraction == {module((129, 1, 9, 3, 4)), module((131, 1, 9, 4, 3))}
+    assert module((177, 1, 9, 3, 4)) in becomes(module((179, 1, 9, 3, 4))), "a bound"
+
+
+def test_a_barrier_of_a_shader_is_left_out_at_the_same_length() -> None:
+    (found,) = becomes(module((224, 2, 2, 264)))
+    assert found == module((0,), (0,), (0,), (0,))
+
+
+@pytest.mark.parametrize("data", [b"", b"no shader, but as long as a header", module((43, 1))[:-2], module()[:8]])
+def test_what_is_no_module_has_no_changes(data: bytes) -> None:
+    assert shaders.changes(data) == []
