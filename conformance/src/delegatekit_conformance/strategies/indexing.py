@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import hypothesis.strategies as st
 import torch
 
 from ..recipe import Recipe, Ref, Values
@@ -40,7 +39,7 @@ def _places(
 
 def _different_places(sketch: Sketch, shape: Sequence[int], size: int) -> Ref:
     """A tensor of places below `size`. Along dimensions of `size` or less, they are different from one another."""
-    order: list[int] = sketch.draw(st.permutations(range(size)))
+    order = sketch.order(size)
     places = tuple(order[sum(index) % size] for index in itertools.product(*map(range, shape)))
     return sketch.tensor(shape, "int64", values=("literal", places), layouts=False, constant=sketch.rarely(3))
 

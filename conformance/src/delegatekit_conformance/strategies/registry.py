@@ -26,6 +26,8 @@ class OperatorStrategy:
     operator: str
     dtypes: tuple[str, ...]
     draw: Draw
+    #: The module of this folder that defines it: the operator's family.
+    family: str = ""
 
     def recipes(self, dtype: str) -> SearchStrategy[Recipe]:
         """A strategy of recipes whose main tensors have this dtype."""
@@ -75,7 +77,8 @@ def operator(*names: str, dtypes: Sequence[str]) -> Callable[[Callable[[Sketch, 
         for name in names:
             if name in _registered:
                 raise ValueError(f"{name} has two strategies")
-            _registered[name] = OperatorStrategy(name, tuple(dtypes), _bound(function, name))
+            family = function.__module__.rpartition(".")[2]
+            _registered[name] = OperatorStrategy(name, tuple(dtypes), _bound(function, name), family)
         return function
 
     return register

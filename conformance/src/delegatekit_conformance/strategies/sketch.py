@@ -53,6 +53,15 @@ class Sketch:
         value: int = self.draw(st.integers(low, high))
         return value
 
+    def order(self, count: int) -> list[int]:
+        """The numbers below `count` in any order; shrinks to the usual one."""
+        numbers: list[int] = self.draw(st.permutations(range(count)))
+        return numbers
+
+    def require(self, condition: object) -> None:
+        """Ends the example without one if the condition does not hold."""
+        assume(condition)
+
     def choice(self, items: Sequence[T]) -> T:
         """One of the items; shrinks to the first."""
         value: T = self.draw(st.sampled_from(items))
@@ -111,8 +120,7 @@ class Sketch:
     def dims(self, rank: int, *, at_least: int = 1) -> tuple[int, ...]:
         """Several different dimensions, also counted from the end."""
         count = self.integer(min(at_least, rank), rank)
-        chosen: list[int] = self.draw(st.permutations(range(rank)))
-        return tuple(dim - rank if self.flag() else dim for dim in chosen[:count])
+        return tuple(dim - rank if self.flag() else dim for dim in self.order(rank)[:count])
 
     # Tensors
 
@@ -178,7 +186,8 @@ class Sketch:
 
     def recipe(self, *outputs: Ref, reduction_length: int = 1, depth: int = 1, **more: Any) -> Recipe:
         """The finished recipe; without `outputs`, the last step's result. `more` are fields of `Recipe`."""
-        assume(any(not tensor.constant for _, tensor in self._tensors))  # a program without inputs is another matter
+        # A program without inputs is another matter.
+        self.require(any(not tensor.constant for _, tensor in self._tensors))
         return Recipe(
             tuple(self._tensors),
             tuple(self._steps),

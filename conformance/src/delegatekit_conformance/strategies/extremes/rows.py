@@ -1,0 +1,324 @@
+"""Examples that hurt, written out: numbers far from zero in norms, sums beyond float16, many groups, long tables.
+
+They are what no change of sizes or numbers makes of an operator's strategy; nearly each tells how it is determined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ...recipe import Recipe, Ref, Values
+from ..sketch import FLOATS
+from ..summands import summands
+from .changing import changing
+from .sketch import ROWS, HurtfulSketch
+
+Draw: TypeAlias = Callable[[HurtfulSketch, str], Recipe]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to draw an example of an operator, for some dtypes."""
+
+    draw: Draw
+    dtypes: tuple[str, ...]
+
+
+_rows: dict[str, list[Row]] = {}
+
+
+def rows_of(operator: str, dtype: str) -> Sequence[Draw]:
+    """The written examples of an operator for a dtype."""
+    return [row.draw for row in _rows.get(operator, ()) if dtype in row.dtypes]
+
+
+def row(*operators: str, dtypes: Sequence[str] = ("float32",)) -> Callable[[Draw], Draw]:
+    """Register a function that draws an example of each of these operators."""
+
+    def register(draw: Draw) -> Draw:
+        for name in operators:
+            _rows.setdefault(name, []).append(Row(draw, tuple(dtypes)))
+        return draw
+
+    return register
+
+
+#: Whole numbers about 10,000: their sums are exact in float32, those of their squares are not.
+_FAR: Values = ("integers", 9997, 10003)
+#: Whole numbers about 64, for norms. A mean may be off by some roundings, which stay in what it is subtracted from: of
+#: numbers as far as those above, a norm would not be determined.
+_OFF: Values = ("integers", 61, 67)
+#: Numbers of one sign; the sum of a few thousand is beyond float16, and their mean is small.
+_MANY: Values = ("among", (5.0, 6.0, 7.0, 8.0))
+#: Numbers whose squares are beyond float16.
+_LARGE: Values = ("uniform", -300.0, 300.0)
+
+# Norms
+
+
+@row("aten.layer_norm.default", "aten.native_layer_norm.default")
+def _layer_norm_far(sketch: HurtfulSketch, name: str) -> Recipe:
+    width = sketch.choice(ROWS)
+    x = sketch.tensor((3, width), values=_OFF, layouts=False)
+    weight = sketch.tensor((width,), values=("uniform", 0.5, 1.5), constant=True)
+    bias = sketch.tensor((width,), constant=True)
+    result = sketch.call(name, x, [width], weight, bias, 1e-5)
+    output = Ref(result.name, 0) if "native" in name else result
+    return sketch.recipe(output, reduction_length=width, depth=4, ill_conditioned=True)
+
+
+@row("aten.layer_norm.default", "aten.native_layer_norm.default", "aten.rms_norm.default", dtypes=("float16",))
+def _squares_beyond_half(sketch: HurtfulSketch, name: str) -> Recipe:
+    width = sketch.choice((129, 197))
+    x = sketch.tensor((2, width), values=_LARGE, layouts=False)
+    weight = sketch.tensor((width,), values=("uniform", 0.5, 1.5), constant=True)
+    bias = [] if "rms" in name else [sketch.tensor((width,), constant=True)]
+    result = sketch.call(name, x, [width], weight, *bias, 1e-5)
+    output = Ref(result.name, 0) if "native" in name else result
+    return sketch.recipe(output, reduction_length=width, depth=4)
+
+
+@row("aten.layer_norm.default", "aten.native_layer_norm.default")
+def _constant_rows(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Rows of one number: what remains is the bias."""
+    width = sketch.choice((128, 256))  # powers of two: the mean is exact however it is computed
+    x = sketch.tensor((3, width), values=("among", (sketch.choice((3.0, -0.5, 1024.0)),)), layouts=False)
+    weight = sketch.tensor((width,), values=("uniform", 0.5, 1.5), constant=True)
+    bias = sketch.tensor((width,), values=("uniform", 1.0, 2.0), constant=True)
+    result = sketch.call(name, x, [width], weight, bias, sketch.choice((1e-5, 1e-12)))
+    output = Ref(result.name, 0) if "native" in name else result
+    return sketch.recipe(output, reduction_length=width, depth=4)
+
+
+@row("aten.layer_norm.default")
+def _layer_norm_changing(sketch: HurtfulSketch, name: str) -> Recipe:
+    width = sketch.choice((65, 129))
+    x = sketch.tensor((1025, width), layouts=False)
+    weight = sketch.tensor((width,), values=("uniform", 0.5, 1.5), constant=True)
+    bias = sketch.tensor((width,), constant=True)
+    sketch.call(name, x, [width], weight, bias, 1e-5)
+    return changing(sketch.recipe(reduction_length=width, depth=4), {x.name: 0})
+
+
+@row("aten.instance_norm.default")
+def _instance_norm_far(sketch: HurtfulSketch, name: str) -> Recipe:
+    width = sketch.choice(ROWS)
+    x = sketch.tensor((2, 3, width), values=_OFF, layouts=False)
+    weight = sketch.tensor((3,), values=("uniform", 0.5, 1.5), constant=True)
+    bias = sketch.tensor((3,), constant=True)
+    sketch.call(name, x, weight, bias, None, None, True, 0.1, 1e-5, False)
+    return sketch.recipe(reduction_length=width, depth=4, ill_conditioned=True)
+
+
+@row("aten.group_norm.default")
+def _group_norm_far(sketch: HurtfulSketch, name: str) -> Recipe:
+    groups, each, width = 3, sketch.choice((5, 11)), sketch.choice((17, 65))
+    x = sketch.tensor((2, groups * each, width), values=_OFF, layouts=False)
+    weight = sketch.tensor((groups * each,), values=("uniform", 0.5, 1.5), constant=True)
+    bias = sketch.tensor((groups * each,), constant=True)
+    sketch.call(name, x, groups, weight, bias, 1e-5)
+    return sketch.recipe(reduction_length=each * width, depth=4, ill_conditioned=True)
+
+
+_VARIANCES = ("var.correction", "std.correction", "var.dim", "std.dim")
+
+
+@row(*(f"aten.{name}" for name in _VARIANCES))
+def _variance_far(sketch: HurtfulSketch, name: str) -> Recipe:
+    width = sketch.choice(ROWS)
+    sketch.call(name, sketch.tensor((3, width), values=_FAR, layouts=False), [-1])
+    return sketch.recipe(reduction_length=width, depth=4, ill_conditioned=True)
+
+
+@row("aten.var_mean.correction", "aten.std_mean.correction", "aten.var.default", "aten.std.default")
+def _all_variance_far(sketch: HurtfulSketch, name: str) -> Recipe:
+    width = sketch.choice(ROWS)
+    result = sketch.call(name, sketch.tensor((width,), values=_FAR, layouts=False))
+    outputs = [Ref(result.name, 0), Ref(result.name, 1)] if "mean" in name else [result]
+    return sketch.recipe(*outputs, reduction_length=width, depth=4, ill_conditioned=True)
+
+
+_SOFTMAX = ("_softmax.default", "_log_softmax.default", "_safe_softmax.default", "softmax.int", "log_softmax.int")
+
+
+@row(*(f"aten.{name}" for name in _SOFTMAX))
+def _scores_far(sketch: HurtfulSketch, name: str) -> Recipe:
+    width = sketch.choice((129, 197))
+    high = sketch.choice((10003, -9997))
+    x = sketch.tensor((3, width), values=("integers", high - 6, high), layouts=False)
+    sketch.call(name, x, -1, *([False] if name in ("aten._softmax.default", "aten._log_softmax.default") else []))
+    # Differences from the largest number are exact in float32, and not in float16.
+    return sketch.recipe(reduction_length=width, depth=2, ill_conditioned=True)
+
+
+@row("aten._softmax.default", "aten.softmax.int", "aten.log_softmax.int")
+def _scores_changing(sketch: HurtfulSketch, name: str) -> Recipe:
+    width = sketch.choice((65, 129))
+    x = sketch.tensor((1025, width), layouts=False)
+    sketch.call(name, x, -1, *([False] if name == "aten._softmax.default" else []))
+    return changing(sketch.recipe(reduction_length=width, depth=2), {x.name: 0})
+
+
+@row("aten.logsumexp.default", dtypes=("float32", "float16"))
+def _logsumexp_far(sketch: HurtfulSketch, name: str) -> Recipe:
+    width = sketch.choice((129, 1025))
+    x = sketch.tensor((3, width), values=("integers", 1000, 1003), layouts=False)
+    sketch.call(name, x, [-1])
+    return sketch.recipe(reduction_length=width, depth=3)
+
+
+# Sums beyond float16
+
+
+@row("aten.mean.default", "aten.mean.dim", "aten.linalg_vector_norm.default", dtypes=FLOATS)
+def _sum_beyond_half(sketch: HurtfulSketch, name: str) -> Recipe:
+    width = sketch.choice((16385, 20011))
+    if name == "aten.mean.default":
+        sketch.call(name, sketch.tensor((width,), values=_MANY))
+    elif name == "aten.mean.dim":
+        sketch.call(name, sketch.tensor((2, width), values=_MANY), [-1])
+    else:
+        sketch.call(name, sketch.tensor((2, width), values=_MANY), 2, [-1])
+    return sketch.recipe(reduction_length=width, depth=4 if "norm" in name else 1)
+
+
+@row("aten.avg_pool2d.default", dtypes=FLOATS)
+def _pool_beyond_half(sketch: HurtfulSketch, name: str) -> Recipe:
+    size = sketch.choice((28, 33))
+    x = sketch.tensor((1, 3, size, size), values=("uniform", 80.0, 160.0))
+    sketch.call(name, x, [size, size])
+    return sketch.recipe(reduction_length=size * size)
+
+
+@row("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default", dtypes=FLOATS)
+def _adaptive_beyond_half(sketch: HurtfulSketch, name: str) -> Recipe:
+    size = sketch.choice((28, 33))
+    x = sketch.tensor((1, sketch.choice((17, 65)), size, size), values=("uniform", 80.0, 160.0))
+    sketch.call(name, x, [1, 1])
+    return sketch.recipe(reduction_length=(size + 1) ** 2)
+
+
+# Many groups, and windows at their ends
+
+
+def _results(sizes: Sequence[int], kernel: int, stride: int, padding: int, dilation: int) -> list[int]:
+    return [(size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1 for size in sizes]
+
+
+@row("aten.conv1d.default", "aten.conv2d.default", "aten.convolution.default", "aten.conv3d.default")
+def _depthwise(sketch: HurtfulSketch, name: str) -> Recipe:
+    """As many groups as channels, no multiple of a vector; taps apart and steps beyond the window."""
+    rank = {"1": 1, "3": 3}.get(name.removeprefix("aten.conv")[0], 2)
+    channels, multiplier = sketch.choice((17, 33, 65)), sketch.choice((1, 1, 2))
+    kernel, stride, dilation = sketch.choice(((3, 1, 2), (1, 3, 1), (3, 2, 1), (5, 1, 1)))
+    padding = sketch.choice((0, dilation * (kernel - 1)))
+    sizes = [dilation * (kernel - 1) + 1 + sketch.choice((0, 1, 6)) for _ in range(rank)]
+    results = (1, channels * multiplier, *_results(sizes, kernel, stride, padding, dilation))
+    values = summands(sketch, results)
+    x = sketch.tensor((1, channels, *sizes), values=values)
+    weight = sketch.tensor((channels * multiplier, 1, *[kernel] * rank), values=values, constant=True)
+    bias = sketch.tensor((channels * multiplier,), values=values, constant=True)
+    windows: list[Any] = [[number] * rank for number in (stride, padding, dilation)]
+    more = [False, [0] * rank] if name == "aten.convolution.default" else []
+    sketch.call(name, x, weight, bias, *windows, *more, channels)
+    return sketch.recipe(reduction_length=kernel**rank + 1)
+
+
+@row("aten.conv1d.default", "aten.conv2d.default", "aten.convolution.default")
+def _wide_convolution(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Weights at an extreme, channels that fill no vector, and a window as large as the input."""
+    rank = 1 if "1d" in name else 2
+    inputs, outputs = sketch.choice((3, 33, 65)), sketch.choice((17, 65, 129))
+    kernel = sketch.choice((1, 3))
+    scale = sketch.choice((1e5, 1e-6))
+    sizes = [kernel + sketch.choice((0, 4)) for _ in range(rank)]
+    x = sketch.tensor((1, inputs, *sizes), values=("uniform", 0.25, 1.25))
+    weight = sketch.tensor((outputs, inputs, *[kernel] * rank), values=("uniform", 0.25 * scale, scale), constant=True)
+    more = [False, [0] * rank] if name == "aten.convolution.default" else []
+    sketch.call(name, x, weight, None, [1] * rank, [0] * rank, [1] * rank, *more, 1)
+    return sketch.recipe(reduction_length=inputs * kernel**rank + 1)
+
+
+# Products
+
+
+@row("aten.linear.default", "aten.mm.default", "aten.matmul.default", "aten.bmm.default", "aten.addmm.default")
+def _scaled_product(sketch: HurtfulSketch, name: str) -> Recipe:
+    """A long sum with weights at an extreme: 1e5 or 1e-6."""
+    k, n = sketch.choice((129, 1025)), sketch.choice((3, 17))
+    scale = sketch.choice((1e5, 1e-6))
+    batch = [2] if "bmm" in name else []
+    x = sketch.tensor((*batch, 3, k), values=("uniform", 0.25, 1.25))
+    shape = (n, k) if "linear" in name else (*batch, k, n)
+    weight = sketch.tensor(shape, values=("uniform", 0.25 * scale, scale), constant="bmm" not in name)
+    added = [sketch.tensor((n,), values=("uniform", 0.25 * scale, scale), constant=True)] if "addmm" in name else []
+    sketch.call(name, *added, x, weight)
+    return sketch.recipe(reduction_length=k + 1, depth=2 if added else 1)
+
+
+@row("aten.linear.default")
+def _linear_changing(sketch: HurtfulSketch, name: str) -> Recipe:
+    k, n = sketch.choice((17, 65)), sketch.choice((3, 33))
+    x = sketch.tensor((1025, k), layouts=False)
+    weight, bias = sketch.tensor((n, k), constant=True), sketch.tensor((n,), constant=True)
+    sketch.call(name, x, weight, bias)
+    return changing(sketch.recipe(reduction_length=k + 1), {x.name: 0})
+
+
+# Tables
+
+
+@row("aten.embedding.default", dtypes=(*FLOATS, "int64", "int32", "int8"))
+def _long_embedding(sketch: HurtfulSketch, name: str) -> Recipe:
+    count = sketch.choice((16391, 32771))
+    weight = sketch.tensor((count, 3), constant=True)
+    index = sketch.tensor((2, 5), "int64", values=_places(count), layouts=False)
+    sketch.call(name, weight, index)
+    return sketch.recipe(exact=True)
+
+
+@row("aten.embedding.default")
+def _embedding_changing(sketch: HurtfulSketch, name: str) -> Recipe:
+    weight = sketch.tensor((16391, 3), constant=True)
+    index = sketch.tensor((1025,), "int64", values=_places(16391), layouts=False)
+    sketch.call(name, weight, index)
+    return changing(sketch.recipe(exact=True), {index.name: 0})
+
+
+@row("aten.index_select.default", "aten.index.Tensor", dtypes=(*FLOATS, "int64", "int32", "int8"))
+def _long_table(sketch: HurtfulSketch, name: str) -> Recipe:
+    count = sketch.choice((16391, 32771))
+    x = sketch.tensor((count, 3), layouts=False)
+    index = sketch.tensor((7,), "int64", values=_places(count), layouts=False)
+    sketch.call(name, *((x, [index]) if name == "aten.index.Tensor" else (x, 0, index)))
+    return sketch.recipe(exact=True)
+
+
+@row("aten.gather.default", dtypes=(*FLOATS, "int64", "int32", "int8"))
+def _gather_far(sketch: HurtfulSketch, name: str) -> Recipe:
+    count = sketch.choice((16391, 32771))
+    x = sketch.tensor((count, 3), layouts=False)
+    sketch.call(name, x, 0, sketch.tensor((5, 3), "int64", values=_places(count), layouts=False))
+    return sketch.recipe(exact=True)
+
+
+def _places(count: int) -> Values:
+    """Rows of a table: the first ones, the last ones, and those about where 14 bits end."""
+    return ("among", (0, 1, 8191, 16383, 16384, 16385, count // 2, count - 2, count - 1))
+
+
+# Scales of softmax in attention
+
+
+@row("aten.scaled_dot_product_attention.default")
+def _attention_far(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Scores far from zero: all keys have one large component in common, which no query tells apart."""
+    keys, width = sketch.choice((129, 197)), sketch.choice((17, 65))
+    q = sketch.tensor((1, 2, 5, width), values=("integers", 3, 3))
+    k = sketch.tensor((1, 2, keys, width), values=("among", (8.0, 8.0, 8.0)))
+    v = sketch.tensor((1, 2, keys, 7), values=("uniform", 0.25, 1.25))
+    sketch.call(name, q, k, v, scale=math.ldexp(1.0, -1))
+    return sketch.recipe(reduction_length=width + keys, depth=4)

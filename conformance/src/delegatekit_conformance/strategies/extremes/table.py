@@ -1,0 +1,137 @@
+"""The table of extremes: for each operator that has a strategy, numbered examples that hurt."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...recipe import Recipe
+from ..registry import OperatorStrategy, load_operators
+from .changing import pointwise_changing
+from .determined import is_determined
+from .rows import rows_of
+from .sketch import ENDS, EQUAL, FAR, HUGE, LONG, ODD, OFFSET, ROWS, TINY, ZERO, HurtfulSketch, Theme, Unsuitable
+
+#: How often an example is drawn anew that its numbers do not determine.
+_ATTEMPTS = 6
+#: Themes in the order in which they are tried, for floats and for others.
+_FLOAT_THEMES = (ODD, FAR, LONG, ENDS)
+_NUMBERS = (HUGE, TINY, EQUAL, OFFSET, ZERO)
+_WHOLE_THEMES = (ODD, FAR, ENDS, LONG)
+
+#: Operators whose results, or whose programs, grow faster than their inputs -> the largest size.
+_LIMITS: Mapping[str, int] = {
+    "aten.diag.default": 129,
+    "aten.diag_embed.default": 65,
+    "aten.eye.default": 129,
+    "aten.unfold.default": 197,
+    "aten.unbind.int": 17,
+    "aten.split.Tensor": 33,
+    "aten._pdist_forward.default": 129,
+    "aten.meshgrid.indexing": 129,
+    "aten.lstm.input": 5,
+    "aten.gru.input": 5,
+    "aten.rnn_tanh.input": 5,
+    "aten.rnn_relu.input": 5,
+    "aten.conv_transpose1d.default": 129,
+    "aten.conv_transpose2d.input": 129,
+    "aten.conv_transpose3d.input": 33,
+    "aten.convolution.default": 129,
+    "aten.conv3d.default": 33,
+    "aten.conv3d.padding": 33,
+    "aten.affine_grid_generator.default": 129,
+    "aten.replication_pad3d.default": 1025,
+    "aten.reflection_pad3d.default": 1025,
+    "aten.upsample_trilinear3d.default": 197,
+    "aten.upsample_trilinear3d.vec": 197,
+    "aten.upsample_nearest3d.default": 1025,
+    "aten.upsample_nearest3d.vec": 1025,
+    "aten.repeat.default": 1025,
+    "aten.tile.default": 1025,
+    "aten.repeat_interleave.self_Tensor": 1025,
+}
+#: Strategies whose operators work element by element: a size of theirs may change from call to call.
+_POINTWISE = ("elementwise", "comparisons")
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The examples of one operator, numbered."""
+
+    strategy: OperatorStrategy
+    pointwise: bool
+
+    @property
+    def operator(self) -> str:
+        """The overload's name."""
+        return self.strategy.operator
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes that there are examples for; the first of the operator's own if none of the usual ones is."""
+        own = self.strategy.dtypes
+        # Of int64, some backends take numbers of 32 bits only; the operators' own cases are about that.
+        whole = next((dtype for dtype in ("int32", "int64") if dtype in own), "")
+        chosen = tuple(dtype for dtype in own if dtype in ("float32", "float16", whole))
+        return chosen or own[:1]
+
+    def recipe(self, dtype: str, number: int, seed: int = 0) -> Recipe | None:
+        """Example `number`, the same for the same seed; None if nothing that was drawn is determined."""
+        rows = rows_of(self.operator, dtype)
+        for attempt in range(_ATTEMPTS):
+            key = f"{self.operator} {dtype} {number} {seed} {attempt}"
+            try:
+                found = (
+                    self._row(key, dtype, number)
+                    if number < len(rows)
+                    else self._themed(key, dtype, number - len(rows))
+                )
+            except (Unsuitable, RuntimeError, IndexError, ValueError, ZeroDivisionError):
+                continue
+            if found is not None and is_determined(found):
+                return found
+        return None
+
+    def _row(self, key: str, dtype: str, number: int) -> Recipe:
+        sketch = HurtfulSketch(key, dtype, ENDS)
+        return rows_of(self.operator, dtype)[number](sketch, self.operator)
+
+    def _themed(self, key: str, dtype: str, number: int) -> Recipe | None:
+        """An example of one of the themes, in turns."""
+        themes = self._themes(dtype, number)
+        theme = themes[number % len(themes)]
+        limit = _LIMITS.get(self.operator)
+        before = HurtfulSketch(key, dtype, theme, largest=limit)
+        recipe = self.strategy.draw(before)
+        if not theme.sizes or not before.levers:
+            return recipe
+        lever = int(key.rpartition(" ")[2]) + _crc(key)
+        sketch = HurtfulSketch(key, dtype, theme, lever=lever % before.levers, largest=limit)
+        recipe = self.strategy.draw(sketch)
+        if theme is LONG and self.pointwise and dtype == "float32":
+            return next((found for size in ROWS if (found := pointwise_changing(recipe, size))), recipe)
+        return recipe
+
+    def _themes(self, dtype: str, number: int) -> Sequence[Theme]:
+        """The themes of a dtype; the one of numbers is another in each turn and for each operator."""
+        if dtype not in ("float32", "float16", "bfloat16", "float64"):
+            return _WHOLE_THEMES
+        turn = number // (len(_FLOAT_THEMES) + 1) + _crc(self.operator)
+        numbers = _NUMBERS[turn % len(_NUMBERS)]
+        return (*_FLOAT_THEMES[:2], numbers, *_FLOAT_THEMES[2:])
+
+    def written(self, dtype: str) -> int:
+        """How many of the numbered examples are rows of their own; they come first."""
+        return len(rows_of(self.operator, dtype))
+
+
+def _crc(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+@functools.cache
+def load_extremes() -> Mapping[str, Extremes]:
+    """The extremes of all operators by name."""
+    return {name: Extremes(entry, entry.family in _POINTWISE) for name, entry in load_operators().items()}

@@ -1,0 +1,21 @@
+"""The operators of the edge dialect that examples bring, for `delegatekit operators`."""
+
+from __future__ import annotations
+
+from torch._ops import OpOverload
+
+from ..recipe import find_target
+from .registry import load_operators
+
+
+def operators_in_examples() -> frozenset[str]:
+    """The operators that have a strategy, and those that the core makes of them where no backend keeps them whole."""
+    from delegatekit.edge.dialect import rewritten_to
+
+    found: set[str] = set()
+    for name in load_operators():
+        found.add(name)
+        target = find_target(name)
+        if isinstance(target, OpOverload):
+            found.update(rewritten_to(target) or ())
+    return frozenset(found)

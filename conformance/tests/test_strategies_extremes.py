@@ -1,0 +1,178 @@
+"""Extremes: every operator has examples with sizes and numbers that hurt, and eager itself passes them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from strategy_checks import check_eager
+
+from delegatekit_conformance import PROFILES
+from delegatekit_conformance.cases.extremes import ExtremeCase, cases
+from delegatekit_conformance.context import Context
+from delegatekit_conformance.joined import Joined
+from delegatekit_conformance.outcome import Outcome, Verdict
+from delegatekit_conformance.recipe import Recipe, Ref, Step, TensorRecipe
+from delegatekit_conformance.strategies import load_operators
+from delegatekit_conformance.strategies.extremes import load_extremes
+from delegatekit_conformance.strategies.extremes.determined import is_determined, is_determined_in
+from delegatekit_conformance.strategies.extremes.sketch import FAR, LONG, HurtfulSketch, Unsuitable
+
+CONTEXT = Context("reference", PROFILES["quick"], stock=False)
+#: Operators with at least one example in all of these, which stand for the families.
+_NAMES = (
+    "aten.add.Tensor",
+    "aten.linear.default",
+    "aten.layer_norm.default",
+    "aten.conv2d.default",
+    "aten.gather.default",
+)
+
+
+def _examples(name: str, dtype: str = "float32", count: int = 10) -> list[Recipe]:
+    found = (load_extremes()[name].recipe(dtype, number) for number in range(count))
+    return [recipe for recipe in found if recipe is not None]
+
+
+def _sizes(name: str, dtype: str = "float32") -> set[int]:
+    return {size for recipe in _examples(name, dtype, 20) for _, one in recipe.tensors for size in one.shape}
+
+
+def _recipe(target: str, values: tuple[object, ...], *args: object, **more: object) -> Recipe:
+    tensors = (("x0", TensorRecipe((4, 8), values=values)),)
+    return Recipe(tensors, (Step("y0", target, (Ref("x0"), *args)),), (Ref("y0"),), **more)  # type: ignore[arg-type]
+
+
+def test_every_operator_has_a_case_with_its_main_dtypes() -> None:
+    names = {case.name for case in cases()}
+    for name, entry in load_operators().items():
+        for dtype in ("float32", "float16"):
+            assert (f"extremes/{name}/{dtype}" in names) == (dtype in entry.dtypes)
+        whole = {"int32", "int64"} & set(entry.dtypes)
+        assert not whole or any(f"extremes/{name}/{dtype}" in names for dtype in whole)
+        assert any(case.startswith(f"extremes/{name}/") for case in names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+def test_every_operator_has_examples_that_eager_passes(part: int) -> None:
+    for name in list(load_extremes())[part::8]:
+        dtype = load_extremes()[name].dtypes[0]
+        examples = _examples(name, dtype, 8)
+        assert examples, f"{name} has no extremes"
+        for recipe in examples:
+            assert recipe.has_elements
+            if dtype == "float32":
+                check_eager(recipe)
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_examples_are_valid_and_the_same_again(name: str) -> None:
+    examples = _examples(name)
+    assert len(examples) >= 5 and examples == _examples(name)
+    for recipe in examples:
+        check_eager(recipe)
+        assert sum(math.prod(tensor.shape) for _, tensor in recipe.tensors) < 1 << 18
+    examples[-1].export()
+
+
+def test_another_seed_draws_other_examples() -> None:
+    entry = load_extremes()["aten.relu.default"]
+    assert [entry.recipe("float32", number, 1) for number in range(5)] != _examples("aten.relu.default", count=5)
+
+
+def test_rows_are_long_and_tables_longer() -> None:
+    assert {129, 197, 1025} & _sizes("aten.softmax.int") and {16385, 16391} & _sizes("aten.softmax.int")
+    for name in ("aten.embedding.default", "aten.index_select.default", "aten.gather.default", "aten.index.Tensor"):
+        tables = [recipe for recipe in _examples(name) if max(recipe.tensors[0][1].shape, default=0) > 16384]
+        assert any(int(value.max()) >= 16384 for recipe in tables for value in _indices(recipe)), name
+
+
+def _indices(recipe: Recipe) -> list[torch.Tensor]:
+    return [tensor.make() for _, tensor in recipe.tensors if tensor.dtype == "int64"]
+
+
+def test_channels_fill_no_vector() -> None:
+    weights = [recipe.tensors[1][1].shape for recipe in _examples("aten.conv2d.default", count=20)]
+    assert any(shape[0] > 16 and shape[0] % 4 for shape in weights)
+    assert any(shape[1] == 1 and shape[0] > 16 for shape in weights)
+
+
+def test_weights_are_huge_and_tiny() -> None:
+    for number in (1e5, 1e-6):
+        assert any(
+            0.2 * number < float(tensor.make().abs().mean()) < 2 * number
+            for recipe in (load_extremes()["aten.linear.default"].recipe("float32", 0, seed) for seed in range(8))
+            if recipe is not None
+            for name, tensor in recipe.tensors
+            if tensor.constant
+        )
+
+
+def test_sizes_change_up_to_thousands_below_a_far_bound() -> None:
+    for name in ("aten.relu.default", "aten.add.Tensor", "aten.linear.default", "aten.softmax.int"):
+        changing = [recipe for recipe in _examples(name) if recipe.sizes]
+        assert changing, name
+        for recipe in changing:
+            largest = max(size for call in recipe.calls for size in call)
+            assert 1024 < largest < recipe.sizes[0].high / 8
+
+
+def test_a_mean_in_float16_is_small_where_its_sum_is_beyond() -> None:
+    recipe = next(one for one in _examples("aten.mean.dim", "float16") if one.tensors[0][1].shape[-1] > 16384)
+    (x,) = recipe.inputs()
+    assert float(x.double().sum(-1).min()) > 65504 and float(recipe.module()(x).max()) < 10
+
+
+def test_what_a_rounding_changes_is_not_determined() -> None:
+    assert is_determined(_recipe("aten.cos.default", ("uniform", -1.0, 1.0)))
+    assert not is_determined(_recipe("aten.cos.default", ("uniform", 1e5, 2e5)))
+    assert not is_determined(_recipe("aten.log.default", ("uniform", -2.0, -1.0)))  # nothing but NaN
+    assert not is_determined(_recipe("aten.select.int", ("normal",), 5, 0))  # eager refuses it
+
+
+def test_one_size_is_pulled_and_the_strategy_follows() -> None:
+    draw = load_operators()["aten.mean.dim"].draw
+    seen = set()
+    for seed in range(20):
+        try:
+            recipe = draw(HurtfulSketch(str(seed), "float32", LONG, lever=0))
+        except Unsuitable:
+            continue
+        seen.add(recipe.reduction_length)
+    assert any(length >= 129 for length in seen)
+    assert HurtfulSketch("0", "float32", FAR, lever=0, largest=99).shape(1, 1) == (99,)
+
+
+def test_a_backend_that_takes_nothing_is_asked_once() -> None:
+    case = next(case for case in cases() if case.name == "extremes/aten.linear.default/float32")
+    assert isinstance(case, ExtremeCase)
+    (first,) = case.examples(CONTEXT)
+    assert isinstance(first, Joined) and len(first.parts) == 2
+    assert case.is_settled([Outcome(Verdict.FALLBACK)], CONTEXT)
+    assert not case.is_settled([Outcome(Verdict.DELEGATED, delegates=1)], CONTEXT)
+    more = case.further(CONTEXT)
+    assert any(isinstance(one, Recipe) and one.sizes for one in more)
+    assert any(isinstance(one, Joined) and len(one.parts) >= 3 for one in more)
+
+
+def test_a_program_that_fails_shrinks_to_its_smallest_part() -> None:
+    case = next(case for case in cases() if case.name == "extremes/aten.relu.default/float32")
+
+    def fails(example: object) -> bool:
+        parts = example.parts if isinstance(example, Joined) else [example]
+        return any(max(part.tensors[0][1].shape, default=0) > 16384 for part in parts)  # type: ignore[attr-defined]
+
+    (first,) = case.examples(CONTEXT)
+    small = case.shrink(first, fails, CONTEXT)
+    assert isinstance(small, Recipe) and fails(small)
+
+
+def test_numbers_beyond_float16_blame_no_backend_that_computes_in_it() -> None:
+    def example(low: float, high: float) -> Recipe:
+        tensors = (("x0", TensorRecipe((8,), values=("uniform", low, high))),)
+        return Recipe(tensors, (Step("y0", "aten.mul.Scalar", (Ref("x0"), 2.0)),), (Ref("y0"),))
+
+    assert is_determined_in("float16", example(1.0, 2.0)) and is_determined_in("bfloat16", example(1e5, 2e5))
+    assert not is_determined_in("float16", example(1e5, 2e5))
