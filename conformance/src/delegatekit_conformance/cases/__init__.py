@@ -1,6 +1,7 @@
-"""The cases of the suite, room by room: contract, operators, patterns, dynamic, state, graphs, models, robustness.
+"""The cases of the suite, room by room: contract, operators, extremes, patterns, dynamic, graphs, models and others.
 
-Every module of this folder that has a function `cases()` adds what it returns; observers may add more through the
+Every module of this folder that has a function `cases()` adds what it returns, and one that has `cases_for(context)`
+adds cases that are the backend's own (of its options); observers may add more through the
 hook `conformance_cases`.
 """
 
@@ -27,6 +28,8 @@ def all_cases(context: Context) -> Mapping[str, Case]:
     found: dict[str, Case] = {}
     for room in rooms():
         for case in room.cases() if hasattr(room, "cases") else ():
+            _add(found, case)
+        for case in room.cases_for(context) if hasattr(room, "cases_for") else ():
             _add(found, case)
     for case in extra_conformance_cases(context.backend):
         if not isinstance(case, Case):

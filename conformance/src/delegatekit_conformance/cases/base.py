@@ -10,6 +10,7 @@ from typing import Any
 from .. import stock
 from ..context import Context
 from ..outcome import Outcome, Verdict
+from .special_values import declared_values
 from .surroundings import watched
 
 #: What a script that lowers `program` and calls it with `inputs` does in the stock runtime.
@@ -44,6 +45,14 @@ class Case(ABC):
     def examples(self, context: Context) -> Sequence[Any]:
         """All examples of the case."""
 
+    def further(self, context: Context) -> Sequence[Any]:
+        """Examples that come after the others where those do not settle the case; drawn only then."""
+        return ()
+
+    def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
+        """Whether the outcomes of `examples` leave nothing for `further` ones to tell."""
+        return False
+
     @abstractmethod
     def run(self, example: Any, context: Context) -> Outcome:
         """Try one example in this process. The backend may crash or hang it. Must not raise."""
@@ -54,6 +63,7 @@ class Case(ABC):
             stock.start()
         with watched(context.backend) as changes:
             outcome = self.run(example, context)
+            outcome = replace(outcome, declared=declared_values(example, outcome, context))
         if outcome.verdict is Verdict.STOCK:
             snippet = outcome.snippet or self.snippet(example, context)
             return replace(outcome, snippet=snippet + _IN_STOCK.format(backend=context.backend))

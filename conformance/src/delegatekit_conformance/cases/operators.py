@@ -3,58 +3,134 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from hypothesis.strategies import SearchStrategy
 
 from ..context import Context
+from ..diversity import most_diverse
 from ..drawing import draw, shrink
+from ..joined import Joined, join
 from ..outcome import Outcome
 from ..recipe import Recipe
 from ..strategies import OperatorStrategy, load_operators
-from ..trial import try_recipe
+from ..trial import try_joined, try_recipe
 from .base import Case
 
 #: How many examples are drawn where one is tried: the first is the simplest, which is often empty, as others may be.
 _TO_CHOOSE_FROM = 5
+#: How many recipes a joined program has, and how many are drawn for each that is chosen.
+_JOINED = 8
+_DRAWN = 4
+
+#: What is tried at once: one recipe, or several in one program.
+Example: TypeAlias = Recipe | Joined
 
 
 class RecipeCase(Case):
-    """A case whose examples are recipes drawn from one strategy."""
+    """A case whose examples are recipes drawn from one strategy, alone and several in one program."""
 
     def strategy(self) -> SearchStrategy[Recipe]:
         """What the recipes are drawn from."""
         raise NotImplementedError
 
     def count(self, context: Context) -> int:
-        """How many examples are drawn."""
+        """How many examples are drawn and tried alone."""
         raise NotImplementedError
 
-    def examples(self, context: Context) -> Sequence[Recipe]:
+    def joined(self, context: Context) -> int:
+        """How many programs of several recipes are tried where the backend takes something; none by default."""
+        return 0
+
+    def size_of_program(self, context: Context) -> int:
+        """How many recipes each of these programs has."""
+        return _JOINED
+
+    def examples(self, context: Context) -> Sequence[Example]:
         """The recipes: the simplest first, then at random; one alone is of the random ones and has numbers to read."""
         drawn = draw(self.strategy(), self._drawn(context), context.seed_of(self.name))
         if self.count(context) > 1:
             return drawn
         return [next((recipe for recipe in drawn[1:] if recipe.has_elements), drawn[-1])]
 
+    def further(self, context: Context) -> Sequence[Example]:
+        """Programs of several recipes: half of them are at random, half are the most diverse of many.
+
+        Backends refuse many of the diverse ones, so both are needed. Those with special values have programs of their
+        own: what a backend makes of NaN must not hide what it makes of numbers.
+        """
+        known = [example for example in self.examples(context) if isinstance(example, Recipe)]
+        names = set(map(repr, known))
+        pool = [recipe for recipe in self._pool(context) if repr(recipe) not in names]
+        plain, special = ([one for one in pool if _is_special(one) is wanted] for wanted in (False, True))
+        count, size = self.joined(context), self.size_of_program(context)
+        random = [recipe for recipe in plain if recipe.has_elements][: count * size // 2]
+        left = [recipe for recipe in plain if recipe not in random]
+        diverse = most_diverse(left, count * size - len(random), known=[*known, *random])
+        return [*join([*random, *diverse], size), *join(most_diverse(special, -(-count * size // 4)), size)]
+
+    def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
+        """Whether the backend took nothing of several recipes."""
+        return len(tried) > 1 and not _takes_any(tried)
+
     def _drawn(self, context: Context) -> int:
         return self.count(context) if self.count(context) > 1 else _TO_CHOOSE_FROM
 
-    def run(self, example: Recipe, context: Context) -> Outcome:
-        """A trial of the recipe."""
-        outcome = try_recipe(example, context)
-        if outcome.verdict.is_fault or outcome.core:
+    def _pool(self, context: Context) -> list[Recipe]:
+        """The recipes that those of joined programs are chosen from."""
+        return draw(self.strategy(), self._size_of_pool(context), context.seed_of(self.name))
+
+    def _size_of_pool(self, context: Context) -> int:
+        return self.joined(context) * self.size_of_program(context) * _DRAWN
+
+    def run(self, example: Example, context: Context) -> Outcome:
+        """A trial of the recipe, or of several in one program."""
+        outcome = try_joined(example, context) if isinstance(example, Joined) else try_recipe(example, context)
+        if (outcome.verdict.is_fault or outcome.core) and not outcome.snippet:
             outcome = replace(outcome, snippet=self.snippet(example, context))
         return outcome
 
-    def snippet(self, example: Recipe, context: Context) -> str:
-        """The recipe as Python."""
+    def snippet(self, example: Example, context: Context) -> str:
+        """The program as Python."""
         return example.snippet(context.backend)
 
-    def shrink(self, example: Recipe, fails: Callable[[Any], bool], context: Context) -> Recipe:
-        """Hypothesis shrinks what it drew, starting with the first failing one of the same series."""
-        return shrink(self.strategy(), self._drawn(context), context.seed_of(self.name), example, fails)
+    def shrink(self, example: Example, fails: Callable[[Any], bool], context: Context) -> Example:
+        """A smaller example: of a program the part that fails by itself, or the parts that fail together.
+
+        Hypothesis shrinks what it drew, starting with the first failing one of the same series.
+        """
+        seed = context.seed_of(self.name)
+        if not isinstance(example, Joined):
+            return shrink(self.strategy(), self._drawn(context), seed, example, fails)
+        try:
+            part = next((part for part in example.parts if fails(part)), None)
+        except TimeoutError:
+            return example
+        if part is None:
+            return _fewer(example, fails)
+        return shrink(self.strategy(), self._size_of_pool(context), seed, part, fails)
+
+
+def _takes_any(outcomes: Sequence[Outcome]) -> bool:
+    return any(outcome.delegates or outcome.verdict.is_fault for outcome in outcomes)
+
+
+def _is_special(recipe: Recipe) -> bool:
+    """Whether a tensor has NaN or infinities."""
+    return any(tensor.values[0] == "special" for _, tensor in recipe.tensors)
+
+
+def _fewer(example: Joined, fails: Callable[[Any], bool]) -> Joined:
+    """The program without the parts that it fails without, as far as the time for the search allows."""
+    parts = example.parts
+    with suppress(TimeoutError):
+        for part in example.parts:
+            fewer = tuple(other for other in parts if other is not part)
+            if len(fewer) > 1 and fails(Joined(fewer)):
+                parts = fewer
+    return example if len(parts) == len(example.parts) else Joined(parts)
 
 
 @dataclass(frozen=True)
@@ -80,10 +156,29 @@ class OperatorCase(RecipeCase):
 
     def count(self, context: Context) -> int:
         """All for the operator's first dtype, half for float16, a third for other floats, a fifth for the rest."""
+        return self._share(context.profile.examples)
+
+    def joined(self, context: Context) -> int:
+        """The same shares of the profile's programs."""
+        return self._share(context.profile.joined)
+
+    def size_of_program(self, context: Context) -> int:
+        """Half as many recipes for other dtypes than the operator's first."""
+        return _JOINED if self.dtype == self.operator.dtypes[0] else _JOINED // 2
+
+    def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
+        """Whether the backend took nothing: of one recipe, for dtypes other than the operator's first.
+
+        The one that is tried alone may be refused for its form, which other dtypes have in common.
+        """
+        is_first = self.dtype == self.operator.dtypes[0]
+        return not _takes_any(tried) and (len(tried) > 1 or not is_first)
+
+    def _share(self, number: int) -> int:
         if self.dtype == self.operator.dtypes[0]:
-            return context.profile.examples
+            return number
         share = 2 if self.dtype == "float16" else 3 if "float" in self.dtype else 5
-        return max(1, context.profile.examples // share)
+        return max(1, number // share)
 
 
 def cases() -> Iterator[Case]:

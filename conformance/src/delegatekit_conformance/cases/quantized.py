@@ -23,11 +23,13 @@ from torch.utils import _pytree as pytree
 import delegatekit
 from delegatekit.plugins import discovery
 from delegatekit.quantization.ratio import sqnr_db
-from delegatekit_api import QuantizationError
+from delegatekit_api import PluginError, QuantizationError
 
+from .. import stock
 from ..context import Context
+from ..declaration import Measured
 from ..outcome import Outcome, Verdict
-from ..trial import Runnable, attempt, device_takes, flatten, words
+from ..trial import Runnable, attempt, flatten, not_in_stock, words
 from .base import Case
 from .patterns import pattern
 from .subjects import SubjectCase
@@ -196,17 +198,18 @@ class QuantizedCase(Case):
                 progress=False,
             )
             program = torch.export.export(quantized, inputs, strict=False)
-        except QuantizationError as error:
+        except (PluginError, QuantizationError) as error:
             if "quantizes nothing" in str(error):
                 return Outcome(Verdict.NOT_APPLICABLE, words(error))
             return Outcome(Verdict.LOWERING_ERROR, words(error), blame="backend")
         except Exception as error:
             return Outcome(Verdict.NOT_EXPORTABLE, words(error))
-        run = partial(_judged, program, quantized, inputs, _relative_error(scheme, context))
+        run = partial(_judged, program, quantized, inputs, scheme, _relative_error(scheme, context))
         options = {context.backend: context.options} if context.options else None
         backends = [context.backend]
-        second = context.stock and device_takes(backends, dynamic=bool(dynamic))
-        outcome = attempt(program, run, backends=backends, options=options, second=second)
+        alone_here = not_in_stock(context, backends, dynamic=bool(dynamic))
+        outcome = attempt(program, run, backends=backends, options=options, second=not alone_here)
+        outcome = stock.unjudged(outcome, alone_here)
         alone = attempt(program, run, backends=[], second=outcome.verdict is Verdict.STOCK)
         if alone.verdict.is_fault:
             outcome = replace(outcome, core=f"{alone.verdict.value}: {alone.detail}")
@@ -238,7 +241,12 @@ def _relative_error(name: str, context: Context) -> float:
 
 
 def _judged(
-    program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...], relative_error: float, method: Runnable
+    program: ExportedProgram,
+    quantized: Any,
+    inputs: tuple[Any, ...],
+    scheme: str,
+    relative_error: float,
+    method: Runnable,
 ) -> Outcome:
     """Run the method and compare with the quantized module in eager."""
     try:
@@ -248,15 +256,33 @@ def _judged(
     with torch.no_grad():
         references = flatten(quantized(*inputs))
     scales, depth = output_scales(program), _depth(program)
+    measured = []
     for index, (result, reference) in enumerate(zip(results, references, strict=True)):
         if not reference.is_floating_point():
             if not torch.equal(result, reference):
                 return Outcome(Verdict.MISMATCH, f"output {index} differs")
             continue
-        found = judge(result, reference, scales[index], steps=depth, inexact=relative_error * depth)
+        scale = scales[index]
+        found = judge(result, reference, scale, steps=depth, inexact=relative_error * depth)
         if not found.agrees:
             return Outcome(Verdict.MISMATCH, f"output {index} {found.difference}")
-    return Outcome(Verdict.DELEGATED)
+        if relative_error and scale is not None:
+            # Of each layer: what several add up is shared among them.
+            measured.append(Measured(f"relative_error:{scheme}", inexactness(result, reference, scale) / depth))
+    return Outcome(Verdict.DELEGATED, measured=tuple(measured))
+
+
+def inexactness(result: torch.Tensor, reference: torch.Tensor, scale: float) -> float:
+    """How inexact a device's sums seem to be, relative to the largest: from steps that differ from eager's.
+
+    An error of a part of a step makes that part of all elements fall to the next one: the mean distance is the mean
+    error, of which the largest is taken to be four times as much.
+    """
+    if not reference.numel():
+        return 0.0
+    steps = ((result.double() - reference.double()).abs() / scale).round()
+    largest = max(float(reference.abs().max()) / scale, 1.0)
+    return max(float(steps.max()) - 1, 4 * float(steps.mean()), 0.0) / largest
 
 
 class InDouble(torch.fx.Interpreter):

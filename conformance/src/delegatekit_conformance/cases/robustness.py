@@ -1,4 +1,4 @@
-"""Robustness: damaged blobs end in an error or in the right answer, and handles leave no memory behind.
+"""Robustness: damaged blobs end in an error or in the right answer.
 
 Each damage is an example, so that a crash costs this one only and is reported with its place. Places are fractions of
 the blob, which is compiled where the example is tried: examples can be listed without running the backend.
@@ -6,24 +6,18 @@ the blob, which is compiled where the example is tried: examples can be listed w
 
 from __future__ import annotations
 
-import gc
-import itertools
 import random
-import sys
-import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
-import psutil
 import torch
 
 from delegatekit.accuracy import Accuracy, compare
 from delegatekit.plugins.apart import RuntimeDiedError
-from delegatekit_api import DelegateKitError, DelegatePayload, DelegateRuntime
+from delegatekit_api import DelegateKitError, DelegatePayload
 
 from ..context import Context
 from ..outcome import Outcome, Verdict
@@ -33,17 +27,6 @@ from .specimens import Sample, backend_of, changed, runs, same, sample
 
 #: The specimens whose blobs are damaged.
 PROGRAMS = ("arithmetic", "linear", "convolution", "softmax", "branches", "quantized convolution", "dynamic")
-
-#: Bytes that the process may have grown by after all cycles, whatever their number: heaps are never quite still.
-_GROWTH = 256 * 1024
-#: Bytes that each cycle may leave behind beyond that.
-_GROWTH_PER_CYCLE = 128
-#: Python objects that the process may have more, whatever the number of cycles: the interpreter keeps some for reuse.
-_OBJECTS = 300
-#: Cycles before memory is first measured.
-_WARM_UP = 50
-#: Fewer cycles than this say nothing.
-_FEWEST = 20
 
 
 @dataclass(frozen=True)
@@ -249,184 +232,9 @@ def show(damage: Damage, context: Context) -> None:
     print(try_payload(payload, item, what, context))
 
 
-# Cycles
-
-
-@dataclass(frozen=True)
-class Cycles:
-    """How many times a handle is made, used and destroyed."""
-
-    program: str
-    count: int
-
-    def describe(self) -> str:
-        """One line."""
-        return f"{self.program}: {self.count} times init, execute, destroy"
-
-
-class CyclesCase(RobustnessCase):
-    """Handles made and destroyed many times must leave no memory, open file or thread behind."""
-
-    kind = "cycles"
-    unit = "cycles"
-
-    @property
-    def cost(self) -> float:
-        """A thousand handles."""
-        return 5.0
-
-    def examples(self, context: Context) -> Sequence[Cycles]:
-        """One."""
-        return (Cycles(self.program, context.profile.cycles),)
-
-    def attempt(self, example: Cycles, items: Sequence[Sample], context: Context) -> Outcome:
-        """As many cycles as asked for, or as fit into half the time limit."""
-        runtime = backend_of(context).create_runtime()
-        with self.repeated(runtime, items) as action:
-            return self._judged(action, example, items, context)
-
-    @contextmanager
-    def repeated(self, runtime: DelegateRuntime, items: Sequence[Sample]) -> Iterator[Callable[[Sample], None]]:
-        """What is done again and again with one of the program's delegates."""
-
-        def cycle(item: Sample) -> None:
-            handle = runtime.init(item.payload)
-            try:
-                runtime.execute(handle, item.inputs, item.blank())
-            finally:
-                runtime.destroy(handle)
-
-        yield cycle
-
-    def _judged(
-        self, cycle: Callable[[Sample], None], example: Cycles, items: Sequence[Sample], context: Context
-    ) -> Outcome:
-        try:
-            with torch.no_grad():
-                grown, done = growth(cycle, items, example.count, context.timeout / 2)
-        except Exception as error:
-            return Outcome(Verdict.VIOLATION, f"fails after some {self.unit}: {words(error)}")
-        if done < _FEWEST:
-            return Outcome(Verdict.NOT_APPLICABLE, f"too slow: {done} {self.unit} in {context.timeout / 2:.0f} s")
-        # What tells most about the cause comes first.
-        bounds = {
-            "open files": 2,
-            "threads": 2,
-            "Python objects": _OBJECTS + done // 4,
-            "bytes of memory": _GROWTH + _GROWTH_PER_CYCLE * done,
-        }
-        for name, bound in bounds.items():
-            if grown.get(name, 0) > bound:
-                text = f"{done} {self.unit} leave {grown[name]} {name} behind, more than {bound}"
-                return Outcome(Verdict.VIOLATION, text)
-        shown = ", ".join(f"{value:+d} {name}" for name, value in grown.items())
-        return Outcome(Verdict.PASSED, f"{done} {self.unit}: {shown}")
-
-    def snippet(self, example: Cycles, context: Context) -> str:
-        """A script that does the same cycles."""
-        return (
-            "from delegatekit_conformance.cases.robustness import CallsCase, Cycles, CyclesCase\n"
-            "from delegatekit_conformance.context import Context\n\n"
-            f"print({type(self).__name__}({self.program!r}).run({example!r}, Context({context.backend!r})))\n"
-        )
-
-
-class CallsCase(CyclesCase):
-    """One handle that is called many times keeps no memory, and its last result is as right as its first."""
-
-    kind = "calls"
-    unit = "calls"
-
-    @property
-    def cost(self) -> float:
-        """A thousand calls."""
-        return 1.0
-
-    @contextmanager
-    def repeated(self, runtime: DelegateRuntime, items: Sequence[Sample]) -> Iterator[Callable[[Sample], None]]:
-        """One call of a handle that stays."""
-        handles = {id(item): runtime.init(item.payload) for item in items}
-
-        def call(item: Sample) -> None:
-            outputs = item.blank()
-            runtime.execute(handles[id(item)], item.inputs, outputs)
-            wrong = same(outputs, item.outputs)
-            if wrong:
-                raise ValueError(wrong)
-
-        try:
-            yield call
-        finally:
-            for handle in handles.values():
-                runtime.destroy(handle)
-
-
-_Item = TypeVar("_Item")
-
-
-def growth(
-    cycle: Callable[[_Item], None], items: Sequence[_Item], count: int, seconds: float, *, warm_up: int = _WARM_UP
-) -> tuple[dict[str, int], int]:
-    """What the process has more after the cycles than before, by name, and how many cycles there were.
-
-    Steady growth counts: of four quarters the lowest but one, four times. A heap that grew once or twice, or
-    memory that something else freed once, does not. No more cycles are made than fit into `seconds`.
-    """
-    frozen = gc.get_freeze_count()
-    gc.collect()
-    gc.freeze()  # what is there already need not be looked through each time that garbage is collected
-    try:
-        marks, done = _marks(cycle, items, count, seconds, warm_up)
-    finally:
-        if not frozen:
-            gc.unfreeze()
-    quarters = {
-        name: sorted(after[name] - before[name] for before, after in itertools.pairwise(marks)) for name in marks[0]
-    }
-    return {name: max(0, 4 * growth[1]) for name, growth in quarters.items()}, done
-
-
-def _marks(
-    cycle: Callable[[_Item], None], items: Sequence[_Item], count: int, seconds: float, warm_up: int
-) -> tuple[list[Mapping[str, int]], int]:
-    """The state before the cycles and after each quarter of them, and how many there were."""
-    start = time.monotonic()
-
-    def cycles(most: int, share: float) -> int:
-        """Up to this many, until this share of the time is over."""
-        for number in range(most):
-            if time.monotonic() > start + share * seconds:
-                return number
-            cycle(items[number % len(items)])
-        return most
-
-    cycles(warm_up, 0.2)
-    _state()  # what looking for the first time allocates is not the backend's
-    marks = [_state()]
-    done = 0
-    for quarter in range(1, 5):
-        done += cycles(count * quarter // 4 - count * (quarter - 1) // 4, 0.2 + 0.2 * quarter)
-        marks.append(_state())
-    return marks, done
-
-
-def _state() -> Mapping[str, int]:
-    """What may leak, as far as the platform tells; also in processes that were started, as those of runtimes apart."""
-    gc.collect()
-    state = {"Python objects": sys.getallocatedblocks(), "threads": threading.active_count()}
-    if sys.platform == "linux":
-        this = psutil.Process()
-        state |= {"bytes of memory": 0, "open files": 0}
-        for process in (this, *this.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
-                state["bytes of memory"] += process.memory_info().rss
-                state["open files"] += process.num_fds()
-    return state
-
-
 def cases() -> Iterator[Case]:
-    """All damages of all programs, and the cycles."""
-    kinds = (Truncated, Flipped, NamedTruncated, NamedFlipped, CyclesCase, CallsCase)
+    """All damages of all programs."""
+    kinds = (Truncated, Flipped, NamedTruncated, NamedFlipped)
     for program in PROGRAMS:
         for kind in kinds:
             yield kind(program)

@@ -422,13 +422,21 @@ def take_down(name: str, recipe: Recipe, program: LoweredProgram, context: Conte
     alignments = {item.key: item.alignment for item in given}
     keys = tuple(sorted(alignments))
     handles = frozenset(key for delegate in delegates(program, context.backend) for key in delegate.debug_handle_map)
+    return [
+        replace(item, keys=keys, alignments=alignments, handles=handles)
+        for item in recorded(name, recipe, data, context)
+    ]
+
+
+def recorded(name: str, recipe: Recipe, data: bytes, context: Context) -> list[Sample]:
+    """Load a file and run it once with the recipe's inputs; what the backend's runtime got and gave."""
     recorder = _Recorder(backend_of(context))
     find: Callable[[str], Any] = lambda _: recorder  # noqa: E731
     loaded = delegatekit.load(data, find_backend=find)
     loaded["forward"].run(recipe.inputs())
     loaded.close()
     return [
-        Sample(name, recipe, data, payload, *recorder.calls[index], keys, alignments, handles)
+        Sample(name, recipe, data, payload, *recorder.calls[index])
         for index, payload in enumerate(recorder.payloads)
         if index in recorder.calls
     ]

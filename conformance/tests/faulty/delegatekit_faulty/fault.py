@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
 #: Computes an operator's result wrongly: gets its name, positional and keyword arguments, and the sound function.
@@ -15,9 +17,9 @@ class Fault:
     """One fault.
 
     `part` says which part of the backend it changes: "call" (an operator's result), "describe", "options",
-    "partitioner", "preprocess", "documentation", "targets" or "runtime"; `change` is then called with the sound part
-    and returns the faulty one, or for "call" instead of each operator. For "preprocess and runtime" it is called with
-    the sound part and its name.
+    "partitioner", "preprocess", "documentation", "targets", "schemes", "precision", "operators of blobs", "version" or
+    "runtime"; `change` is then called with the sound part and returns the faulty one, or for "call" instead of each
+    operator. For several parts, as in "preprocess and runtime", it is called with the sound part and its name.
     """
 
     name: str
@@ -28,6 +30,8 @@ class Fault:
     select: tuple[str, ...]
     #: Whether it is for a backend that runs native code; others are for the reference backend.
     native: bool = False
+    #: The backend that it is for, where that is another.
+    base: str = ""
 
 
 class Wrapped:
@@ -43,7 +47,9 @@ class Wrapped:
 _faults: dict[str, Fault] = {}
 
 
-def fault(part: str, *select: str, native: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def fault(
+    part: str, *select: str, native: bool = False, base: str = ""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function as the change of a fault, named after it; its docstring says what is wrong."""
 
     def register(change: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +57,7 @@ def fault(part: str, *select: str, native: bool = False) -> Callable[[Callable[.
         what = " ".join((change.__doc__ or "").split()).rstrip(".")
         if name in _faults or not what:
             raise ValueError(f"fault {name} is registered twice or has no docstring")
-        _faults[name] = Fault(name, what, part, change, select, native)
+        _faults[name] = Fault(name, what, part, change, select, native, base)
         return change
 
     return register
@@ -79,13 +85,17 @@ def wrong(operators: Sequence[str] | str, *select: str) -> Callable[[Callable[..
 
 def all_faults() -> dict[str, Fault]:
     """All faults by name. Imports torch."""
-    from . import calls, corners, histories, manners, more, parts, state, stock  # noqa: F401  they register what they define
+    package = __name__.rpartition(".")[0]
+    for module in iter_modules(import_module(package).__path__):
+        if module.name != "plugin":  # the others register what they define
+            import_module(f"{package}.{module.name}")
 
     return description_faults() | _faults
 
 
 def description_faults() -> dict[str, Fault]:
     """The faults that show when the backend is only described. Does not import torch, as a plugin must not then."""
-    from . import descriptions  # noqa: F401
+    from . import declared, descriptions, sessions  # noqa: F401
 
-    return {name: fault for name, fault in _faults.items() if fault.part in ("describe", "options")}
+    parts = {"describe", "options", "precision"}
+    return {name: fault for name, fault in _faults.items() if parts.intersection(fault.part.split(" and "))}

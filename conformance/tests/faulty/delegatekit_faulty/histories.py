@@ -65,7 +65,7 @@ def _a_cache_forgets_the_literals(sound: Any) -> Any:
 _by_operators: dict[Any, Any] = {}
 
 
-@fault("preprocess", "contract/compiling-keeps-nothing")
+@fault("preprocess", "growth/compilations")
 def _compiled_programs_are_kept(sound: Any) -> Any:
     """The compiler keeps a megabyte of each program that it compiled."""
 
@@ -168,7 +168,7 @@ def _reasons_name_an_address(sound: Any) -> Any:
 # The runtime
 
 
-@fault("runtime", "robustness/arithmetic/calls")
+@fault("runtime", "growth/calls")
 def _the_seventeenth_call_is_wrong(sound: Any) -> Any:
     """A ring of sixteen buffers is used wrongly from its second round on."""
 
@@ -308,7 +308,7 @@ def _destroying_needs_the_thread_of_init(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "robustness/arithmetic/calls")
+@fault("runtime", "growth/calls")
 def _every_call_leaks(sound: Any) -> Any:
     """Each call of a handle keeps 16 KiB, until the handle is destroyed."""
 

@@ -231,7 +231,7 @@ def _threads_meet(sound: Any) -> Any:
     return Runtime(sound)
 
 
-@fault("runtime", "robustness/*/cycles")
+@fault("runtime", "growth/sessions")
 def _handles_are_never_freed(sound: Any) -> Any:
     """Every handle leaks 64 KiB."""
 

@@ -23,7 +23,7 @@ BASE: Any = import_module(f"delegatekit_{os.environ.get('DELEGATEKIT_FAULT_BASE'
 @functools.cache
 def _faults(part: str) -> Sequence[Fault]:
     """The seeded faults of one part of the backend."""
-    known = description_faults() if part in ("describe", "options") else all_faults()
+    known = description_faults() if part in ("describe", "options", "precision") else all_faults()
     return tuple(known[name] for name in NAMES if name in known and part in known[name].part.split(" and "))
 
 
@@ -56,9 +56,30 @@ def preprocess(partition: Any, options: Any) -> PreprocessResult:
 
 
 @hookimpl
+def compiler_version(options: Any) -> str | None:
+    """The base's, if it tells one."""
+    return _part("version", getattr(BASE, "compiler_version", lambda options: None)(options=options))  # type: ignore[no-any-return]
+
+
+@hookimpl
 def quantization_schemes() -> Any:
     """The base's schemes."""
-    return BASE.quantization_schemes()
+    return _part("schemes", BASE.quantization_schemes)()
+
+
+@hookimpl
+def compute_precision(options: Any) -> str:
+    """The base's."""
+    if not hasattr(BASE, "compute_precision"):
+        sound = lambda options: describe_backend().compute_precision  # noqa: E731
+        return _part("precision", sound)(options)  # type: ignore[no-any-return]
+    return _part("precision", BASE.compute_precision)(options)  # type: ignore[no-any-return]
+
+
+@hookimpl
+def blob_operators(blob: memoryview) -> Any:
+    """The base's."""
+    return _part("operators of blobs", BASE.blob_operators)(blob)
 
 
 @hookimpl

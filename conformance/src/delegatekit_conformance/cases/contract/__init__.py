@@ -8,7 +8,10 @@ from importlib import import_module
 from ..base import Case
 
 #: The modules with the rules, in the order of reports.
-_ROOMS = ("description", "options", "partitioner", "compiler", "separate", "runtime", "handles", "process")
+_ROOMS = (
+    *("description", "options", "partitioner", "compiler", "separate", "determinism"),
+    *("runtime", "handles", "process", "texts"),
+)
 
 
 def cases() -> Iterator[Case]:

@@ -10,10 +10,8 @@ from delegatekit.lowering import Delegate
 from delegatekit_api import DelegateKitError, FormatError, PreprocessResult
 
 from ...context import Context
-from ...recipe import Recipe
 from ...trial import words
 from ..base import Broken, NotApplicable
-from ..fresh import in_fresh_process
 from ..look_alikes import CHAIN
 from ..specimens import (
     SPECIMENS,
@@ -87,49 +85,6 @@ def same_bytes(context: Context) -> str:
         if lower(SPECIMENS[name], context).buffer != program.buffer:
             raise Broken(f"{name}: lowering the program twice gives different files")
     return f"{tried} partitions"
-
-
-def _long(context: Context) -> dict[str, Recipe]:
-    """The long program, if it can be lowered."""
-    try:
-        lower(CHAIN, context)
-    except Exception:
-        return {}
-    return {"a long chain": CHAIN}
-
-
-_LOWER = """
-import hashlib, os, time, torch
-os.environ["TZ"] = given["zone"]
-if hasattr(time, "tzset"):
-    time.tzset()
-torch.set_num_threads(given["threads"])
-from delegatekit_conformance.cases.specimens import lower, reasons
-for name, recipe in given["programs"].items():
-    data = lower(recipe, given["context"]).buffer
-    answer[name] = hashlib.sha256(data).hexdigest()
-answer["reasons"] = reasons(given["context"])
-"""
-#: The date differs between these zones at every moment, and so may the number of threads.
-_ELSEWHERE = ({"zone": "UTC+12", "threads": 1}, {"zone": "UTC-14", "threads": 2})
-
-
-@RULES.costing(12.0)
-def same_bytes_elsewhere(context: Context) -> str:
-    """Two fresh processes with other orders of sets, dates, folders and threads write the same files and reasons."""
-    programs = {name: SPECIMENS[name] for name in taken(context)} | _long(context)
-    given = [{"programs": programs, "context": context, **place} for place in _ELSEWHERE]
-    first, second = (
-        in_fresh_process(_LOWER, context, place, hash_seed=seed).answer
-        for place, seed in zip(given, (1, 4242), strict=True)
-    )
-    for name in programs:
-        if first[name] != second[name]:
-            raise Broken(f"{name}: two processes with different hash seeds, dates and threads write different files")
-    for one, other in zip(first["reasons"], second["reasons"], strict=True):
-        if one != other:
-            raise Broken(f"two processes give different reasons: {one!r}, and {other!r}")
-    return f"{len(programs)} programs"
 
 
 @RULES.add

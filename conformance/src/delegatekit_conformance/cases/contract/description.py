@@ -94,10 +94,11 @@ def delegate_id(context: Context) -> str:
 
 @RULES.add
 def precision(context: Context) -> str:
-    """The compute precision is a floating-point dtype, by default the described one; the over-read is a few bytes."""
+    """The compute precisions are floating-point dtypes, by default the described ones; the over-read is a few bytes."""
     backend = backend_of(context)
     description, precision = backend.description, backend.compute_precision(context.options)
-    for told in (description.compute_precision, precision):
+    device = [description.device_compute_precision] if description.device_compute_precision else []
+    for told in (description.compute_precision, precision, *device):
         if told not in ROUNDOFF:
             raise Broken(f"its compute precision is {told!r}, not one of {', '.join(ROUNDOFF)}")
     default = backend.compute_precision()

@@ -20,7 +20,6 @@ from ...recipe import Recipe
 from ...trial import Subject, try_recipe
 from ..base import Broken, NotApplicable
 from ..look_alikes import look_alikes
-from ..robustness import growth
 from ..specimens import (
     SPECIMENS,
     backend_of,
@@ -42,12 +41,6 @@ RULES = Rules()
 #: Programs that are lowered with each value of each option, and how many values are tried.
 _PROGRAMS = 2
 _VALUES = 16
-#: How often one partition is compiled, and the seconds that this may take.
-_COMPILATIONS = 120
-_SECONDS = 20.0
-#: Bytes and Python objects that a compilation may leave behind: caches of types and shapes fill up for a while.
-_BYTES = 4096
-_OBJECTS = 24
 
 
 @RULES.costing(3.0)
@@ -102,16 +95,31 @@ def reseeded(recipe: Recipe) -> Recipe:
 def options_compile(context: Context) -> str:
     """With every value of every option, programs are refused with a reason, or compiled and run with right results."""
     tried = 0
+    prevented: dict[str, str] = {}
     for name, value in _other_values(context):
         chosen = replace(context, options={**context.options, name: value}, stock=False)
-        for program in list(taken(context))[:_PROGRAMS]:
+        missing = _missing_tool(chosen)
+        for program in list(taken(context))[: 0 if missing else _PROGRAMS]:
             outcome = try_recipe(SPECIMENS[program], chosen)
             if outcome.verdict.is_fault and outcome.blame == "backend":
                 raise Broken(f"{program} with {name} = {value!r}: {outcome.verdict.value}: {outcome.detail}")
+            if outcome.verdict is Verdict.NOT_APPLICABLE:
+                missing = outcome.detail
+                break
             tried += outcome.verdict is not Verdict.NOT_EXPORTABLE
+        if missing:
+            prevented[f"{name} = {value!r}"] = missing
+    left = "; ".join(f"not tried: {option} ({reason})" for option, reason in prevented.items())
     if not tried:
-        raise NotApplicable("there are no options with other values")
-    return f"{tried} lowerings"
+        raise NotApplicable(left or "there are no options with other values")
+    return f"{tried} lowerings" + (f"; {left}" if left else "")
+
+
+def _missing_tool(context: Context) -> str:
+    """What is missing here for compiling with the context's options; empty if nothing is."""
+    backend = backend_of(context)
+    found = backend.compiler_availability(backend.make_options(context.options))
+    return "" if found.available else found.reason or "the compiler is not available"
 
 
 @RULES.costing(3.0)
@@ -226,22 +234,3 @@ def in_thread(action: Callable[[], Any]) -> tuple[Any, Exception | None]:
     thread.start()
     thread.join()
     return found[0], found[1]
-
-
-@RULES.costing(4.0)
-def compiling_keeps_nothing(context: Context) -> str:
-    """Compiling the same program again and again keeps neither memory nor Python objects."""
-    name, program = next(iter(taken(context).items()))
-
-    def compile_once(_: Any) -> None:
-        for partition, _delegate in partitions(program, context.backend):
-            preprocess(partition, context)
-
-    grown, done = growth(compile_once, [None], _COMPILATIONS, _SECONDS, warm_up=10)
-    if done < _COMPILATIONS // 4:
-        raise NotApplicable(f"too slow: {done} compilations in {_SECONDS:.0f} s")
-    bounds = {"Python objects": 1000 + _OBJECTS * done, "bytes of memory": (1 << 20) + _BYTES * done, "open files": 2}
-    for what, bound in bounds.items():
-        if grown.get(what, 0) > bound:
-            raise Broken(f"{name}: {done} compilations leave {grown[what]} {what} behind, more than {bound}")
-    return f"{done} compilations"

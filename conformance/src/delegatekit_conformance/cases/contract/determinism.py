@@ -1,0 +1,367 @@
+"""Determinism: what is compiled depends on the program and its options, on nothing before, beside or around it.
+
+And its other half: two different things never have one name, nor one blob.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from delegatekit_api import PartitionProgram
+
+from ...context import Context
+from ...recipe import Recipe, Ref
+from ..base import Broken, Late, NotApplicable
+from ..fresh import in_fresh_process
+from ..look_alikes import CHAIN
+from ..specimens import (
+    SPECIMENS,
+    bytes_of,
+    delegates,
+    digest,
+    lower,
+    partitions,
+    preprocess,
+    recipe_of,
+    taken,
+    tensor_of,
+)
+from .compiler import content, differs
+from .rules import Rules
+from .separate import reseeded
+
+RULES = Rules()
+
+_LOWER = """
+import hashlib, os, time, torch
+os.environ["TZ"] = given["zone"]
+if hasattr(time, "tzset"):
+    time.tzset()
+torch.set_num_threads(given["threads"])
+from delegatekit_conformance.cases.specimens import bytes_of, delegates, digest, lower, reasons
+from delegatekit_conformance.cases.contract.separate import reseeded
+context = given["context"]
+for name in given["order"]:
+    recipe = given["programs"][name]
+    if name in given["strangers"]:
+        lower(reseeded(recipe), context).buffer  # another program with the same operators, just before
+    program = lower(recipe, context)
+    mine = [item for delegate in delegates(program, context.backend) for item in delegate.named_data]
+    named = {item.key: digest(bytes_of(item.data)) for item in mine}
+    answer[name] = hashlib.sha256(program.buffer).hexdigest(), named
+answer["reasons"] = reasons(context)
+"""
+#: The date differs between these zones at every moment, and so may the number of threads.
+_ELSEWHERE = ({"zone": "UTC+12", "threads": 1}, {"zone": "UTC-14", "threads": 2})
+
+
+def _long(context: Context) -> dict[str, Recipe]:
+    """The long program, if it can be lowered."""
+    try:
+        lower(CHAIN, context)
+    except Exception:
+        return {}
+    return {"a long chain": CHAIN}
+
+
+@RULES.costing(12.0)
+def same_bytes_elsewhere(context: Context) -> str:
+    """Fresh processes with other hash seeds, dates, folders, threads and programs before write the same files."""
+    known = taken(context)
+    programs = {name: SPECIMENS[name] for name in known} | _long(context)
+    order = list(programs)
+    strangers = [name for name in order if any(tensor.constant for _, tensor in programs[name].tensors)]
+    ways = ({"order": order, "strangers": []}, {"order": order[::-1], "strangers": strangers})
+    given = [
+        {"programs": programs, "context": context, **place, **way} for place, way in zip(_ELSEWHERE, ways, strict=True)
+    ]
+    first, second = (
+        in_fresh_process(_LOWER, context, place, hash_seed=seed).answer
+        for place, seed in zip(given, (1, 4242), strict=True)
+    )
+    for name in programs:
+        if first[name][1] != second[name][1]:
+            raise Broken(f"{name}: two processes{_BETWEEN} give its named data different keys or bytes")
+        if first[name][0] != second[name][0]:
+            raise Broken(f"{name}: two processes{_BETWEEN} write different files")
+    for one, other in zip(first["reasons"], second["reasons"], strict=True):
+        if one != other:
+            raise Broken(f"two processes give different reasons: {one!r}, and {other!r}")
+    for name, program in known.items():
+        here = {item.key: digest(bytes_of(item.data)) for item in _named(program, context)}
+        if here != first[name][1]:
+            raise Broken(
+                f"{name}: this process, in which other programs were lowered before, gives it other named data"
+            )
+    return f"{len(programs)} programs"
+
+
+_BETWEEN = " with different hash seeds, dates, threads and orders of lowering"
+
+
+def _named(program: Any, context: Context) -> list[Any]:
+    return [item for delegate in delegates(program, context.backend) for item in delegate.named_data]
+
+
+# Different things
+
+_X = Ref("x")
+
+
+def _hunted() -> Mapping[str, Recipe]:
+    """Programs whose constants are easily taken for one another: large ones, and the same numbers in other forms."""
+    found = {
+        "a large layer": recipe_of(
+            {"x": tensor_of(2, 256), "w": tensor_of(192, 256, constant=True, seed=5)},
+            ("l", "aten.linear.default", _X, Ref("w")),
+        ),
+        "a large product": recipe_of(
+            {"x": tensor_of(96, 256), "w": tensor_of(96, 256, constant=True, seed=5)},
+            ("m", "aten.mul.Tensor", _X, Ref("w")),
+        ),
+        "a matrix": recipe_of(
+            {"x": tensor_of(3, 16), "w": tensor_of(16, 8, constant=True, seed=1)},
+            ("m", "aten.mm.default", _X, Ref("w")),
+        ),
+    }
+    for rows, columns in ((8, 16), (16, 8)):
+        found[f"a layer of {rows}"] = recipe_of(
+            {"x": tensor_of(2, columns), "w": tensor_of(rows, columns, constant=True, seed=1)},
+            ("l", "aten.linear.default", _X, Ref("w")),
+        )
+        for dtype in ("float32", "float16", "int32"):
+            whole: dict[str, Any] = {"dtype": dtype, "values": ("integers", -9, 9)}
+            found[f"a product of {rows} rows of {dtype}"] = recipe_of(
+                {"x": tensor_of(rows, columns, **whole), "w": tensor_of(rows, columns, constant=True, seed=1, **whole)},
+                ("m", "aten.mul.Tensor", _X, Ref("w")),
+                exact=True,
+            )
+    return found
+
+
+#: CPU seconds for the hunt, by profile.
+_SECONDS = {"quick": 2.5, "default": 10.0, "thorough": 90.0}
+
+
+@RULES.costing(8.0)
+def different_things_have_different_names(context: Context) -> str:
+    """Weights that differ in one element anywhere, in shape, dtype or layout are compiled to other bytes and keys."""
+    source = random.Random(context.seed_of("different things"))
+    end = time.process_time() + min(_SECONDS.get(context.profile.name, 10.0), context.timeout / 3)
+    found = _hunting_grounds(context)
+    if not found:
+        raise NotApplicable("the backend takes no program with constants")
+    keys: dict[str, tuple[str, str]] = {}
+    bases = []
+    for name, partition in found:
+        bases.append(content(preprocess(partition, context)))
+        _enter(keys, bases[-1], name)
+    streams = [_places(partition, source) for _, partition in found]
+    tried = 0
+    for round_ in range(_PLACES):
+        for (name, partition), base, places in zip(found, bases, streams, strict=True):
+            place = next(places, None)
+            if place is None or (round_ and time.process_time() > end):
+                continue
+            tensor, index = place
+            what = f"{name} with another number at {index} of the {tensor.numel()} of a constant"
+            with _changed(tensor, index):
+                other = content(preprocess(partition, context))
+            _enter(keys, other, what)
+            if not differs(base, other):
+                raise Broken(f"{what}: it is compiled to the same bytes")
+            tried += 1
+    for (name, partition), base in zip(found[:3], bases, strict=False):
+        wrong = differs(base, content(preprocess(partition, context)))
+        if wrong:
+            raise Broken(f"{name}: compiled once more after others, it has different {wrong}")
+    return f"{tried} changes, {len(keys)} keys"
+
+
+#: Elements of each partition's constants that are changed, at most.
+_PLACES = 40
+
+
+def _hunting_grounds(context: Context) -> list[tuple[str, PartitionProgram]]:
+    """Partitions with constants: of the specimens, and of programs that are there for this."""
+    known = dict(taken(context))
+    for name, recipe in _hunted().items():
+        try:
+            known[name] = lower(recipe, context)
+        except Exception:  # the operator cases report it
+            continue
+    return [
+        (name, partition)
+        for name, program in sorted(known.items(), key=lambda item: "large" not in item[0])
+        for partition, _ in partitions(program, context.backend)
+        if any(tensor.numel() for tensor in partition.view.constants.values())
+    ]
+
+
+def _enter(keys: dict[str, tuple[str, str]], made: Mapping[str, Any], what: str) -> None:
+    """Take down the named data of something that was compiled. Raises Broken if a key stands for other bytes."""
+    for key, _, found in made["named data"]:
+        first, bytes_ = keys.setdefault(key, (what, found))
+        if bytes_ != found:
+            raise Broken(f"the key {key!r} stands for other bytes in {first} than in {what}")
+
+
+def _places(partition: PartitionProgram, source: random.Random) -> Iterator[tuple[torch.Tensor, int]]:
+    """Elements of the constants: the last, the first, one in the middle, their neighbors, and any."""
+    tensors = [tensor for tensor in partition.view.constants.values() if tensor.numel()]
+    for choice in range(_PLACES):
+        for tensor in tensors:
+            last = tensor.numel() - 1
+            some = (last, last // 2, 0, last * 2 // 3, max(0, last - 1), min(1, last), last // 2 + last % 2)
+            yield tensor, some[choice] if choice < len(some) else source.randrange(last + 1)
+
+
+@contextmanager
+def _changed(tensor: torch.Tensor, index: int) -> Iterator[None]:
+    """The tensor with another number in one place: of the other sign, or another integer, which no rounding hides."""
+    place = tuple(int(item) for item in torch.unravel_index(torch.tensor(index), tensor.shape))
+    data = tensor.detach()
+    before = data[place].clone()
+    if tensor.is_floating_point():
+        data[place] = -before if abs(float(before)) > 1e-3 else 1.0
+    elif tensor.dtype == torch.bool:
+        data[place] = not bool(before)
+    else:
+        data[place] = before - 1 if int(before) > 0 else before + 1
+    try:
+        yield
+    finally:
+        data[place] = before
+
+
+# At the same time
+
+#: Threads that compile at a time, how often each compiles all at least, and for how many seconds.
+_THREADS, _ROUNDS, _SECONDS = 4, 2, 2.0
+#: Seconds that a thread waits at most for another to compile something.
+_REST = 0.1
+#: Packages between whose lines nobody rests: they are not the backend's.
+_NOT_THE_BACKENDS = sys.stdlib_module_names | {"delegatekit", "delegatekit_conformance", "numpy", "torch"}
+
+
+@RULES.costing(6.0)
+def several_at_once(context: Context) -> str:
+    """Several programs that are compiled at once, in threads, give the same bytes as one after another."""
+    found = []
+    for name, program in taken(context).items():
+        for recipe_name, made in ((name, program), *_with_other_weights(name, context)):
+            found += [(recipe_name, partition) for partition, _ in partitions(made, context.backend)]
+    start = time.process_time()
+    expected = [content(preprocess(partition, context)) for _, partition in found]
+    seconds = time.process_time() - start
+    most = context.timeout / 6
+    if seconds * _THREADS * _ROUNDS > most:
+        count = int(len(found) * most / (seconds * _THREADS * _ROUNDS))
+        if count < 2:
+            raise NotApplicable(f"too slow: a partition takes {seconds / len(found):.1f} CPU seconds")
+        found, expected = found[:count], expected[:count]
+    wrong = _in_threads(found, expected, context)
+    if wrong:
+        raise Broken(wrong[0])
+    return f"{_THREADS} threads, {len(found)} partitions"
+
+
+def _with_other_weights(name: str, context: Context) -> list[tuple[str, Any]]:
+    recipe = SPECIMENS[name]
+    if not any(tensor.constant for _, tensor in recipe.tensors):
+        return []
+    return [(f"{name} with other weights", lower(reseeded(recipe), context))]
+
+
+def _in_threads(
+    found: list[tuple[str, PartitionProgram]], expected: list[dict[str, Any]], context: Context
+) -> list[str]:
+    wrong: list[str] = []
+    barrier = threading.Barrier(_THREADS)
+    schedule = _Schedule()
+
+    def work(number: int) -> None:
+        order = list(range(len(found)))
+        random.Random(number).shuffle(order)
+        barrier.wait()
+        start, rounds = time.monotonic(), 0
+        while not wrong and (rounds < _ROUNDS or time.monotonic() - start < _SECONDS):
+            rounds += 1
+            for index in order:
+                name, partition = found[index]
+                try:
+                    with schedule.of_a_compilation(random.Random(f"{number}/{rounds}/{index}")):
+                        compiled = preprocess(partition, context)
+                    difference = differs(expected[index], content(compiled))
+                except Exception as error:  # whatever a plugin raises is what the rule tells
+                    wrong.append(f"{name}: compiled beside others in threads, it raises {type(error).__name__}: {error}")
+                    return
+                if difference:
+                    wrong.append(f"{name}: compiled beside others in threads, it has different {difference}")
+                    return
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(_THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(context.timeout)
+        if thread.is_alive():
+            raise Late(f"{_THREADS} threads that compile come to no end within {context.timeout:.0f} s")
+    return wrong
+
+
+class _Schedule:
+    """Who runs when: in each compilation one thread rests at one line of the backend, until another compiled something.
+
+    Without it, whether two threads meet inside one function is left to the machine: on a busy one they hardly do.
+    """
+
+    def __init__(self) -> None:
+        self._lines: set[tuple[CodeType, int]] = set()
+        self._rested: Counter[tuple[CodeType, int]] = Counter()
+        self._resting = threading.Lock()
+        self._compiled = threading.Semaphore(0)
+
+    @contextmanager
+    def of_a_compilation(self, draw: random.Random) -> Iterator[None]:
+        """One compilation, which rests at a line where few rested before, where no other thread rests just now."""
+        left = None
+        if self._lines:
+            lines = list(self._lines)
+            left = min(draw.choices(lines, k=8), key=self._rested.__getitem__)
+
+        def line(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal left
+            if event == "line":
+                place = (frame.f_code, frame.f_lineno)
+                self._lines.add(place)
+                if place == left and self._resting.acquire(blocking=False):
+                    left = None
+                    self._rested[place] += 1
+                    while self._compiled.acquire(blocking=False):
+                        pass  # what others compiled before
+                    self._compiled.acquire(timeout=_REST)
+                    self._resting.release()
+            return line
+
+        def call(frame: FrameType, _: str, __: Any) -> Any:
+            package = str(frame.f_globals.get("__name__")).partition(".")[0]
+            return None if package in _NOT_THE_BACKENDS else line
+
+        before = sys.gettrace()
+        sys.settrace(call)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+            self._compiled.release()

@@ -1,0 +1,154 @@
+"""Every value of every option of a backend, each with a sample of cases and the precision that it declares for it.
+
+The cases are generated from the options dataclass: "options/weights=float16". An example is the name of another case,
+which is tried with that value beside the options of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from delegatekit.accuracy import ROUNDOFF, tolerance
+from delegatekit.plugins import discovery
+from delegatekit_api import BackendOptions, DelegateKitError, OptionError
+
+from ..context import Context
+from ..declaration import Measured
+from ..outcome import Outcome, Verdict, gravest
+from ..recipe import Recipe
+from ..trial import try_recipe
+from .base import Case
+from .contract.options import values_of
+from .specimens import DYNAMIC, SPECIMENS
+
+#: What options change most often: products, sums, functions, sizes, integers and quantized numbers.
+SAMPLE = ("arithmetic", "linear", "convolution", "softmax", "reduction", "movement", "quantized linear", "dynamic")
+#: Programs whose results show in which precision they were computed.
+_ROUNDED = ("linear", "convolution", "matmul")
+#: Texts that options are given which take names of operators.
+_WORDS = ("add", "linear", "conv2d")
+#: Numbers at which options of whole numbers and of fractions may be at a bound.
+_NUMBERS: dict[type, tuple[Any, ...]] = {int: (0, 1, 16, 1 << 20), float: (0.0, 0.5, 1.0)}
+
+
+class OptionCase(Case):
+    """The sample of cases with one value of one option; the last example judges the precision that is declared."""
+
+    def __init__(self, option: str, value: Any) -> None:
+        self.name = f"options/{option}={_text(value)}"
+        self._option, self._value = option, value
+
+    @property
+    def cost(self) -> float:
+        """A few small programs."""
+        return 2.0
+
+    def examples(self, context: Context) -> Sequence[str]:
+        """Names of programs: fewer in the quick profile."""
+        quick = context.profile.name == "quick"
+        return (*(SAMPLE[1:6:2] if quick else SAMPLE), _PRECISION)
+
+    def run(self, example: str, context: Context) -> Outcome:
+        """Try the program with the option, or what is declared of the precision."""
+        chosen = replace(context, options={**context.options, self._option: self._value})
+        refusal = _refusal(chosen)
+        if refusal is not None:
+            return Outcome(Verdict.NOT_APPLICABLE, refusal, example=example)
+        if example == _PRECISION:
+            return replace(_precise(chosen, self._option), example=example)
+        return replace(try_recipe(_program(example), chosen), example=example)
+
+    def snippet(self, example: str, context: Context) -> str:
+        """The program as Python; the options are in the case's name."""
+        return "" if example == _PRECISION else _program(example).snippet(context.backend)
+
+
+_PRECISION = "the precision that is declared"
+
+
+def _program(name: str) -> Recipe:
+    return DYNAMIC if name == "dynamic" else SPECIMENS[name]
+
+
+def _refusal(context: Context) -> str | None:
+    """Why the backend refuses the options, together or as the partitioner's; None if it takes them."""
+    backend = discovery.get_backend(context.backend)
+    try:
+        backend.create_partitioner(backend.make_options(context.options))
+    except OptionError as error:
+        return str(error)
+    except DelegateKitError as error:
+        return str(error) if "OptionError" in str(error) or "leave_out" in str(error) else None
+    return None
+
+
+def _precise(context: Context, option: str) -> Outcome:
+    """Judge the precision that is declared with an option: results need it, and are not ten times as exact.
+
+    Where the programs are as exact as a finer precision asks for, the coarser one is declared for nothing.
+    """
+    told = discovery.get_backend(context.backend).compute_precision(context.options)
+    if ROUNDOFF.get(told, 0.0) <= ROUNDOFF["float32"]:
+        return Outcome(Verdict.NOT_APPLICABLE, f"the precision is {told}: it loosens nothing")
+    outcomes = [try_recipe(SPECIMENS[name], replace(context, stock=False)) for name in _ROUNDED]
+    delegated = [item for item in outcomes if item.verdict is Verdict.DELEGATED and item.error is not None]
+    worst = gravest(item.verdict for item in outcomes)
+    if worst.is_fault:
+        return next(item for item in outcomes if item.verdict is worst)
+    if len(delegated) < len(_ROUNDED):
+        return Outcome(Verdict.NOT_APPLICABLE, "the programs that show a precision are not all delegated")
+    finer = max((name for name in ROUNDOFF if ROUNDOFF[name] < ROUNDOFF[told]), key=ROUNDOFF.__getitem__)
+    # Relative to the tolerance of the told precision: the same for every length of sums.
+    closeness = max((item.error or 0.0) / (item.tolerance or 1.0) for item in delegated)
+    limit = tolerance("float32", finer, 1) / tolerance("float32", told, 1)
+    measured = (Measured(f"compute_precision:{option}", closeness * ROUNDOFF[told], len(delegated)),)
+    if closeness <= limit:
+        return Outcome(
+            Verdict.VIOLATION,
+            f"compute_precision is {told}, but linear layers, convolutions and products are as exact as {finer} "
+            f"asks for: {1 / max(closeness, 1e-12):,.0f} times as exact as declared",
+            blame="backend",
+            measured=measured,
+        )
+    return Outcome(Verdict.PASSED, f"{told}: errors are {closeness:.2g} of what it allows", measured=measured)
+
+
+def values(options: type[BackendOptions]) -> Iterator[tuple[str, Any]]:
+    """All values of all options that can be listed, numbers at bounds that the option takes; the defaults, too."""
+    seen: set[tuple[str, str]] = set()
+    found = list(values_of(options, _WORDS))
+    for row in options.describe():
+        found += [(row.name, number) for number in _NUMBERS.get(type(row.default), ())]
+    for name, value in found:
+        try:
+            options.from_mapping({name: value})
+        except OptionError:
+            continue
+        if (name, repr(value)) not in seen:
+            seen.add((name, repr(value)))
+            yield name, value
+
+
+def _text(value: Any) -> str:
+    """A value as the command line takes it, in the name of a case."""
+    if isinstance(value, tuple | frozenset):
+        return ",".join(sorted(map(str, value))) or "none"
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def cases_for(context: Context) -> Iterator[Case]:
+    """A case for each value that is not the run's own; none if the backend cannot be asked."""
+    try:
+        backend = discovery.get_backend(context.backend)
+        chosen = backend.make_options(context.options)
+        found = list(values(backend.description.options))
+    except DelegateKitError:
+        return
+    names = set()
+    for name, value in found:
+        case = OptionCase(name, value)
+        if value != getattr(chosen, name) and case.name not in names:
+            names.add(case.name)
+            yield case

@@ -1,0 +1,88 @@
+"""Special values that a backend declares in its support table: what they explain of a wrong result, and what not.
+
+A row of the table says for which inputs its results are not PyTorch's ("exp(NaN) is 0"). That explains a wrong result
+only if the very same program is right without such inputs: with ordinary numbers in the place of NaN, infinities and
+very large numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+import delegatekit
+from delegatekit.lowering import Delegate, partition_program
+from delegatekit.plugins import discovery
+
+from ..context import Context
+from ..outcome import Outcome, Verdict
+from ..recipe import Recipe
+from ..trial import Subject, try_subject
+
+#: What special values may make of a program. They never explain a crash, or a program that is not compiled.
+_EXPLAINED = (Verdict.MISMATCH, Verdict.RUN_ERROR, Verdict.STOCK)
+#: Floating-point numbers beyond this, or nearer to zero than its inverse, are not ordinary: squares leave float16.
+_LARGEST = 128.0
+#: Whole numbers beyond this are not ordinary: their products leave 32 bits.
+_LARGEST_WHOLE = 1 << 15
+
+
+def declared_values(example: Any, outcome: Outcome, context: Context) -> str:
+    """What the backend declares that explains the fault of an example, in its own words; empty if nothing does."""
+    if not isinstance(example, Recipe) or outcome.verdict not in _EXPLAINED or outcome.blame != "backend":
+        return ""
+    try:
+        subject = Subject.of_recipe(example)
+        said = dict.fromkeys(_said(subject, context))
+        if not said or not _ordinary(subject):
+            return ""
+        right = not try_subject(subject, replace(context, stock=outcome.verdict is Verdict.STOCK)).verdict.is_fault
+    except Exception:
+        return ""  # the fault stays as it was found
+    return "; ".join(said) if right else ""
+
+
+def _said(subject: Subject, context: Context) -> Iterator[str]:
+    """What the backend declares of the calls that it takes, where its partitioner tells."""
+    backend = discovery.get_backend(context.backend)
+    partitioner: Any = backend.create_partitioner(backend.make_options(context.options))
+    tell = getattr(partitioner, "special_values", None)
+    if tell is None:
+        return
+    options = {context.backend: context.options} if context.options else None
+    program = delegatekit.lower(subject.program, backends=[context.backend], options=options)
+    for name, method in program.methods.items():
+        mine = [step for step in method.steps if isinstance(step, Delegate) and step.partition.backend == backend.name]
+        for index, delegate in enumerate(mine):
+            for call in partition_program(method.edge, delegate.partition, index, name).view.calls():
+                text = tell(call)
+                if isinstance(text, str) and text.strip():
+                    yield text
+
+
+def _ordinary(subject: Subject) -> bool:
+    """Put ordinary numbers in the place of special ones, in the inputs and constants; whether there were any."""
+    tensors = [value for call in subject.calls for value in call if isinstance(value, torch.Tensor)]
+    tensors += [*subject.module.buffers(), *subject.module.parameters()]
+    replaced = [_replace(tensor.detach(), seed) for seed, tensor in enumerate(tensors)]
+    return any(replaced)
+
+
+def _replace(tensor: torch.Tensor, seed: int) -> bool:
+    if tensor.is_floating_point():
+        size = tensor.abs()
+        special = ~tensor.isfinite() | (size > _LARGEST) | ((size < 1 / _LARGEST) & (size > 0))
+        generator = torch.Generator().manual_seed(seed)
+        other = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).add(0.5).to(tensor.dtype)
+    elif tensor.dtype is torch.int64 or tensor.dtype is torch.int32:
+        special = (tensor > _LARGEST_WHOLE) | (tensor < -_LARGEST_WHOLE)
+        other = tensor.remainder(_LARGEST_WHOLE)
+    else:
+        return False
+    if not special.any():
+        return False
+    tensor.copy_(torch.where(special, other, tensor))
+    return True
