@@ -20,19 +20,49 @@ class Profile:
     #: Places where each blob is truncated, and bits that are flipped.
     truncations: int
     flips: int
-    #: How often a delegate is made and destroyed.
-    cycles: int
+    #: CPU seconds of each history in which something may grow.
+    growth_seconds: float
     #: Whether the large models are run, too.
     large_models: bool = False
+    #: Sequences of steps over sessions, of each kind.
+    sequences: int = 12
     #: CPU seconds that the search for a smaller example may take, for each kind of fault.
     shrink_seconds: float = 10.0
+    #: Programs of several examples each, for each operator and dtype of which the backend takes the first example.
+    joined: int = 4
+    #: Whether each example also runs without the backend; if not, only those that go wrong, to tell whose fault it is.
+    alone: bool = True
+    #: Whether sizes and numbers that hurt are tried in all dtypes; if not, in the first and in those of written ones.
+    all_extremes: bool = True
 
 
 PROFILES: Mapping[str, Profile] = {
-    "quick": Profile("quick", examples=1, graphs=12, truncations=20, flips=40, cycles=100, shrink_seconds=2.0),
-    "default": Profile("default", examples=16, graphs=150, truncations=20, flips=200, cycles=1000),
+    "quick": Profile(
+        "quick",
+        examples=1,
+        graphs=12,
+        truncations=20,
+        flips=40,
+        growth_seconds=1.0,
+        sequences=12,
+        shrink_seconds=2.0,
+        joined=1,
+        alone=False,
+        all_extremes=False,
+    ),
+    "default": Profile(
+        "default", examples=16, graphs=150, truncations=20, flips=200, growth_seconds=4.0, sequences=100
+    ),
     "thorough": Profile(
-        "thorough", examples=400, graphs=2000, truncations=100, flips=2000, cycles=5000, large_models=True
+        "thorough",
+        examples=400,
+        graphs=2000,
+        truncations=100,
+        flips=2000,
+        growth_seconds=20.0,
+        large_models=True,
+        sequences=1000,
+        joined=20,
     ),
 }
 

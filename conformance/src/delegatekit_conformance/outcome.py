@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from math import isfinite
 from typing import Any
+
+from delegatekit.strict_json import AnyFloat, decoded
+from delegatekit_api import FormatError
+
+from .declaration import Measured, together
 
 
 class Verdict(Enum):
@@ -124,8 +130,8 @@ class Outcome:
     #: Operators that the backend left, with its reasons.
     refusals: tuple[str, ...] = ()
     #: The largest error, relative to the largest finite reference value; None where nothing could be compared.
-    error: float | None = None
-    tolerance: float | None = None
+    error: AnyFloat | None = None
+    tolerance: AnyFloat | None = None
     #: Seconds of wall time of the whole trial; of one run on the backend; and of eager, for the same inputs.
     seconds: float = 0.0
     latency: float | None = None
@@ -136,22 +142,39 @@ class Outcome:
     shrunk: bool = False
     #: What the stock ExecuTorch runtime made of the same file: "right", "wrong", or empty where it was not asked.
     stock: str = ""
+    #: Why the stock runtime was not asked about something that the backend had compiled and that is right here.
+    unjudged: str = ""
+    #: The operators that the backend's delegates compute, by name.
+    taken: tuple[str, ...] = ()
+    #: Faults of other kinds that the same example showed.
+    others: tuple[Outcome, ...] = ()
+    #: What the backend declares of the example's special values (NaN, infinities, very large numbers), where that
+    #: explains the fault: without such values the example is right.
+    declared: str = ""
+    #: What the example shows of what the backend declares.
+    measured: tuple[Measured, ...] = ()
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """Equal for two examples that go wrong in the same way: with the same words, whatever the numbers in them.
+
+        What a declaration explains is of another kind than what none does.
+        """
+        words = re.sub(r"-?\d[\d.]*(?:e[+-]?\d+)?", "#", self.detail)
+        return self.verdict, self.blame, bool(self.core), bool(self.declared), words
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready mapping without the fields that hold their defaults."""
         defaults = asdict(Outcome(self.verdict))
         values = {key: value for key, value in asdict(self).items() if value != defaults[key]}
+        if self.others:
+            values["others"] = [other.to_json() for other in self.others]
         return values | {"verdict": self.verdict.value}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Outcome:
-        """The inverse of `to_json`, also after JSON, in which an infinite error is a text."""
-        fields = dict(values)
-        fields["verdict"] = Verdict(fields["verdict"])
-        if fields.get("error") is not None:
-            fields["error"] = float(fields["error"])
-        fields["refusals"] = tuple(fields.get("refusals", ()))
-        return cls(**fields)
+    def from_json(cls, values: Any, where: str = "outcome") -> Outcome:
+        """The inverse of `to_json`, also after JSON. Raises FormatError, with `where`, for what is none."""
+        return decoded(cls, values, where)
 
 
 @dataclass(frozen=True)
@@ -172,7 +195,7 @@ class CaseResult:
     delegated_nodes: int = 0
     fallback_calls: int = 0
     #: The largest error / tolerance of all examples that have one.
-    closeness: float | None = None
+    closeness: AnyFloat | None = None
     #: (backend, eager) seconds of one run, median over examples, where they were measured.
     latencies: tuple[tuple[float, float], ...] = ()
     #: The expectation that excuses the faults, or None; see `expectations`.
@@ -181,6 +204,13 @@ class CaseResult:
     detail: str = ""
     #: How many examples ran in the stock runtime, too.
     stock: int = 0
+    #: Why others did not, where they were compiled and right: reason -> examples.
+    unjudged: Mapping[str, int] = field(default_factory=dict)
+    #: Operator -> examples in which a delegate of the backend computes it, and in which the backend refuses it.
+    taken: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
+    #: What the examples show of what the backend declares, one for each declaration.
+    measured: tuple[Measured, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -209,21 +239,23 @@ class CaseResult:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> CaseResult:
-        """The inverse of `to_json`."""
-        fields = {key: value for key, value in values.items() if key != "verdict"}
-        fields["counts"] = {Verdict(name): count for name, count in values["counts"].items()}
-        for key in ("faults", "core_faults"):
-            fields[key] = tuple(Outcome.from_json(outcome) for outcome in values[key])
-        fields["reasons"] = tuple(values["reasons"])
-        fields["latencies"] = tuple((pair[0], pair[1]) for pair in values["latencies"])
-        return cls(**fields)
+    def from_json(cls, values: Any, where: str = "case") -> CaseResult:
+        """The inverse of `to_json`, also after JSON. Raises FormatError, with `where`, for what is none."""
+        known = (
+            {key: value for key, value in values.items() if key != "verdict"} if isinstance(values, dict) else values
+        )
+        found = decoded(cls, known, where)
+        if "room" not in found.tags:
+            raise FormatError("is damaged: tags has no room", where=where)
+        if any(count < 0 for count in found.counts.values()):
+            raise FormatError("is damaged: counts has a number below 0", where=where)
+        return found
 
 
 #: This many different reasons of refusals are kept for a case.
 _REASONS = 12
 #: This many different faults are kept for a case, and shrunk.
-_KINDS = 4
+_KINDS = 8
 
 
 @dataclass
@@ -233,7 +265,8 @@ class Tally:
     case: str
     tags: Mapping[str, str]
     counts: Counter[Verdict] = field(default_factory=Counter)
-    faults: dict[Verdict, Outcome] = field(default_factory=dict)
+    #: One for each kind: a fault that is expected must not hide another of its verdict.
+    faults: dict[tuple[Any, ...], Outcome] = field(default_factory=dict)
     core_faults: dict[str, Outcome] = field(default_factory=dict)
     _reasons: dict[str, None] = field(default_factory=dict)
     _seconds: float = 0.0
@@ -243,6 +276,10 @@ class Tally:
     _latencies: list[tuple[float, float]] = field(default_factory=list)
     _detail: str = ""
     _stock: int = 0
+    _unjudged: Counter[str] = field(default_factory=Counter)
+    _taken: Counter[str] = field(default_factory=Counter)
+    _refused: Counter[str] = field(default_factory=Counter)
+    _measured: list[Measured] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         """Count an outcome."""
@@ -255,12 +292,17 @@ class Tally:
                 return
         self.counts[outcome.verdict] += 1
         self._stock += bool(outcome.stock)
+        self._unjudged.update(filter(None, [outcome.unjudged]))
+        self._taken.update(outcome.taken)
+        self._refused.update({line.partition(": ")[0] for line in outcome.refusals})
+        self._measured += outcome.measured
         self._nodes += outcome.delegated_nodes
         self._calls += outcome.fallback_calls
         self._reasons.update(dict.fromkeys(outcome.refusals))
         if outcome.verdict.is_fault:
-            if len(self.faults) < _KINDS:
-                self.faults.setdefault(outcome.verdict, outcome)
+            for fault in (outcome, *outcome.others):
+                if len(self.faults) < _KINDS:
+                    self.faults.setdefault(fault.kind, fault)
         elif outcome.detail:
             self._detail = outcome.detail
         if outcome.error is not None and isfinite(outcome.error) and outcome.tolerance:
@@ -289,4 +331,8 @@ class Tally:
             tuple(self._latencies),
             detail=self._detail,
             stock=self._stock,
+            unjudged=dict(self._unjudged),
+            taken=dict(self._taken),
+            refused=dict(self._refused),
+            measured=tuple(together(self._measured).values()),
         )

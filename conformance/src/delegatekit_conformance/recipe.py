@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from delegatekit.accuracy import Accuracy
 from delegatekit.accuracy.script import BOUND, COMPARISON
 
 #: How a tensor's elements are made: ("normal",), ("uniform", low, high), ("integers", low, high) with `high` included,
@@ -162,6 +163,11 @@ class Recipe:
         """Whether there are inputs, and no tensor is empty."""
         tensors = [tensor for _, tensor in self.tensors]
         return not all(tensor.constant for tensor in tensors) and all(0 not in tensor.shape for tensor in tensors)
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """How exact its results can be."""
+        return Accuracy(self.reduction_length, self.depth, self.exact, self.ill_conditioned)
 
     def module(self) -> RecipeModule:
         """The program as a module in eval mode."""

@@ -14,9 +14,11 @@ from typing import Any
 from delegatekit.plugins import discovery
 
 from .cases import Case, all_cases
+from .cases.declared.collect import declarations
 from .context import Context
 from .errors import InputError
 from .expectations import Expectations, load
+from .looseness import of_expectations, too_loose, with_measured
 from .outcome import CaseResult
 from .run import Run
 from .runner import Limits, Pool, Source, select, shard
@@ -148,15 +150,22 @@ class Session:
             self._listener.end()
             if finished is not None:
                 finished.close()
+        found = [results[name] for name in names if name in results]
+        declared = declarations(self.context)
+        # A shard sees a part of the examples: too few to judge by, and all shards would report it.
+        loose = None if self.settings.shard is not None or interrupted else too_loose(declared, found)
+        if loose is not None:
+            found.append(self.expectations.mark(loose))
         run = Run.of(
             self.context,
-            [results[name] for name in names if name in results],
+            found,
             selection=" ".join(self.settings.select) or "*",
             shard=self.settings.shard,
             started=time.strftime("%Y-%m-%dT%H:%M:%SZ", begun),
             seconds=time.perf_counter() - start,
             device=dict(self.settings.device),
             unused_expectations=self.expectations.unused(self.cases),
+            declarations=with_measured((*declared, *of_expectations(self.expectations)), found),
             **facts,
         )
         if interrupted:

@@ -10,9 +10,9 @@ import itertools
 import os
 import pickle
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from multiprocessing import Pipe
@@ -21,8 +21,11 @@ from typing import Any, Final, NoReturn
 
 import torch
 
+from delegatekit.comparing.running import coarsest_of
+from delegatekit.plugins import LoadedBackend
 from delegatekit.plugins.discovery import get_backend
-from delegatekit_api import ExecutionError
+from delegatekit_api import Availability, ExecutionError
+from delegatekit_toolkit.capture import quiet
 from delegatekit_toolkit.processes import signal_name
 
 from .outcome import Outcome, Verdict
@@ -53,10 +56,15 @@ def binding() -> Any:
 def installed() -> frozenset[str] | None:
     """The delegate ids that the stock runtime can run in this process; None if it is not installed."""
     try:
-        names = binding()._get_registered_backend_names()
-        return frozenset(name for name in names if binding()._is_available(name))
+        return frozenset(name for name in registered() if binding()._is_available(name))
     except ImportError:
         return None
+
+
+@cache
+def registered() -> frozenset[str]:
+    """The delegate ids that the stock runtime knows, whether it can run them or not. Raises ImportError without it."""
+    return frozenset(binding()._get_registered_backend_names())
 
 
 def load(data: bytes, backends: Collection[str] = ()) -> Any:
@@ -65,9 +73,13 @@ def load(data: bytes, backends: Collection[str] = ()) -> Any:
     `backends` are the names of those that made its delegates.
     """
     for name in backends:
-        # A delegate that stands on a vendor's library finds what the backend's own runtime loads when it is asked.
-        get_backend(name).runtime_availability(apart=False)
+        _prepare(name)
     return binding()._load_program_from_buffer(data).load_method("forward")
+
+
+def _prepare(name: str) -> Availability:
+    """Ask a backend for its runtime: a delegate that stands on a vendor's library finds what that loads."""
+    return get_backend(name).runtime_availability(apart=False)
 
 
 @dataclass
@@ -76,11 +88,30 @@ class _Process:
 
     connection: Connection
     owner: int
-    #: The delegate ids that it can run.
+    #: What the wheel says when it cannot be loaded; empty if it can.
+    fault: str
+    #: The delegate ids that it has.
     known: frozenset[str]
     #: The child that runs files now.
     child: int
     numbers: itertools.count[int] = field(default_factory=itertools.count)
+    #: (delegate id, backend) -> why it cannot run the delegates of that backend; empty if it can.
+    refusals: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def refusal(self, identifier: str, backend: str) -> str:
+        """Why it cannot run the delegates of a backend with this id; empty if it can. Asked once."""
+        key = identifier, backend
+        if key not in self.refusals:
+            if self.fault:
+                self.refusals[key] = f"the wheel executorch cannot be loaded: {self.fault}"
+            elif identifier not in self.known:
+                self.refusals[key] = f"the wheel executorch does not have the delegate {identifier}"
+            else:
+                try:
+                    self.refusals[key] = self.ask("ready", key)
+                except StockError as error:
+                    self.refusals[key] = f"the delegate {identifier} of the wheel executorch cannot be loaded: {error}"
+        return self.refusals[key]
 
     def ask(self, *request: Any) -> Any:
         """The answer to a request. Raises StockError, also if the child dies of it or takes too long."""
@@ -116,17 +147,42 @@ def start() -> None:
         _nursery(there)
     there.close()
     try:
-        _, ids, child = pickle.loads(here.recv_bytes())
+        _, (fault, ids), child = pickle.loads(here.recv_bytes())
     except EOFError:
-        ids, child = frozenset(), 0
-    _started.append(_Process(here, os.getpid(), ids, child))
+        fault, ids, child = "it ended the process that imports it", frozenset(), 0
+    _started.append(_Process(here, os.getpid(), fault, ids, child))
 
 
-def runs(identifiers: Collection[str]) -> bool:
-    """Whether the process can run delegates of all these ids; `start` was called before."""
-    return any(
-        process.owner == os.getpid() and process.known and process.known.issuperset(identifiers) for process in _started
-    )
+def refusal(delegates: Mapping[str, str]) -> str:
+    """Why the process cannot run these delegates (backend -> delegate id); empty if it can.
+
+    `start` was called before.
+    """
+    if find_spec("executorch") is None:
+        return "the wheel executorch is not installed: pip install 'delegatekit-conformance[stock]'"
+    if not hasattr(os, "fork"):
+        return "this system cannot fork the process that the stock runtime needs"
+    process = next((process for process in _started if process.owner == os.getpid()), None)
+    if process is None:
+        return "the process of the stock runtime was not started here"
+    told = (process.refusal(identifier, backend) for backend, identifier in delegates.items())
+    return next(filter(None, told), "")
+
+
+#: Ranks of tensors that may be in channels-last order.
+_IMAGE, _VOLUME = 4, 5
+#: Why files are not run in the stock runtime although it could.
+OFF: Final = "switched off (--no-stock)"
+STATIC: Final = "sizes change, which the runtime on the device does not take (device_dynamic_shapes)"
+ORDER: Final = "the wheel executorch takes no inputs of rank 5 in channels-last order"
+NO_KERNEL: Final = "the wheel executorch has no kernel for an operator outside the delegates"
+
+
+def unjudged(outcome: Outcome, reason: str) -> Outcome:
+    """The outcome with why the stock runtime does not judge it, if there is anything of the backend in it."""
+    if not reason or outcome.stock or outcome.verdict.is_fault or not outcome.delegates:
+        return outcome
+    return replace(outcome, unjudged=reason)
 
 
 class StockMethod:
@@ -138,17 +194,42 @@ class StockMethod:
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of one call. Raises StockError."""
-        dense = tuple(value.detach().contiguous() if isinstance(value, torch.Tensor) else value for value in inputs)
+        dense = tuple(_dense(value) if isinstance(value, torch.Tensor) else value for value in inputs)
         return list(self._process.ask("run", dense))
+
+
+def takes(inputs: Iterable[Any]) -> bool:
+    """Whether the wheel's binding takes inputs in their order: images in channels-last order, no volumes."""
+    volumes = (value for value in inputs if isinstance(value, torch.Tensor) and value.dim() == _VOLUME)
+    return all(
+        volume.is_contiguous() or not volume.is_contiguous(memory_format=torch.channels_last_3d) for volume in volumes
+    )
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without gaps. An image in channels-last order stays so: its file was made for that order."""
+    if tensor.dim() == _IMAGE and tensor.is_contiguous(memory_format=torch.channels_last):
+        return tensor.detach()
+    return tensor.detach().contiguous()
+
+
+def device_precision(backend: LoadedBackend, options: Mapping[str, Any] | None = None) -> str:
+    """The lowest precision of a backend's runtime on the device: the described one, or that of the runtime here with
+    these options where the description names none; where an option changes that, the coarser of the two.
+    """
+    here, device = backend.compute_precision(options), backend.description.device_compute_precision
+    if not device:
+        return here
+    return device if here == backend.description.compute_precision else coarsest_of((here, device))
 
 
 def second_opinion(outcome: Outcome, judged: Outcome) -> Outcome:
     """An outcome that is right here, with what became of it in the stock runtime."""
     if not judged.verdict.is_fault:
-        return Outcome(**{**vars(outcome), "stock": "right"})
+        return replace(outcome, stock="right")
     words = f"in the stock runtime: {judged.verdict.value}: {judged.detail}"
-    changes = {"verdict": Verdict.STOCK, "detail": words, "stock": "wrong", "error": judged.error}
-    return Outcome(**{**vars(outcome), **changes, "tolerance": judged.tolerance})
+    found = replace(outcome, verdict=Verdict.STOCK, detail=words, stock="wrong")
+    return replace(found, error=judged.error, tolerance=judged.tolerance)
 
 
 # The other process
@@ -162,14 +243,14 @@ def _nursery(connection: Connection) -> NoReturn:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
-        ids = installed() or frozenset()
+        known = _known()
         first, how = True, ""
         while True:
             child = os.fork()
             if not child:
                 code = _serve(connection)
                 break
-            connection.send_bytes(pickle.dumps(("hello", ids, child) if first else ("new", child, how)))
+            connection.send_bytes(pickle.dumps(("hello", known, child) if first else ("new", child, how)))
             first = False
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             if not status:
@@ -178,6 +259,26 @@ def _nursery(connection: Connection) -> NoReturn:
             how = signal_name(-status) if status < 0 else f"exit code {status}"
     finally:
         os._exit(code)
+
+
+def _known() -> tuple[str, frozenset[str]]:
+    """What the wheel says when it cannot be loaded, and the delegate ids that it has."""
+    try:
+        return "", registered()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}", frozenset()
+
+
+def _ready(identifier: str, backend: str) -> str:
+    """Why the delegate of a backend cannot run in this process; empty if it can."""
+    lines: list[str] = []
+    with quiet(descriptor=2, lines=lines):
+        runtime = _prepare(backend)
+        if binding()._is_available(identifier):
+            return ""
+    told = next((line.strip() for line in lines if line.strip()), "") or runtime.reason
+    why = told or "it says no more; most look for a library of the vendor by an environment variable"
+    return f"the wheel executorch has the delegate {identifier}, which says that it cannot run here: {why}"
 
 
 def _serve(connection: Connection) -> int:
@@ -191,13 +292,16 @@ def _serve(connection: Connection) -> int:
             number, kind, content = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
             return 0
-        answer, fault = None, ""
+        answer: Any = None
+        fault = ""
         try:
             if kind == "load":
                 # The last file's delegates end first: some are known by their content, and end with their like.
                 while kept:
                     kept.pop()
                 kept[:] = [content, load(*content)]
+            elif kind == "ready":
+                answer = _ready(*content)
             else:
                 answer = list(kept[1](content))
         except Exception as error:

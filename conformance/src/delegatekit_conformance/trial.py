@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -29,7 +29,8 @@ from delegatekit_api.nodes import operator_name
 
 from . import stock
 from .context import Context
-from .outcome import Outcome, Verdict
+from .joined import Joined
+from .outcome import Outcome, Verdict, gravest
 from .recipe import Recipe
 
 #: The reference of one call: outputs in double precision, what eager returns without that, and what the outputs become
@@ -46,6 +47,14 @@ class Runnable(Protocol):
 
 
 @dataclass(frozen=True)
+class Part:
+    """Outputs that follow one another and are judged together: how many tensors, and how exact they can be."""
+
+    outputs: int
+    accuracy: Accuracy
+
+
+@dataclass(frozen=True)
 class Subject:
     """What is tried: a module with the inputs of one or several calls, and how exact its results can be."""
 
@@ -56,13 +65,22 @@ class Subject:
     dynamic_shapes: Any = None
     #: Whether calls change buffers of the module, so that a call's result depends on the calls before it.
     stateful: bool = False
+    #: The outputs in parts with accuracies of their own; empty if `accuracy` is that of all.
+    parts: tuple[Part, ...] = ()
 
     @classmethod
     def of_recipe(cls, recipe: Recipe) -> Subject:
         """The subject of a recipe."""
-        accuracy = Accuracy(recipe.reduction_length, recipe.depth, recipe.exact, recipe.ill_conditioned)
         calls = (recipe.inputs(), *(recipe.inputs(sizes) for sizes in recipe.calls))
-        return cls(recipe.module(), calls, accuracy, recipe.dynamic_shapes())
+        return cls(recipe.module(), calls, recipe.accuracy, recipe.dynamic_shapes())
+
+    @classmethod
+    def of_joined(cls, joined: Joined) -> Subject:
+        """The subject of several recipes in one program; each is judged by its own accuracy."""
+        with torch.no_grad():
+            counts = [len(flatten(part.module()(*part.inputs()))) for part in joined.parts]
+        parts = tuple(Part(count, part.accuracy) for count, part in zip(counts, joined.parts, strict=True))
+        return replace(cls.of_recipe(joined.whole), parts=parts)
 
     @cached_property
     def program(self) -> ExportedProgram:
@@ -101,6 +119,57 @@ def try_recipe(recipe: Recipe, context: Context, **lowering: Any) -> Outcome:
     return replace(try_subject(subject, context, **lowering), example=recipe.describe())
 
 
+def try_joined(joined: Joined, context: Context) -> Outcome:
+    """Try several recipes as one program, and each by itself where that program is wrong, refused or not exportable.
+
+    The outcome is that of the first part that is wrong by itself; of the whole, where only that is; else it stands for
+    all parts.
+    """
+    if len(joined.parts) == 1:
+        return try_recipe(joined.parts[0], context)
+    try:
+        subject = Subject.of_joined(joined)
+    except Exception:  # one of them cannot be built
+        return _one_by_one(joined, context)
+    outcome = replace(try_subject(subject, context), example=joined.describe())
+    if not _is_clear(outcome):
+        apart = _one_by_one(joined, context)
+        if not outcome.verdict.is_fault or apart.verdict.is_fault:
+            return apart
+    return outcome
+
+
+def _is_clear(outcome: Outcome) -> bool:
+    """Whether what came of a joined program came of each part."""
+    unclear = outcome.verdict.is_fault or outcome.core
+    return not unclear and outcome.verdict not in (Verdict.REFUSED, Verdict.NOT_EXPORTABLE)
+
+
+def _one_by_one(joined: Joined, context: Context) -> Outcome:
+    """What came of the parts: a fault, with those of other kinds, or the best verdict with the sums of all."""
+    outcomes: list[Outcome] = []
+    faults: dict[tuple[Any, ...], Outcome] = {}
+    for part in joined.parts:
+        outcome = try_recipe(part, context)
+        if outcome.verdict.is_fault or outcome.core:
+            faults.setdefault(outcome.kind, replace(outcome, snippet=part.snippet(context.backend)))
+        outcomes.append(outcome)
+    if faults:
+        first, *others = faults.values()
+        return replace(first, others=tuple(others))
+    best = next(one for one in outcomes if one.verdict is gravest(each.verdict for each in outcomes))
+    return replace(
+        best,
+        example=joined.describe(),
+        delegates=sum(one.delegates for one in outcomes),
+        delegated_nodes=sum(one.delegated_nodes for one in outcomes),
+        fallback_calls=sum(one.fallback_calls for one in outcomes),
+        refusals=tuple(dict.fromkeys(reason for one in outcomes for reason in one.refusals)),
+        taken=tuple(dict.fromkeys(name for one in outcomes for name in one.taken)),
+        seconds=sum(one.seconds for one in outcomes),
+    )
+
+
 def try_subject(
     subject: Subject, context: Context, *, backends: Sequence[str] | None = None, **lowering: Any
 ) -> Outcome:
@@ -110,16 +179,37 @@ def try_subject(
     """
     start = time.perf_counter()
     try:
+        backend = discovery.get_backend(context.backend)
+        precision = backend.compute_precision(context.options)
+    except DelegateKitError as error:
+        return Outcome(Verdict.LOWERING_ERROR, words(error), blame="backend", seconds=time.perf_counter() - start)
+    try:
         program = subject.program
-        precision = discovery.get_backend(context.backend).compute_precision(context.options)
         expected = list(subject.references(subject.accuracy.roundoff(precision)))
     except Exception as error:
         return Outcome(Verdict.NOT_EXPORTABLE, words(error), seconds=time.perf_counter() - start)
     backends = [context.backend] if backends is None else list(backends)
     options = {context.backend: context.options} if context.options else None
     judge = partial(run_calls, subject, expected, precision)
-    second = context.stock and device_takes(backends, dynamic=subject.dynamic_shapes is not None)
-    outcome = attempt(program, judge, backends=backends, options=options, lowering=lowering, second=second)
+    alone_here = not_in_stock(
+        context,
+        backends,
+        dynamic=subject.dynamic_shapes is not None,
+        inputs=[x for call in subject.calls for x in call],
+    )
+    device = stock.device_precision(backend, context.options)
+    outcome = attempt(
+        program,
+        judge,
+        backends=backends,
+        options=options,
+        lowering=lowering,
+        second=not alone_here,
+        on_device=None if device == precision else partial(run_in_precision, subject, device),
+    )
+    outcome = stock.unjudged(outcome, alone_here)
+    if not context.profile.alone and not outcome.verdict.is_fault:
+        return replace(outcome, seconds=time.perf_counter() - start)
     alone = attempt(
         program,
         partial(run_calls, subject, expected, "float64"),
@@ -141,10 +231,17 @@ def try_subject(
     return replace(outcome, seconds=time.perf_counter() - start)
 
 
-def device_takes(backends: Sequence[str], *, dynamic: bool) -> bool:
-    """Whether the stock runtime is to run what these backends compile: not where only ours takes changing sizes."""
+def not_in_stock(context: Context, backends: Sequence[str], *, dynamic: bool, inputs: Iterable[Any] = ()) -> str:
+    """Why the stock runtime is not to run what these backends compile: only ours may take sizes that change, or the
+    order of these inputs. Empty if it is to.
+    """
+    if not context.stock:
+        return stock.OFF
+    if not stock.takes(inputs):
+        return stock.ORDER
     descriptions = [discovery.get_backend(name).description for name in backends]
-    return not dynamic or all(description.device_dynamic_shapes for description in descriptions)
+    taken = not dynamic or all(description.device_dynamic_shapes for description in descriptions)
+    return "" if taken else stock.STATIC
 
 
 def attempt(
@@ -155,11 +252,13 @@ def attempt(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     lowering: Mapping[str, Any] | None = None,
     second: bool = False,
+    on_device: Callable[[Runnable], Outcome] | None = None,
 ) -> Outcome:
     """Lower a program, load the file, and let `judge` run its method; `lowering` are further arguments of `lower`.
 
     What `judge` returns counts if it is a fault. If not, the verdict says how much of the program was delegated. With
-    `second`, `judge` then looks at the stock runtime, too, if that knows the delegates of the file.
+    `second`, `judge` (or `on_device`, where the device has another precision) then looks at the stock runtime, too, if
+    that knows the delegates of the file.
     """
     try:
         program = delegatekit.lower(exported, backends=backends, options=options, **(lowering or {}))
@@ -189,22 +288,28 @@ def attempt(
     outcome = replace(judged, verdict=verdict, **counts)
     if verdict.is_fault or not second or (backends and not counts["delegates"]):
         return outcome
-    return _in_stock(outcome, program, data, judge)
+    return _in_stock(outcome, program, data, on_device or judge)
 
 
 def _in_stock(outcome: Outcome, program: LoweredProgram, data: bytes, judge: Callable[[Runnable], Outcome]) -> Outcome:
     """The outcome with the stock runtime's, where that has what the file needs."""
     takers = {delegate.partition.backend for method in program.methods.values() for delegate in method.delegates}
-    identifiers = {discovery.get_backend(name).description.delegate_id for name in takers}
-    if not stock.runs(identifiers):
-        return outcome
+    refusal = stock.refusal({name: discovery.get_backend(name).description.delegate_id for name in takers})
+    if refusal:
+        return stock.unjudged(outcome, refusal)
     try:
         judged = judge(stock.StockMethod(data, takers))
     except stock.MissingKernel:
-        return outcome
+        return stock.unjudged(outcome, stock.NO_KERNEL)
     except stock.StockError as error:
         judged = Outcome(Verdict.LOAD_ERROR, str(error))
     return stock.second_opinion(outcome, judged)
+
+
+def run_in_precision(subject: Subject, precision: str, method: Runnable) -> Outcome:
+    """`run_calls` with references and tolerances of another precision than the backend's own here."""
+    expected = list(subject.references(subject.accuracy.roundoff(precision)))
+    return run_calls(subject, expected, precision, method)
 
 
 def run_calls(subject: Subject, expected: Sequence[Reference], precision: str, method: Runnable) -> Outcome:
@@ -216,7 +321,7 @@ def run_calls(subject: Subject, expected: Sequence[Reference], precision: str, m
             results = flatten(method.run(given))
         except Exception as error:
             return Outcome(Verdict.RUN_ERROR, _of_call(number, words(error)))
-        compared = compare(results, references, native, precision, subject.accuracy, moved)
+        compared = _compared(subject, results, references, native, precision, moved)
         if not compared.agrees:
             difference = _of_call(number, compared.difference)
             return Outcome(Verdict.MISMATCH, difference, error=compared.error, tolerance=compared.tolerance)
@@ -225,6 +330,28 @@ def run_calls(subject: Subject, expected: Sequence[Reference], precision: str, m
             return Outcome(Verdict.MISMATCH, _of_call(number, f"input {changed} was written to"))
         worst = worst.worse(compared)
     return Outcome(Verdict.DELEGATED, error=worst.error, tolerance=worst.tolerance)
+
+
+def _compared(
+    subject: Subject,
+    results: Sequence[torch.Tensor],
+    references: Sequence[torch.Tensor],
+    native: Sequence[torch.Tensor],
+    precision: str,
+    moved: Sequence[torch.Tensor] | None,
+) -> Comparison:
+    """The comparison of one call, part by part: the worst, or the first that does not agree."""
+    if not subject.parts or len(results) != len(references):
+        return compare(results, references, native, precision, subject.accuracy, moved)
+    worst, start = Comparison(), 0
+    for part in subject.parts:
+        own = slice(start, start + part.outputs)
+        shaken_by = moved[own] if moved is not None and part.accuracy.ill_conditioned else None
+        found = compare(results[own], references[own], native[own], precision, part.accuracy, shaken_by)
+        if not found.agrees:
+            return found
+        worst, start = worst.worse(found), own.stop
+    return worst
 
 
 def broken_claim(program: LoweredProgram) -> str:
@@ -266,8 +393,10 @@ def _plans(plan: PartitionPlan) -> Iterator[PartitionPlan]:
 def _counts(program: LoweredProgram, backends: Sequence[str]) -> dict[str, Any]:
     report = program.report().methods[0]
     refusals = []
+    taken: dict[str, None] = {}
     for method in program.methods.values():
         for plan in _plans(method.plan):
+            taken |= {operator_name(node): None for node, backend in plan.taker.items() if backend in backends[:1]}
             for node in plan.fallback:
                 refusals += [
                     f"{operator_name(node)}: {_without_names(answer.reason, node)}"
@@ -279,6 +408,7 @@ def _counts(program: LoweredProgram, backends: Sequence[str]) -> dict[str, Any]:
         "delegated_nodes": report.delegated_nodes,
         "fallback_calls": report.fallback_calls,
         "refusals": tuple(dict.fromkeys(refusals)),
+        "taken": tuple(taken),
     }
 
 
@@ -298,6 +428,8 @@ def _not_lowered(
     """A refusal, if no backend and no runtime kernel supports an operator, if a backend refuses the whole, or if an
     option does not fit the program; else the backend failed on its claim."""
     reasons: tuple[str, ...] = ()
+    if isinstance(error, RuntimeUnavailableError):  # of a tool that the options ask for while it compiles
+        return Outcome(Verdict.NOT_APPLICABLE, words(error))
     if isinstance(error, UnsupportedError):
         try:
             explanation = delegatekit.explain(exported, backends=backends, options=options)

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from delegatekit.files import check_outputs
+from delegatekit.files import check_outputs, open_file
 from delegatekit.json_text import to_json
+from delegatekit.strict_json import cut_off, parse, parse_object
+from delegatekit_api import FormatError
 
 from ..context import Context
 from ..errors import InputError
@@ -50,8 +52,9 @@ class Progress:
     path: Path
     #: The worker's process id.
     process: int = 0
-    #: How many examples the case has, once it is known.
+    #: How many examples the case has, once it is known; and whether these are all, or further ones may come.
     count: int | None = None
+    complete: bool = False
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     #: Smaller examples by the index of the example that they stand for.
     shrunk: dict[int, Outcome] = field(default_factory=dict)
@@ -107,7 +110,7 @@ class Progress:
             case "started":
                 self.process, self.open, self.prepared, self.shrinking = event["process"], None, False, False
             case "examples":
-                self.count, self.prepared = event["count"], True
+                self.count, self.complete, self.prepared = event["count"], event["complete"], True
             case "failure":
                 self.failure = event["detail"]
             case "begin":
@@ -158,27 +161,29 @@ class Finished:
 
     def _read(self, header: Mapping[str, Any]) -> int:
         """Read the file; returns how many bytes of it are whole lines."""
-        data = self.path.read_bytes()
+        with open_file(self.path) as file:
+            data = file.read()
         whole = data.rfind(b"\n") + 1
         if data and not whole:
             raise InputError("is not a file of finished conformance cases", where=str(self.path))
         for number, line in enumerate(data[:whole].splitlines(), 1):
+            where = f"{self.path}, line {number}"
             try:
-                values = json.loads(line)
                 if number == 1:
-                    self._check(values, header)
+                    self._check(parse_object(line, where), header)
                 else:
-                    result = CaseResult.from_json(values)
+                    result = CaseResult.from_json(parse(line, where), where)
                     self.results[result.case] = result
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except FormatError as error:
                 raise InputError(
-                    f"line {number} is not one of a file of finished conformance cases: {error!r}", where=str(self.path)
+                    f"line {number} is not one of a file of finished conformance cases: {error.what}",
+                    where=str(self.path),
                 ) from error
         return whole
 
     def _check(self, found: Mapping[str, Any], header: Mapping[str, Any]) -> None:
         other = [
-            f"{key} is {found.get(key)!r} there and {value!r} here"
+            f"{key} is {_short(found.get(key), value)} there and {value!r} here"
             for key, value in header.items()
             if found.get(key) != value
         ]
@@ -188,6 +193,12 @@ class Finished:
                 where=str(self.path),
                 hint="name another file, or remove this one",
             )
+
+
+def _short(found: Any, wanted: Any) -> str:
+    """What is found, in whole if it is about as long as what is wanted."""
+    text = repr(found)
+    return text if len(text) < 2 * len(repr(wanted)) + 100 else cut_off(text)
 
 
 def _facts(context: Context, distribution: str) -> dict[str, Any]:

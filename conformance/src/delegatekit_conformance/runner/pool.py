@@ -150,7 +150,7 @@ class Pool:
                     continue
             deaths += 1
             progress.note(index, outcome)
-            if index + 1 == progress.count and not _ordinary(progress):
+            if index + 1 == progress.count and progress.complete and not _ordinary(progress):
                 break
         outcomes = [progress.outcomes[index] for index in sorted(progress.outcomes)]
         if progress.failure:

@@ -118,19 +118,39 @@ def work(job: Job) -> None:
     """Try the examples of a case from `job.first` on, then look for smaller examples of the ordinary faults."""
     diary = _open(job)
     try:
-        case, examples = _examples(job)
+        case = _case(job)
+        certain = len(case.examples(_context))
+        examples = _examples(case, job)
     except Exception as error:
         diary.write("failure", detail=f"{type(error).__name__}: {error}")
         _close(diary)
         return
     limit = limit_of(case, len(examples), _context.timeout)
-    diary.write("examples", count=len(examples))
-    for index in range(job.first, job.first + 1 if job.only else len(examples)):
+    may_go_on = job.first < certain and type(case).further is not Case.further
+    diary.write("examples", count=len(examples), complete=not may_go_on)
+    if job.only:
+        _attempt(case, examples[job.first], job.first, limit, diary)
+        _close(diary)
+        return
+    for index in range(job.first, len(examples)):
         _attempt(case, examples[index], index, limit, diary)
-    if not job.only:
-        diary.write("shrink", limit=limit)
-        _shrink_faults(case, examples, job, limit, diary)
+    if may_go_on:
+        examples = _attempt_further(case, examples, job, limit, diary)
+    diary.write("shrink", limit=limit)
+    _shrink_faults(case, examples, job, limit, diary)
     _close(diary)
+
+
+def _attempt_further(case: Case, examples: Sequence[Any], job: Job, limit: float, diary: Diary) -> Sequence[Any]:
+    """Try the case's further examples unless those that were tried settle it; returns all that were tried."""
+    outcomes = Progress(Path(job.journal)).read().outcomes
+    if case.is_settled([outcomes[index] for index in sorted(outcomes)], _context):
+        return examples
+    more = case.further(_context)
+    diary.write("examples", count=len(examples) + len(more), complete=True)
+    for index, example in enumerate(more, len(examples)):
+        _attempt(case, example, index, limit, diary)
+    return [*examples, *more]
 
 
 def work_alone(job: Job, example: Any) -> None:
@@ -138,7 +158,7 @@ def work_alone(job: Job, example: Any) -> None:
     diary = _open(job)
     case = _case(job)
     limit = limit_of(case, 1, _context.timeout)
-    diary.write("examples", count=1)
+    diary.write("examples", count=1, complete=True)
     _attempt(case, example, 0, limit, diary)
     _close(diary)
 
@@ -162,7 +182,8 @@ def shrink_death(job: Job, verdict: Verdict) -> Shrunk:
     Candidates are tried in forked children, so this process must not have run the backend before.
     """
     diary = _open(job)
-    case, examples = _examples(job)
+    case = _case(job)
+    examples = _examples(case, job)
     diary.write("shrink", limit=PREPARATION)
     shrunk = _shrink_death(case, examples[job.first], verdict)
     _close(diary)
@@ -266,9 +287,10 @@ def _case(job: Job) -> Case:
     return _cases[job.case]
 
 
-def _examples(job: Job) -> tuple[Case, Sequence[Any]]:
-    case = _case(job)
-    return case, case.examples(_context)
+def _examples(case: Case, job: Job) -> Sequence[Any]:
+    """The case's examples; with the further ones where the job is about one of these."""
+    examples = case.examples(_context)
+    return examples if job.first < len(examples) else [*examples, *case.further(_context)]
 
 
 def _attempt(case: Case, example: Any, index: int, limit: float, diary: Diary) -> None:
@@ -305,10 +327,6 @@ def _run(case: Case, example: Any) -> Outcome:
     return replace(found, snippet=with_bound(found.snippet, found.tolerance))
 
 
-def _kind(outcome: Outcome) -> tuple[Verdict, str, bool]:
-    return outcome.verdict, outcome.blame, bool(outcome.core)
-
-
 def _shrink_faults(case: Case, examples: Sequence[Any], job: Job, limit: float, diary: Diary) -> None:
     if type(case).shrink is Case.shrink:
         return  # the case has no smaller examples
@@ -334,7 +352,7 @@ def _smaller(case: Case, example: Any, outcome: Outcome, limit: float) -> Outcom
         if allowance.left <= 0:
             raise TimeoutError
         _watch(limit)
-        alike = _kind(_run(case, candidate)) == _kind(outcome)
+        alike = _run(case, candidate).kind == outcome.kind
         _watch(PREPARATION)
         return alike
 
@@ -344,7 +362,7 @@ def _smaller(case: Case, example: Any, outcome: Outcome, limit: float) -> Outcom
     _watch(limit)
     found = _run(case, smallest)
     _watch(PREPARATION)
-    return found if _kind(found) == _kind(outcome) else None
+    return found if found.kind == outcome.kind else None
 
 
 def _fate(case: Case, example: Any, seconds: float) -> Verdict | None:
