@@ -33,8 +33,8 @@ class Finding:
 
 
 def find(fault: Fault, base: str = "reference") -> Finding | None:
-    """Run the fault's cases, on the backend `base`, up to the first that finds it."""
-    run = conform([fault.name], fault.select, base=base, maxfail=1)
+    """Run the fault's cases, on the backend `base` or the fault's own, up to the first that finds it."""
+    run = conform([fault.name], fault.select, base=fault.base or base, maxfail=1)
     for result in run.faults:
         return Finding(result.case, result.faults[0])
     return None

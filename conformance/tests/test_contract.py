@@ -26,6 +26,7 @@ SOURCE = Path(__file__).with_name("contract_backend.py").read_text()
 #: Rules that start processes: tried together, since each costs seconds.
 SLOW = ("listing-imports-nothing", "describing-imports-little", "import-time", "silent", "no-network")
 SLOW += ("no-files-left", "nothing-left-running", "runs-elsewhere", "same-bytes-elsewhere")
+SLOW += ("texts-are-only-text",)
 
 Install = Callable[..., None]
 
@@ -40,7 +41,7 @@ def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     few = ("convolution", "several results", "bytes", "branches")
     questions = programs | {name: specimens.QUESTIONS[name] for name in few}
     monkeypatch.setattr(specimens, "QUESTIONS", questions)
-    for module in (contract.compiler, contract.separate):
+    for module in (contract.compiler, contract.separate, contract.determinism):
         monkeypatch.setattr(module, "SPECIMENS", programs)
     monkeypatch.setattr(contract.separate, "_VALUES", 3)
 
@@ -285,7 +286,18 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "    import signal; signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))\n" + RETURN,
         "in another thread",
     ),
-    ("compiling-keeps-nothing", RETURN, "    KEPT.append(bytearray(b'x' * 65536))\n" + RETURN, "leave"),
+    (
+        "different-things-have-different-names",
+        '        named[node.name] = NamedData(f"{zlib.crc32(data):08x}", data)\n',
+        '        named[node.name] = NamedData(f"{zlib.crc32(data[:64]):08x}", data)\n',
+        "stands for other bytes",
+    ),
+    (
+        "several-at-once",
+        "    view = partition.view\n",
+        "    KEPT[:] = [partition]\n    sum(range(3000))\n    view = KEPT[0].view\n",
+        "beside others in threads",
+    ),
     (
         "handles-change-threads",
         EXECUTE,
@@ -513,6 +525,29 @@ def test_what_an_option_or_a_plan_does_not_allow_is_a_refusal_with_a_reason(
     install((old, new), ("    NamedData,\n", "    NamedData,\n    OptionError,\n"))
     outcome = try_rule("options-compile")
     assert outcome.verdict is Verdict.PASSED, outcome.detail
+
+
+MISSING_HOOK = (
+    "@hookimpl\ndef compiler_availability(options):\n    from delegatekit_api import Availability\n"
+    "    return Availability(options.level != 0, 'tool X is not installed')\n\n\nclass Partitioner:"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (RETURN, "    if options.level == 0: raise RuntimeUnavailableError('tool X is not installed')\n" + RETURN),
+        ("class Partitioner:", MISSING_HOOK),
+    ],
+    ids=["raised", "told"],
+)
+def test_an_option_whose_tool_is_missing_is_not_tried_and_nobody_is_blamed(
+    install: Install, old: str, new: str
+) -> None:
+    install((old, new), ("    NamedData,\n", "    NamedData,\n    RuntimeUnavailableError,\n"))
+    outcome = try_rule("options-compile")
+    assert outcome.verdict is Verdict.PASSED, outcome.detail
+    assert "not tried: level = 0 (tool X is not installed)" in outcome.detail
 
 
 def test_every_rule_has_a_seeded_fault() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from delegatekit.plugins import LoadedBackend
 from delegatekit.quantization.ratio import sqnr_db
@@ -55,6 +56,29 @@ def test_large_models_are_for_the_thorough_profile() -> None:
     outcome = run("models/resnet-50/large")
     assert outcome.verdict is Verdict.NOT_APPLICABLE
     assert "thorough" in outcome.detail
+
+
+def test_the_numbers_of_a_mobilevit_stay_where_float16_tells_them_from_zero() -> None:
+    pytest.importorskip("transformers")
+    largest: dict[str, float] = {}
+
+    def look(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, given: Any, result: Any) -> None:
+            largest[name] = float(result.abs().max())
+
+        return hook
+
+    torch.manual_seed(0)
+    model = build_model("mobilevit", small=True)
+    for name, layer in model.module.named_modules():
+        if isinstance(layer, nn.Conv2d | nn.BatchNorm2d | nn.Linear):
+            layer.register_forward_hook(look(name))
+    with torch.no_grad():
+        model.module(*model.inputs)
+    # A thousand steps of float16's subnormal numbers, and far from its largest.
+    assert len(largest) > 100
+    assert min(largest.values()) > 1000 * 2**-24
+    assert max(largest.values()) < 65504 / 100
 
 
 def test_all_models_are_cases() -> None:

@@ -311,7 +311,8 @@ def test_snippets_with_fences_do_not_end_the_block(run: Run) -> None:
 
 def test_the_support_table_has_a_row_for_each_operator(run: Run) -> None:
     rows = list(csv.DictReader(io.StringIO(report.support_csv(run))))
-    assert list(rows[0]) == ["operator", "float32", "int8", "delegated_share", "constraints"]
+    counted = ["delegated", "partly", "nothing_delegated", "in_stock"]
+    assert list(rows[0]) == ["operator", "float32", "int8", "delegated_share", "constraints", *counted]
     table = {row["operator"]: row for row in rows}
     assert len(table) == len(Verdict)
     first = table["aten.op0.default"]
@@ -365,7 +366,7 @@ def test_an_empty_run_can_be_reported(run: Run) -> None:
     assert "no faults in 0 cases" in printed(empty)
     assert "No case was run" in report.html([empty])
     assert "0 cases" in report.markdown(empty)
-    assert report.support_csv(empty) == "operator,delegated_share,constraints\n"
+    assert report.support_csv(empty).startswith("operator,delegated_share,constraints,delegated,")
     assert ElementTree.fromstring(report.junit(empty).encode()).get("tests") == "0"
 
 

@@ -13,11 +13,14 @@ ROOT = Path(delegatekit_conformance.__file__).parent
 #: Modules and folders in the order of the data. Each may import only what stands before it.
 ORDER = (
     "errors",
+    "declaration",
     "outcome",
     "context",
     "settings",
     # What is tried, and what is right.
     "recipe",
+    "joined",
+    "diversity",
     "drawing",
     "strategies",
     "models",
@@ -28,11 +31,14 @@ ORDER = (
     "run",
     "runner",
     "expectations",
+    "looseness",
+    "drafting",
     "session",
     # What people see.
     "report",
     "progress",
     "cli",
+    "mutants",
     "suite",
     "pytest_plugin",
     "__init__",

@@ -124,6 +124,21 @@ def test_after_some_crashes_the_rest_is_not_tried_and_that_is_told(toys: Toys) -
     assert result.detail == "4 of 7 examples were not tried after 3 crashes or hangs"
 
 
+def test_further_examples_are_tried_unless_the_first_settle_the_case(toys: Toys) -> None:
+    pool = toys()
+    assert counts(pool.run_case("toys/settled")) == {"DELEGATED": 5}
+    result = pool.run_case("toys/further")
+    assert counts(result) == {"DELEGATED": 2, "MISMATCH": 4}
+    assert result.faults[0].shrunk
+
+
+@pytest.mark.parametrize("name", ["toys/further crash", "toys/crash before further"])
+def test_further_examples_are_tried_after_a_crash(toys: Toys, name: str) -> None:
+    result = toys().run_case(name)
+    assert counts(result) == {"DELEGATED": 4, "CRASH": 1} and not result.detail
+    assert result.faults[0].shrunk
+
+
 def test_ordinary_faults_shrink_in_the_worker_also_after_a_crash(toys: Toys) -> None:
     pool = toys()
     (fault,) = pool.run_case("toys/mismatch").faults
@@ -260,7 +275,7 @@ def test_a_diary_is_read_on_and_survives_a_cut_line(tmp_path: Path) -> None:
     assert progress.read().count is None
     diary = Diary(path)
     diary.write("started", process=7, limit=5)
-    diary.write("examples", count=2)
+    diary.write("examples", count=2, complete=True)
     diary.write("begin", index=0, example="x", limit=9)
     assert (progress.read().count, progress.open, progress.example, progress.limit) == (2, 0, "x", 9)
     diary.close()

@@ -27,6 +27,9 @@ class Toy(Case):
     action: Callable[[int, Path], Outcome | None]
     count: int = 5
     seconds: float = 1.0
+    #: Further numbers, unless the first ones settle the case.
+    more: int = 0
+    settled: bool = False
 
     @property
     def cost(self) -> float:
@@ -40,6 +43,12 @@ class Toy(Case):
         if self.name == "toys/down":
             return [4]
         return range(self.count)
+
+    def further(self, context: Context) -> Sequence[int]:
+        return range(self.count, self.count + self.more)
+
+    def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
+        return self.settled and all(outcome.verdict is Verdict.DELEGATED for outcome in tried)
 
     def run(self, example: int, context: Context) -> Outcome:
         return self.action(example, Path(os.environ["TOYS"])) or Outcome(Verdict.DELEGATED, delegated_nodes=1)
@@ -167,6 +176,10 @@ def cases(context: Context) -> Mapping[str, Case]:
         Toy("toys/mismatch", _mismatch),
         Toy("toys/both", _both),
         Toy("toys/down", _down),
+        Toy("toys/settled", lambda *_: None, more=3, settled=True),
+        Toy("toys/further", _mismatch, count=3, more=3, settled=True),
+        Toy("toys/further crash", _at(3, _abort), count=2, more=3),
+        Toy("toys/crash before further", _at(1, _abort), count=2, more=3),
         Toy("toys/once", _once),
         Toy("toys/draw", lambda *_: None),
         Toy("toys/no examples", lambda *_: None),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +58,13 @@ MaxfailOption = Annotated[int, typer.Option(min=0, help="Stop after this many ca
 ExpectationsOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Known faults, used instead of the vendor's conformance.toml.")
 ]
+WriteExpectationsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Draft a conformance.toml of the faults that were found, each without its reason; a new file.",
+    ),
+]
 SchedulerOption = Annotated[
     str, typer.Option(metavar="ADDRESS", help="Run on a Dask cluster whose workers have a resource NAME.")
 ]
@@ -92,6 +98,7 @@ def run(
     resume: ResumeOption = None,
     maxfail: MaxfailOption = 0,
     expectations: ExpectationsOption = None,
+    write_expectations: WriteExpectationsOption = None,
     scheduler: SchedulerOption = "",
     device: DeviceOption = [],  # noqa: B006
     stock: StockOption = True,
@@ -108,7 +115,12 @@ def run(
     outputs = {"json": json, "junit": junit, "markdown": markdown, "html": html, "csv": csv}
     if "," in backend:
         _usage(f"{backend!r} names several backends: each has a run of its own, and `conform report` joins the reports")
-    _check_outputs(outputs | {"resume": resume}, inputs=[expectations])
+    _check_outputs(outputs | {"resume": resume, "expectations": write_expectations}, inputs=[expectations])
+    if write_expectations is not None:
+        from .drafting import check_new
+
+        with _wrong_settings_are_wrong_usage():
+            check_new(write_expectations)
     with _wrong_settings_are_wrong_usage():
         settings = Settings(
             backend,
@@ -119,20 +131,23 @@ def run(
             jobs=jobs,
             timeout=timeout,
             memory=memory,
-            shard=_shard(shard),
+            shard=parse_shard(shard),
             resume=resume,
             maxfail=maxfail,
             expectations=expectations,
             scheduler=scheduler,
-            device=_pairs(device, "--device"),
+            device=pairs(device, "--device"),
             stock=stock,
         )
-    _run(settings, outputs, names_only=names_only)
+    _run(settings, outputs, names_only=names_only, draft=write_expectations)
 
 
-def _run(settings: Settings, outputs: Mapping[str, Path | None], *, names_only: bool) -> None:
+def _run(
+    settings: Settings, outputs: Mapping[str, Path | None], *, names_only: bool, draft: Path | None = None
+) -> None:
     """Run the session and write its reports, or print the names of its cases."""
-    from rich.console import Console
+    from delegatekit.cli.console import say
+    from delegatekit.text.terminal import Terminal
 
     from . import report
     from .progress import Bar
@@ -142,15 +157,18 @@ def _run(settings: Settings, outputs: Mapping[str, Path | None], *, names_only: 
         session = Session(settings, listener=Bar())
         names = session.names
     if names_only:
-        print("\n".join(names))
+        for name in names:
+            say(name)
         return
     interrupted = False
     try:
         found = session.run()
     except Interrupted as interrupt:
         found, interrupted = interrupt.run, True
-    report.print_console(Console(), found)
+    report.print_console(Terminal(), found)
     _write(outputs, [found])
+    if draft is not None:
+        _draft(draft, found)
     if interrupted:
         raise typer.Exit(130)
     if not session.accepts(found):
@@ -168,17 +186,16 @@ def diff(
     markdown: MarkdownOption = None,
 ) -> None:
     """Show what changed between two runs. Exit code 1 if there are new faults, or less is delegated."""
-    from rich.console import Console
-
     from delegatekit.files import write_text
     from delegatekit.json_text import to_json
+    from delegatekit.text.terminal import Terminal
 
     from . import report
 
     _check_outputs({"json": json, "markdown": markdown}, inputs=[old, new])
     before, after = (report.read_json(_existing(path)) for path in (old, new))
     found = report.diff(before, after, latency_threshold=threshold or report.LATENCY_THRESHOLD)
-    found.print(Console())
+    found.print(Terminal())
     if json is not None:
         write_text(json, to_json(found.to_json()) + "\n")
     if markdown is not None:
@@ -197,7 +214,7 @@ def report_command(
     csv: CsvOption = None,
 ) -> None:
     """Put shards together, and write reports of finished runs; a page shows several backends side by side."""
-    from rich.console import Console
+    from delegatekit.text.terminal import Terminal
 
     from . import report
 
@@ -213,7 +230,7 @@ def report_command(
             shards.setdefault(read.backend.name, []).append(read)
     whole += [report.merge(parts) for parts in shards.values()]
     for one in whole:
-        report.print_console(Console(), one)
+        report.print_console(Terminal(), one)
     if len(whole) > 1 and any((json, junit, markdown, csv)):
         _usage("only --html takes runs of several backends at once")
     _write(outputs, whole)
@@ -222,7 +239,21 @@ def report_command(
 # -- parts of commands -----------------------------------------------------------------------------------------------
 
 
+def _draft(path: Path, run: Run) -> None:
+    from delegatekit.cli.console import remark
+
+    from .drafting import write_draft
+
+    count = write_draft(path, run)
+    if count:
+        remark(f"wrote {path} ({count} entries without a reason yet)")
+    else:
+        remark(f"no fault is without an expectation: {path} is not written")
+
+
 def _write(outputs: Mapping[str, Path | None], runs: Sequence[Run]) -> None:
+    from delegatekit.cli.console import remark
+
     from . import report
 
     writers = {
@@ -238,7 +269,7 @@ def _write(outputs: Mapping[str, Path | None], runs: Sequence[Run]) -> None:
             report.write_html(path, runs)
         else:
             writers[kind](path, runs[0])
-        typer.echo(f"wrote {path} ({path.stat().st_size:,} bytes)", err=True)
+        remark(f"wrote {path} ({path.stat().st_size:,} bytes)")
 
 
 def _check_outputs(outputs: Mapping[str, Path | None], *, inputs: Iterable[Path | None]) -> None:
@@ -268,7 +299,8 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _shard(text: str) -> tuple[int, int] | None:
+def parse_shard(text: str) -> tuple[int, int] | None:
+    """The parts of "I/N", or None of an empty text. Ends the command with exit code 2 for anything else."""
     if not text:
         return None
     index, _, count = text.partition("/")
@@ -279,10 +311,11 @@ def _shard(text: str) -> tuple[int, int] | None:
 
 def _options(options: Sequence[str], backend: str) -> dict[str, str]:
     """Backend options: KEY=VALUE, or NAME.KEY=VALUE as `delegatekit lower` takes them."""
-    return {key.removeprefix(f"{backend}."): value for key, value in _pairs(options, "--option").items()}
+    return {key.removeprefix(f"{backend}."): value for key, value in pairs(options, "--option").items()}
 
 
-def _pairs(texts: Sequence[str], name: str) -> dict[str, str]:
+def pairs(texts: Sequence[str], name: str) -> dict[str, str]:
+    """Texts of the form KEY=VALUE as a mapping. Ends the command with exit code 2, naming the option, for others."""
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -306,5 +339,7 @@ def _wrong_settings_are_wrong_usage() -> Iterator[None]:
 
 
 def _usage(message: str) -> NoReturn:
-    print(f"usage: {message}", file=sys.stderr)
+    from delegatekit.cli.console import remark
+
+    remark(f"usage: {message}")
     raise typer.Exit(2)

@@ -12,8 +12,10 @@ that is named on the command line is used instead:
     sometimes = true  # optional: only some examples show it, so a run without it is not an unexpected pass
     options = { fp16 = true }  # optional: only runs in which the backend's options have these values
 
-A case is excused if an entry fits each of its faults. A case that an entry names and that has no fault is an unexpected
-pass, unless the entry says `sometimes`: it is reported, and with `strict = true` at the top of the file it fails, too.
+A case is excused if an entry fits each of its faults, or if the backend's own support table declares the special values
+that explain it (`cases/special_values.py`): what a row says need not be said here again. A case that an entry names and
+that has no fault is an unexpected pass, unless the entry says `sometimes`: it is reported, and with `strict = true` at
+the top of the file it fails, too. A reason that begins with TODO, as those of drafts do, is refused.
 """
 
 from __future__ import annotations
@@ -41,6 +43,10 @@ else:
 
 #: The file's name in the plugin's package.
 FILE = "conformance.toml"
+#: What stands before the words of a support table in `CaseResult.expected`.
+DECLARED = "declared by the support table: "
+#: What stands for a reason that nobody has given yet.
+TODO = "TODO"
 _KEYS = ("case", "verdict", "detail", "reason", "issue", "sometimes", "options")
 #: Where nothing was tried, a fault could not show.
 _UNTRIED = (Verdict.UNAVAILABLE, Verdict.NOT_APPLICABLE, Verdict.NOT_EXPORTABLE)
@@ -102,17 +108,18 @@ class Expectations:
     def mark(self, result: CaseResult) -> CaseResult:
         """The result with `expected`, if entries excuse all its faults, or name it although it has none."""
         about = [entry for entry in self.entries if entry.names(result.case)]
-        if not about or result.verdict in _UNTRIED:
+        if result.verdict in _UNTRIED:
             return result
         if not result.verdict.is_fault:
             always = [str(entry) for entry in about if not entry.sometimes]
             return replace(result, expected="; ".join(always)) if always else result
         reasons: dict[str, None] = {}
         for fault in result.faults:
-            fitting = next((entry for entry in about if entry.fits(result.case, fault)), None)
-            if fitting is None:
+            fitting = next((str(entry) for entry in about if entry.fits(result.case, fault)), "")
+            said = fitting or (f"{DECLARED}{fault.declared}" if fault.declared else "")
+            if not said:
                 return result
-            reasons[str(fitting)] = None
+            reasons[said] = None
         return replace(result, expected="; ".join(reasons))
 
     def unused(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -166,6 +173,12 @@ def _entry(values: Mapping[str, Any], where: str) -> Expectation:
     for key, value in (("case", "".join(cases)), ("reason", values.get("reason", ""))):
         if not value.strip():
             raise InputError(f"{key} is missing", where=where)
+    if values["reason"].lstrip().upper().startswith(TODO):
+        raise InputError(
+            f"its reason is {values['reason']!r}: nobody has said yet why the fault is there",
+            where=where,
+            hint="find out, and write the reason; or mend the fault and remove the entry",
+        )
     verdicts = None
     if "verdict" in values:
         verdicts = frozenset(_verdict(name, where) for name in _texts(values["verdict"], "verdict", where))

@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping
 from threading import Event, Thread
 
-import typer
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -16,6 +14,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+from delegatekit.cli.console import remark
+from delegatekit.text import one_line
+from delegatekit.text.terminal import Terminal
 
 from .outcome import CaseResult
 from .session import Listener
@@ -28,12 +30,12 @@ class Bar(Listener):
     """Shows a progress bar if stderr is a terminal, and writes a line every `pause` seconds if not."""
 
     def __init__(self, pause: float = _PAUSE) -> None:
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[faults]} faulty"),
+            TextColumn("{task.fields[faults]} faulty", markup=False),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
@@ -53,11 +55,11 @@ class Bar(Listener):
         """Move the bar on."""
         faults = sum(one.is_fault for one in self._results.values())
         task = self._progress.task_ids[0]
-        self._progress.update(task, advance=1, description=result.case[:40].ljust(40), faults=faults)
+        self._progress.update(task, advance=1, description=one_line(result.case)[:40].ljust(40), faults=faults)
 
     def note(self, text: str) -> None:
         """Print it."""
-        typer.echo(text, err=True)
+        remark(text)
 
     def end(self) -> None:
         """Take the bar away."""
@@ -84,4 +86,4 @@ class _Lines:
             done = list(results.values())
             minutes = (time.monotonic() - start) / 60
             faults = sum(one.is_fault for one in done)
-            typer.echo(f"{len(done):,} of {total:,} cases, {faults} faulty, after {minutes:.0f} min", err=True)
+            remark(f"{len(done):,} of {total:,} cases, {faults} faulty, after {minutes:.0f} min")

@@ -12,10 +12,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from delegatekit.plugins import discovery
+from delegatekit.edge.dialect import absence
+from delegatekit.plugins import LoadedBackend, discovery
 
 from .context import Context
+from .declaration import Declaration
 from .outcome import CaseResult
+from .stock import device_precision
 
 _VERSIONS = ("delegatekit-conformance", "delegatekit", "delegatekit-api", "torch", "executorch", "numpy", "hypothesis")
 
@@ -39,6 +42,15 @@ class BackendFacts:
     reason: str = ""
     #: Whether the runtime on the device takes sizes that change, too.
     device_dynamic_shapes: bool = True
+    #: The lowest precision of the runtime on the device, which the stock runtime is judged by.
+    device_compute_precision: str = ""
+    #: The operators of its support table, with why a name cannot occur in a program ("" if it can); None if the plugin
+    #: does not tell them.
+    rows: Mapping[str, str] | None = None
+    #: The vendor's tool that verifies what was compiled (empty if there is none), whether it did, and if not, why.
+    verifier: str = ""
+    verified: bool = False
+    unverified: str = ""
 
     @classmethod
     def of(cls, name: str, options: Mapping[str, Any] | None = None) -> BackendFacts:
@@ -58,7 +70,22 @@ class BackendFacts:
             availability.available,
             availability.reason,
             description.device_dynamic_shapes,
+            device_precision(backend, options),
+            _rows(backend),
+            *_verification(backend, options),
         )
+
+
+def _rows(backend: LoadedBackend) -> dict[str, str] | None:
+    table = backend.documentation().operators
+    if table is None:
+        return None
+    return {entry.operator: absence(entry.operator, whole=entry.whole) for entry in table.entries}
+
+
+def _verification(backend: LoadedBackend, options: Mapping[str, Any] | None) -> tuple[str, bool, str]:
+    told = backend.verification(backend.make_options(options or {}))
+    return ("", False, "") if told is None else (told.judge, told.used, told.reason)
 
 
 @dataclass(frozen=True)
@@ -90,6 +117,8 @@ class Run:
     device: Mapping[str, str] = field(default_factory=dict)
     #: Patterns of the expectations file that match no case.
     unused_expectations: tuple[str, ...] = ()
+    #: What the backend declares that loosens a check, with what the run measured of it.
+    declarations: tuple[Declaration, ...] = ()
 
     @classmethod
     def of(cls, context: Context, results: Iterable[CaseResult], **facts: Any) -> Run:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +13,8 @@ from delegatekit.cli.console import paragraphs
 
 from ..outcome import CaseResult, Outcome, Verdict
 from ..run import Run
-from . import views
+from . import judges, rows, views
+from .declarations import console_lines
 from .marks import STYLES, mark
 from .text import clean, first_line
 
@@ -25,7 +25,9 @@ _LINES = 10
 
 def print_console(console: Console, run: Run, *, snippets: int = _SNIPPETS) -> None:
     """Print the run; the first `snippets` faults with the script that reproduces them."""
+    _print_list(console, "declared, and what it loosens", console_lines(run))
     console.print(_table(run, console.width))
+    _print_seen(console, run)
     _print_faults(console, run, snippets)
     expected = [(r.case, f"{r.verdict.value}: {r.expected}") for r in views.expected(run.results)]
     _print_list(console, "expected faults", expected)
@@ -36,7 +38,22 @@ def print_console(console: Console, run: Run, *, snippets: int = _SNIPPETS) -> N
     _print_list(console, "faults of core: they occur without the backend, too", core)
     reasons = [(f"{reason.cases}×", reason.text) for reason in views.reasons(run.results)]
     _print_list(console, "reasons of refusals, by cases", reasons)
+    _print_list(console, "rows of the support table that were never compiled", rows.lines(run))
     console.print(_last_line(run), highlight=False)
+
+
+def _print_seen(console: Console, run: Run) -> None:
+    """What "correct" counts, who judged how much, and what nothing reached."""
+    found = judges.judges(run)
+    if not found:
+        return
+    parts = judges.parts(run.results)
+    console.print(Text(clean(parts.words)), highlight=False)
+    for judge in found:
+        console.print(Text(clean(judge.words)), highlight=False)
+    for warning in judges.warnings(run):
+        console.print(Text.assemble(("warning: ", "yellow"), clean(warning)))
+    console.print(Text(clean(rows.summary(run))), highlight=False)
 
 
 def _table(run: Run, width: int) -> RenderableType:
@@ -45,16 +62,16 @@ def _table(run: Run, width: int) -> RenderableType:
     # A column for each verdict would not fit a terminal: the good ones have columns, the others are words.
     judged = views.in_stock(run.results)
     headers = ("room", "cases", "examples", "taken", *(["stock"] if judged else []), "verdicts of cases")
-    rows = [_row(name, results, judged) for name, results in found.items()]
+    lines = [_row(name, results, judged) for name, results in found.items()]
     if len(found) > 1:
-        rows.append(_row("all", run.results, judged))
-    narrow = paragraphs(headers, rows, width)
+        lines.append(_row("all", run.results, judged))
+    narrow = paragraphs(headers, lines, width)
     if narrow is not None:
         return Group(Text(clean(title), "bold"), narrow)
-    table = Table(title=escape(clean(title)))
+    table = Table(title=Text(clean(title)))
     for header in headers:
         table.add_column(header, justify="right" if header in ("cases", "examples", "taken", "stock") else "left")
-    for index, row in enumerate(rows):
+    for index, row in enumerate(lines):
         if len(found) > 1 and index == len(found):
             table.add_section()
         table.add_row(*row)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..outcome import CaseResult, Verdict
 from ..run import Run
-from . import views
+from . import judges, rows, views
 from .text import cell, clean, code, first_line
 
 #: From how much longer or shorter on a time counts as changed. Both the backend's own time and its time against eager,
@@ -255,6 +255,7 @@ def _warnings(old: Run, new: Run) -> Iterable[str]:
     for name, of in facts.items():
         if of(old) != of(new):
             yield f"{name} differs ({of(old)} and {of(new)}): changes may come from that"
+    yield from judges.lost(old, new)
     if (old.machine.get("processor"), dict(old.device)) != (new.machine.get("processor"), dict(new.device)):
         yield "the machines or devices differ: times may have changed with them"
 
@@ -265,6 +266,10 @@ def _circumstances(old: Run, new: Run) -> Iterable[tuple[str, str, str]]:
     for run, facts in ((old, before), (new, after)):
         for group in (run.versions, run.device, run.machine):
             facts.update(group)
+    for run, facts in ((old, before), (new, after)):
+        seen = {f"examples seen by {judge.name}": f"{judge.seen} of {judge.examples}" for judge in judges.judges(run)}
+        facts.update(seen | ({"examples": judges.parts(run.results).words} if seen else {}))
+        facts.update({"rows": rows.summary(run)} if seen else {})
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) != after.get(name):
             yield name, before.get(name, ""), after.get(name, "")

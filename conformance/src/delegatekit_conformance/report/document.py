@@ -11,11 +11,12 @@ from typing import Any
 
 from delegatekit.files import open_file, write_text
 from delegatekit.json_text import plain, to_json
+from delegatekit.strict_json import decoded, parse, said
 from delegatekit_api import DelegateKitError, FormatError
 
 from ..outcome import CaseResult
-from ..run import BackendFacts, Run
-from . import views
+from ..run import Run
+from . import judges, rows, views
 
 #: Version of the document's layout; `report.schema.json` is of the same.
 FORMAT = 2
@@ -44,6 +45,7 @@ def as_json(run: Run) -> dict[str, Any]:
 def _summary(run: Run) -> dict[str, Any]:
     """Sums for readers that do not want to add up; `from_json` ignores them."""
     delegated, total = views.nodes(run.results)
+    parts, reached = judges.parts(run.results), rows.reach(run)
     return {
         "cases": len(run.results),
         "examples": sum(result.examples for result in run.results),
@@ -54,6 +56,9 @@ def _summary(run: Run) -> dict[str, Any]:
         "core_faults": len(views.core_faults(run.results)),
         "delegated_nodes": delegated,
         "nodes": total,
+        "correct": {"delegated": parts.right, "partly": parts.partly, "nothing_delegated": parts.without},
+        "judges": [judge.to_json() for judge in judges.judges(run)],
+        "rows": None if reached is None else [row.to_json() for row in reached],
     }
 
 
@@ -63,23 +68,17 @@ def from_json(values: Any) -> Run:
         raise FormatError("it is not a conformance report: it has no `format`")
     if values["format"] != FORMAT:
         raise FormatError(
-            f"its format is {values['format']!r}, this suite reads {FORMAT}",
+            f"its format is {said(values['format'])}, this suite reads {FORMAT}",
             hint="read it with the version of delegatekit-conformance that wrote it",
         )
+    fields = {key: value for key, value in values.items() if key not in ("format", "summary", "cases")}
     try:
-        fields = {key: value for key, value in values.items() if key not in ("format", "summary", "cases")}
-        shard = fields["shard"]
-        return Run(
-            **fields
-            | {
-                "backend": BackendFacts(**fields["backend"]),
-                "results": tuple(CaseResult.from_json(case) for case in values["cases"]),
-                "shard": None if shard is None else (int(shard[0]), int(shard[1])),
-                "unused_expectations": tuple(fields["unused_expectations"]),
-            }
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise FormatError(f"it breaks the schema of conformance reports ({type(error).__name__}: {error})") from error
+        run = decoded(Run, fields | {"results": []}, "report")
+        cases = decoded(list[Any], values.get("cases"), "cases")
+        results = tuple(CaseResult.from_json(case, f"cases[{index}]") for index, case in enumerate(cases))
+    except FormatError as error:
+        raise FormatError(f"it breaks the schema of conformance reports ({error.where} {error.what})") from error
+    return replace(run, results=results)
 
 
 def write_json(path: Path, run: Run) -> None:
@@ -89,11 +88,8 @@ def write_json(path: Path, run: Run) -> None:
 
 def read_json(path: Path) -> Run:
     """The run that `write_json` wrote. Raises FormatError, also if the file cannot be read."""
-    try:
-        with open_file(path) as file:
-            values = json.load(file)
-    except ValueError as error:
-        raise FormatError(f"it is not JSON: {error}", where=str(path)) from error
+    with open_file(path) as file:
+        values = parse(file.read(), str(path), hint="`delegatekit conform NAME --json FILE` writes a report")
     try:
         return from_json(values)
     except FormatError as error:

@@ -10,11 +10,13 @@ from delegatekit.files import write_text
 
 from ..outcome import CaseResult, Outcome, Verdict
 from ..run import Run
-from . import views
+from . import judges, rows, views
 from .text import clean, first_line
 
 #: Nothing of the backend was tried: such cases are "skipped", with the reason.
-_SKIPPED = frozenset({Verdict.REFUSED, Verdict.UNAVAILABLE, Verdict.NOT_EXPORTABLE, Verdict.NOT_APPLICABLE})
+_SKIPPED = frozenset(
+    {Verdict.FALLBACK, Verdict.REFUSED, Verdict.UNAVAILABLE, Verdict.NOT_EXPORTABLE, Verdict.NOT_APPLICABLE}
+)
 
 
 def junit(run: Run) -> str:
@@ -46,7 +48,12 @@ def write_junit(path: Path, run: Run) -> None:
 def _properties(run: Run) -> dict[str, str]:
     facts = {"seed": str(run.seed), "profile": run.profile}
     facts |= {f"version.{name}": version for name, version in run.versions.items()}
-    return facts | {f"device.{name}": value for name, value in run.device.items()}
+    facts |= {f"device.{name}": value for name, value in run.device.items()}
+    for judge in judges.judges(run):
+        facts[f"judge.{judge.name}"] = judge.words.partition(": ")[2] + (f"; {judge.warning}" if judge.warning else "")
+    if judges.judges(run):
+        facts["examples"], facts["rows"] = judges.parts(run.results).words, rows.summary(run)
+    return facts
 
 
 def _case(suite: ElementTree.Element, run: Run, room: str, result: CaseResult) -> None:

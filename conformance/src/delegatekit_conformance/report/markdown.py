@@ -9,7 +9,8 @@ from delegatekit.files import write_text
 
 from ..outcome import CaseResult, Outcome
 from ..run import Run
-from . import views
+from . import judges, rows, views
+from .declarations import markdown_table
 from .text import block, cell, clean, code, first_line
 
 #: The number of faults that are written out with their snippets, of lines of the other lists, and of characters of a
@@ -21,7 +22,10 @@ _SNIPPET = 3000
 
 def markdown(run: Run) -> str:
     """The summary: the result in words, a table of rooms, faults with snippets, reasons."""
-    parts = [f"## Conformance of {cell(run.backend.name)}", headline(run), _table(run), *_faults(run)]
+    parts = [f"## Conformance of {cell(run.backend.name)}", headline(run)]
+    declared = markdown_table(run)
+    parts += [_folded(f"What the backend declares: {len(run.declarations)}", declared)] if declared else []
+    parts += [_table(run), *_seen(run), *_faults(run)]
     parts += _lists(run)
     found = views.reasons(run.results)
     if found:
@@ -44,7 +48,27 @@ def headline(run: Run) -> str:
     examples = sum(result.examples for result in run.results)
     share = views.percent(views.share(run.results))
     taken = f" {share} of the examples were fully delegated." if share else ""
-    return f"{result} in {views.cases(len(run.results))} with {examples:,} examples.{taken}"
+    parts = judges.parts(run.results)
+    told = f" {parts.words[0].upper()}{parts.words[1:]}." if judges.judges(run) else ""
+    return f"{result} in {views.cases(len(run.results))} with {examples:,} examples.{taken}{told}"
+
+
+def _seen(run: Run) -> list[str]:
+    """Who judged how much, and which rows of the support table nothing reached."""
+    found = judges.judges(run)
+    if not found:
+        return []
+    lines = ["| judge | examples seen | of | why not the others |", "|---|---:|---:|---|"]
+    for judge in found:
+        why = "; ".join(f"{count}: {reason}" for reason, count in judge.unseen)
+        lines.append(f"| {cell(judge.name)} | {judge.seen} | {judge.examples} | {cell(why)} |")
+    parts = ["\n".join(lines), *(f"> Warning: {cell(warning)}" for warning in judges.warnings(run))]
+    parts.append(f"{cell(rows.summary(run))}.")
+    unreached = [f"{code(name)}: {cell(why)}" for name, why in rows.lines(run)]
+    if unreached:
+        title = f"Rows of the support table that were never compiled: {len(unreached)}"
+        parts.append(_folded(title, _bullets(unreached)))
+    return parts
 
 
 def _table(run: Run) -> str:

@@ -16,10 +16,12 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from delegatekit.files import write_text
+from delegatekit.text import content_policy
 
 from ..outcome import CaseResult, Outcome, Verdict
 from ..run import BackendFacts, Run
-from . import views
+from . import judges, rows, views
+from .declarations import rows as declared_rows
 from .marks import CORE, Mark, mark, mark_of
 from .plot import plot, ratio, swatch
 from .text import clean, first_line
@@ -35,6 +37,7 @@ _KINDS = ("good", "partly", "fallback", "none", "warning", "fault")
 _TITLES = {
     "contract": "Contract",
     "operators": "Operators",
+    "extremes": "Extremes",
     "patterns": "Patterns",
     "quantized": "Quantized",
     "dynamic": "Dynamic shapes",
@@ -123,6 +126,21 @@ class Sheet:
         return views.reasons(self.run.results)
 
     @cached_property
+    def judges(self) -> tuple[judges.Judge, ...]:
+        """Who judged how many examples."""
+        return judges.judges(self.run)
+
+    @cached_property
+    def unreached(self) -> tuple[rows.RowReach, ...]:
+        """The rows of the support table that were never compiled."""
+        return rows.unreached(self.run) if self.judges else ()
+
+    @property
+    def reached(self) -> str:
+        """How many rows of the support table were compiled, in words."""
+        return rows.summary(self.run)
+
+    @cached_property
     def latencies(self) -> list[views.Latency]:
         """Times, the slowest against eager first."""
         return views.latencies(self.run.results)
@@ -150,16 +168,18 @@ class Sheet:
         """(name, number, remark) of the summary."""
         results = self.run.results
         delegated, total = views.nodes(results)
+        parts = judges.parts(results)
         found = [
             ("Cases", f"{len(results):,}", ""),
             ("Examples", f"{sum(result.examples for result in results):,}", ""),
+            ("Right on the backend", f"{parts.right:,}", f"and {parts.partly:,} partly"),
+            ("Nothing delegated", f"{parts.without:,}", "says nothing of the backend"),
             ("Examples fully delegated", views.percent(views.share(results)) or "–", ""),
             ("Operator calls delegated", views.percent(delegated / total if total else None) or "–", ""),
             ("Time", views.duration(self.run.seconds), ""),
         ]
         passes, expected = len(self.run.unexpected_passes), len(views.expected(results))
         optional = (
-            ("Examples in the stock runtime, too", views.in_stock(results), ""),
             ("Expected faults", expected, ""),
             ("Unexpected passes", passes, "to remove from the list"),
             ("Faults of core", len(self.core), "not the backend's"),
@@ -179,6 +199,7 @@ class Sheet:
                     "delegate": backend.delegate_id,
                     "plugin API": backend.api_version,
                     "precision": backend.compute_precision,
+                    "precision on the device": backend.device_compute_precision,
                     "dynamic shapes": _dynamic(backend),
                     "runtime": "available" if backend.available else f"not available: {backend.reason}",
                     "options": ", ".join(f"{name}={value}" for name, value in run.options.items()),
@@ -285,6 +306,8 @@ def html(runs: Sequence[Run]) -> str:
         "slowest": _SLOWEST,
         "limit": _FAULTS,
     }
+    css = _style(sheets)
+    values |= {"css": Markup(css), "policy": content_policy(style=css, script=_asset("page.js"))}
     return _environment().get_template("page.html.jinja").render(values)
 
 
@@ -454,13 +477,20 @@ def _note(result: CaseResult) -> str:
     return first_line(result.reasons[0], 180) + more
 
 
+def _style(sheets: Iterable[Sheet]) -> str:
+    """The style sheet of a page: the same for all, and the lengths of the parts of its bars."""
+    counts = sorted({count for sheet in sheets for _, count, _ in sheet.bar})
+    return _asset("page.css") + "".join(f".bar .of-{count} {{ flex: {count}; }}\n" for count in counts)
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
 @functools.lru_cache(maxsize=1)
 def _environment() -> Environment:
-    def load(name: str) -> str:
-        return resources.files(__package__).joinpath(name).read_text("utf-8")
-
     environment = Environment(
-        loader=FunctionLoader(load),
+        loader=FunctionLoader(_asset),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -470,14 +500,14 @@ def _environment() -> Environment:
     environment.filters.update(breaks=_breaks, note=_note)
     environment.globals.update(
         delegated=_delegated,
-        css=Markup(load("page.css")),
-        js=Markup(load("page.js")),
+        js=Markup(_asset("page.js")),
         mark=mark,
         mark_of=mark_of,
         words=_words,
         examples=examples,
         note=_note,
         views=views,
+        declared_rows=declared_rows,
         ratio=ratio,
         swatch=swatch,
     )

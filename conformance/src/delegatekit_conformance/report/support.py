@@ -10,7 +10,7 @@ from delegatekit.files import write_text
 
 from ..outcome import CaseResult, Verdict
 from ..run import Run
-from . import views
+from . import judges, views
 from .text import clean
 
 _WORDS = {
@@ -27,18 +27,22 @@ def support_csv(run: Run) -> str:
 
     Columns: `operator`; a column for each dtype ("delegated", "delegated 64 %" of the examples, "fallback", "refused",
     "compiled only", "fault: wrong result", empty where there is no such case); `delegated_share` of the examples of all
-    dtypes from 0 to 1; `constraints`: the reasons of refusals.
+    dtypes from 0 to 1; `constraints`: the reasons of refusals. And examples: `delegated`, `partly` and
+    `nothing_delegated` are right, `in_stock` ran in the stock runtime, too.
     """
     table = views.matrix(run.results)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["operator", *table.dtypes, "delegated_share", "constraints"])
+    counted = ("delegated", "partly", "nothing_delegated", "in_stock")
+    writer.writerow(["operator", *table.dtypes, "delegated_share", "constraints", *counted])
     for operator in table.operators:
         row = table.row(operator)
         words = [_words(table.cells.get((operator, dtype))) for dtype in table.dtypes]
         share = views.share(row)
         constraints = "; ".join(_constraint(reason, operator) for reason in views.reasons(row))
-        writer.writerow([operator, *words, "" if share is None else f"{share:.3f}", clean(constraints)])
+        parts = judges.parts(row)
+        numbers = (parts.right, parts.partly, parts.without, views.in_stock(row))
+        writer.writerow([operator, *words, "" if share is None else f"{share:.3f}", clean(constraints), *numbers])
     return text.getvalue()
 
 

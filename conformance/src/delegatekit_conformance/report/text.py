@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from delegatekit.text import visible
+
 #: What XML 1.0 cannot hold (control characters, unpaired surrogates, two non-characters): they are left out.
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 #: Colors and cursor movements of terminals, as compilers print them.
@@ -11,8 +13,8 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 def clean(text: str) -> str:
-    """The text without characters that cannot be shown."""
-    return _UNPRINTABLE.sub("", _ESCAPES.sub("", text))
+    """The text without characters that cannot be shown; those that turn others around or hide them are escapes."""
+    return visible(_UNPRINTABLE.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n"))))
 
 
 def first_line(text: str, limit: int = 200) -> str:

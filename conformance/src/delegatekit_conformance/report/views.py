@@ -13,7 +13,18 @@ from ..outcome import CaseResult, Outcome, Verdict
 #: The order of dtype columns; others follow by name.
 _DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
 #: The order of rooms; others follow by name.
-_ROOMS = ("contract", "operators", "patterns", "quantized", "dynamic", "state", "graphs", "models", "robustness")
+_ROOMS = (
+    "contract",
+    "operators",
+    "extremes",
+    "patterns",
+    "quantized",
+    "dynamic",
+    "state",
+    "graphs",
+    "models",
+    "robustness",
+)
 #: Examples with these verdicts say nothing about the backend.
 _UNTRIED = frozenset({Verdict.NOT_EXPORTABLE, Verdict.NOT_APPLICABLE})
 #: Rooms whose examples are rules and damages, not programs that a backend could take.
@@ -51,12 +62,13 @@ def rooms(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
 
 def share(results: Iterable[CaseResult]) -> float | None:
     """The share of programs that the backend took whole, from 0 to 1; None if none was tried."""
-    total = counts(result for result in results if not _is_rule(result))
+    total = counts(result for result in results if not is_rule(result))
     tried = sum(count for verdict, count in total.items() if verdict not in _UNTRIED)
     return sum(count for verdict, count in total.items() if verdict in _TAKEN) / tried if tried else None
 
 
-def _is_rule(result: CaseResult) -> bool:
+def is_rule(result: CaseResult) -> bool:
+    """Whether a case is a rule or tries damage, and no program that a backend could take."""
     return room(result) in _RULES or Verdict.PASSED in result.counts
 
 
