@@ -17,7 +17,7 @@ export HF_HUB_OFFLINE := 1
 packages:
 	@echo $(PACKAGES)
 
-.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults found stock-blobs lint format bench runtime accuracy wheels clean
+.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults mutants found stock-blobs lint format bench runtime accuracy wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -84,6 +84,18 @@ stock-suite: $(STAMP) ## ExecuTorch's own operator suite through our pipeline, i
 
 faults: $(STAMP) ## find all seeded faults, and write docs/faults.md
 	$(BIN)/python docs/find_faults.py
+
+#: The backend that `make mutants` changes, how often, drawn by which seed, and how much it is tried with.
+BACKEND ?= xnnpack
+COUNT ?= 150
+SEED ?= 0
+PROFILE ?= default
+
+mutants: $(STAMP) ## change BACKEND=xnnpack COUNT=150 times, count what conformance finds, write docs/faults.md
+	mkdir -p out/mutants
+	$(BIN)/python -m delegatekit_conformance.mutants $(BACKEND) --count $(COUNT) --seed $(SEED) --profile $(PROFILE) \
+		--resume out/mutants/$(BACKEND)-$(SEED).jsonl --json out/mutants/$(BACKEND).json
+	$(BIN)/python docs/mutation_scores.py out/mutants/$(BACKEND).json
 
 found: $(STAMP) ## run the snippets of others' faults, say which are mended, and write docs/found.md
 	$(BIN)/python docs/found --write

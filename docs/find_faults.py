@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "conformance" / "tests"))
 
 from seeded import FAULTS, Fault, Finding, find
 
+from delegatekit_conformance.mutants.page import TITLE
+
 PAGE = Path(__file__).with_name("faults.md")
 HEAD = """# Seeded faults, and the cases that find them
 
@@ -35,7 +37,8 @@ _NOT_FOUND = "**not found**"
 
 def main(names: list[str]) -> int:
     """Run the suite against each fault, and write the page; returns the exit code: 1 if one is not found."""
-    chosen = [(FAULTS[name], NATIVE if FAULTS[name].native else "reference") for name in names or FAULTS]
+    faults = [FAULTS[name] for name in names or FAULTS]
+    chosen = [(fault, fault.base or (NATIVE if fault.native else "reference")) for fault in faults]
     lines = _known_lines()
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         running = {threads.submit(find, *pair): pair for pair in chosen}
@@ -51,12 +54,14 @@ def main(names: list[str]) -> int:
 def _write(lines: dict[str, str]) -> None:
     known = [lines[name] for name in FAULTS if name in lines]
     found = sum(_NOT_FOUND not in line for line in known)
-    PAGE.write_text(HEAD + "".join(known) + f"\n{found} of {len(known)} found.\n", "utf-8")
+    _, title, scores = PAGE.read_text("utf-8").partition(f"\n{TITLE}\n")
+    PAGE.write_text(HEAD + "".join(known) + f"\n{found} of {len(known)} found.\n{title}{scores}", "utf-8")
 
 
 def _known_lines() -> dict[str, str]:
     """The lines of the page as it is, by fault."""
-    lines = PAGE.read_text("utf-8").removeprefix(HEAD).splitlines(keepends=True)
+    faults, _, _ = PAGE.read_text("utf-8").removeprefix(HEAD).partition(f"\n{TITLE}\n")
+    lines = faults.splitlines(keepends=True)
     return {line.split("|")[1].strip(): line for line in lines if line.startswith("|")}
 
 

@@ -107,7 +107,7 @@ def test_small_models_are_right(name: str, setting: Setting) -> None:
     assert len(compared) == len(found.operators) > 1
 
 
-#: Larger ones. The mobilevit of random weights dies out: its last values are smaller than float16 can tell from zero.
+#: Larger ones.
 LARGE: Final = ("mobilenet-v2", "bert-base", "llama-100m", "lstm tagger", "early exit", "u-net", "experts, any length")
 
 

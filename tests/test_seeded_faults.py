@@ -15,6 +15,6 @@ pytest.importorskip("executorch", reason="the runtime of the XNNPACK backend (ex
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.native])
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.native or fault.base])
 def test_a_fault_of_native_code_is_found(name: str) -> None:
     assert find(FAULTS[name], "xnnpack") is not None, FAULTS[name].what
