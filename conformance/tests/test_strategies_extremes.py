@@ -152,7 +152,7 @@ def test_a_backend_that_takes_nothing_is_asked_once() -> None:
     assert isinstance(first, Joined) and len(first.parts) == 2
     assert case.is_settled([Outcome(Verdict.FALLBACK)], CONTEXT)
     assert not case.is_settled([Outcome(Verdict.DELEGATED, delegates=1)], CONTEXT)
-    more = case.further(CONTEXT)
+    more = case.further([first], CONTEXT)
     assert any(isinstance(one, Recipe) and one.sizes for one in more)
     assert any(isinstance(one, Joined) and len(one.parts) >= 3 for one in more)
 

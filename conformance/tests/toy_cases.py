@@ -44,7 +44,7 @@ class Toy(Case):
             return [4]
         return range(self.count)
 
-    def further(self, context: Context) -> Sequence[int]:
+    def further(self, first: Sequence[int], context: Context) -> Sequence[int]:
         return range(self.count, self.count + self.more)
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .outcome import Outcome
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Context:
     timeout: float = 60.0
     #: Whether files run in the stock ExecuTorch runtime, too, where that is installed and knows the delegate.
     stock: bool = True
+    #: Whether a fault of a case is known already: nobody seeks a smaller example of it.
+    known: Callable[[str, Outcome], bool] | None = None
 
     def seed_of(self, name: str) -> int:
         """The seed of a case: depends on the run's seed and on the name alone, not on the order of cases."""

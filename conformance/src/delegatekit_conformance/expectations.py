@@ -122,6 +122,10 @@ class Expectations:
             reasons[said] = None
         return replace(result, expected="; ".join(reasons))
 
+    def excuses(self, case: str, fault: Outcome) -> bool:
+        """Whether an entry, or the support table, excuses this fault of the case."""
+        return bool(fault.declared) or any(entry.fits(case, fault) for entry in self.entries)
+
     def unused(self, names: Iterable[str]) -> tuple[str, ...]:
         """The patterns that fit the name of none of these cases."""
         known = list(names)

@@ -52,9 +52,13 @@ class TensorRecipe:
     seed: int = 0
 
     def make(self, shape: Sequence[int] | None = None) -> torch.Tensor:
-        """The tensor, or one of another `shape` that is made in the same way."""
-        shape = self.shape if shape is None else tuple(shape)
-        dtype = getattr(torch, self.dtype)
+        """The tensor, or one of another `shape` that is made in the same way. It is no view of another."""
+        made = self._laid_out(self.shape if shape is None else tuple(shape), getattr(torch, self.dtype))
+        # torch.export takes several times as long for an input that is a view: it makes the other tensor, too.
+        alone = torch.empty(0, dtype=made.dtype)
+        return alone.set_(made.untyped_storage(), made.storage_offset(), made.shape, made.stride())
+
+    def _laid_out(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         if self.layout == "expanded" and shape:
             return self._fill((1, *shape[1:]), dtype).expand(shape)
         tensor = self._fill(shape, dtype)

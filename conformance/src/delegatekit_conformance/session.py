@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -78,7 +79,6 @@ class Session:
         backend cannot be used, and what its `make_options` raises if an option is wrong.
         """
         self.settings = settings
-        self.context: Context = settings.context
         if settings.backend not in discovery.backends(check=False):
             unknown = discovery.unknown_backend(settings.backend)
             raise InputError(unknown.what, hint=unknown.hint)
@@ -86,6 +86,7 @@ class Session:
         options = self._backend.make_options(settings.options)
         #: The known faults: of the file that the settings name, or else of the vendor's.
         self.expectations: Expectations = load(settings.backend, settings.expectations).under(options)
+        self.context: Context = replace(settings.context, known=self.expectations.excuses)
         self._listener = listener or Listener()
         self._source = source
         self._pool: Pool | None = None

@@ -45,8 +45,8 @@ class Case(ABC):
     def examples(self, context: Context) -> Sequence[Any]:
         """All examples of the case."""
 
-    def further(self, context: Context) -> Sequence[Any]:
-        """Examples that come after the others where those do not settle the case; drawn only then."""
+    def further(self, first: Sequence[Any], context: Context) -> Sequence[Any]:
+        """Examples that come after the `first`, those of `examples`, where these do not settle the case."""
         return ()
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:

@@ -68,12 +68,12 @@ class ExtremeCase(RecipeCase):
         first = self.extremes.written(self.dtype)
         return list(join(self._recipes(range(first, first + _FIRST), context), _FIRST))
 
-    def further(self, context: Context) -> Sequence[Example]:
+    def further(self, first: Sequence[Example], context: Context) -> Sequence[Example]:
         """The written ones and the other themes: those whose sizes change alone, others together."""
         if not self._is_tried(context):
             return ()
-        first = self.extremes.written(self.dtype)
-        numbers = (*range(first), *range(first + _FIRST, self.count(context)))
+        written = self.extremes.written(self.dtype)
+        numbers = (*range(written), *range(written + _FIRST, self.count(context)))
         recipes = self._recipes(numbers, context)
         return [*join(recipes, self.size_of_program(context)), *(recipe for recipe in recipes if recipe.sizes)]
 

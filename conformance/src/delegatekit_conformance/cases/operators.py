@@ -55,13 +55,13 @@ class RecipeCase(Case):
             return drawn
         return [next((recipe for recipe in drawn[1:] if recipe.has_elements), drawn[-1])]
 
-    def further(self, context: Context) -> Sequence[Example]:
+    def further(self, first: Sequence[Example], context: Context) -> Sequence[Example]:
         """Programs of several recipes: half of them are at random, half are the most diverse of many.
 
         Backends refuse many of the diverse ones, so both are needed. Those with special values have programs of their
         own: what a backend makes of NaN must not hide what it makes of numbers.
         """
-        known = [example for example in self.examples(context) if isinstance(example, Recipe)]
+        known = [example for example in first if isinstance(example, Recipe)]
         names = set(map(repr, known))
         pool = [recipe for recipe in self._pool(context) if repr(recipe) not in names]
         plain, special = ([one for one in pool if _is_special(one) is wanted] for wanted in (False, True))

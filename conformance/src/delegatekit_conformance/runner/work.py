@@ -119,14 +119,14 @@ def work(job: Job) -> None:
     diary = _open(job)
     try:
         case = _case(job)
-        certain = len(case.examples(_context))
-        examples = _examples(case, job)
+        certain = case.examples(_context)
+        examples = _with_further(certain, case, job)
     except Exception as error:
         diary.write("failure", detail=f"{type(error).__name__}: {error}")
         _close(diary)
         return
     limit = limit_of(case, len(examples), _context.timeout)
-    may_go_on = job.first < certain and type(case).further is not Case.further
+    may_go_on = job.first < len(certain) and type(case).further is not Case.further
     diary.write("examples", count=len(examples), complete=not may_go_on)
     if job.only:
         _attempt(case, examples[job.first], job.first, limit, diary)
@@ -146,7 +146,7 @@ def _attempt_further(case: Case, examples: Sequence[Any], job: Job, limit: float
     outcomes = Progress(Path(job.journal)).read().outcomes
     if case.is_settled([outcomes[index] for index in sorted(outcomes)], _context):
         return examples
-    more = case.further(_context)
+    more = case.further(examples, _context)
     diary.write("examples", count=len(examples) + len(more), complete=True)
     for index, example in enumerate(more, len(examples)):
         _attempt(case, example, index, limit, diary)
@@ -183,7 +183,7 @@ def shrink_death(job: Job, verdict: Verdict) -> Shrunk:
     """
     diary = _open(job)
     case = _case(job)
-    examples = _examples(case, job)
+    examples = _with_further(case.examples(_context), case, job)
     diary.write("shrink", limit=PREPARATION)
     shrunk = _shrink_death(case, examples[job.first], verdict)
     _close(diary)
@@ -287,10 +287,9 @@ def _case(job: Job) -> Case:
     return _cases[job.case]
 
 
-def _examples(case: Case, job: Job) -> Sequence[Any]:
+def _with_further(examples: Sequence[Any], case: Case, job: Job) -> Sequence[Any]:
     """The case's examples; with the further ones where the job is about one of these."""
-    examples = case.examples(_context)
-    return examples if job.first < len(examples) else [*examples, *case.further(_context)]
+    return examples if job.first < len(examples) else [*examples, *case.further(examples, _context)]
 
 
 def _attempt(case: Case, example: Any, index: int, limit: float, diary: Diary) -> None:
@@ -334,7 +333,10 @@ def _shrink_faults(case: Case, examples: Sequence[Any], job: Job, limit: float, 
     tally = Tally(case.name, case.tags)
     for index in sorted(outcomes):
         tally.add(outcomes[index])
-    kept = {id(outcome) for outcome in (*tally.faults.values(), *tally.core_faults.values())}
+    sought = [outcome for outcome in tally.faults.values() if not _is_known(job.case, outcome)]
+    if _context.profile.alone:
+        sought += tally.core_faults.values()
+    kept = set(map(id, sought))
     for index, outcome in sorted(outcomes.items()):
         if id(outcome) not in kept or outcome.verdict in (Verdict.CRASH, Verdict.TIMEOUT):
             continue
@@ -342,6 +344,10 @@ def _shrink_faults(case: Case, examples: Sequence[Any], job: Job, limit: float, 
         small = _smaller(case, examples[index], outcome, limit)
         if small is not None:
             diary.write("shrunk", index=index, outcome=replace(small, shrunk=True).to_json())
+
+
+def _is_known(case: str, fault: Outcome) -> bool:
+    return _context.known is not None and _context.known(case, fault)
 
 
 def _smaller(case: Case, example: Any, outcome: Outcome, limit: float) -> Outcome | None:

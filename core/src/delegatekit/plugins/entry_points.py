@@ -31,13 +31,16 @@ def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
 
 def owner(entry_point: metadata.EntryPoint) -> tuple[str, str]:
     """Name and version of the distribution, "unknown" where its metadata is damaged."""
+    return ("unknown", "unknown") if entry_point.dist is None else _name_and_version(entry_point.dist)
+
+
+@cache
+def _name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
+    """Of a distribution, whose metadata is parsed anew each time that it is asked."""
     try:
-        distribution = entry_point.dist
-        if distribution is not None:
-            return (distribution.name or "unknown", distribution.version or "unknown")
+        return (distribution.name or "unknown", distribution.version or "unknown")
     except Exception:  # whatever a half-deleted installation makes importlib_metadata raise
         return ("unknown", "unknown")
-    return ("unknown", "unknown")
 
 
 def normalized(distribution: str) -> str:
@@ -48,6 +51,7 @@ def normalized(distribution: str) -> str:
 def refresh() -> None:
     """Forget what was read, so that packages installed since are seen."""
     _all.cache_clear()
+    _name_and_version.cache_clear()
 
 
 @cache

@@ -247,7 +247,7 @@ def _changed(tensor: torch.Tensor, index: int) -> Iterator[None]:
 # At the same time
 
 #: Threads that compile at a time, how often each compiles all at least, and for how many seconds.
-_THREADS, _ROUNDS, _SECONDS = 4, 2, 2.0
+_THREADS, _ROUNDS, _WHILE = 4, 2, 2.0
 #: Seconds that a thread waits at most for another to compile something.
 _REST = 0.1
 #: Packages between whose lines nobody rests: they are not the backend's.
@@ -295,7 +295,7 @@ def _in_threads(
         random.Random(number).shuffle(order)
         barrier.wait()
         start, rounds = time.monotonic(), 0
-        while not wrong and (rounds < _ROUNDS or time.monotonic() - start < _SECONDS):
+        while not wrong and (rounds < _ROUNDS or time.monotonic() - start < _WHILE):
             rounds += 1
             for index in order:
                 name, partition = found[index]
