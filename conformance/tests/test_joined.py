@@ -12,6 +12,7 @@ from hypothesis.strategies import SearchStrategy
 
 from delegatekit_conformance import PROFILES, Outcome, Verdict
 from delegatekit_conformance import trial as trial_module
+from delegatekit_conformance.cases import special_values
 from delegatekit_conformance.cases.operators import RecipeCase
 from delegatekit_conformance.context import Context
 from delegatekit_conformance.joined import Joined, join
@@ -133,3 +134,16 @@ def test_a_program_stays_whole_where_the_time_does_not_suffice() -> None:
 
     program = Joined((ADD, SPLIT))
     assert Case().shrink(program, fails, CONTEXT) is program
+
+
+def test_what_a_backend_declares_of_a_part_excuses_that_part_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def declared(recipe: Recipe, fault: Outcome, context: Context) -> str:
+        return "exp(NaN) is 0" if recipe is ADD and fault.verdict is Verdict.MISMATCH else ""
+
+    monkeypatch.setattr(special_values, "_declared", declared)
+    of_part, of_other = (Outcome(Verdict.MISMATCH, example=one.describe(), blame="backend") for one in (ADD, SPLIT))
+    joined = Joined((ADD, SPLIT))
+    outcome = special_values.explained(joined, replace(of_part, others=(of_other,)), CONTEXT)
+    assert (outcome.declared, outcome.others[0].declared) == ("exp(NaN) is 0", "")
+    whole = Outcome(Verdict.MISMATCH, example=joined.describe(), blame="backend")
+    assert special_values.explained(joined, whole, CONTEXT) == whole

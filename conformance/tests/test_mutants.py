@@ -25,8 +25,8 @@ from delegatekit_conformance.mutants.choice import Chooser
 from delegatekit_conformance.mutants.chosen import Attempt, pack
 from delegatekit_conformance.mutants.engine import Found, Trial, judge
 from delegatekit_conformance.mutants.overlay import overlay
-from delegatekit_conformance.mutants.page import TITLE, updated
-from delegatekit_conformance.mutants.score import Judged, Score, merge, read, write
+from delegatekit_conformance.mutants.page import TITLE, table, updated
+from delegatekit_conformance.mutants.score import Judged, Rate, Score, merge, read, write
 from delegatekit_conformance.mutants.sites import Mutant, Plugin, draw, mutant_of, shares, surroundings
 
 pytest.importorskip("coverage")
@@ -304,7 +304,16 @@ def test_a_later_profile_counts_what_the_one_before_it_killed() -> None:
     assert (entry.killed("quick"), entry.killed("default")) == (False, True)
     killed = Judged("b", "ir", "ir/a.py", 2, "number", "", "1", "2", (Found("b", "quick", killed=True),))
     both = Score("acme", "1", "1", 0, ("quick", "default"), (entry, killed))
-    assert [both.rate(profile) for profile in both.profiles] == [(1, 2), (2, 2)]
+    assert [both.rate(profile) for profile in both.profiles] == [Rate(1, 0, 2), Rate(2, 0, 2)]
+
+
+def test_what_only_a_comparison_of_two_runs_tells_is_found_but_not_killed() -> None:
+    lost = Found("a", "quick", killed=False, less=("operators/aten.add.Tensor/float32",))
+    entry = Judged("a", "ir", "ir/a.py", 1, "number", "", "1", "2", (lost,))
+    one = Score("acme", "1", "1", 0, ("quick",), (entry,))
+    assert one.rate("quick") == Rate(0, 1, 1) and one.rate("quick").found == 1
+    assert not one.survivors
+    assert table(one)[-1] == "| all | 1 | 1 (100 %) | 0 | 1 |"
 
 
 def test_the_page_keeps_the_seeded_faults_and_the_other_backends() -> None:

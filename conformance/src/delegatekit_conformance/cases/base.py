@@ -10,7 +10,7 @@ from typing import Any
 from .. import stock
 from ..context import Context
 from ..outcome import Outcome, Verdict
-from .special_values import declared_values
+from .special_values import explained
 from .surroundings import watched
 
 #: What a script that lowers `program` and calls it with `inputs` does in the stock runtime.
@@ -62,8 +62,7 @@ class Case(ABC):
         if context.stock:
             stock.start()
         with watched(context.backend) as changes:
-            outcome = self.run(example, context)
-            outcome = replace(outcome, declared=declared_values(example, outcome, context))
+            outcome = explained(example, self.run(example, context), context)
         if outcome.verdict is Verdict.STOCK:
             snippet = outcome.snippet or self.snippet(example, context)
             return replace(outcome, snippet=snippet + _IN_STOCK.format(backend=context.backend))

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from delegatekit.accuracy import Accuracy, compare
+from delegatekit.accuracy import compare
 from delegatekit.plugins.apart import RuntimeDiedError
 from delegatekit_api import DelegateKitError, DelegatePayload
 
@@ -213,8 +213,8 @@ def try_payload(payload: DelegatePayload, item: Sample, what: str, context: Cont
     if not same(outputs, item.outputs):
         return Outcome(Verdict.PASSED, f"{what}: the answer is right")
     references = [tensor.double() if tensor.is_floating_point() else tensor for tensor in item.outputs]
-    accuracy = Accuracy(item.recipe.reduction_length, item.recipe.depth, item.recipe.exact)
-    compared = compare(outputs, references, item.outputs, backend.compute_precision(context.options), accuracy)
+    precision = backend.compute_precision(context.options)
+    compared = compare(outputs, references, item.outputs, precision, item.recipe.accuracy)
     if compared.agrees:
         return Outcome(Verdict.PASSED, f"{what}: the answer is right", error=compared.error)
     if backend.description.integrity_check:

@@ -18,6 +18,7 @@ from delegatekit.lowering import Delegate, partition_program
 from delegatekit.plugins import discovery
 
 from ..context import Context
+from ..joined import Joined
 from ..outcome import Outcome, Verdict
 from ..recipe import Recipe
 from ..trial import Subject, try_subject
@@ -30,12 +31,24 @@ _LARGEST = 128.0
 _LARGEST_WHOLE = 1 << 15
 
 
-def declared_values(example: Any, outcome: Outcome, context: Context) -> str:
-    """What the backend declares that explains the fault of an example, in its own words; empty if nothing does."""
-    if not isinstance(example, Recipe) or outcome.verdict not in _EXPLAINED or outcome.blame != "backend":
+def explained(example: Any, outcome: Outcome, context: Context) -> Outcome:
+    """The outcome, and those of other kinds in it, each with what the backend declares that explains it."""
+    parts = example.parts if isinstance(example, Joined) else (example,)
+    recipes = {part.describe(): part for part in parts if isinstance(part, Recipe)}
+
+    def with_words(fault: Outcome) -> Outcome:
+        recipe = recipes.get(fault.example)
+        return fault if recipe is None else replace(fault, declared=_declared(recipe, fault, context))
+
+    return replace(with_words(outcome), others=tuple(map(with_words, outcome.others)))
+
+
+def _declared(recipe: Recipe, outcome: Outcome, context: Context) -> str:
+    """What the backend declares that explains the fault of a recipe, in its own words; empty if nothing does."""
+    if outcome.verdict not in _EXPLAINED or outcome.blame != "backend":
         return ""
     try:
-        subject = Subject.of_recipe(example)
+        subject = Subject.of_recipe(recipe)
         said = dict.fromkeys(_said(subject, context))
         if not said or not _ordinary(subject):
             return ""

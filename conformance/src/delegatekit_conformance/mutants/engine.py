@@ -14,6 +14,7 @@ from ..cases import Case, all_cases
 from ..context import Context
 from ..expectations import Expectations
 from ..outcome import CaseResult, Verdict
+from ..report.difference import is_lost
 from ..runner import Limits, Pool, Source
 from .chosen import NOT_FOUND, Attempt, chosen_cases
 from .overlay import overlay
@@ -25,11 +26,6 @@ _LIMITS = Limits(crashes=1, recycle=1 << 30)
 _STEP = 1.0
 #: Verdicts that may come of a busy machine: they must be right without the change at the same time.
 _UNSTEADY = frozenset({Verdict.TIMEOUT, Verdict.VIOLATION, Verdict.CRASH})
-#: Verdicts of examples of which nothing is delegated, and of those of which something is.
-_GONE = frozenset(
-    verdict.value for verdict in (Verdict.FALLBACK, Verdict.REFUSED, Verdict.NOT_APPLICABLE, Verdict.NOT_EXPORTABLE)
-)
-_THERE = frozenset({Verdict.DELEGATED.value, Verdict.PARTLY.value})
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ class Found:
     #: How many examples were tried, and how many reach the place.
     tried: int = 0
     possible: int = 0
-    #: Cases of which less was delegated than without the change: no fault, but `conform diff` shows it.
+    #: Cases that `conform diff` lists as no longer delegated, against a run without the change: that is no fault.
     less: tuple[str, ...] = ()
     #: Seconds of wall time.
     seconds: float = 0.0
@@ -100,7 +96,7 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
                 if result.is_fault and not _unsteady(result, attempt, plugin, context, expectations, source):
                     found = _killed(found, attempt, result)
                     break
-                if attempt.verdict in _THERE and result.verdict.value in _GONE:
+                if is_lost(Verdict(attempt.verdict), result.verdict):
                     less.append(attempt.case)
     return replace(found, less=tuple(dict.fromkeys(less)), seconds=round(time.perf_counter() - start, 1))
 

@@ -14,20 +14,27 @@ _WORDS = """
 Written by `python docs/mutation_scores.py`, from what `make mutants` found. Do not edit.
 
 Each mutant is a backend with one small change of its own code, drawn by seed from all rooms of the plugin. A mutant is
-killed if an example of the suite finds a fault that the plugin without the change does not have. What the quick profile
-does not kill is tried with the default profile's examples, where that was asked for. A mutant that no example reaches,
-one that the limit of time gave up, and one that only unit tests or `conform diff` would find count as survived.
+killed if an example of the suite finds a fault that the plugin without the change does not have. A backend that only
+takes less than before has no fault, so no single run can find such a mutant: `conform diff` between two runs tells of
+it, as "no longer delegated". It counts as found, and its number stands apart. What the quick profile does not kill is
+tried with the default profile's examples, where that was asked for. A mutant that no example reaches, one that the
+limit of time gave up, and one that only unit tests would find count as survived.
 Changes that make no difference are marked in the plugin's `mutants.toml`, with a reason each, and are not counted.
 """
 
 
 def table(score: Score) -> list[str]:
-    """The lines of a Markdown table: how many mutants each profile kills in each room."""
-    head = ["room", "mutants", *score.profiles]
+    """The lines of a Markdown table: how many mutants each profile finds in each room."""
+    head = ["room", "mutants"]
+    for profile in score.profiles:
+        head += [f"{profile}: found", "killed", "less delegated"]
     rows = [head, ["---"] * len(head)]
     for room in [*score.rooms, ""]:
-        kills = [score.rate(profile, room) for profile in score.profiles]
-        rows.append([room or "all", str(kills[0][1]), *(f"{killed} ({_percent(killed, of)})" for killed, of in kills)])
+        rates = [score.rate(profile, room) for profile in score.profiles]
+        row = [room or "all", str(rates[0].mutants)]
+        for rate in rates:
+            row += [f"{rate.found} ({_percent(rate.found, rate.mutants)})", str(rate.killed), str(rate.told)]
+        rows.append(row)
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
@@ -53,7 +60,6 @@ def part(score: Score) -> str:
         for judged in survivors:
             found = judged.found[-1]
             told = f"{found.tried} of {found.possible}" if found.possible else "none reaches it"
-            told += ", less is delegated" if any(found.less for found in judged.found) else ""
             change = f"{judged.kind}: {_code(judged.before)} becomes {_code(judged.after)}"
             words.append(f"| `{judged.file}:{judged.line}` | {change} | {_code(judged.text)} | {told} |")
         words.append("")

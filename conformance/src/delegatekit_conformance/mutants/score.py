@@ -35,9 +35,29 @@ class Judged:
 
     def killed(self, profile: str) -> bool:
         """Whether the examples of the profile, or of one before it, killed it."""
+        return any(found.killed for found in self._until(profile))
+
+    def told(self, profile: str) -> bool:
+        """Whether they found no fault, and the difference to a run without the change says that less is delegated."""
+        return not self.killed(profile) and any(found.less for found in self._until(profile))
+
+    def _until(self, profile: str) -> Sequence[Found]:
         profiles = [found.profile for found in self.found]
-        end = profiles.index(profile) + 1 if profile in profiles else len(profiles)
-        return any(found.killed for found in self.found[:end])
+        return self.found[: profiles.index(profile) + 1] if profile in profiles else self.found
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How many of so many mutants are killed; and of how many more a comparison of two runs tells."""
+
+    killed: int
+    told: int
+    mutants: int
+
+    @property
+    def found(self) -> int:
+        """How many are found in one of the two ways."""
+        return self.killed + self.told
 
 
 @dataclass(frozen=True)
@@ -57,10 +77,11 @@ class Score:
     #: Patterns of the cases that were used; none stands for all.
     select: tuple[str, ...] = ()
 
-    def rate(self, profile: str, room: str = "") -> tuple[int, int]:
-        """How many mutants, of a room or all, the profile kills, and how many there are."""
+    def rate(self, profile: str, room: str = "") -> Rate:
+        """What the profile finds of the mutants, of a room or all."""
         chosen = [judged for judged in self.judged if room in ("", judged.room)]
-        return sum(judged.killed(profile) for judged in chosen), len(chosen)
+        killed = sum(judged.killed(profile) for judged in chosen)
+        return Rate(killed, sum(judged.told(profile) for judged in chosen), len(chosen))
 
     @property
     def rooms(self) -> Sequence[str]:
@@ -69,8 +90,9 @@ class Score:
 
     @property
     def survivors(self) -> Sequence[Judged]:
-        """Mutants that no profile killed."""
-        return [judged for judged in self.judged if not any(found.killed for found in judged.found)]
+        """Mutants that no profile found."""
+        last = self.profiles[-1]
+        return [judged for judged in self.judged if not (judged.killed(last) or judged.told(last))]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready mapping."""

@@ -47,6 +47,11 @@ _RANK = {
 }
 
 
+def is_lost(old: Verdict, new: Verdict) -> bool:
+    """Whether the backend runs less of what has the new verdict than when it had the old one, and no fault is told."""
+    return old in _RANK and new in _RANK and _RANK[new] < _RANK[old]
+
+
 @dataclass(frozen=True)
 class Change:
     """A case that changed. `ratio` is new / old time, for the groups "slower" and "faster"."""
@@ -192,8 +197,8 @@ def _changes(old: CaseResult, new: CaseResult, least_share: float) -> Iterable[C
     if old.is_fault and not new.verdict.is_fault:
         yield change("fixed")
         return
-    if old.verdict in _RANK and new.verdict in _RANK and _RANK[old.verdict] != _RANK[new.verdict]:
-        lost = _RANK[new.verdict] < _RANK[old.verdict]
+    lost = is_lost(old.verdict, new.verdict)
+    if lost or is_lost(new.verdict, old.verdict):
         yield change("lost" if lost else "gained", "; ".join(new.reasons[:2] if lost else ()))
         return
     shares = views.share([old]), views.share([new])

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import delegatekit
-from delegatekit.accuracy import Accuracy, compare
+from delegatekit.accuracy import compare
 from delegatekit.plugins import BACKEND_GROUP, LoadedBackend
 
 from ...context import Context
@@ -222,9 +222,7 @@ def runs_elsewhere(context: Context) -> str:
         here = [tensor.clone() for tensor in delegatekit.load(item.data)["forward"].run(item.recipe.inputs())]
         # Other addresses may lead to other kernels and roundings.
         references = [tensor.double() if tensor.is_floating_point() else tensor for tensor in here]
-        recipe = item.recipe
-        accuracy = Accuracy(recipe.reduction_length, recipe.depth, recipe.exact)
-        compared = compare(answer[name], references, here, precision, accuracy)
+        compared = compare(answer[name], references, here, precision, item.recipe.accuracy)
         if not compared.agrees:
             raise Broken(f"{name}: in another process {compared.difference}")
     return ", ".join(items)
