@@ -344,17 +344,26 @@ def _bodies(file: str, statement: ast.AST, node: ast.AST) -> frozenset[tuple[str
 
 
 def _users(plugin: Plugin, names: set[str]) -> frozenset[tuple[str, int]]:
-    """The lines in functions where one of the names stands."""
-    found = set()
-    for file, source in plugin.sources.items():
-        if not names & source.mentioned:
-            continue
-        for node in ast.walk(source.tree):
-            match node:
-                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=name) if name in names:
-                    if source.function(node) is not None:
-                        found.add((file, node.lineno))
+    """The lines in functions where one of the names stands, or one that a module or class defines by it."""
+    found: set[tuple[str, int]] = set()
+    known, left = set(names), set(names)
+    while left:
+        using = [place for file, source in plugin.sources.items() for place in _uses(file, source, left)]
+        found.update((file, line) for file, line, defined in using if not defined)
+        left = {name for _, _, defined in using for name in defined} - known
+        known |= left
     return frozenset(found)
+
+
+def _uses(file: str, source: Source, names: set[str]) -> Iterator[tuple[str, int, set[str]]]:
+    """File and line where one of the names stands, with what the statement defines outside of functions."""
+    if not names & source.mentioned:
+        return
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=name) if name in names:
+                inside = source.function(node) is not None
+                yield file, node.lineno, set() if inside else _defined(_outermost(source, node), node)
 
 
 def _last_name(node: ast.expr) -> str:
