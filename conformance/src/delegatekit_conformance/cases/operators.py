@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeAlias
 
 from hypothesis.strategies import SearchStrategy
@@ -16,6 +17,7 @@ from ..joined import Joined, join
 from ..outcome import Outcome
 from ..recipe import Recipe
 from ..strategies import OperatorStrategy, load_operators
+from ..strategies.varying import varying
 from ..trial import try_joined, try_recipe
 from .base import Case
 
@@ -48,6 +50,10 @@ class RecipeCase(Case):
         """How many recipes each of these programs has."""
         return _JOINED
 
+    def varying(self, context: Context) -> int:
+        """How many recipes with sizes that change are tried where the backend takes something; none by default."""
+        return 0
+
     def examples(self, context: Context) -> Sequence[Example]:
         """The recipes: the simplest first, then at random; one alone is of the random ones and has numbers to read."""
         drawn = draw(self.strategy(), self._drawn(context), context.seed_of(self.name))
@@ -56,7 +62,7 @@ class RecipeCase(Case):
         return [next((recipe for recipe in drawn[1:] if recipe.has_elements), drawn[-1])]
 
     def further(self, first: Sequence[Example], context: Context) -> Sequence[Example]:
-        """Programs of several recipes: half of them are at random, half are the most diverse of many.
+        """Programs of several recipes, half of them at random, half the most diverse of many; and sizes that change.
 
         Backends refuse many of the diverse ones, so both are needed. Those with special values have programs of their
         own: what a backend makes of NaN must not hide what it makes of numbers.
@@ -69,7 +75,8 @@ class RecipeCase(Case):
         random = [recipe for recipe in plain if recipe.has_elements][: count * size // 2]
         left = [recipe for recipe in plain if recipe not in random]
         diverse = most_diverse(left, count * size - len(random), known=[*known, *random])
-        return [*join([*random, *diverse], size), *join(most_diverse(special, -(-count * size // 4)), size)]
+        programs = [*join([*random, *diverse], size), *join(most_diverse(special, -(-count * size // 4)), size)]
+        return [*programs, *islice(filter(None, map(varying, plain)), self.varying(context))]
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
         """Whether the backend took nothing of several recipes."""
@@ -162,20 +169,27 @@ class OperatorCase(RecipeCase):
         """The same shares of the profile's programs."""
         return self._share(context.profile.joined)
 
+    def varying(self, context: Context) -> int:
+        """As many as programs of several recipes, for the operator's first dtype alone."""
+        return context.profile.joined if self._is_first else 0
+
     def size_of_program(self, context: Context) -> int:
         """Half as many recipes for other dtypes than the operator's first."""
-        return _JOINED if self.dtype == self.operator.dtypes[0] else _JOINED // 2
+        return _JOINED if self._is_first else _JOINED // 2
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
         """Whether the backend took nothing: of one recipe, for dtypes other than the operator's first.
 
         The one that is tried alone may be refused for its form, which other dtypes have in common.
         """
-        is_first = self.dtype == self.operator.dtypes[0]
-        return not _takes_any(tried) and (len(tried) > 1 or not is_first)
+        return not _takes_any(tried) and (len(tried) > 1 or not self._is_first)
+
+    @property
+    def _is_first(self) -> bool:
+        return self.dtype == self.operator.dtypes[0]
 
     def _share(self, number: int) -> int:
-        if self.dtype == self.operator.dtypes[0]:
+        if self._is_first:
             return number
         share = 2 if self.dtype == "float16" else 3 if "float" in self.dtype else 5
         return max(1, number // share)

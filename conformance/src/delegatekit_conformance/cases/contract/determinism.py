@@ -304,7 +304,9 @@ def _in_threads(
                         compiled = preprocess(partition, context)
                     difference = differs(expected[index], content(compiled))
                 except Exception as error:  # whatever a plugin raises is what the rule tells
-                    wrong.append(f"{name}: compiled beside others in threads, it raises {type(error).__name__}: {error}")
+                    wrong.append(
+                        f"{name}: compiled beside others in threads, it raises {type(error).__name__}: {error}"
+                    )
                     return
                 if difference:
                     wrong.append(f"{name}: compiled beside others in threads, it has different {difference}")

@@ -232,6 +232,25 @@ def pad_conv() -> Built:
     return Model(), [(torch.randn(1, 3, 8, 8),)]
 
 
+@pattern("pads-of-four-widths")
+def pads_of_four_widths() -> Built:
+    """Padding whose four sides differ, before a convolution and a pool that pad by themselves, and twice in a row."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.depthwise = nn.Conv2d(3, 4, 5, padding=(1, 2)), nn.Conv2d(4, 4, 3, groups=4)
+            self.pool = nn.MaxPool2d(5, stride=2, padding=(1, 2))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.conv(nn.functional.pad(x, (0, 1, 2, 3)))
+            z = self.pool(nn.functional.pad(x, (1, 0, 2, 1), value=-torch.inf))
+            twice = nn.functional.pad(nn.functional.pad(y, (3, 1, 0, 2)), (0, 2, 1, 0))
+            return y, z, self.depthwise(twice), nn.functional.pad(x, (-1, 2, 3, -2)), nn.functional.avg_pool2d(twice, 3)
+
+    return Model(), [(torch.randn(1, 3, 8, 9),)]
+
+
 @pattern("pad-with-a-number-conv")
 def pad_with_a_number_conv() -> Built:
     """Padding with 0.5 must not become the convolution's own padding."""

@@ -259,6 +259,37 @@ def _scaled_product(sketch: HurtfulSketch, name: str) -> Recipe:
     return sketch.recipe(reduction_length=k + 1, depth=2 if added else 1)
 
 
+#: Weights of more bytes than the caches of small processors: a compiler may cut them into parts.
+_LARGE_WEIGHTS = 1 << 21
+
+
+@row("aten.linear.default", "aten.mm.default", "aten.addmm.default")
+def _large_weights(sketch: HurtfulSketch, name: str) -> Recipe:
+    """A product with many weights; for odd sizes no two parts of them are alike."""
+    k, n = sketch.choice((1024, 769)), sketch.choice((768, 801))
+    values = summands(sketch, (3, n))
+    x = sketch.tensor((3, k), values=values, layouts=False)
+    weight = sketch.tensor((n, k) if "linear" in name else (k, n), values=values, constant=True)
+    added = [sketch.tensor((n,), values=values, constant=True)] if "mm" not in name or "add" in name else []
+    arguments = [*added, x, weight] if "addmm" in name else [x, weight, *added]
+    sketch.call(name, *arguments)
+    return sketch.recipe(reduction_length=k + 1, depth=2 if "addmm" in name else 1)
+
+
+@row("aten.conv2d.default", "aten.convolution.default")
+def _many_filters(sketch: HurtfulSketch, name: str) -> Recipe:
+    """A convolution with many weights, over few places."""
+    outputs = sketch.choice((256, 250))
+    inputs = _LARGE_WEIGHTS // (outputs * 9 * 4)
+    values = summands(sketch, (1, outputs, 2, 3))
+    x = sketch.tensor((1, inputs, 4, 5), values=values, layouts=False)
+    weight = sketch.tensor((outputs, inputs, 3, 3), values=values, constant=True)
+    bias = sketch.tensor((outputs,), values=values, constant=True)
+    more = [False, [0, 0]] if name == "aten.convolution.default" else []
+    sketch.call(name, x, weight, bias, [1, 1], [0, 0], [1, 1], *more, 1)
+    return sketch.recipe(reduction_length=inputs * 9 + 1)
+
+
 @row("aten.linear.default")
 def _linear_changing(sketch: HurtfulSketch, name: str) -> Recipe:
     k, n = sketch.choice((17, 65)), sketch.choice((3, 33))
