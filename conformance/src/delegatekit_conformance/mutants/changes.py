@@ -358,7 +358,8 @@ _ORDERLESS = frozenset(
 def _arguments(node: ast.AST, source: Source) -> Iterator[Edit]:
     """Two neighboring arguments of a call exchanged."""
     if isinstance(node, ast.Call) and _name(node) not in _ORDERLESS:
-        yield from _exchanged(node.args, source)
+        # Conditions of a support table's row follow operator and function; all must hold, in whatever order.
+        yield from _exchanged(node.args[:2] if _name(node) == "row" else node.args, source)
 
 
 #: Longer tuples list things, in an order that rarely has a meaning; shorter ones are shapes, axes and pairs.
@@ -375,6 +376,8 @@ def _is_set(node: ast.AST, source: Source) -> bool:
     """Whether a tuple or list only says what belongs together: the order has no meaning."""
     match source.parents.get(node):
         case ast.Compare(ops=[*_, ast.In() | ast.NotIn()]):
+            return True
+        case ast.keyword(arg="choices"):  # of an option
             return True
         case ast.Call(func=called):
             return _name(called) in ("isinstance", "issubclass", "set", "frozenset", "any", "all", "sum")

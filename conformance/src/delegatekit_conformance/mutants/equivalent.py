@@ -18,24 +18,28 @@ else:
 #: The file's name, in the folder of the plugin's package.
 FILE = "mutants.toml"
 _KEYS = frozenset({"file", "line", "before", "after", "reason"})
+_NEEDED = frozenset({"file", "reason"})
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A change that gives an equivalent program."""
+    """A change that gives an equivalent program; what is left out stands for whatever it is.
+
+    A mark that has only a file is about one that no user of the plugin runs.
+    """
 
     file: str
-    #: The text of the line where the change begins, without the blanks around it.
-    line: str
-    before: str
-    #: What `before` becomes; empty stands for whatever it becomes.
-    after: str
     reason: str
+    #: The text of the line where the change begins, without the blanks around it.
+    line: str = ""
+    before: str = ""
+    #: What `before` becomes.
+    after: str = ""
 
     def covers(self, file: str, line: str, before: str, after: str) -> bool:
-        """Whether a change is the one."""
-        same = (self.file, self.line, self.before) == (file, line, before)
-        return same and self.after in ("", after)
+        """Whether a change is one of those that are marked."""
+        pairs = ((self.line, line), (self.before, before), (self.after, after))
+        return self.file == file and all(mine in ("", theirs) for mine, theirs in pairs)
 
 
 def read(plugin: Plugin) -> tuple[Mark, ...]:
@@ -58,7 +62,8 @@ def read(plugin: Plugin) -> tuple[Mark, ...]:
     for mark in marks:
         if not any(mark.covers(*change) for change in possible):
             raise InputError(
-                f"no change of {mark.file} makes {mark.after or 'anything'!r} of {mark.before!r} in {mark.line!r}",
+                f"no change of {mark.file} makes {mark.after or 'anything'!r} of {mark.before or 'anything'!r} in "
+                f"{mark.line or 'any line'!r}",
                 where=str(path),
                 hint="remove the entry, or write the line as it is now",
             )
@@ -68,13 +73,13 @@ def read(plugin: Plugin) -> tuple[Mark, ...]:
 def _mark(entry: Any, where: str) -> Mark:
     if not isinstance(entry, Mapping) or not all(isinstance(value, str) for value in entry.values()):
         raise InputError("is not a table of texts", where=where)
-    missing = _KEYS - {"after"} - set(entry)
+    missing = _NEEDED - set(entry)
     if missing or set(entry) - _KEYS:
         wrong = sorted(missing or set(entry) - _KEYS)
         raise InputError(f"{'lacks' if missing else 'has unknown'} {', '.join(wrong)}", where=where)
     if not entry["reason"].strip():
         raise InputError("has no reason", where=where)
-    return Mark(**{"after": "", **entry})
+    return Mark(**entry)
 
 
 def marked(mutant: Mutant, marks: Iterable[Mark]) -> Mark | None:

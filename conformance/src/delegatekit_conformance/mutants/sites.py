@@ -8,7 +8,7 @@ import importlib.util
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -271,12 +271,30 @@ def surroundings(plugin: Plugin, mutant: Mutant) -> Surroundings:
         return Surroundings(lines, _own_lines(node), kept, users, frozenset())
     statement = _outermost(source, node)
     names = _defined(statement, node)
-    texts = (
-        part.value for part in ast.walk(statement) if isinstance(part, ast.Constant) and isinstance(part.value, str)
-    )
-    operators = frozenset(match[1] for text in texts if (match := _OPERATOR.match(text)))
+    operators = next(filter(None, map(_operators, _parts(statement, *mutant.lines))), frozenset())
     users = _users(plugin, names) | _bodies(mutant.file, statement, node)
     return Surroundings(None, _own_lines(node), True, users, operators)
+
+
+def _parts(statement: ast.AST, first: int, last: int) -> list[list[ast.AST]]:
+    """The parts of a statement that have these lines, the smallest first: of a table, the row before the table."""
+    found: list[tuple[int, list[ast.AST]]] = []
+    for node in ast.walk(statement):
+        whole = [[node]]
+        if isinstance(node, ast.Dict):
+            whole += [[key, value] for key, value in zip(node.keys, node.values, strict=True) if key is not None]
+        for nodes in whole:
+            begin, end = getattr(nodes[0], "lineno", 0), getattr(nodes[-1], "end_lineno", 0)
+            if begin and begin <= first and last <= end:
+                found.append((end - begin, nodes))
+    return [nodes for _, nodes in sorted(found, key=lambda item: item[0])]
+
+
+def _operators(nodes: Iterable[ast.AST]) -> frozenset[str]:
+    """The operators that are named in the nodes."""
+    parts = (part for node in nodes for part in ast.walk(node))
+    texts = (part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str))
+    return frozenset(match[1] for text in texts if (match := _OPERATOR.match(text)))
 
 
 def _own_lines(node: ast.AST) -> tuple[int, int]:
