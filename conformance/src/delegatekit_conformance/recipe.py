@@ -223,6 +223,14 @@ class Recipe:
         """A Python script that shows the same with nothing but torch and DelegateKit."""
         return _snippet(self, backend)
 
+    def reseeded(self, number: int = 1) -> Recipe:
+        """The recipe with other constants; with others again for another `number`."""
+        tensors = (
+            (key, replace(tensor, seed=tensor.seed + 100 * number) if tensor.constant else tensor)
+            for key, tensor in self.tensors
+        )
+        return replace(self, tensors=tuple(tensors))
+
     def with_note(self, note: str) -> Recipe:
         """The same recipe, with a remark for the report."""
         return replace(self, note=note)

@@ -6,6 +6,7 @@ which is tried with that value beside the options of the run.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -48,7 +49,7 @@ class OptionCase(Case):
     def examples(self, context: Context) -> Sequence[str]:
         """Names of programs: fewer in the quick profile."""
         quick = context.profile.name == "quick"
-        return (*(SAMPLE[1:6:2] if quick else SAMPLE), _PRECISION)
+        return (*(SAMPLE[1:6:2] if quick else SAMPLE), _ANEW, _PRECISION)
 
     def run(self, example: str, context: Context) -> Outcome:
         """Try the program with the option, or what is declared of the precision."""
@@ -58,14 +59,19 @@ class OptionCase(Case):
             return Outcome(Verdict.NOT_APPLICABLE, refusal, example=example)
         if example == _PRECISION:
             return replace(_precise(chosen, self._option), example=example)
+        if example == _ANEW:
+            return replace(_anew(chosen), example=example)
         return replace(try_recipe(_program(example), chosen), example=example)
 
     def snippet(self, example: str, context: Context) -> str:
         """The program as Python; the options are in the case's name."""
-        return "" if example == _PRECISION else _program(example).snippet(context.backend)
+        return "" if example in (_ANEW, _PRECISION) else _program(example).snippet(context.backend)
 
 
 _PRECISION = "the precision that is declared"
+_ANEW = "programs with other weights, one after another"
+#: So many programs are lowered, and forgotten before the next: their memory is where that of the next is.
+_PROGRAMS = 5
 
 
 def _program(name: str) -> Recipe:
@@ -82,6 +88,17 @@ def _refusal(context: Context) -> str | None:
     except DelegateKitError as error:
         return str(error) if "OptionError" in str(error) or "leave_out" in str(error) else None
     return None
+
+
+def _anew(context: Context) -> Outcome:
+    """Lower and run programs that differ in their weights alone; the gravest outcome."""
+    outcomes = []
+    for name in _ROUNDED[:2]:
+        for number in range(_PROGRAMS):
+            outcomes.append(try_recipe(SPECIMENS[name].reseeded(number + 1), replace(context, stock=False)))
+            gc.collect()
+    worst = gravest(outcome.verdict for outcome in outcomes)
+    return next(outcome for outcome in outcomes if outcome.verdict is worst)
 
 
 def _precise(context: Context, option: str) -> Outcome:

@@ -38,7 +38,6 @@ from ..specimens import (
 )
 from .compiler import content, differs
 from .rules import Rules
-from .separate import reseeded
 
 RULES = Rules()
 
@@ -49,12 +48,11 @@ if hasattr(time, "tzset"):
     time.tzset()
 torch.set_num_threads(given["threads"])
 from delegatekit_conformance.cases.specimens import bytes_of, delegates, digest, lower, reasons
-from delegatekit_conformance.cases.contract.separate import reseeded
 context = given["context"]
 for name in given["order"]:
     recipe = given["programs"][name]
     if name in given["strangers"]:
-        lower(reseeded(recipe), context).buffer  # another program with the same operators, just before
+        lower(recipe.reseeded(), context).buffer  # another program with the same operators, just before
     program = lower(recipe, context)
     mine = [item for delegate in delegates(program, context.backend) for item in delegate.named_data]
     named = {item.key: digest(bytes_of(item.data)) for item in mine}
@@ -280,7 +278,7 @@ def _with_other_weights(name: str, context: Context) -> list[tuple[str, Any]]:
     recipe = SPECIMENS[name]
     if not any(tensor.constant for _, tensor in recipe.tensors):
         return []
-    return [(f"{name} with other weights", lower(reseeded(recipe), context))]
+    return [(f"{name} with other weights", lower(recipe.reseeded(), context))]
 
 
 def _in_threads(

@@ -16,7 +16,6 @@ from delegatekit_api import BackendOptions, OptionError
 
 from ...context import Context
 from ...outcome import Verdict
-from ...recipe import Recipe
 from ...trial import Subject, try_recipe
 from ..base import Broken, NotApplicable
 from ..look_alikes import look_alikes
@@ -66,7 +65,7 @@ def other_weights(context: Context) -> str:
         recipe = SPECIMENS[name]
         if not any(tensor.constant for _, tensor in recipe.tensors):
             continue
-        other = lower(reseeded(recipe), context)
+        other = lower(recipe.reseeded(), context)
         pairs = zip(partitions(program, context.backend), partitions(other, context.backend), strict=True)
         for (partition, first), (_, second) in pairs:
             if not partition.view.constants:
@@ -81,14 +80,6 @@ def other_weights(context: Context) -> str:
     if not tried:
         raise NotApplicable("the backend takes no program with constants")
     return f"{tried} partitions"
-
-
-def reseeded(recipe: Recipe) -> Recipe:
-    """The recipe with other constants."""
-    tensors = [
-        (key, replace(tensor, seed=tensor.seed + 100) if tensor.constant else tensor) for key, tensor in recipe.tensors
-    ]
-    return replace(recipe, tensors=tuple(tensors))
 
 
 @RULES.costing(6.0)
