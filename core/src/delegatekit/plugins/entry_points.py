@@ -31,7 +31,8 @@ def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
 
 def owner(entry_point: metadata.EntryPoint) -> tuple[str, str]:
     """Name and version of the distribution, "unknown" where its metadata is damaged."""
-    return ("unknown", "unknown") if entry_point.dist is None else _name_and_version(entry_point.dist)
+    distribution: Any = entry_point.dist
+    return ("unknown", "unknown") if distribution is None else _name_and_version(distribution)
 
 
 @cache
