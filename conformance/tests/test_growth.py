@@ -195,8 +195,7 @@ def test_time_that_grows_in_native_code_is_found() -> None:
 
     def act(number: int) -> None:
         known.append(("key", number))
-        for _ in range(8):
-            known.count(("key", -1))
+        known.count(("key", -1))  # once: thousands of units must fit into the time, also on a busy machine
 
     assert "costs more the more there were before" in grown(act, keeps=True, most=8000)
 
