@@ -94,7 +94,7 @@ LEAKS = [
         "costs more the more there were before",
     ),
     ("compilations", RETURN, "    KEPT.append(bytearray(b'x' * 65536))\n", "a compilation"),
-    ("programs", RETURN, "    KEPT.append(bytearray(b'x' * 6000))\n", "a program"),
+    ("programs", RETURN, "    KEPT.append(bytearray(b'x' * 6000))\n", "each program"),
     (
         "refusals",
         "            raise FormatError('not a blob of this backend', where='offset 0')\n".replace("'", '"'),

@@ -135,13 +135,14 @@ class _Series:
     def interval(self, units: int) -> None:
         """So many units, or some more, and a reading."""
         costs, controls = [], []
-        for _ in range(-(-units // self._block)):
+        block = min(self._block, units)  # more would go beyond what the history offers, and take its time
+        for _ in range(-(-units // block)):
             start = seconds()
-            for _ in range(self._block):
+            for _ in range(block):
                 self.unit()
             between = seconds()
             _others()
-            costs.append((between - start) / self._block)
+            costs.append((between - start) / block)
             controls.append(seconds() - between)
         if self._control is None:
             self._control = min(controls)
