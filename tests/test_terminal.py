@@ -72,8 +72,6 @@ def call(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
-    monkeypatch.setattr(app, "registered_commands", list(app.registered_commands))
-    monkeypatch.setattr(app, "registered_groups", list(app.registered_groups))
 
     def run(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr("sys.argv", ["delegatekit", *arguments])
@@ -95,10 +93,8 @@ def names() -> list[str]:
 @pytest.mark.parametrize("name", names())
 def test_hostile_arguments_of_every_command_are_shown_as_text(name: str, call: Callable[..., tuple[int, str]]) -> None:
     whole = typer.Typer()
-    for item in app.registered_commands:
-        whole.registered_commands.append(item)
-    if name not in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
-        extensions.add_commands(whole, ())
+    whole.registered_commands = list(app.registered_commands)
+    extensions.add_commands(whole, typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     found = [(path, command) for path, command in commands(typer.main.get_command(whole)) if path[0] == name]
     assert found
     for path, command in found:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from delegatekit import cli as command_line
 from delegatekit.cli import console
 
 #: Models for `package.module:callable`. The runtime's own operators run all of them: no backend is needed.
@@ -98,7 +97,6 @@ def cli(
     """Calls the command in a folder with `models.py`, the backend "nothing" installed."""
     install_idle("nothing")
     command = command_with(MODELS)
-    monkeypatch.setattr(command_line.app, "registered_commands", list(command_line.app.registered_commands))
     for printer in (console.out, console.err):
         monkeypatch.setattr(printer, "_width", 200)
 

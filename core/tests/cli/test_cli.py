@@ -226,6 +226,18 @@ def test_commands_of_other_distributions_are_added(cli: Any, install_plugin: Any
     assert "command run of greeter_plugin:greet (greeter 1.2) is ignored" in result.stderr
 
 
+def test_a_call_leaves_nothing_of_other_distributions_behind(cli: Any, install_plugin: Any) -> None:
+    from delegatekit.cli.command_line import app
+
+    before = list(app.registered_commands), list(app.registered_groups)
+    single = "import typer\ndef greet() -> None:\n    print('hello')\nways = typer.Typer()\nways.command()(greet)\n"
+    folder = install_plugin("greet", single, group="delegatekit.commands", distribution="greeter")
+    entry = folder / "greeter-1.2.dist-info" / "entry_points.txt"
+    entry.write_text("[delegatekit.commands]\ngreet = greeter_plugin:greet\nways = greeter_plugin:ways\n")
+    cli("greet")
+    assert (app.registered_commands, app.registered_groups) == before
+
+
 def test_a_group_of_commands_is_added_as_one(cli: Any, install_plugin: Any) -> None:
     source = (
         "import typer\n"

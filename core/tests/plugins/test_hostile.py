@@ -92,8 +92,6 @@ def call(
     install_plugin("good", GOOD)
     monkeypatch.chdir(files)
     monkeypatch.setenv(ALLOW_LIST, "good,odd")
-    for name in ("registered_commands", "registered_groups"):
-        monkeypatch.setattr(command_line.app, name, list(getattr(command_line.app, name)))
     for printer in (console.out, console.err):
         monkeypatch.setattr(printer, "_width", 1000)
 

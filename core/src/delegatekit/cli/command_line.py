@@ -6,6 +6,7 @@ imported before a command needs it.
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import traceback
@@ -104,9 +105,9 @@ def main() -> None:
 
 
 def _run(arguments: Sequence[str], *, debug: bool) -> NoReturn:
-    _add_commands(arguments)
+    whole = _with_commands(arguments)
     try:
-        code = app(prog_name="delegatekit", standalone_mode=False)
+        code = whole(prog_name="delegatekit", standalone_mode=False)
         sys.stdout.flush()
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
@@ -118,13 +119,13 @@ def _run(arguments: Sequence[str], *, debug: bool) -> NoReturn:
     except BaseException as error:
         if debug:
             traceback.print_exc()
-        raise SystemExit(tell(error, as_json=_wants_json(arguments))) from None
+        raise SystemExit(tell(error, as_json=_wants_json(whole, arguments))) from None
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
-def _wants_json(arguments: Sequence[str]) -> bool:
+def _wants_json(whole: typer.Typer, arguments: Sequence[str]) -> bool:
     """Whether the command that is called has a flag `--json`, and it is given."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(whole)
     for word in (argument for argument in arguments if not argument.startswith("-")):
         inner = getattr(command, "commands", {}).get(word)
         if inner is None:
@@ -134,14 +135,18 @@ def _wants_json(arguments: Sequence[str]) -> bool:
     return "--json" in arguments and next(flags, None) is not None
 
 
-def _add_commands(arguments: Sequence[str]) -> None:
-    """Add the commands of other distributions, unless it is clear that none of them is wanted."""
+def _with_commands(arguments: Sequence[str]) -> typer.Typer:
+    """Our commands and those of other distributions, unless it is clear that none of them is wanted."""
+    whole = copy.copy(app)
+    whole.registered_commands = list(app.registered_commands)
+    whole.registered_groups = list(app.registered_groups)
     taken = {command.__name__ for command in COMMANDS}
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
     if wanted not in taken and (wanted is not None or {"--version", "-V"}.isdisjoint(arguments)):
         from .extensions import add_commands
 
-        add_commands(app, taken)
+        add_commands(whole, taken)
+    return whole
 
 
 @contextmanager
