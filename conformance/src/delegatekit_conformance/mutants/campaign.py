@@ -149,6 +149,7 @@ class Campaign:
             jobs=self.request.jobs,
             patterns=self.request.select,
             source=self._source,
+            expectations=self._expectations,
             tell=self._tell,
         )
         chooser = Chooser(self.plugin, examples)

@@ -23,7 +23,8 @@ from delegatekit.json_text import to_json
 from ..cases import Case, all_cases
 from ..context import Context
 from ..errors import InputError
-from ..outcome import Outcome
+from ..expectations import Expectations
+from ..outcome import CaseResult, Outcome
 from ..runner import Pool, Source, select
 from .chosen import off_first_imports, pack
 from .sites import Plugin, digest
@@ -76,11 +77,13 @@ def record(
     jobs: int = 1,
     patterns: Sequence[str] = (),
     source: Source = all_cases,
+    expectations: Expectations | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Example]:
     """The sound examples of the context's profile with what they reach; runs what the file `path` has not yet.
 
-    Raises InputError if `coverage` is not installed or the file is another one.
+    Faults that the backend has without a change and no expectation excuses are told. Raises InputError if `coverage`
+    is not installed or the file is another one.
     """
     try:
         import coverage  # noqa: F401
@@ -96,7 +99,7 @@ def record(
     if missing:
         tell(f"recording what {len(missing)} of {len(names)} cases reach")
         with TemporaryDirectory(prefix="conformance-reach-") as folder:
-            _record(plugin, context, missing, Path(folder), journal, jobs, source, tell)
+            _record(plugin, context, missing, Path(folder), journal, jobs, source, expectations or Expectations(), tell)
     return [example for name in names for example in journal.cases.get(name, ())]
 
 
@@ -158,6 +161,7 @@ def _record(
     journal: _Journal,
     jobs: int,
     source: Source,
+    expectations: Expectations,
     tell: Callable[[str], None],
 ) -> None:
     watched = partial(recording_cases, folder=str(folder), plugin=str(plugin.folder), package=plugin.package, of=source)
@@ -166,8 +170,14 @@ def _record(
         for number, result in enumerate(pool.run(names), 1):
             found = _read_case(folder, result.case, result.tags)
             journal.add(result.case, _sound(found))
+            for fault in _unexpected(expectations.mark(result)):
+                tell(f"faulty without a change: {result.case}: {fault.verdict.value}: {fault.detail}")
             if number % 200 == 0 or number == len(names):
                 tell(f"{number} of {len(names)} cases recorded")
+
+
+def _unexpected(result: CaseResult) -> Sequence[Outcome]:
+    return result.faults if result.is_fault else ()
 
 
 def _read_case(folder: Path, name: str, tags: Mapping[str, str]) -> list[tuple[bool, Example]]:
