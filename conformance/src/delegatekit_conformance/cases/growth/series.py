@@ -31,8 +31,9 @@ _FURTHER = 3
 _WARM_UP, _MEASURED = 0.2, 0.7
 #: Units before the meters are first read, at least, and units that say something.
 _FIRST, _FEWEST = 12, 24
-#: CPU seconds of a block of units, of which the quickest in each interval counts.
-_BLOCK = 0.002
+#: CPU seconds of a block of units, of which the quickest in each interval counts; and how many there are at least, if
+#: there are as many units: a machine that others use is as slow as twice the time for one block, not for all.
+_BLOCK, _BLOCKS = 0.002, 8
 #: A unit is traced if it takes at most this long, in CPU seconds: tracing takes some ten times as long.
 _TRACED = 0.025
 #: A rise of a unit's cost that is suspected, as a share, and one that is blamed after all units.
@@ -135,14 +136,16 @@ class _Series:
     def interval(self, units: int) -> None:
         """So many units, or some more, and a reading."""
         costs, controls = [], []
-        block = min(self._block, units)  # more would go beyond what the history offers, and take its time
+        # Larger ones would go beyond what the history offers, and take its time.
+        block = min(self._block, max(1, units // _BLOCKS))
         for _ in range(-(-units // block)):
             start = seconds()
             for _ in range(block):
                 self.unit()
+            costs.append((seconds() - start) / block)
+            _others()  # what the units read has pushed this out of the caches: the more they read, the more of it
             between = seconds()
             _others()
-            costs.append((between - start) / block)
             controls.append(seconds() - between)
         if self._control is None:
             self._control = min(controls)
