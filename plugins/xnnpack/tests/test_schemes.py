@@ -249,3 +249,21 @@ def test_groups_may_have_another_size():
     assert [1, 64] in [node.args[1] for node in result.graph.nodes if "dequantize_affine" in node.name]
     with pytest.raises(QuantizationError, match="linear has groups of 16: XNNPACK has groups of multiples of 32"):
         quantize(nn.Sequential(nn.Linear(64, 8)), [torch.randn(2, 64)], "int8-dynamic-int4", group_size=16)
+
+
+def test_a_quantized_constant_is_returned_as_the_numbers_it_stands_for():
+    class Model(nn.Module):
+        def forward(self, x):
+            nothing_left = torch.ops.aten.constant_pad_nd.default(x + x, [3, -2, -2, 1])
+            quantized = torch.ops.quantized_decomposed.quantize_per_tensor.default(
+                nothing_left, 0.04, 16, -128, 127, torch.int8
+            )
+            numbers = torch.ops.quantized_decomposed.dequantize_per_tensor.default(
+                quantized, 0.04, 16, -128, 127, torch.int8
+            )
+            return numbers, x * 2
+
+    x = torch.randn(2, 3, 2, 4)
+    lowered = delegatekit.lower(torch.export.export(Model(), (x,)), backends=["xnnpack"])
+    for result, expected in zip(delegatekit.load(lowered.buffer)["forward"](x), Model()(x), strict=True):
+        torch.testing.assert_close(result, expected)

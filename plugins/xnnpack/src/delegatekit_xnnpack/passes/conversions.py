@@ -331,6 +331,10 @@ def _settle_weight(node: Node, settled: dict[tuple[Value, bool], Value]) -> None
                 _beside_rows(node, value) if rows else Value(value.shape, data=numbers(value).reshape(value.shape))  # type: ignore[arg-type]
             )
         node.inputs = (*node.inputs[:position], settled[value, rows], *node.inputs[position + 1 :])
+    if node.operator.moves_elements:
+        # Of constants that became numbers: the node was made when they were integers.
+        format = node.operator.output_format(*(value.format for value in node.inputs))
+        node.output.datatype, node.output.quantization = format.datatype, format.quantization
     if rows and node.inputs[1].quantization is None:
         raise LoweringError("rows quantized in each call meet a weight that is not", where=f"XNNPACK {node.operator}")
 
