@@ -144,6 +144,16 @@ def test_smooth_functions_are_interpolated(name: str, whole: Any) -> None:
         assert ratio(delegated.run()[0], module(x)) > 70
 
 
+#: Function -> the factor of normal numbers: what bends most bends between a few entries of the table.
+WIDE = {"asinh": 20, "exp": 4, "gelu": 30, "silu": 40, "softplus": 60, "elu": 30, "tanh": 1, "expm1": 3}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_smooth_functions_of_wide_ranges_are_within_a_step(name: str, agrees: Any) -> None:
+    x = torch.randn(1, 8, 12, 12) * WIDE[name]
+    agrees(SMOOTH[name], x, scheme="int16", share=0.5)
+
+
 @pytest.mark.parametrize("name", SOFTMAXES)
 def test_softmax_is_as_in_eager(name: str, whole: Any) -> None:
     function, shape, size = SOFTMAXES[name]

@@ -21,6 +21,10 @@ POOLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "average, padding does not": (lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False), (2, 8, 12, 12)),
     "average, ceil": (lambda: nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False), (1, 8, 12, 12)),
     "average, divisor": (lambda: nn.AvgPool2d(2, divisor_override=3), (1, 8, 12, 12)),
+    "average, padding does not, divisor": (
+        lambda: lambda x: nn.AvgPool2d(3, 1, (1, 0), count_include_pad=False, divisor_override=5)(x + x),
+        (1, 1, 2, 7),
+    ),
     "average, stride 5": (lambda: nn.AvgPool2d(5), (1, 8, 20, 21)),
     "average, 1-d": (lambda: nn.AvgPool1d(2), (1, 8, 20)),
     "to one": (lambda: nn.AdaptiveAvgPool2d(1), (1, 8, 12, 12)),

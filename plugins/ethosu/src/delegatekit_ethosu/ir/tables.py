@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,24 +15,81 @@ from .builder import TosaBuilder
 
 #: The integers at which a table of int16 has its entries.
 KNOTS: Final = np.arange(-(1 << 15), (1 << 15) + 1, 1 << 7, dtype=np.float64)
+#: All integers of int16.
+INTEGERS: Final = np.arange(-(1 << 15), 1 << 15, dtype=np.float64)
+#: The integers between two entries, and on each side of zero.
+_SPACE: Final = 1 << 7
+_HALF: Final = 1 << 15
+#: Corrections of one table, at most.
+_CORRECTIONS: Final = 4
 #: The largest entry, and the steps between two integers of an entry in the result.
 _UNIT: Final = (1 << 15) - 1
 _FRACTION: Final = 1 << 7
 
 
-def interpolated(
-    b: TosaBuilder, tensor: Tensor, values: Array, avoided: float = 0.0, name: str = "between"
-) -> tuple[Tensor, float]:
-    """Real values at `KNOTS`, with straight lines in between, for int16: as int32, and what one of these stands for.
+@dataclass(frozen=True)
+class Lines:
+    """Real values at `KNOTS`, with straight lines in between, for int16.
 
     The unit of the entries is never `avoided`: Vela would join the table and a RESCALE by 2^-7 to int16, and what the
     NPU makes of that is not documented.
     """
-    unit = max(float(np.abs(values).max()), float(np.abs(np.diff(values)).max())) / _UNIT
-    if math.isclose(unit, avoided, rel_tol=2.0**-20):
-        unit *= 1 + 2.0**-12
-    operand = b.graph.constant(np.rint(values / unit), DType.INT16, f"{b.name}.table")
-    return b.emit(Table(), (tensor, operand), tensor.shape, DType.INT32, name), unit / _FRACTION
+
+    values: Array
+    avoided: float = 0.0
+
+    @property
+    def unit(self) -> float:
+        """What one of an entry stands for."""
+        values = self.values
+        unit = max(float(np.abs(values).max()), float(np.abs(np.diff(values)).max())) / _UNIT
+        return unit * (1 + 2.0**-12) if math.isclose(unit, self.avoided, rel_tol=2.0**-20) else unit
+
+    @property
+    def step(self) -> float:
+        """What one of the result stands for: entries have parts."""
+        return self.unit / _FRACTION
+
+    @property
+    def _entries(self) -> Array:
+        entries: Array = np.rint(self.values / self.unit)
+        return entries
+
+    def of(self, b: TosaBuilder, tensor: Tensor, name: str = "between") -> Tensor:
+        """What the lines lead to for a tensor of int16, as int32 in steps of `step`."""
+        operand = b.graph.constant(self._entries, DType.INT16, f"{b.name}.table")
+        return b.emit(Table(), (tensor, operand), tensor.shape, DType.INT32, name)
+
+    def corrections(self, exact: Array, bounds: tuple[float, float], tolerance: float) -> list[tuple[int, int, Lines]]:
+        """What is added where the lines are farther than `tolerance` from what is `exact` at `INTEGERS`.
+
+        Each is lines through what is missing around an integer, so many times as dense: (x - place) * factor is their
+        int16, and they end at zero. Both are such that all knots of the lines before are among theirs. What is out of
+        `bounds` is no error: the result is held in them.
+        """
+        made: list[tuple[int, int, Lines]] = []
+        found = np.interp(INTEGERS, KNOTS, self._entries * self.unit)
+        while len(made) < _CORRECTIONS:
+            wrong = np.flatnonzero(np.abs(np.clip(found, *bounds) - exact) > tolerance)
+            if not len(wrong):
+                break
+            low, high = INTEGERS[wrong[0]], INTEGERS[wrong[-1]]
+            place = round((low + high) / 2 / _SPACE) * _SPACE
+            reach = max(high - place, place - low) + _SPACE
+            factor = int(2 ** min(math.floor(math.log2(_HALF / reach)), math.log2(_SPACE)))
+            if factor < 2:  # they would be as far apart again: the middle of what is wrong is mended, and the rest next
+                factor = 2
+                place = int(INTEGERS[wrong[0]] + _HALF // factor) // _SPACE * _SPACE
+            points = place + KNOTS / factor
+            missing = np.interp(points, INTEGERS, exact - found, left=0.0, right=0.0)
+            missing[0] = missing[-1] = 0.0
+            if not np.abs(missing).any():
+                break
+            lines = Lines(missing, self.avoided)
+            integers = np.clip((INTEGERS - place) * factor, -_HALF, _HALF - 1)
+            found = found + np.interp(integers, KNOTS, lines._entries * lines.unit)
+            made.append((place, factor, lines))
+        return made
 
 
 def looked_up(b: TosaBuilder, tensor: Tensor, values: Array, name: str) -> Tensor:

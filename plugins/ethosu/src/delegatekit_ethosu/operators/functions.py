@@ -19,7 +19,7 @@ from delegatekit_toolkit.tosa import Abs, Add, DType, Maximum, Minimum, Mul, Sub
 from delegatekit_toolkit.tosa.types import INTEGER_RANGES, Array
 
 from ..ir.program import ProgramBuilder
-from ..ir.tables import KNOTS, interpolated
+from ..ir.tables import INTEGERS, KNOTS, Lines
 from ..ir.values import Result, Scale, Value
 from .common import Rows, is_wide
 from .elementwise import sloped
@@ -28,6 +28,8 @@ from .elementwise import sloped
 _CHANGE: Final = 0.25
 #: A table is drawn together around 0 if it is as good with this part of the numbers, or less.
 _WORTH: Final = 0.75
+#: How far from a function straight lines may lead, in steps of its result.
+_INTERPOLATED: Final = 0.75
 #: More than this RESCALE would not multiply all integers by.
 _NARROWEST: Final = 1 << 14
 #: 1, for gates.
@@ -79,22 +81,30 @@ def lower_function(b: ProgramBuilder, call: Call, result: Result) -> Value:
 def _smooth(b: ProgramBuilder, call: Call, tensor: Tensor, before: Scale, after: Scale) -> Tensor:
     """A function of int16. Where its result is constant nothing is interpolated."""
 
-    def values_at(step: float) -> Array:
-        points = torch.from_numpy(KNOTS * step)
+    def values_at(points: Array) -> Array:
         with torch.no_grad():
-            found: Array = _computed(call, dict.fromkeys(call.node.all_input_nodes, points)).numpy()
+            made = _computed(call, dict.fromkeys(call.node.all_input_nodes, torch.from_numpy(points)))
+        found: Array = made.numpy()
         return found
 
     step, finest = before.scale, before.scale / _NARROWEST
-    while step > finest and (part := _reach(values_at(step), after)) < _WORTH:
+    while step > finest and (part := _reach(values_at(KNOTS * step), after)) < _WORTH:
         step = max(finest, step * part)
     lowest, highest = INTEGER_RANGES[after.dtype]
-    values = _held(values_at(step), lowest * after.scale, highest * after.scale)
+    bounds = lowest * after.scale, highest * after.scale
+    first = Lines(_held(values_at(KNOTS * step), *bounds), after.scale)
+    corrections = first.corrections(np.clip(values_at(INTEGERS * step), *bounds), bounds, _INTERPOLATED * after.scale)
 
     def change(x: Tensor) -> Tensor:
         narrow = x if step == before.scale else b.rescaled(x, [before.scale / step], dtype=DType.INT16, name="narrow")
-        found, unit = interpolated(b, narrow, values, after.scale)
-        return b.stored_as(found, [unit], Result(after))
+        found = first.of(b, narrow)
+        for place, factor, lines in corrections:
+            side = b.rescaled(narrow, [1.0], name="side")
+            moved = b.emit(Sub(), (side, b.single(place, x.shape)), x.shape, DType.INT32, "moved") if place else side
+            near = b.rescaled(moved, [float(factor)], dtype=DType.INT16, name="near")
+            more = b.rescaled(lines.of(b, near), [lines.step / first.step], name="more")
+            found = b.emit(Add(), (found, more), x.shape, DType.INT32, "corrected")
+        return b.stored_as(found, [first.step], Result(after))
 
     return b.before_moves(tensor, change)
 

@@ -130,7 +130,8 @@ def _average(b: ProgramBuilder, call: Call, result: Result) -> Value:
     x, sizes = _image(b, call)
     windows, before = _windows(call, sizes), b.scale(call["self"])
     factors = _factors(call, x, windows)
-    leaves_out = any(windows.pads) and not call["count_include_pad"]
+    # The NPU's own average divides by the elements of each window that are in the image.
+    leaves_out = any(windows.pads) and not call["count_include_pad"] and not call.get("divisor_override")
     if before == result.scale and leaves_out and x.shape[0] == 1 and max(windows.kernel) <= PADDED_WINDOW:
         possible, further = windows.possible()
         x, possible = fitted(b, x, possible)

@@ -39,7 +39,7 @@ from delegatekit_toolkit.tosa.types import INTEGER_RANGES, Array
 
 from ..ir.builder import TosaBuilder
 from ..ir.program import ProgramBuilder
-from ..ir.tables import KNOTS, interpolated, looked_up
+from ..ir.tables import KNOTS, Lines, looked_up
 from ..ir.values import Result, Value
 from ..targets import MAX_AXIS, MAX_SCORES, MAX_SOFTMAX, WINDOW
 from .common import Rows
@@ -242,8 +242,8 @@ def _function(
     values = np.clip(function(knots / _SPANS[tensor.dtype]), 0, (1 << bits) - 1)
     if not wide:
         return looked_up(b, tensor, values, name)
-    found, unit = interpolated(b, tensor, values, name=name)
-    return b.rescaled(found, [unit], name=name)
+    lines = Lines(values)
+    return b.rescaled(lines.of(b, tensor, name), [lines.step], name=name)
 
 
 def _binary(b: ProgramBuilder, operator: object, left: Tensor, right: Tensor, name: str, *more: Tensor) -> Tensor:
