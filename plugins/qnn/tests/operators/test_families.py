@@ -40,6 +40,7 @@ def affine(module: nn.Module) -> nn.Module:
 
 
 IMAGES = drawn(2, 4, 6, 8)
+WEIGHTS = drawn(6, 4, 3, 3)
 FIVE = drawn(2, 3, 2, 4, 6)
 ROWS = drawn(4, 6)
 ORDER = torch.randperm(24, generator=torch.Generator().manual_seed(3)).reshape(4, 6)
@@ -176,6 +177,13 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
             nn.Conv2d(4, 8, 3, groups=4),
             nn.Conv2d(4, 8, 3, groups=2, dilation=2),
             nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2),
+        ),
+        (IMAGES,),
+    ),
+    "one number for all axes": (
+        lambda x: (
+            torch.ops.aten.conv2d.padding(x, WEIGHTS, None, [2], "valid", [1]),
+            torch.ops.aten.convolution.default(x, WEIGHTS, None, [1], [1], [2], False, [0], 1),
         ),
         (IMAGES,),
     ),

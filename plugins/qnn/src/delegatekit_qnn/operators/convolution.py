@@ -9,6 +9,7 @@ import numpy as np
 
 from delegatekit_api import Call, Operand
 from delegatekit_api.quantization import Quantization
+from delegatekit_toolkit.arguments import per_axis
 from delegatekit_toolkit.layout import to_channels_last
 from delegatekit_toolkit.quantized import known_data
 from delegatekit_toolkit.support import Row, row
@@ -46,10 +47,14 @@ def bias_of(b: ProgramBuilder, operand: Operand | None, channels: int, x: Tensor
     return b.constant(integers, DataType.SFIXED32, encoding)
 
 
+#: The settings of a convolution that are given for each axis.
+_SETTINGS: Final = ("stride", "padding", "dilation", "output_padding")
+
+
 def _convolve(b: ProgramBuilder, call: Call) -> Value:
     x = b.activation(call["input"])
     spatial = x.rank - 2
-    stride, padding, dilation = (list(call[name]) for name in ("stride", "padding", "dilation"))
+    stride, padding, dilation, extra = (_setting(call, name) for name in _SETTINGS)
     if not call["transposed"] and _is_wide(call):
         x = padded(b, x, [(0, 0), (0, 0), *((pad, pad) for pad in padding)], 0)
         padding = [0] * spatial
@@ -69,7 +74,6 @@ def _convolve(b: ProgramBuilder, call: Call) -> Value:
     padding_pairs = np.array([[pad, pad] for pad in padding], dtype=np.uint32)
     parameters |= {"stride": uint32(*stride), "pad_amount": padding_pairs}
     if transposed:
-        extra = list(call["output_padding"])
         parameters["output_padding"] = uint32(*([0, *extra] if flat else extra))
     else:
         parameters["dilation"] = uint32(*dilation)
@@ -84,8 +88,14 @@ def _convolve(b: ProgramBuilder, call: Call) -> Value:
 
 def _is_wide(call: Call) -> bool:
     """Whether windows lie in the padding alone: the processor reads what was never written then."""
-    window = zip(call["weight"].shape[2:], call["dilation"], strict=True)
-    return any(pad > (size - 1) * step for pad, (size, step) in zip(call["padding"], window, strict=True))
+    window = zip(call["weight"].shape[2:], _setting(call, "dilation"), strict=True)
+    pads = _setting(call, "padding")
+    return any(pad > (size - 1) * step for pad, (size, step) in zip(pads, window, strict=True))
+
+
+def _setting(call: Call, name: str) -> list[int]:
+    """A setting of windows for each axis: a kept operator may have one number for all."""
+    return list(per_axis(call[name], call["weight"].rank - 2))
 
 
 def _kind(
