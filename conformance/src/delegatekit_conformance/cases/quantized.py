@@ -183,40 +183,12 @@ class QuantizedCase(Case):
         return replace(outcome, example=example, seconds=time.perf_counter() - start)
 
     def _try(self, scheme: str, context: Context) -> Outcome:
+        torch.manual_seed(0)
         try:
-            torch.manual_seed(0)
             module, calls, *dynamic = self._pattern.build()
-            inputs = calls[0]
-            more = [tuple(map(_other, inputs)) for _ in range(_CALIBRATION)]
-            quantized = delegatekit.quantize(
-                module.eval(),
-                [inputs, *more],
-                backend=context.backend,
-                scheme=scheme,
-                options=context.options or None,
-                dynamic_shapes=dynamic[0] if dynamic else None,
-                progress=False,
-            )
-            program = torch.export.export(quantized, inputs, strict=False)
-        except (PluginError, QuantizationError) as error:
-            if "quantizes nothing" in str(error):
-                return Outcome(Verdict.NOT_APPLICABLE, words(error))
-            return Outcome(Verdict.LOWERING_ERROR, words(error), blame="backend")
         except Exception as error:
             return Outcome(Verdict.NOT_EXPORTABLE, words(error))
-        run = partial(_judged, program, quantized, inputs, scheme, _relative_error(scheme, context))
-        options = {context.backend: context.options} if context.options else None
-        backends = [context.backend]
-        alone_here = not_in_stock(context, backends, dynamic=bool(dynamic))
-        outcome = attempt(program, run, backends=backends, options=options, second=not alone_here)
-        outcome = stock.unjudged(outcome, alone_here)
-        alone = attempt(program, run, backends=[], second=outcome.verdict is Verdict.STOCK)
-        if alone.verdict.is_fault:
-            outcome = replace(outcome, core=f"{alone.verdict.value}: {alone.detail}")
-        if outcome.verdict.is_fault:
-            core = alone.verdict is outcome.verdict or not outcome.delegates
-            outcome = replace(outcome, blame="core" if core and alone.verdict.is_fault else "backend")
-        return outcome
+        return try_quantized(module, calls[0], scheme, context, dynamic[0] if dynamic else None)
 
     def snippet(self, example: str, context: Context) -> str:
         """The pattern's text, quantized."""
@@ -228,6 +200,55 @@ class QuantizedCase(Case):
         if context.options:
             scheme += f", options={dict(context.options)!r}"
         return f"{before}{line}module = delegatekit.quantize(module, calls[:1], {scheme})\n{after}"
+
+
+def try_quantized(
+    module: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    scheme: str,
+    context: Context,
+    dynamic_shapes: Any = None,
+    *,
+    decibels: float = MIN_SQNR_DB,
+) -> Outcome:
+    """Try a module quantized by a scheme of the context's backend, and the same program without any backend.
+
+    `decibels` is the least ratio of signal to noise that its outputs may have.
+    """
+    try:
+        more = [tuple(map(_other, inputs)) for _ in range(_CALIBRATION)]
+        quantized = delegatekit.quantize(
+            module.eval(),
+            [inputs, *more],
+            backend=context.backend,
+            scheme=scheme,
+            options=context.options or None,
+            dynamic_shapes=dynamic_shapes,
+            progress=False,
+        )
+        program = torch.export.export(quantized, inputs, strict=False)
+    except (PluginError, QuantizationError) as error:
+        if "quantizes nothing" in str(error):
+            return Outcome(Verdict.NOT_APPLICABLE, words(error))
+        return Outcome(Verdict.LOWERING_ERROR, words(error), blame="backend")
+    except Exception as error:
+        return Outcome(Verdict.NOT_EXPORTABLE, words(error))
+    half = _rounding_of_half(program, quantized, inputs) if _computes_in_half(context) else None
+    run = partial(_judged, program, quantized, inputs, scheme, _relative_error(scheme, context), decibels, half)
+    options = {context.backend: context.options} if context.options else None
+    backends = [context.backend]
+    alone_here = not_in_stock(context, backends, dynamic=dynamic_shapes is not None)
+    outcome = attempt(program, run, backends=backends, options=options, second=not alone_here)
+    outcome = stock.unjudged(outcome, alone_here)
+    if not context.profile.alone and not outcome.verdict.is_fault:
+        return outcome
+    alone = attempt(program, run, backends=[], second=outcome.verdict is Verdict.STOCK)
+    if alone.verdict.is_fault:
+        outcome = replace(outcome, core=f"{alone.verdict.value}: {alone.detail}")
+    if outcome.verdict.is_fault:
+        core = alone.verdict is outcome.verdict or not outcome.delegates
+        outcome = replace(outcome, blame="core" if core and alone.verdict.is_fault else "backend")
+    return outcome
 
 
 _NO_SCHEMES = "the backend declares no quantization schemes"
@@ -246,6 +267,8 @@ def _judged(
     inputs: tuple[Any, ...],
     scheme: str,
     relative_error: float,
+    decibels: float,
+    half: Sequence[float] | None,
     method: Runnable,
 ) -> Outcome:
     """Run the method and compare with the quantized module in eager."""
@@ -263,7 +286,8 @@ def _judged(
                 return Outcome(Verdict.MISMATCH, f"output {index} differs")
             continue
         scale = scales[index]
-        found = judge(result, reference, scale, steps=depth, inexact=relative_error * depth)
+        more = math.ceil(half[index] / scale) if half and scale else 0
+        found = judge(result, reference, scale, steps=depth + more, decibels=decibels, inexact=relative_error * depth)
         if not found.agrees:
             return Outcome(Verdict.MISMATCH, f"output {index} {found.difference}")
         if relative_error and scale is not None:
@@ -285,6 +309,27 @@ def inexactness(result: torch.Tensor, reference: torch.Tensor, scale: float) -> 
     return max(float(steps.max()) - 1, 4 * float(steps.mean()), 0.0) / largest
 
 
+def _computes_in_half(context: Context) -> bool:
+    """Whether the backend keeps numbers between quantized values as float16, by its own word."""
+    return discovery.get_backend(context.backend).compute_precision(context.options) == "float16"
+
+
+def _rounding_of_half(program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...]) -> Sequence[float] | None:
+    """How far each output moves if numbers between quantized values are float16; None if eager cannot tell.
+
+    Numbers that are large before a clamp, or before they cancel, lose more than a step of what is left.
+    """
+    try:
+        with torch.no_grad():
+            exact, rounded = flatten(quantized(*inputs)), flatten(InHalf(program.module()).run(*inputs))
+    except Exception:
+        return None
+    return [
+        float((one.double() - other.double()).abs().nan_to_num(0.0, 0.0).max()) if one.numel() else 0.0
+        for one, other in zip(exact, rounded, strict=True)
+    ]
+
+
 class InDouble(torch.fx.Interpreter):
     """Runs a quantized module in eager, with double precision between each dequantize and the quantize after it.
 
@@ -293,17 +338,25 @@ class InDouble(torch.fx.Interpreter):
     how close a third must be.
     """
 
+    dtype = torch.float64
+
     def run_node(self, n: torch.fx.Node) -> Any:
-        """The node's result: float64 where eager has a float, but for quantization itself."""
+        """The node's result: `dtype` where eager has a float, but for quantization itself."""
         if n.op != "call_function":
             return super().run_node(n)
         arguments, keywords = self.fetch_args_kwargs_from_env(n)
         target: Any = n.target
         own = str(target).startswith(("quantized_decomposed.", "torchao."))
-        dtype = torch.float32 if own else torch.float64
+        dtype = torch.float32 if own else self.dtype
         cast = partial(_cast, dtype=dtype)
         with torch.no_grad():
             return target(*pytree.tree_map(cast, arguments), **pytree.tree_map(cast, keywords))
+
+
+class InHalf(InDouble):
+    """The same with half precision in between."""
+
+    dtype = torch.float16
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

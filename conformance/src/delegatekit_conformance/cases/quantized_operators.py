@@ -1,0 +1,177 @@
+"""Quantized operators: each one that a scheme's rules name, with drawn examples, several in one program.
+
+Patterns have operators as networks have them. Drawn examples have the other forms: a flag, another axis, an operand
+that is broadcast, a kernel as large as the image. Backends that take quantized programs alone are tried with no others.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from delegatekit.plugins import discovery
+from delegatekit_api.quantization import QuantizationScheme
+
+from ..context import Context
+from ..diversity import most_diverse
+from ..drawing import draw
+from ..joined import Joined, join
+from ..outcome import Outcome, Verdict
+from ..recipe import Recipe
+from ..strategies import OperatorStrategy, load_operators
+from ..trial import flatten, words
+from .base import Case
+from .quantized import try_quantized
+
+#: How many recipes a program has, and how many are drawn for each that is chosen.
+_JOINED = 4
+_DRAWN = 4
+#: The dtype that is quantized.
+_DTYPE = "float32"
+#: Outputs of a few elements have no ratio to speak of: steps alone judge them.
+_NO_DECIBELS = 0.0
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Recipes in one program, quantized by a scheme."""
+
+    scheme: str
+    recipes: Joined
+    #: Whether the inputs are sums: some operators are quantized only where what they read is.
+    led: bool = False
+
+    def describe(self) -> str:
+        """One line."""
+        return f"{self.scheme}: {self.recipes.describe()}"
+
+
+class QuantizedOperator(Case):
+    """One operator by the backend's schemes."""
+
+    def __init__(self, operator: OperatorStrategy) -> None:
+        self.name = f"quantized/{operator.operator}"
+        self._operator = operator
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Room and operator."""
+        return {"room": "quantized", "operator": self._operator.operator}
+
+    @property
+    def cost(self) -> float:
+        """Quantizing takes most of it."""
+        return 2.0
+
+    def examples(self, context: Context) -> Sequence[Quantized]:
+        """A program for each scheme that names the operator: in the quick profile for two of them, the first always."""
+        named = _naming(context, self._operator.operator)
+        if not named:
+            return ()
+        if context.profile.joined == 1 and len(named) > 2:
+            named = [named[0], named[1 + zlib.crc32(self.name.encode()) % (len(named) - 1)]]
+        count = _JOINED * context.profile.joined
+        drawn = draw(self._operator.recipes(_DTYPE), count * _DRAWN, context.seed_of(self.name))
+        chosen = most_diverse([recipe for recipe in drawn if _is_plain(recipe)], count)
+        programs = list(join(chosen, _JOINED))
+        return [Quantized(scheme.name, program, led) for scheme, led in named for program in programs]
+
+    def run(self, example: Quantized, context: Context) -> Outcome:
+        """Quantize, lower, run, compare; where that goes wrong, each recipe by itself."""
+        start = time.perf_counter()
+        outcome = self._try(example.recipes.whole, example, context)
+        if outcome.verdict.is_fault and len(example.recipes.parts) > 1:
+            for part in example.recipes.parts:
+                alone = self._try(part, example, context)
+                if alone.verdict.is_fault:
+                    outcome = replace(alone, example=f"{example.scheme}: {part.describe()}")
+                    break
+        if outcome.verdict.is_fault:
+            outcome = replace(outcome, snippet=self.snippet(example, context))
+        seconds = time.perf_counter() - start
+        return replace(outcome, example=outcome.example or example.describe(), seconds=seconds)
+
+    def _try(self, recipe: Recipe, example: Quantized, context: Context) -> Outcome:
+        try:
+            inputs = recipe.inputs()
+            module = _Led(recipe.module()) if example.led else recipe.module()
+        except Exception as error:
+            return Outcome(Verdict.NOT_EXPORTABLE, f"the example cannot be built: {words(error)}")
+        return try_quantized(module, inputs, example.scheme, context, decibels=_NO_DECIBELS)
+
+    def snippet(self, example: Quantized, context: Context) -> str:
+        """A script that tries the same again."""
+        options = f", options={dict(context.options)!r}" if context.options else ""
+        return (
+            "from delegatekit_conformance.cases.quantized_operators import show\n"
+            "from delegatekit_conformance.context import PROFILES, Context\n\n"
+            f"profile = PROFILES[{context.profile.name!r}]\n"
+            f"context = Context({context.backend!r}, profile, seed={context.seed}{options})\n"
+            f"show({self._operator.operator!r}, context)\n"
+        )
+
+
+class _Led(nn.Module):
+    """A module that gets the sums of its inputs with themselves."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        """What the module makes of the sums."""
+        return self.module(*(value + value if value.is_floating_point() else value for value in inputs))
+
+
+def show(operator: str, context: Context) -> None:
+    """Try an operator's examples, and print what comes of them; for snippets."""
+    case = QuantizedOperator(load_operators()[operator])
+    for example in case.examples(context):
+        outcome = case.run(example, context)
+        print(f"{outcome.verdict.value}: {outcome.example}: {outcome.detail}")
+
+
+def _naming(context: Context, operator: str) -> list[tuple[QuantizationScheme, bool]]:
+    """The schemes whose rules name the operator, and whether each asks that what it reads is quantized already."""
+    backend = discovery.get_backend(context.backend)
+    found = []
+    for scheme in backend.quantization_schemes(backend.make_options(context.options)):
+        rules = [rule for rule in scheme.rules if any(_is_meant(name, operator) for name in rule.operators)]
+        if rules:
+            found.append((scheme, any(rule.shares or rule.follows for rule in rules)))
+    return found
+
+
+def _is_meant(name: str, operator: str) -> bool:
+    """Whether a rule's name, with or without the overload, is that of the operator."""
+    whole = operator.removeprefix("aten.")
+    return name.removeprefix("aten.") in (whole, whole.partition(".")[0])
+
+
+def _is_plain(recipe: Recipe) -> bool:
+    """Whether there is something to quantize: float inputs with elements, and finite numbers from end to end."""
+    tensors = [tensor for _, tensor in recipe.tensors]
+    if not recipe.has_elements or recipe.calls or any(tensor.values[0] == "special" for tensor in tensors):
+        return False
+    if not any(tensor.dtype == _DTYPE and not tensor.constant for tensor in tensors):
+        return False
+    try:
+        inputs = recipe.inputs()
+        with torch.no_grad():
+            results = flatten(recipe.module()(*inputs))
+    except Exception:
+        return False
+    return all(bool(tensor.isfinite().all()) for tensor in (*inputs, *results))
+
+
+def cases() -> Iterator[Case]:
+    """All operators that can be quantized."""
+    for operator in load_operators().values():
+        if _DTYPE in operator.dtypes:
+            yield QuantizedOperator(operator)

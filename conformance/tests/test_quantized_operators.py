@@ -1,0 +1,86 @@
+"""Quantized operators: which schemes are tried with which, what is drawn, and what is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from delegatekit_conformance.cases import quantized
+from delegatekit_conformance.cases.quantized_operators import QuantizedOperator, cases, show
+from delegatekit_conformance.context import PROFILES, Context
+from delegatekit_conformance.outcome import Verdict
+from delegatekit_conformance.strategies import load_operators
+from delegatekit_conformance.trial import flatten
+
+QUICK = Context("xnnpack", PROFILES["quick"])
+
+
+def _off_by_steps(sound: Any) -> Any:
+    """A judge that gets results which are too large."""
+
+    class Off:
+        def __init__(self, method: Any) -> None:
+            self._method = method
+
+        def run(self, inputs: Any) -> Any:
+            return [result + 0.5 for result in flatten(self._method.run(inputs))]
+
+    def judged(*args: Any) -> Any:
+        return sound(*args[:-1], Off(args[-1]))
+
+    return judged
+
+
+def case(operator: str) -> QuantizedOperator:
+    return QuantizedOperator(load_operators()[operator])
+
+
+def test_an_operator_that_no_scheme_names_has_no_examples() -> None:
+    assert case("aten.atan2.default").examples(QUICK) == ()
+
+
+def test_examples_are_programs_of_finite_numbers_for_the_first_scheme_and_another() -> None:
+    examples = case("aten.mul.Tensor").examples(QUICK)
+    assert [example.scheme for example in examples] == ["int8", "int8-per-tensor"]
+    for example in examples:
+        assert len(example.recipes.parts) == 4
+        assert all(bool(x.isfinite().all()) and x.numel() for part in example.recipes.parts for x in part.inputs())
+
+
+def test_longer_profiles_have_more_programs_for_every_scheme() -> None:
+    longer = replace(QUICK, profile=replace(QUICK.profile, joined=3))
+    examples = case("aten.mul.Tensor").examples(longer)
+    assert (
+        len(examples)
+        == 3 * len({example.scheme for example in examples})
+        > len(case("aten.mul.Tensor").examples(QUICK))
+    )
+
+
+def test_views_are_quantized_after_what_is_quantized() -> None:
+    (example, *_) = case("aten.permute.default").examples(QUICK)
+    assert example.led
+    assert case("aten.permute.default").run(example, QUICK).verdict in (Verdict.DELEGATED, Verdict.PARTLY)
+
+
+def test_a_wrong_quantized_kernel_is_found_and_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(quantized, "_judged", _off_by_steps(quantized._judged))
+    operator = case("aten.mul.Tensor")
+    (example, *_) = operator.examples(QUICK)
+    outcome = operator.run(example, QUICK)
+    assert (
+        outcome.verdict is Verdict.MISMATCH
+        and "steps of" in outcome.detail
+        and "show('aten.mul.Tensor'" in outcome.snippet
+    )
+    show("aten.mul.Tensor", QUICK)
+    assert "wrong result" in capsys.readouterr().out
+
+
+def test_names_are_of_the_room() -> None:
+    names = [item.name for item in cases()]
+    assert "quantized/aten.mul.Tensor" in names and len(set(names)) == len(names)
