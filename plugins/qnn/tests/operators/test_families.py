@@ -39,8 +39,19 @@ def affine(module: nn.Module) -> nn.Module:
     return module
 
 
+class Single(nn.Module):
+    """Convolutions whose settings are one number each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", drawn(6, 4, 3, 3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        valid = torch.ops.aten.conv2d.padding(x, self.weight, None, [2], "valid", [1])
+        return valid, torch.ops.aten.convolution.default(x, self.weight, None, [1], [1], [2], False, [0], 1)
+
+
 IMAGES = drawn(2, 4, 6, 8)
-WEIGHTS = drawn(6, 4, 3, 3)
 FIVE = drawn(2, 3, 2, 4, 6)
 ROWS = drawn(4, 6)
 ORDER = torch.randperm(24, generator=torch.Generator().manual_seed(3)).reshape(4, 6)
@@ -181,10 +192,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         (IMAGES,),
     ),
     "one number for all axes": (
-        lambda x: (
-            torch.ops.aten.conv2d.padding(x, WEIGHTS, None, [2], "valid", [1]),
-            torch.ops.aten.convolution.default(x, WEIGHTS, None, [1], [1], [2], False, [0], 1),
-        ),
+        Single(),
         (IMAGES,),
     ),
     "convolutions over one axis": (
