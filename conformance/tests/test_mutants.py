@@ -71,7 +71,7 @@ def trial(mutant: Mutant, *attempts: Attempt) -> Trial:
 
 
 def attempt(case: str, example: Any, *, limit: float = 10.0, verdict: str = "correct, delegated") -> Attempt:
-    return Attempt(case, int(example or 0), pack(example), 0.1, verdict, limit)
+    return Attempt(case, int(example or 0), pack(example), 0.1, verdict, 0, 0, 0, limit)
 
 
 def judged(mutant: Mutant, *attempts: Attempt) -> Found:
@@ -314,6 +314,8 @@ def test_what_only_a_comparison_of_two_runs_tells_is_found_but_not_killed() -> N
     assert one.rate("quick") == Rate(0, 1, 1) and one.rate("quick").found == 1
     assert not one.survivors
     assert table(one)[-1] == "| all | 1 | 1 (100 %) | 0 | 1 |"
+    grown = replace(entry, found=(replace(lost, less=(), larger=("operators/aten.add.Tensor/float32",)),))
+    assert replace(one, judged=(grown,)).rate("quick") == Rate(0, 1, 1)
 
 
 def test_the_page_keeps_the_seeded_faults_and_the_other_backends() -> None:

@@ -21,6 +21,11 @@ def case(verdict: Verdict | None, name: str = "operators/a/float32", **fields: A
     return CaseResult(name, {"room": "operators"}, **{"counts": counts, "faults": faults} | fields)
 
 
+def calls(delegated: int, fallback: int, size: int = 0) -> CaseResult:
+    """A partly delegated case with so many operators in delegates of so many bytes."""
+    return case(Verdict.PARTLY, delegated_nodes=delegated, fallback_calls=fallback, delegate_bytes=size)
+
+
 def run(*results: CaseResult, **fields: Any) -> Run:
     facts = BackendFacts("acme", "delegatekit-acme", "2.1")
     versions = {"delegatekit-conformance": "0.1.0", "acme-compiler": "5.0"}
@@ -55,6 +60,13 @@ CORE = (Outcome(Verdict.RUN_ERROR, core="run error: x", blame="core"),)
         (case(Verdict.FALLBACK), case(Verdict.DELEGATED), ["gained"], False),
         (case(None, counts=MIXED), case(None, counts=LESS), ["lost"], True),
         (case(None, counts=LESS), case(None, counts=MIXED), ["gained"], False),
+        (calls(6, 0), calls(5, 1), ["lost"], True),
+        (calls(5, 1), calls(6, 0), ["gained"], False),
+        (calls(6, 0), calls(5, 0), [], False),  # two of them became one
+        (calls(6, 0, 1000), calls(6, 0, 1200), ["larger"], False),
+        (calls(6, 0, 1000), calls(6, 0, 1005), [], False),
+        (calls(6, 0, 1000), calls(6, 0, 800), ["smaller"], False),
+        (calls(6, 0, 1000), calls(7, 0, 2000), [], False),
         (case(Verdict.PASSED), case(Verdict.NOT_APPLICABLE), ["verdicts"], False),
         (case(Verdict.PASSED), case(Verdict.VIOLATION), ["faults"], True),
         (case(Verdict.DELEGATED), case(Verdict.DELEGATED, core_faults=CORE), ["core"], False),

@@ -125,6 +125,8 @@ class Outcome:
     delegates: int = 0
     delegated_nodes: int = 0
     fallback_calls: int = 0
+    #: Bytes of the delegates: their blobs, and the named data that these read.
+    delegate_bytes: int = 0
     #: What goes wrong without any backend, on the runtime's own operators: a fault of the core. Empty if nothing does.
     core: str = ""
     #: Operators that the backend left, with its reasons.
@@ -194,6 +196,8 @@ class CaseResult:
     seconds: float = 0.0
     delegated_nodes: int = 0
     fallback_calls: int = 0
+    #: Bytes of the delegates of all examples.
+    delegate_bytes: int = 0
     #: The largest error / tolerance of all examples that have one.
     closeness: AnyFloat | None = None
     #: (backend, eager) seconds of one run, median over examples, where they were measured.
@@ -272,6 +276,7 @@ class Tally:
     _seconds: float = 0.0
     _nodes: int = 0
     _calls: int = 0
+    _bytes: int = 0
     _closeness: float | None = None
     _latencies: list[tuple[float, float]] = field(default_factory=list)
     _detail: str = ""
@@ -298,6 +303,7 @@ class Tally:
         self._measured += outcome.measured
         self._nodes += outcome.delegated_nodes
         self._calls += outcome.fallback_calls
+        self._bytes += outcome.delegate_bytes
         self._reasons.update(dict.fromkeys(outcome.refusals))
         if outcome.verdict.is_fault:
             for fault in (outcome, *outcome.others):
@@ -327,6 +333,7 @@ class Tally:
             self._seconds,
             self._nodes,
             self._calls,
+            self._bytes,
             self._closeness,
             tuple(self._latencies),
             detail=self._detail,

@@ -164,6 +164,7 @@ def _one_by_one(joined: Joined, context: Context) -> Outcome:
         delegates=sum(one.delegates for one in outcomes),
         delegated_nodes=sum(one.delegated_nodes for one in outcomes),
         fallback_calls=sum(one.fallback_calls for one in outcomes),
+        delegate_bytes=sum(one.delegate_bytes for one in outcomes),
         refusals=tuple(dict.fromkeys(reason for one in outcomes for reason in one.refusals)),
         taken=tuple(dict.fromkeys(name for one in outcomes for name in one.taken)),
         seconds=sum(one.seconds for one in outcomes),
@@ -391,7 +392,8 @@ def _plans(plan: PartitionPlan) -> Iterator[PartitionPlan]:
 
 
 def _counts(program: LoweredProgram, backends: Sequence[str]) -> dict[str, Any]:
-    report = program.report().methods[0]
+    whole = program.report()
+    report = whole.methods[0]
     refusals = []
     taken: dict[str, None] = {}
     for method in program.methods.values():
@@ -407,6 +409,7 @@ def _counts(program: LoweredProgram, backends: Sequence[str]) -> dict[str, Any]:
         "delegates": len(report.delegates),
         "delegated_nodes": report.delegated_nodes,
         "fallback_calls": report.fallback_calls,
+        "delegate_bytes": sum(one.blob_size for one in report.delegates) + whole.named_data_size,
         "refusals": tuple(dict.fromkeys(refusals)),
         "taken": tuple(taken),
     }

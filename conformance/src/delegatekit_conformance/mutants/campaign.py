@@ -218,8 +218,9 @@ def line(found: Found, text: str) -> str:
     elif not found.possible:
         how = "no example reaches it"
     else:
-        less = f"; less is delegated in {len(found.less)} cases" if found.less else ""
-        how = f"{found.tried} of {found.possible} examples{less}"
+        told = f"; less is delegated in {len(found.less)} cases" if found.less else ""
+        told += f"; delegates are larger in {len(found.larger)} cases" if found.larger else ""
+        how = f"{found.tried} of {found.possible} examples{told}"
     return f"{fate} {found.seconds:5.1f} s  {found.name}  |  {text[:100]}  |  {how}"
 
 

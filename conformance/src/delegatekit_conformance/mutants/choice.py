@@ -43,8 +43,8 @@ class Chooser:
     @staticmethod
     def attempt(example: Example) -> Attempt:
         """What a worker must know of an example."""
-        limit = _LEAST + _SLOWER * example.seconds
-        return Attempt(example.case, example.index, example.packed, example.seconds, example.verdict, limit)
+        known = {name: getattr(example, name) for name in Attempt.__dataclass_fields__ if name != "limit"}
+        return Attempt(**known, limit=_LEAST + _SLOWER * example.seconds)
 
     @cached_property
     def sample(self) -> Sequence[Example]:

@@ -37,6 +37,10 @@ class Attempt:
     #: CPU seconds that it takes without the change, and the verdict.
     seconds: float
     verdict: str
+    #: How many operators the backend and the runtime run without the change, and the bytes of the delegates.
+    delegated_nodes: int
+    fallback_calls: int
+    delegate_bytes: int
     #: CPU seconds after which it is taken for a hang.
     limit: float
 

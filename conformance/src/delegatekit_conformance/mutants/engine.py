@@ -14,7 +14,7 @@ from ..cases import Case, all_cases
 from ..context import Context
 from ..expectations import Expectations
 from ..outcome import CaseResult, Verdict
-from ..report.difference import is_lost
+from ..report.difference import is_fewer, is_larger, is_lost
 from ..runner import Limits, Pool, Source
 from .chosen import NOT_FOUND, Attempt, chosen_cases
 from .overlay import overlay
@@ -60,6 +60,8 @@ class Found:
     possible: int = 0
     #: Cases that `conform diff` lists as no longer delegated, against a run without the change: that is no fault.
     less: tuple[str, ...] = ()
+    #: And those that it lists as having larger delegates for the same operators.
+    larger: tuple[str, ...] = ()
     #: Seconds of wall time.
     seconds: float = 0.0
 
@@ -82,7 +84,8 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
     """
     start = time.perf_counter()
     found = Found(trial.name, trial.profile, killed=False, possible=trial.possible)
-    less: list[str] = []
+    less: dict[str, None] = {}
+    larger: dict[str, None] = {}
     if trial.attempts:
         plugin = Plugin.of(trial.backend)
         with (
@@ -96,9 +99,11 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
                 if result.is_fault and not _unsteady(result, attempt, plugin, context, expectations, source):
                     found = _killed(found, attempt, result)
                     break
-                if is_lost(Verdict(attempt.verdict), result.verdict):
-                    less.append(attempt.case)
-    return replace(found, less=tuple(dict.fromkeys(less)), seconds=round(time.perf_counter() - start, 1))
+                if is_lost(Verdict(attempt.verdict), result.verdict) or is_fewer(attempt, result):
+                    less[attempt.case] = None
+                elif is_larger(attempt, result):
+                    larger[attempt.case] = None
+    return replace(found, less=tuple(less), larger=tuple(larger), seconds=round(time.perf_counter() - start, 1))
 
 
 def is_sound(attempts: Sequence[Attempt], context: Context, plugin: Plugin, source: Source = all_cases) -> str:

@@ -47,6 +47,10 @@ class Example:
     #: CPU seconds.
     seconds: float
     verdict: str
+    #: How many operators the backend and the runtime run, and the bytes of the delegates.
+    delegated_nodes: int
+    fallback_calls: int
+    delegate_bytes: int
     #: The lines that it runs of each of the plugin's files: bit n is line n.
     lines: Mapping[str, int]
     tags: Mapping[str, str]
@@ -333,6 +337,9 @@ class Recorded(Case):
             "packed": pack(example),
             "seconds": round(_cpu() - before, 3),
             "verdict": outcome.verdict.value,
+            "delegated_nodes": outcome.delegated_nodes,
+            "fallback_calls": outcome.fallback_calls,
+            "delegate_bytes": outcome.delegate_bytes,
             "lines": lines,
             "sound": not (outcome.verdict.is_fault or outcome.core or outcome.blame),
         }

@@ -38,8 +38,11 @@ class Judged:
         return any(found.killed for found in self._until(profile))
 
     def told(self, profile: str) -> bool:
-        """Whether they found no fault, and the difference to a run without the change says that less is delegated."""
-        return not self.killed(profile) and any(found.less for found in self._until(profile))
+        """Whether they found no fault, and the difference to a run without the change tells of it.
+
+        Less is delegated, or delegates are larger for the same operators.
+        """
+        return not self.killed(profile) and any(found.less or found.larger for found in self._until(profile))
 
     def _until(self, profile: str) -> Sequence[Found]:
         profiles = [found.profile for found in self.found]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -18,13 +18,28 @@ from .text import cell, clean, code, first_line
 #: From how much longer or shorter on a time counts as changed. Both the backend's own time and its time against eager,
 #: measured in the same run, must have changed so much: then neither a busy machine nor another torch looks like it.
 LATENCY_THRESHOLD = 1.5
+#: From how many times the bytes on delegates count as larger. Lowering has no noise: this leaves out a longer version.
+_LARGER = 1.01
 #: By so much the share of delegated examples must differ if the two runs did not try the same examples.
 _SHARE = 0.1
 #: This many lines of a group are printed.
 _LINES = 30
 
 #: "faults" and "lost" are regressions.
-Group = Literal["faults", "lost", "fixed", "gained", "verdicts", "slower", "faster", "core", "only_old", "only_new"]
+Group = Literal[
+    "faults",
+    "lost",
+    "fixed",
+    "gained",
+    "verdicts",
+    "slower",
+    "faster",
+    "larger",
+    "smaller",
+    "core",
+    "only_old",
+    "only_new",
+]
 _TITLES: dict[Group, str] = {
     "faults": "New faults",
     "lost": "No longer delegated",
@@ -33,6 +48,8 @@ _TITLES: dict[Group, str] = {
     "verdicts": "Other verdicts that changed",
     "slower": "Slower",
     "faster": "Faster",
+    "larger": "Larger delegates",
+    "smaller": "Smaller delegates",
     "core": "New faults of core",
     "only_old": "Only in the old run",
     "only_new": "Only in the new run",
@@ -52,9 +69,32 @@ def is_lost(old: Verdict, new: Verdict) -> bool:
     return old in _RANK and new in _RANK and _RANK[new] < _RANK[old]
 
 
+class _Counted(Protocol):
+    """What is known of how much the backend runs."""
+
+    @property
+    def delegated_nodes(self) -> int: ...
+
+    @property
+    def fallback_calls(self) -> int: ...
+
+    @property
+    def delegate_bytes(self) -> int: ...
+
+
+def is_fewer(old: _Counted, new: _Counted) -> bool:
+    """Whether the backend runs fewer operators of the same examples, and the runtime more."""
+    return new.delegated_nodes < old.delegated_nodes and new.fallback_calls > old.fallback_calls
+
+
+def is_larger(old: _Counted, new: _Counted) -> bool:
+    """Whether the delegates of the same operators have more bytes: they do more, or hold more, for the same."""
+    return old.delegated_nodes == new.delegated_nodes and new.delegate_bytes > _LARGER * old.delegate_bytes > 0
+
+
 @dataclass(frozen=True)
 class Change:
-    """A case that changed. `ratio` is new / old time, for the groups "slower" and "faster"."""
+    """A case that changed. `ratio` is new / old: of times, or for "larger" and "smaller" of bytes."""
 
     group: Group
     case: str
@@ -165,6 +205,7 @@ def diff(old: Run, new: Run, *, latency_threshold: float = LATENCY_THRESHOLD) ->
     for name in both:
         changes += _changes(before[name], after[name], 0.0 if same_examples else _SHARE)
         changes += _latency(before[name], after[name], latency_threshold)
+        changes += _size(before[name], after[name]) if same_examples else ()
     for name, result in before.items():
         if name not in after:
             changes.append(Change("only_old", name, _shown(result)))
@@ -208,6 +249,10 @@ def _changes(old: CaseResult, new: CaseResult, least_share: float) -> Iterable[C
             told = f"{views.percent(shares[0])} -> {views.percent(shares[1])} of the examples fully delegated"
             yield change("lost" if moved < 0 else "gained", told)
             return
+    if not least_share and (is_fewer(old, new) or is_fewer(new, old)):
+        told = f"{old.delegated_nodes} -> {new.delegated_nodes} operator calls delegated"
+        yield change("lost" if is_fewer(old, new) else "gained", told)
+        return
     if old.verdict is not new.verdict or (new.verdict.is_fault and (old.expected is None) != (new.expected is None)):
         yield change("verdicts", new.detail)
 
@@ -223,6 +268,15 @@ def _latency(old: CaseResult, new: CaseResult, threshold: float) -> Iterable[Cha
         told = f"{own:.2f} times the time ({against_eager:.2f} times, against eager)"
         times = views.duration(before[0].backend), views.duration(after[0].backend)
         yield Change("slower" if slower else "faster", new.case, *times, told, own)
+
+
+def _size(old: CaseResult, new: CaseResult) -> Iterable[Change]:
+    """Delegates of the same operators with more, or fewer, bytes."""
+    before, after = old.delegate_bytes, new.delegate_bytes
+    if is_larger(old, new) or is_larger(new, old):
+        group: Group = "larger" if after > before else "smaller"
+        told = f"{after / before:.2f} times the bytes for the same operators"
+        yield Change(group, new.case, f"{before:,} bytes", f"{after:,} bytes", told, after / before)
 
 
 def _faults(result: CaseResult) -> set[Verdict]:
