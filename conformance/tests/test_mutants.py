@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections import Counter
@@ -12,20 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import mutant_cases
+import numpy as np
 import pytest
+import torch
 
 from delegatekit.plugins import discovery
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.errors import InputError
 from delegatekit_conformance.expectations import load
-from delegatekit_conformance.mutants import equivalent, reach
+from delegatekit_conformance.mutants import equivalent, infection, reach
 from delegatekit_conformance.mutants.campaign import Campaign, Request
+from delegatekit_conformance.mutants.changes import Source as PythonSource
 from delegatekit_conformance.mutants.changes import changes
-from delegatekit_conformance.mutants.choice import Chooser
+from delegatekit_conformance.mutants.choice import Chooser, within
 from delegatekit_conformance.mutants.chosen import Attempt, pack
 from delegatekit_conformance.mutants.engine import Found, Trial, judge
 from delegatekit_conformance.mutants.overlay import overlay
 from delegatekit_conformance.mutants.page import TITLE, table, updated
+from delegatekit_conformance.mutants.probe import differs
 from delegatekit_conformance.mutants.score import Judged, Rate, Score, merge, read, write
 from delegatekit_conformance.mutants.sites import Mutant, Plugin, draw, mutant_of, shares, surroundings
 
@@ -67,7 +72,7 @@ def mutant(plugin: Plugin, kind: str, before: str, after: str) -> Mutant:
 
 
 def trial(mutant: Mutant, *attempts: Attempt) -> Trial:
-    return Trial(mutant.name, "quick", "seeded", mutant.file, mutant.content, attempts, len(attempts))
+    return Trial(mutant.name, "quick", "seeded", mutant.file, mutant.content, attempts, len(attempts), len(attempts))
 
 
 def attempt(case: str, example: Any, *, limit: float = 10.0, verdict: str = "correct, delegated") -> Attempt:
@@ -150,24 +155,69 @@ def test_a_map_that_was_cut_off_is_completed_and_one_of_other_sources_made_anew(
 
 def test_a_mutant_is_tried_with_what_reaches_it_one_way_after_the_other(toy: Plugin, tmp_path: Path) -> None:
     chooser = Chooser(toy, reach.record(toy, CONTEXT, tmp_path / "map", source=mutant_cases.in_this_process))
-    found, possible = chooser.attempts(mutant(toy, "number", "2", "3"), 60.0)
+    found = chooser.attempts(mutant(toy, "number", "2", "3"))
     assert [attempt.name for attempt in found] == ["sums/double#2"]
-    assert possible == 1
-    found, _ = chooser.attempts(mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))"), 60.0)
+    found = chooser.attempts(mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))"))
     assert {attempt.name for attempt in found[:2]} in (
         {"sums/double#2", name} for name in ("sums/double#0", "sums/double#1")
     )
-    assert chooser.attempts(mutant(toy, "arithmetic", "x + 1", "((x) - (1))"), 60.0) == ([], 0), "no example reaches it"
-    assert chooser.attempts(mutant(toy, "number", "5", "6"), 60.0)[1] == 4, "run at import: who uses it, and a sample"
-    limited, possible = chooser.attempts(mutant(toy, "number", "5", "6"), 0.0)
-    assert (len(limited), possible) == (1, 4)
+    assert chooser.attempts(mutant(toy, "arithmetic", "x + 1", "((x) - (1))")) == [], "no example reaches it"
+    found = chooser.attempts(mutant(toy, "number", "5", "6"))
+    assert len(found) == 4, "run at import: who uses it, and a sample"
+    assert within(found, 1e6) == found and within(found, 0.0) == found[:1]
+
+
+def test_examples_that_make_no_difference_to_a_changed_expression_are_not_tried(toy: Plugin, tmp_path: Path) -> None:
+    chooser = Chooser(toy, reach.record(toy, CONTEXT, tmp_path / "map", source=mutant_cases.in_this_process))
+    opposite = mutant(toy, "comparison", "x > 0", "((x) <= (0))")
+    boundary = mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))")
+    overlapping = mutant(toy, "comparison", "x > LIMIT", "((x) <= (LIMIT))")
+    wanted = [(one, chooser.attempts(one)) for one in (opposite, boundary, overlapping)]
+    found = infection.record(toy, CONTEXT, wanted, source=mutant_cases.in_this_process)
+    assert [one.name for one in found.order(opposite, wanted[0][1])] == ["sums/count_down#0"]
+    assert found.order(boundary, wanted[1][1]) == [], "nobody doubles 5"
+    assert found.order(overlapping, wanted[2][1]) == wanted[2][1], "of what has no probe nothing is known"
+
+
+FUNCTION = """
+def f(b, x, low, high):
+    if low < len(x.shape) and (high - 1) in x.shape:
+        return b.emit(x, (low, high))
+    (low, high) = high, low
+    return [part for part in x if part]
+"""
+
+
+@pytest.mark.parametrize(
+    "line, before, after, expected",
+    [
+        (3, "high - 1", "high + 1", ("low < len(x.shape) and (high + 1) in x.shape", True)),
+        (4, "x, (low, high)", "(low, high), x", None),  # the call builds
+        (4, "low, high", "high, low", ("(high, low)", False)),
+        (5, "low, high", "high, low", None),  # assigned to
+        (6, "if part", "if not part", ("[part for part in x if not part]", False)),
+    ],
+)
+def test_the_widest_expression_that_changes_nothing_is_evaluated_twice(
+    line: int, before: str, after: str, expected: tuple[str, bool] | None
+) -> None:
+    lines = FUNCTION.splitlines(keepends=True)
+    start = len("".join(lines[: line - 1])) + lines[line - 1].index(before)
+    found = infection.site(PythonSource(FUNCTION.encode()), start, before, after)
+    assert (found and (found.after, found.truth)) == expected
+
+
+def test_values_differ_if_their_readers_can_tell() -> None:
+    same = [(1.5, 1.5), (math.nan, math.nan), (torch.ones(2), torch.ones(2)), ([1, (2,)], [1, (2,)])]
+    other = [(1, True), (torch.ones(2), torch.ones(2, 1)), (np.zeros(1), np.zeros(1, int)), (iter(()), iter(()))]
+    assert [differs(*pair) for pair in same + other] == [False] * len(same) + [True] * len(other)
 
 
 # -- judging
 
 
 def test_the_overlay_has_one_file_changed_and_leaves_the_plugin_alone(toy: Plugin) -> None:
-    with overlay(toy.folder, "sums.py", b"changed") as folder:
+    with overlay(toy.folder, {"sums.py": b"changed"}) as folder:
         package = folder / mutant_cases.PACKAGE
         assert (package / "sums.py").read_bytes() == b"changed"
         assert (package / "__init__.py").resolve() == toy.folder / "__init__.py"

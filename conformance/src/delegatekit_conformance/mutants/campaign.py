@@ -25,8 +25,9 @@ from ..errors import InputError
 from ..expectations import Expectations, load
 from ..run import versions
 from ..runner import Source
-from . import equivalent, reach
-from .choice import Chooser
+from . import equivalent, infection, reach
+from .choice import Chooser, within
+from .chosen import Attempt
 from .engine import Found, Trial, is_sound, judge
 from .score import Judged, Score
 from .sites import Mutant, Plugin, digest, draw
@@ -153,20 +154,16 @@ class Campaign:
             tell=self._tell,
         )
         chooser = Chooser(self.plugin, examples)
-        trials = []
-        for mutant in mutants:
-            attempts, possible = chooser.attempts(mutant, self.request.seconds)
-            trials.append(
-                Trial(
-                    mutant.name,
-                    profile,
-                    self.request.backend,
-                    mutant.file,
-                    mutant.content,
-                    tuple(attempts),
-                    possible,
-                )
-            )
+        reaching = {mutant.name: chooser.attempts(mutant) for mutant in mutants}
+        infections = infection.record(
+            self.plugin,
+            context,
+            [(mutant, reaching[mutant.name]) for mutant in mutants],
+            jobs=self.request.jobs,
+            source=self._source,
+            tell=self._tell,
+        )
+        trials = [self._trial(mutant, profile, reaching[mutant.name], infections) for mutant in mutants]
         self._tell(f"{profile}: {len(trials)} mutants, {len(examples)} sound examples")
         if not self.request.scheduler:
             checked = chooser.sample[:_CHECKED]
@@ -177,6 +174,14 @@ class Campaign:
         for number, found in enumerate(self._found(trials, context), 1):
             finished.add(found)
             self._tell(f"{number:4} {line(found, texts[found.name])}")
+
+    def _trial(
+        self, mutant: Mutant, profile: str, reaching: Sequence[Attempt], infections: infection.Infections
+    ) -> Trial:
+        possible = infections.order(mutant, reaching)
+        attempts = tuple(within(possible, self.request.seconds))
+        backend = self.request.backend
+        return Trial(mutant.name, profile, backend, mutant.file, mutant.content, attempts, len(possible), len(reaching))
 
     def _found(self, trials: Sequence[Trial], context: Context) -> Iterator[Found]:
         if self.request.scheduler:
@@ -216,7 +221,7 @@ def line(found: Found, text: str) -> str:
     if found.killed:
         how = f"{found.case}: {found.verdict} (example {found.tried} of {found.possible})"
     elif not found.possible:
-        how = "no example reaches it"
+        how = found.untried
     else:
         told = f"; less is delegated in {len(found.less)} cases" if found.less else ""
         told += f"; delegates are larger in {len(found.larger)} cases" if found.larger else ""

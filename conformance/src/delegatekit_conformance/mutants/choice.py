@@ -17,6 +17,18 @@ _LEAST = 10.0
 _SLOWER = 5.0
 
 
+def within(attempts: Iterable[Attempt], seconds: float) -> list[Attempt]:
+    """The first attempts, up to so many CPU `seconds`, one at least; later ones that still fit, too."""
+    kept: list[Attempt] = []
+    used = 0.0
+    for attempt in attempts:
+        if kept and used + attempt.seconds > seconds:
+            continue
+        kept.append(attempt)
+        used += attempt.seconds
+    return kept
+
+
 class Chooser:
     """Chooses the examples for the mutants of one plugin."""
 
@@ -25,20 +37,13 @@ class Chooser:
         self._plugin = plugin
         self._examples = examples
 
-    def attempts(self, mutant: Mutant, seconds: float) -> tuple[list[Attempt], int]:
-        """The attempts in their order, up to so many CPU `seconds`, one at least; and how many there are in all."""
+    def attempts(self, mutant: Mutant) -> list[Attempt]:
+        """The attempts of all examples that may reach the place, in their order."""
         found: dict[str, Attempt] = {}
         for example in self._ordered(mutant):
             attempt = self.attempt(example)
             found.setdefault(attempt.name, attempt)
-        kept: list[Attempt] = []
-        used = 0.0
-        for attempt in found.values():
-            if kept and used + attempt.seconds > seconds:
-                continue
-            kept.append(attempt)
-            used += attempt.seconds
-        return kept, len(found)
+        return list(found.values())
 
     @staticmethod
     def attempt(example: Example) -> Attempt:

@@ -6,7 +6,7 @@ import base64
 import os
 import pickle
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import util
 from pathlib import Path
@@ -92,6 +92,26 @@ class Chosen(Case):
         return self._case.tried(example, self._context)
 
 
+class Placeholder(Case):
+    """Stands for a case in the process that supervises: its worker knows more of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def examples(self, context: Context) -> Sequence[Any]:
+        """None: the worker has them."""
+        return ()
+
+    def run(self, example: Any, context: Context) -> Any:
+        """Never called."""
+        raise NotImplementedError
+
+
+def placeholders(attempts: Iterable[Attempt]) -> Mapping[str, Case]:
+    """What the supervising process knows of attempts."""
+    return {attempt.name: Placeholder(attempt.name) for attempt in attempts}
+
+
 def chosen_cases(
     context: Context,
     *,
@@ -100,7 +120,7 @@ def chosen_cases(
     first: str = "",
     package: str = "",
     timeout: float = 60.0,
-) -> Mapping[str, Case]:
+) -> Mapping[str, Chosen]:
     """The attempts as cases of the plugin `package` in the folder `first`, in a worker that has not imported it.
 
     `timeout` is the context's own, which cases are told; that of `context` leaves the limits to the attempts.

@@ -10,13 +10,13 @@ from typing import Any
 
 from delegatekit.strict_json import decoded
 
-from ..cases import Case, all_cases
+from ..cases import all_cases
 from ..context import Context
 from ..expectations import Expectations
 from ..outcome import CaseResult, Verdict
 from ..report.difference import is_fewer, is_larger, is_lost
 from ..runner import Limits, Pool, Source
-from .chosen import NOT_FOUND, Attempt, chosen_cases
+from .chosen import NOT_FOUND, Attempt, chosen_cases, placeholders
 from .overlay import overlay
 from .sites import Plugin
 
@@ -39,8 +39,10 @@ class Trial:
     file: str
     content: bytes
     attempts: tuple[Attempt, ...]
-    #: How many there would be without the limit of time.
+    #: How many there would be without the limit of time: examples that may kill the mutant.
     possible: int
+    #: How many examples reach the place.
+    reaching: int
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,10 @@ class Found:
     example: str = ""
     verdict: str = ""
     detail: str = ""
-    #: How many examples were tried, and how many reach the place.
+    #: How many examples were tried, how many may kill it, and how many reach the place.
     tried: int = 0
     possible: int = 0
+    reaching: int = 0
     #: Cases that `conform diff` lists as no longer delegated, against a run without the change: that is no fault.
     less: tuple[str, ...] = ()
     #: And those that it lists as having larger delegates for the same operators.
@@ -69,6 +72,11 @@ class Found:
     def gave_up(self) -> bool:
         """Whether it survived, and the time did not suffice for all examples."""
         return not self.killed and self.tried < self.possible
+
+    @property
+    def untried(self) -> str:
+        """Why no example was tried."""
+        return f"no difference in {self.reaching} that reach it" if self.reaching else "none reaches it"
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], where: str = "mutant") -> Found:
@@ -83,13 +91,13 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
     is right after. Raises RuntimeError if the mutant is not what the workers import.
     """
     start = time.perf_counter()
-    found = Found(trial.name, trial.profile, killed=False, possible=trial.possible)
+    found = Found(trial.name, trial.profile, killed=False, possible=trial.possible, reaching=trial.reaching)
     less: dict[str, None] = {}
     larger: dict[str, None] = {}
     if trial.attempts:
         plugin = Plugin.of(trial.backend)
         with (
-            overlay(plugin.folder, trial.file, trial.content) as folder,
+            overlay(plugin.folder, {trial.file: trial.content}) as folder,
             _pool(plugin, context, trial.attempts, source, str(folder)) as pool,
         ):
             for tried, attempt in enumerate(trial.attempts, 1):
@@ -126,23 +134,7 @@ def _pool(plugin: Plugin, context: Context, attempts: Sequence[Attempt], source:
         package=plugin.package,
         timeout=context.timeout,
     )
-    cases = {attempt.name: _Name(attempt.name) for attempt in attempts}
-    return Pool(replace(context, timeout=_STEP), limits=_LIMITS, source=given, cases=cases)
-
-
-class _Name(Case):
-    """Stands for a case in the process that supervises: its worker knows more of it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def examples(self, context: Context) -> Sequence[Any]:
-        """None: the worker has them."""
-        return ()
-
-    def run(self, example: Any, context: Context) -> Any:
-        """Never called."""
-        raise NotImplementedError
+    return Pool(replace(context, timeout=_STEP), limits=_LIMITS, source=given, cases=placeholders(attempts))
 
 
 def _check_found(result: CaseResult) -> None:

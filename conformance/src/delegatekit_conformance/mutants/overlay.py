@@ -1,50 +1,53 @@
-"""A plugin with one file changed, for the processes that find it first: a folder of links to everything else."""
+"""A plugin with files changed, for the processes that find it first: a folder of links to everything else."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from importlib import invalidate_caches
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 _COMPILED = "__pycache__"
 
 
 @contextmanager
-def overlay(package: Path, file: str = "", content: bytes = b"") -> Iterator[Path]:
-    """A temporary folder that has the package with `file` of this content; no file: with nothing changed.
+def overlay(package: Path, changed: Mapping[str, bytes] = MappingProxyType({})) -> Iterator[Path]:
+    """A temporary folder that has the package with files of this content.
 
-    Only the file and the folders above it are real. What Python has compiled of the other files is used again, and
-    what it compiles of the changed one stays in here.
+    Only these files and the folders above them are real. What Python has compiled of the other files is used again, and
+    what it compiles of the changed ones stays in here.
     """
     with TemporaryDirectory(prefix="conformance-mutant-") as top:
-        _mirror(package, Path(top) / package.name, tuple(filter(None, file.split("/"))), content)
+        _mirror(package, Path(top) / package.name, {tuple(file.split("/")): data for file, data in changed.items()})
         yield Path(top)
 
 
-def _mirror(source: Path, target: Path, changed: tuple[str, ...], content: bytes) -> None:
+def _mirror(source: Path, target: Path, changed: Mapping[tuple[str, ...], bytes]) -> None:
+    """Make the folder `target` of `source`; `changed` has what files, by the parts of their paths, become."""
     target.mkdir()
+    folders = {first for first, *rest in changed if rest}
     for path in sorted(source.iterdir()):
         if path.name == _COMPILED:
-            _mirror_compiled(path, target / _COMPILED, changed)
-        elif changed and path.name == changed[0]:
-            if len(changed) > 1:
-                _mirror(path, target / path.name, changed[1:], content)
-            else:
-                (target / path.name).write_bytes(content)
+            _mirror_compiled(path, target / _COMPILED, {Path(name).stem for name, *rest in changed if not rest})
+        elif path.name in folders:
+            inside = {tuple(rest): data for (first, *rest), data in changed.items() if first == path.name}
+            _mirror(path, target / path.name, inside)
+        elif (path.name,) in changed:
+            (target / path.name).write_bytes(changed[path.name,])
         else:
             (target / path.name).symlink_to(path)
 
 
-def _mirror_compiled(source: Path, target: Path, changed: tuple[str, ...]) -> None:
+def _mirror_compiled(source: Path, target: Path, changed: AbstractSet[str]) -> None:
     """A real folder, so that Python writes into it and not into the plugin's own."""
     target.mkdir()
-    stem = Path(changed[0]).stem if len(changed) == 1 else ""
     for path in source.iterdir():
-        if path.name.partition(".")[0] != stem:
+        if path.name.partition(".")[0] not in changed:
             (target / path.name).symlink_to(path)
 
 

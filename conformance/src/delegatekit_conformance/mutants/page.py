@@ -59,7 +59,7 @@ def part(score: Score) -> str:
         words += ["| survived | change | line | examples |", "|---|---|---|---|"]
         for judged in survivors:
             found = judged.found[-1]
-            told = f"{found.tried} of {found.possible}" if found.possible else "none reaches it"
+            told = f"{found.tried} of {found.possible}" if found.possible else found.untried
             change = f"{judged.kind}: {_code(judged.before)} becomes {_code(judged.after)}"
             words.append(f"| `{judged.file}:{judged.line}` | {change} | {_code(judged.text)} | {told} |")
         words.append("")

@@ -100,6 +100,8 @@ class Mutant:
     content: bytes
     #: The lines of which one must run for the change to matter.
     lines: tuple[int, int] = (0, 0)
+    #: The first byte of what is changed.
+    start: int = 0
 
     @property
     def room(self) -> str:
@@ -221,7 +223,8 @@ def mutant_of(plugin: Plugin, file: str, change: Change) -> Mutant | None:
     line = change.lines[0]
     before = source.data[change.start : change.end].decode()
     content = change.apply(source.data)
-    return Mutant(file, change.kind, line, source.line(line), before, change.after, content, change.lines)
+    text = source.line(line)
+    return Mutant(file, change.kind, line, text, before, change.after, content, change.lines, change.start)
 
 
 def every_mark(plugin: Plugin) -> Iterator[tuple[str, str, str, str]]:

@@ -1,0 +1,290 @@
+"""Infection: the examples for which a mutant's expression has another value than the plugin's own.
+
+A mutant is found by an example that reaches the change, that infects the state (the changed expression has another
+value), and whose result shows it. `reach` tells the first of all examples. This tells the second, for all mutants in
+one run of a plugin in which each changed expression is evaluated in both forms. An example that does not infect cannot
+kill, and is not tried with the mutant itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..cases import Case, all_cases
+from ..context import Context
+from ..outcome import Outcome
+from ..runner import Pool, Source
+from .changes import Source as PythonSource
+from .chosen import Attempt, Chosen, chosen_cases, placeholders
+from .overlay import overlay
+from .probe import watching
+from .sites import Mutant, Plugin
+
+#: So many examples of each mutant are run, in the order in which they would be tried.
+_MOST = 300
+_CALL = '__import__("delegatekit_conformance.mutants.probe", fromlist=["probe"]).probe'
+#: A run with probes may take so many times what it takes without.
+_SLOWER = 3.0
+
+#: Builtin functions, modules and methods that change nothing.
+_BUILTINS = frozenset(
+    {"abs", "all", "any", "bool", "dict", "divmod", "enumerate", "filter", "float", "frozenset", "getattr", "hasattr"}
+    | {"int", "isinstance", "len", "list", "map", "max", "min", "range", "repr", "reversed", "round", "set", "sorted"}
+    | {"str", "sum", "tuple", "type", "zip"}
+)
+_MODULES = frozenset({"math", "np", "numpy", "torch", "operator", "itertools", "struct"})
+_METHODS = re.compile(
+    r"(is|has|can|as|to)_|(get|index|count|keys|values|items|startswith|endswith|removeprefix|removesuffix|partition"
+    r"|rpartition|split|strip|lstrip|rstrip|join|lower|upper|bit_length|numel|dim|size|stride|tolist|item|max|min|any|all"
+    r"|sum|prod|mean|abs|reshape|ravel|flatten|transpose|permute|squeeze|astype|view|detach|to|double|float|int|long"
+    r"|union|intersection|difference|issubset|isdisjoint|removesuffix|encode|decode|dense)$"
+)
+#: Functions of the plugin are taken to change nothing, except those of such names, or of what is being built.
+_CHANGING = re.compile(
+    r"_*(add|append|build|call|clear|close|compile|copy|emit|exec|load|lower|make|new|next|open|pop|print|put|read"
+    r"|register|release|remove|rename|replace|reset|run|set|start|stop|store|super|update|write)(_|$)"
+)
+_BUILT = frozenset({"b", "builder", "graph", "nodes", "self", "writer", "program", "cls"})
+
+
+@dataclass(frozen=True)
+class Site:
+    """The widest expression around a change that can be evaluated twice: its bytes, and the mutant's form."""
+
+    start: int
+    end: int
+    after: str
+    #: Whether it is a condition: only whether it is true matters.
+    truth: bool
+
+    def meets(self, other: Site) -> bool:
+        """Whether they have bytes in common."""
+        return self.start < other.end and other.start < self.end
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A mutant with its site."""
+
+    mutant: Mutant
+    site: Site
+
+
+def site(source: PythonSource, start: int, before: str, after: str) -> Site | None:
+    """The site of a change from `before` to `after` at byte `start`, or None where there is none."""
+    end = start + len(before.encode())
+    found: Site | None = None
+    node: ast.AST | None = _innermost(source, start, end)
+    while node is not None and not isinstance(node, ast.stmt | ast.Lambda | ast.JoinedStr):
+        if isinstance(node, ast.expr) and not isinstance(node, ast.Starred | ast.Slice):
+            first, last = source.span(node)
+            text = source.data[first:start].decode() + after + source.data[end:last].decode()
+            if not _is_pure(node) or not _is_pure_text(text) or source.function(node) is None:
+                break
+            found = Site(first, last, text, _is_condition(node, source))
+        node = source.parents.get(node)
+    return found
+
+
+def _innermost(source: PythonSource, start: int, end: int) -> ast.expr | None:
+    """The smallest expression that has these bytes."""
+    found: dict[int, ast.expr] = {}
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.expr):
+            first, last = source.span(node)
+            if first <= start and end <= last:
+                found.setdefault(last - first, node)
+    return found[min(found)] if found else None
+
+
+def _is_condition(node: ast.AST, source: PythonSource) -> bool:
+    match source.parents.get(node):
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+            return test is node
+        case ast.comprehension(ifs=tests):
+            return node in tests
+        case ast.UnaryOp(op=ast.Not()):
+            return True
+    return False
+
+
+def _is_pure_text(text: str) -> bool:
+    try:
+        return _is_pure(ast.parse(f"({text}\n)", mode="eval"))
+    except SyntaxError:
+        return False
+
+
+def _is_pure(node: ast.AST) -> bool:
+    """Whether to evaluate an expression once more changes nothing, as far as its spelling tells."""
+    if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
+        return False
+    for part in ast.walk(node):
+        if isinstance(part, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await):
+            return False
+        if isinstance(part, ast.Call) and not _is_pure_call(part):
+            return False
+    return True
+
+
+def _is_pure_call(call: ast.Call) -> bool:
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    match call.func:
+        case ast.Name(id=name) if name in _BUILTINS:
+            return True
+        case ast.Attribute(value=ast.Name(id=module)) if module in _MODULES:
+            return True
+        case ast.Attribute(attr=name):
+            return bool(_METHODS.match(name))
+        case ast.Name(id=name):
+            stateful = any(isinstance(argument, ast.Name) and argument.id in _BUILT for argument in arguments)
+            return not stateful and not _CHANGING.match(name)
+    return False
+
+
+# -- the run ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Infections:
+    """What the run has told: mutant -> attempt -> whether it infects; mutants without a site are missing."""
+
+    known: Mapping[str, Mapping[str, bool]]
+    #: The attempts that were run.
+    run: frozenset[str]
+
+    def order(self, mutant: Mutant, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """The attempts that may kill the mutant: those that infect first, then those of which nothing is known."""
+        known = self.known.get(mutant.name)
+        if not known:
+            return list(attempts)  # no site, or reached in processes of the plugin's own
+        infecting = [attempt for attempt in attempts if known.get(attempt.name)]
+        return [*infecting, *(attempt for attempt in attempts if attempt.name not in self.run)]
+
+
+def record(
+    plugin: Plugin,
+    context: Context,
+    wanted: Iterable[tuple[Mutant, Sequence[Attempt]]],
+    *,
+    jobs: int = 1,
+    source: Source = all_cases,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Infections:
+    """Run the examples that reach one of the mutants with a site, once, in a plugin with probes. `wanted` has them in
+    their order.
+    """
+    probes: list[Probe] = []
+    attempts: dict[str, Attempt] = {}
+    for mutant, reaching in wanted:
+        text = plugin.sources.get(mutant.file)
+        place = site(text, mutant.start, mutant.before, mutant.after) if text is not None else None
+        if place is None or any(other.mutant.file == mutant.file and other.site.meets(place) for other in probes):
+            continue
+        probes.append(Probe(mutant, place))
+        attempts.update((attempt.name, attempt) for attempt in reaching[:_MOST])
+    if not attempts:
+        return Infections({}, frozenset())
+    tell(f"evaluating {len(probes)} changed expressions in {len(attempts)} examples")
+    known: dict[str, dict[str, bool]] = {probe.mutant.name: {} for probe in probes}
+    run = set()
+    with (
+        TemporaryDirectory(prefix="conformance-infection-") as folder,
+        overlay(plugin.folder, dict(_probed(plugin, probes))) as first,
+    ):
+        given = partial(
+            probed_cases,
+            folder=folder,
+            of=source,
+            attempts=tuple(attempts.values()),
+            first=str(first),
+            package=plugin.package,
+            timeout=context.timeout,
+        )
+        patient = replace(context, timeout=context.timeout * _SLOWER)
+        with Pool(patient, jobs=jobs, source=given, cases=placeholders(attempts.values())) as pool:
+            for _ in pool.run(list(attempts)):
+                pass
+        for values in _lines(Path(folder)):
+            attempt = attempts[values["name"]]
+            if values["verdict"] != attempt.verdict or values["delegate_bytes"] != attempt.delegate_bytes:
+                continue  # evaluating twice changed something: nothing is known
+            run.add(attempt.name)
+            for number, infects in values["seen"].items():
+                known[probes[int(number)].mutant.name][attempt.name] = infects
+    return Infections(known, frozenset(run))
+
+
+def _probed(plugin: Plugin, probes: Sequence[Probe]) -> Iterator[tuple[str, bytes]]:
+    """The sources with probes, from the last to the first, so that places stay."""
+    found: dict[str, bytes] = {}
+    for number, probe in sorted(enumerate(probes), key=lambda item: -item[1].site.start):
+        file, place = probe.mutant.file, probe.site
+        data = found.get(file, plugin.sources[file].data)
+        own = data[place.start : place.end].decode()
+        text = f"{_CALL}({number}, lambda: ({own}\n), lambda: ({place.after}\n), truth={place.truth})"
+        found[file] = data[: place.start] + text.encode() + data[place.end :]
+    yield from found.items()
+
+
+def _lines(folder: Path) -> Iterator[Mapping[str, Any]]:
+    for path in folder.iterdir():
+        for line in path.read_text("utf-8").splitlines():
+            with suppress(ValueError):  # its writer died
+                yield json.loads(line)
+
+
+def probed_cases(context: Context, *, folder: str, **given: Any) -> Mapping[str, Case]:
+    """The attempts as cases, in a worker, each of which writes down what its probes saw."""
+    return {name: Probed(case, Path(folder)) for name, case in chosen_cases(context, **given).items()}
+
+
+class Probed(Case):
+    """One example of a case in a plugin with probes."""
+
+    def __init__(self, case: Chosen, folder: Path) -> None:
+        self.name = case.name
+        self._case = case
+        self._folder = folder
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """The case's."""
+        return self._case.tags
+
+    @property
+    def cost(self) -> float:
+        """The case's, slowed down."""
+        return self._case.cost * _SLOWER
+
+    def examples(self, context: Context) -> Sequence[Any]:
+        """The case's."""
+        return self._case.examples(context)
+
+    def run(self, example: Any, context: Context) -> Outcome:
+        """The case's outcome."""
+        return self._case.run(example, context)
+
+    def tried(self, example: Any, context: Context) -> Outcome:
+        """The case's outcome; a line in a file of this process says what was seen."""
+        with watching() as seen:
+            outcome = self._case.tried(example, context)
+        values = {
+            "name": self.name,
+            "verdict": outcome.verdict.value,
+            "delegate_bytes": outcome.delegate_bytes,
+            "seen": dict(seen),
+        }
+        with (self._folder / str(os.getpid())).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+        return outcome
