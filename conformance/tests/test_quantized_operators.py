@@ -75,9 +75,9 @@ def test_a_wrong_quantized_kernel_is_found_and_shown(
     assert (
         outcome.verdict is Verdict.MISMATCH
         and "steps of" in outcome.detail
-        and "show('aten.mul.Tensor'" in outcome.snippet
+        and "show('quantized/aten.mul.Tensor'" in outcome.snippet
     )
-    show("aten.mul.Tensor", QUICK)
+    show("quantized/aten.mul.Tensor", QUICK)
     assert "wrong result" in capsys.readouterr().out
 
 

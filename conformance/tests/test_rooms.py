@@ -17,8 +17,10 @@ ORDER = (
     "outcome",
     "context",
     "settings",
+    "vendor",
     # What is tried, and what is right.
     "recipe",
+    "corpus",
     "joined",
     "diversity",
     "drawing",

@@ -25,14 +25,13 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from delegatekit.files import open_file
-from delegatekit.plugins.entry_points import BACKEND_GROUP, entry_points
 from delegatekit_api import BackendOptions, FormatError
 
+from . import vendor
 from .errors import InputError
 from .outcome import CaseResult, Outcome, Verdict
 
@@ -140,7 +139,7 @@ def load(backend: str, path: Path | None = None) -> Expectations:
     """
     if path is not None:
         return parse(_read(path), str(path))
-    vendors = _of_vendor(backend)
+    vendors = vendor.file_of(backend, FILE)
     return Expectations() if vendors is None else parse(*vendors)
 
 
@@ -223,18 +222,3 @@ def _read(path: Path) -> str:
         raise InputError(error.what, where=str(path)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", where=str(path)) from error
-
-
-def _of_vendor(backend: str) -> tuple[str, str] | None:
-    """The text of the vendor's file, and where it is. The plugin's package is imported, if it is not yet."""
-    for entry_point in (item for item in entry_points(BACKEND_GROUP) if item.name == backend):
-        package = entry_point.module.rpartition(".")[0]
-        if not package:
-            continue  # a plugin that is one module has no folder of its own
-        file = resources.files(package) / FILE
-        if file.is_file():
-            try:
-                return file.read_text("utf-8"), f"{package}/{FILE}"
-            except UnicodeDecodeError as error:
-                raise InputError(f"cannot be read: {error}", where=f"{package}/{FILE}") from error
-    return None

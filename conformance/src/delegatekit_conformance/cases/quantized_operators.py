@@ -71,50 +71,56 @@ class QuantizedOperator(Case):
 
     def examples(self, context: Context) -> Sequence[Quantized]:
         """A program for each scheme that names the operator: in the quick profile for two of them, the first always."""
-        named = _naming(context, self._operator.operator)
+        named = schemes_for(context, self._operator.operator)
         if not named:
             return ()
         if context.profile.joined == 1 and len(named) > 2:
             named = [named[0], named[1 + zlib.crc32(self.name.encode()) % (len(named) - 1)]]
         count = _JOINED * context.profile.joined
         drawn = draw(self._operator.recipes(_DTYPE), count * _DRAWN, context.seed_of(self.name))
-        chosen = most_diverse([recipe for recipe in drawn if _is_plain(recipe)], count)
+        chosen = most_diverse([recipe for recipe in drawn if is_plain(recipe)], count)
         programs = list(join(chosen, _JOINED))
         return [Quantized(scheme.name, program, led) for scheme, led in named for program in programs]
 
     def run(self, example: Quantized, context: Context) -> Outcome:
         """Quantize, lower, run, compare; where that goes wrong, each recipe by itself."""
-        start = time.perf_counter()
-        outcome = self._try(example.recipes.whole, example, context)
-        if outcome.verdict.is_fault and len(example.recipes.parts) > 1:
-            for part in example.recipes.parts:
-                alone = self._try(part, example, context)
-                if alone.verdict.is_fault:
-                    outcome = replace(alone, example=f"{example.scheme}: {part.describe()}")
-                    break
-        if outcome.verdict.is_fault:
-            outcome = replace(outcome, snippet=self.snippet(example, context))
-        seconds = time.perf_counter() - start
-        return replace(outcome, example=outcome.example or example.describe(), seconds=seconds)
+        return try_program(example, self.name, context)
 
-    def _try(self, recipe: Recipe, example: Quantized, context: Context) -> Outcome:
-        try:
-            inputs = recipe.inputs()
-            module = _Led(recipe.module()) if example.led else recipe.module()
-        except Exception as error:
-            return Outcome(Verdict.NOT_EXPORTABLE, f"the example cannot be built: {words(error)}")
-        return try_quantized(module, inputs, example.scheme, context, decibels=_NO_DECIBELS)
 
-    def snippet(self, example: Quantized, context: Context) -> str:
-        """A script that tries the same again."""
-        options = f", options={dict(context.options)!r}" if context.options else ""
-        return (
-            "from delegatekit_conformance.cases.quantized_operators import show\n"
-            "from delegatekit_conformance.context import PROFILES, Context\n\n"
-            f"profile = PROFILES[{context.profile.name!r}]\n"
-            f"context = Context({context.backend!r}, profile, seed={context.seed}{options})\n"
-            f"show({self._operator.operator!r}, context)\n"
-        )
+def try_program(example: Quantized, case: str, context: Context) -> Outcome:
+    """What comes of a program of the case, or of the first of its recipes that goes wrong by itself."""
+    start = time.perf_counter()
+    outcome = _try(example.recipes.whole, example, context)
+    if outcome.verdict.is_fault and len(example.recipes.parts) > 1:
+        for part in example.recipes.parts:
+            alone = _try(part, example, context)
+            if alone.verdict.is_fault:
+                outcome = replace(alone, example=f"{example.scheme}: {part.describe()}")
+                break
+    if outcome.verdict.is_fault:
+        outcome = replace(outcome, snippet=_snippet(case, context))
+    seconds = time.perf_counter() - start
+    return replace(outcome, example=outcome.example or example.describe(), seconds=seconds)
+
+
+def _try(recipe: Recipe, example: Quantized, context: Context) -> Outcome:
+    try:
+        inputs = recipe.inputs()
+        module = _Led(recipe.module()) if example.led else recipe.module()
+    except Exception as error:
+        return Outcome(Verdict.NOT_EXPORTABLE, f"the example cannot be built: {words(error)}")
+    return try_quantized(module, inputs, example.scheme, context, decibels=_NO_DECIBELS)
+
+
+def _snippet(case: str, context: Context) -> str:
+    """A script that tries a case again."""
+    options = f", options={dict(context.options)!r}" if context.options else ""
+    return (
+        "from delegatekit_conformance.cases.quantized_operators import show\n"
+        "from delegatekit_conformance.context import PROFILES, Context\n\n"
+        f"profile = PROFILES[{context.profile.name!r}]\n"
+        f"show({case!r}, Context({context.backend!r}, profile, seed={context.seed}{options}))\n"
+    )
 
 
 class _Led(nn.Module):
@@ -129,15 +135,17 @@ class _Led(nn.Module):
         return self.module(*(value + value if value.is_floating_point() else value for value in inputs))
 
 
-def show(operator: str, context: Context) -> None:
-    """Try an operator's examples, and print what comes of them; for snippets."""
-    case = QuantizedOperator(load_operators()[operator])
+def show(name: str, context: Context) -> None:
+    """Try a case's examples, and print what comes of them; for snippets."""
+    from . import all_cases
+
+    case = all_cases(context)[name]
     for example in case.examples(context):
         outcome = case.run(example, context)
         print(f"{outcome.verdict.value}: {outcome.example}: {outcome.detail}")
 
 
-def _naming(context: Context, operator: str) -> list[tuple[QuantizationScheme, bool]]:
+def schemes_for(context: Context, operator: str) -> list[tuple[QuantizationScheme, bool]]:
     """The schemes whose rules name the operator, and whether each asks that what it reads is quantized already."""
     backend = discovery.get_backend(context.backend)
     found = []
@@ -154,7 +162,7 @@ def _is_meant(name: str, operator: str) -> bool:
     return name.removeprefix("aten.") in (whole, whole.partition(".")[0])
 
 
-def _is_plain(recipe: Recipe) -> bool:
+def is_plain(recipe: Recipe) -> bool:
     """Whether there is something to quantize: float inputs with elements, and finite numbers from end to end."""
     tensors = [tensor for _, tensor in recipe.tensors]
     if not recipe.has_elements or recipe.calls or any(tensor.values[0] == "special" for tensor in tensors):

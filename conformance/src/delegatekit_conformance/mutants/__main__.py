@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -75,16 +76,16 @@ def run(
         remark(f"wrote {json}")
 
 
-def main() -> None:
-    """Run the command; an error is one line, and exit code 2."""
+def command(function: Callable[..., None]) -> None:
+    """Run a function as a command; an error is one line, and exit code 2."""
     from delegatekit.cli.console import remark
 
     try:
-        typer.run(run)
+        typer.run(function)
     except DelegateKitError as error:
         remark(f"error: {error}")
         sys.exit(2)
 
 
 if __name__ == "__main__":
-    main()
+    command(run)

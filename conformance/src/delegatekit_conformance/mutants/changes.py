@@ -88,6 +88,11 @@ class Source:
         return next(found for found in (node, *self.above(node)) if isinstance(found, ast.stmt))
 
     @cached_property
+    def expressions(self) -> Sequence[tuple[int, int, ast.expr]]:
+        """All expressions with their bytes, outer ones before those in them."""
+        return [(*self.span(node), node) for node in ast.walk(self.tree) if isinstance(node, ast.expr)]
+
+    @cached_property
     def words(self) -> frozenset[str]:
         """All names and attributes in the source."""
         return frozenset(

@@ -127,14 +127,22 @@ def chosen_cases(
     Raises RuntimeError if the plugin would be found elsewhere: nothing would be tested.
     """
     if first:
-        put_first(first)
-        found = util.find_spec(package)
-        if found is None or found.origin is None or not Path(found.origin).is_relative_to(first):
-            raise RuntimeError(f"{NOT_FOUND}: {package} is at {found and found.origin}, not in {first}")
+        import_from(first, package)
     off_first_imports()
     own = replace(context, timeout=timeout)
     cases = of(own)
     return {attempt.name: Chosen(cases[attempt.case], attempt, own) for attempt in attempts}
+
+
+def import_from(folder: str, package: str) -> None:
+    """Let this process, which has not imported the package, find it in the folder.
+
+    Raises RuntimeError if it would find another.
+    """
+    put_first(folder)
+    found = util.find_spec(package)
+    if found is None or found.origin is None or not Path(found.origin).is_relative_to(folder):
+        raise RuntimeError(f"{NOT_FOUND}: {package} is at {found and found.origin}, not in {folder}")
 
 
 def off_first_imports() -> None:

@@ -67,10 +67,6 @@ class Site:
     #: Whether it is a condition: only whether it is true matters.
     truth: bool
 
-    def meets(self, other: Site) -> bool:
-        """Whether they have bytes in common."""
-        return self.start < other.end and other.start < self.end
-
 
 @dataclass(frozen=True)
 class Probe:
@@ -85,7 +81,7 @@ def site(source: PythonSource, start: int, before: str, after: str) -> Site | No
     end = start + len(before.encode())
     found: Site | None = None
     node: ast.AST | None = _innermost(source, start, end)
-    while node is not None and not isinstance(node, ast.stmt | ast.Lambda | ast.JoinedStr):
+    while node is not None and not isinstance(node, ast.stmt | ast.Lambda):
         if isinstance(node, ast.expr) and not isinstance(node, ast.Starred | ast.Slice):
             first, last = source.span(node)
             text = source.data[first:start].decode() + after + source.data[end:last].decode()
@@ -97,14 +93,15 @@ def site(source: PythonSource, start: int, before: str, after: str) -> Site | No
 
 
 def _innermost(source: PythonSource, start: int, end: int) -> ast.expr | None:
-    """The smallest expression that has these bytes."""
-    found: dict[int, ast.expr] = {}
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.expr):
-            first, last = source.span(node)
-            if first <= start and end <= last:
-                found.setdefault(last - first, node)
-    return found[min(found)] if found else None
+    """The smallest expression that has these bytes, and is neither in a pattern nor in a text."""
+    found: tuple[int, ast.expr] | None = None
+    for first, last, node in source.expressions:
+        # Of two with the same bytes the inner one, which comes later.
+        if first <= start and end <= last and (found is None or last - first <= found[0]):
+            found = last - first, node
+    if found is None or any(isinstance(outer, ast.pattern | ast.JoinedStr) for outer in source.above(found[1])):
+        return None
+    return found[1]
 
 
 def _is_condition(node: ast.AST, source: PythonSource) -> bool:
@@ -189,7 +186,7 @@ def record(
     for mutant, reaching in wanted:
         text = plugin.sources.get(mutant.file)
         place = site(text, mutant.start, mutant.before, mutant.after) if text is not None else None
-        if place is None or any(other.mutant.file == mutant.file and other.site.meets(place) for other in probes):
+        if place is None:
             continue
         probes.append(Probe(mutant, place))
         attempts.update((attempt.name, attempt) for attempt in reaching[:_MOST])
@@ -200,7 +197,7 @@ def record(
     run = set()
     with (
         TemporaryDirectory(prefix="conformance-infection-") as folder,
-        overlay(plugin.folder, dict(_probed(plugin, probes))) as first,
+        overlay(plugin.folder, _sources(plugin, probes)) as first,
     ):
         given = partial(
             probed_cases,
@@ -225,16 +222,39 @@ def record(
     return Infections(known, frozenset(run))
 
 
-def _probed(plugin: Plugin, probes: Sequence[Probe]) -> Iterator[tuple[str, bytes]]:
-    """The sources with probes, from the last to the first, so that places stay."""
-    found: dict[str, bytes] = {}
-    for number, probe in sorted(enumerate(probes), key=lambda item: -item[1].site.start):
-        file, place = probe.mutant.file, probe.site
-        data = found.get(file, plugin.sources[file].data)
-        own = data[place.start : place.end].decode()
-        text = f"{_CALL}({number}, lambda: ({own}\n), lambda: ({place.after}\n), truth={place.truth})"
-        found[file] = data[: place.start] + text.encode() + data[place.end :]
-    yield from found.items()
+def _sources(plugin: Plugin, probes: Sequence[Probe]) -> Mapping[str, bytes]:
+    """The sources with probes."""
+    files: dict[str, dict[int, Site]] = {}
+    for number, probe in enumerate(probes):
+        files.setdefault(probe.mutant.file, {})[number] = probe.site
+    return {file: probed(plugin.sources[file].data, sites) for file, sites in files.items()}
+
+
+def probed(data: bytes, sites: Mapping[int, Site]) -> bytes:
+    """A source in which each expression is evaluated in its own form and in those of the sites, by number.
+
+    Expressions lie in one another or apart, so that a probe may be in the own form of another.
+    """
+    groups: dict[tuple[int, int, bool], list[int]] = {}
+    for number, place in sites.items():
+        groups.setdefault((place.start, place.end, place.truth), []).append(number)
+    # From the outside in: the widest first of those that begin together.
+    order = sorted(groups, key=lambda group: (group[0], -group[1]))
+
+    def text(start: int, end: int, inner: list[tuple[int, int, bool]]) -> str:
+        found, place = "", start
+        while inner:
+            first, last, truth = group = inner.pop(0)
+            inside = []
+            while inner and inner[0][0] < last:
+                inside.append(inner.pop(0))
+            own = text(first, last, inside)
+            others = "".join(f", lambda: ({sites[number].after}\n)" for number in groups[group])
+            found += data[place:first].decode() + f"{_CALL}({groups[group]}, lambda: ({own}\n){others}, truth={truth})"
+            place = last
+        return found + data[place:end].decode()
+
+    return text(0, len(data), list(order)).encode()
 
 
 def _lines(folder: Path) -> Iterator[Mapping[str, Any]]:

@@ -1,10 +1,11 @@
-"""The probe in a plugin's sources: an expression in its own form and in a mutant's, of which the first counts."""
+"""The probe in a plugin's sources: an expression in its own form and in mutants' forms, of which the first counts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,8 +13,10 @@ import torch
 
 T = TypeVar("T")
 
-#: What the current example has shown: a probe's number -> whether the two forms ever had different values.
+#: What the current example has shown: a form's number -> whether it ever had another value than the plugin's own.
 _seen: dict[int, bool] = {}
+#: Threads that evaluate a mutant's form: what they meet in the meantime is not what the example does.
+_apart: set[int] = set()
 
 
 @contextmanager
@@ -23,14 +26,22 @@ def watching() -> Iterator[dict[int, bool]]:
     yield _seen
 
 
-def probe(number: int, own: Callable[[], T], other: Callable[[], Any], *, truth: bool = False) -> T:
-    """The value of the own form. `truth`: only whether the values are true matters."""
+def probe(numbers: Sequence[int], own: Callable[[], T], *others: Callable[[], Any], truth: bool = False) -> T:
+    """The value of the own form; `others` have the numbers. `truth`: only whether the values are true matters."""
     value = own()
-    if not _seen.get(number):
+    thread = get_ident()
+    if thread in _apart:
+        return value
+    for number, other in zip(numbers, others, strict=True):
+        if _seen.get(number):
+            continue
+        _apart.add(thread)
         try:
             _seen[number] = differs(bool(value), bool(other())) if truth else differs(value, other())
         except Exception:  # whatever the mutant's form raises
             _seen[number] = True
+        finally:
+            _apart.discard(thread)
     return value
 
 

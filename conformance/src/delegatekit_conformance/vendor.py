@@ -1,0 +1,27 @@
+"""Files that a vendor keeps beside a plugin's module, inside its wheel, for every user's runs."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from delegatekit.plugins.entry_points import BACKEND_GROUP, entry_points
+
+from .errors import InputError
+
+
+def file_of(backend: str, name: str) -> tuple[str, str] | None:
+    """The text of the file of this name, and where it is; None if there is none. The plugin's package is imported.
+
+    Raises InputError if it is no UTF-8.
+    """
+    for entry_point in (item for item in entry_points(BACKEND_GROUP) if item.name == backend):
+        package = entry_point.module.rpartition(".")[0]
+        if not package:
+            continue  # a plugin that is one module has no folder of its own
+        file = resources.files(package) / name
+        if file.is_file():
+            try:
+                return file.read_text("utf-8"), f"{package}/{name}"
+            except UnicodeDecodeError as error:
+                raise InputError(f"cannot be read: {error}", where=f"{package}/{name}") from error
+    return None
