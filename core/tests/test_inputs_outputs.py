@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import delegatekit
-from delegatekit_api import ExecutionError
+from delegatekit_api import ExecutionError, UnsupportedError
 
 _C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
 
@@ -369,3 +369,14 @@ def test_tied_weights_and_shared_storages_are_stored_once() -> None:
     for result in (delegatekit.load(data)["forward"](tokens), stock(data, (tokens,))):
         for found, expected in zip(result, wanted, strict=True):
             torch.testing.assert_close(found, expected)
+
+
+def test_more_dimensions_than_a_file_can_have_are_refused_with_their_place() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x + 1).reshape(2, *[1] * 16)
+
+    program = torch.export.export(Model(), (torch.zeros(2),))
+    with pytest.raises(UnsupportedError, match="a value with 17 dimensions cannot be stored") as error:
+        delegatekit.lower(program, backends=[])
+    assert "reshape" in str(error.value) or "view" in str(error.value)

@@ -166,6 +166,13 @@ class Values:
 def _tensor_table(value: torch.Tensor, key: Any) -> schema.Tensor:
     static = is_static(value.shape)
     node = key if isinstance(key, Node) else key[0]
+    if value.dim() > schema.LARGEST_RANK:
+        raise UnsupportedError(
+            f"a value with {value.dim()} dimensions cannot be stored in the file, whose tensors have at most "
+            f"{schema.LARGEST_RANK}",
+            where=describe_node(node),
+            hint="join dimensions by view or flatten",
+        )
     return schema.Tensor(
         scalar_type=int(scalar_type(value.dtype)),
         sizes=list(value.shape) if static else list(upper_shape(value.shape, describe_node(node))),
