@@ -45,10 +45,10 @@ from .overlay import overlay
 from .probe import watching
 from .sites import Plugin
 
-#: Recipes that are drawn for the first dtype of an operator, for others, and for each scheme that quantizes it.
-_FIRST, _OTHERS, _QUANTIZED = 64, 16, 3
-#: So many of the first dtype's recipes are tried with sizes that change, too; and so many graphs are.
-_VARYING, _GRAPHS = 16, 200
+#: Recipes that are drawn for the first dtype of an operator, and in relation to these: recipes of other dtypes, recipes
+#: for each scheme that quantizes it, those that are tried with sizes that change, too, and random graphs in all.
+RECIPES = 64
+_OTHERS, _QUANTIZED, _VARYING, _GRAPHS = 1 / 4, 1 / 20, 1 / 4, 3
 #: Recipes that tell whether the backend takes the operator with this dtype.
 _TRIED = 4
 #: In so many examples of the suite each form should differ: what differs does not always show.
@@ -74,14 +74,19 @@ class Tried:
 
 
 def search(
-    backend: str, *, jobs: int = 1, seed: int = 1, tell: Callable[[str], None] = lambda text: None
+    backend: str,
+    *,
+    recipes: int = RECIPES,
+    jobs: int = 1,
+    seed: int = 1,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> corpus.Corpus:
     """A corpus for the backend's plugin as it is installed. Recipes of the corpus that it has are tried again."""
     plugin = Plugin.of(backend)
     context = Context(backend, replace(PROFILES["quick"], alone=False), seed=seed, stock=False)
     sources, count = _instrumented(plugin)
     tell(f"{count} changes of expressions in {len(sources)} files")
-    found = list(_tried(plugin, context, sources, jobs, tell))
+    found = list(_tried(plugin, context, sources, recipes, jobs, tell))
     base = [one.forms for one in found if one.recipe is None]
     chosen = choose(base, [one for one in found if one.recipe is not None])
     known, after = _union(base), _union([*base, *(one.forms for one in chosen)])
@@ -156,11 +161,16 @@ def _instrumented(plugin: Plugin) -> tuple[Mapping[str, bytes], int]:
 
 
 def _tried(
-    plugin: Plugin, context: Context, sources: Mapping[str, bytes], jobs: int, tell: Callable[[str], None]
+    plugin: Plugin,
+    context: Context,
+    sources: Mapping[str, bytes],
+    recipes: int,
+    jobs: int,
+    tell: Callable[[str], None],
 ) -> Iterator[Tried]:
     names = list(candidates(context))
     with TemporaryDirectory(prefix="conformance-search-") as folder, overlay(plugin.folder, sources) as first:
-        given = partial(candidates, folder=folder, first=str(first), package=plugin.package)
+        given = partial(candidates, recipes=recipes, folder=folder, first=str(first), package=plugin.package)
         patient = replace(context, timeout=context.timeout * _SLOWER)
         with Pool(patient, jobs=jobs, source=given, cases={name: Placeholder(name) for name in names}) as pool:
             for number, _ in enumerate(pool.run(names), 1):
@@ -177,7 +187,9 @@ def _tried(
 # -- in a worker ------------------------------------------------------------------------------------------------------
 
 
-def candidates(context: Context, *, folder: str = "", first: str = "", package: str = "") -> Mapping[str, Case]:
+def candidates(
+    context: Context, *, recipes: int = RECIPES, folder: str = "", first: str = "", package: str = ""
+) -> Mapping[str, Case]:
     """The quick profile's cases, and those of recipes that a corpus may have; by name, each writes into the folder."""
     if first:
         import_from(first, package)
@@ -186,11 +198,12 @@ def candidates(context: Context, *, folder: str = "", first: str = "", package: 
     others = {name: case for name, case in all_cases(context).items() if not name.startswith(_LEFT_OUT)}
     found: list[Case] = []
     for entry in load_operators().values():
-        found += (Drawn(OperatorCase(entry, dtype), dtype == entry.dtypes[0], known) for dtype in entry.dtypes)
+        found += (Drawn(OperatorCase(entry, dtype), recipes, dtype == entry.dtypes[0], known) for dtype in entry.dtypes)
         found += (
-            QuantizedDrawn(entry.operator, scheme.name, known) for scheme, _ in schemes_for(context, entry.operator)
+            QuantizedDrawn(entry.operator, scheme.name, recipes, known)
+            for scheme, _ in schemes_for(context, entry.operator)
         )
-    found.append(Graphs(known))
+    found.append(Graphs(recipes, known))
     base = {f"{_BASE}{name}": case for name, case in others.items()}
     return {name: Watched(name, case, folder) for name, case in (base | {case.name: case for case in found}).items()}
 
@@ -206,13 +219,13 @@ class _Recipes(Case):
 class Drawn(_Recipes):
     """Recipes of an operator and a dtype: the known ones, drawn ones, and those whose sizes change."""
 
-    def __init__(self, case: OperatorCase, is_first: bool, known: corpus.Corpus) -> None:
+    def __init__(self, case: OperatorCase, recipes: int, is_first: bool, known: corpus.Corpus) -> None:
         super().__init__(f"{case.operator.operator}/{case.dtype}", known)
         self._case, self._is_first = case, is_first
+        self._count = recipes if is_first else round(recipes * _OTHERS)
 
     def _all(self, context: Context) -> Sequence[Recipe]:
-        count = _FIRST if self._is_first else _OTHERS
-        return draw(self._case.strategy(), count, context.seed_of(self._case.name))
+        return draw(self._case.strategy(), self._count, context.seed_of(self._case.name))
 
     def examples(self, context: Context) -> Sequence[Recipe]:
         """A few that tell whether the backend takes them."""
@@ -228,7 +241,7 @@ class Drawn(_Recipes):
         plain = [one for one in self._all(context) if one.has_elements and repr(one) not in names]
         if not self._is_first:
             return plain
-        return [*plain, *filter(None, map(varying, plain[:_VARYING]))]
+        return [*plain, *filter(None, map(varying, plain[: round(self._count * _VARYING)]))]
 
     def run(self, example: Recipe, context: Context) -> Outcome:
         """A trial."""
@@ -238,14 +251,15 @@ class Drawn(_Recipes):
 class QuantizedDrawn(_Recipes):
     """Recipes of an operator that a scheme quantizes."""
 
-    def __init__(self, operator: str, scheme: str, known: corpus.Corpus) -> None:
+    def __init__(self, operator: str, scheme: str, recipes: int, known: corpus.Corpus) -> None:
         super().__init__(f"{corpus.QUANTIZED}{operator}/{scheme}", known)
         self._operator, self._scheme = operator, scheme
+        self._count = max(1, round(recipes * _QUANTIZED))
 
     def examples(self, context: Context) -> Sequence[Recipe]:
         """The known ones, and drawn ones."""
-        drawn = draw(load_operators()[self._operator].recipes("float32"), 4 * _QUANTIZED, context.seed_of(self.name))
-        return [*self._known, *islice(filter(is_plain, drawn), _QUANTIZED)]
+        drawn = draw(load_operators()[self._operator].recipes("float32"), 4 * self._count, context.seed_of(self.name))
+        return [*self._known, *islice(filter(is_plain, drawn), self._count)]
 
     def run(self, example: Recipe, context: Context) -> Outcome:
         """A trial of the recipe alone."""
@@ -256,12 +270,13 @@ class QuantizedDrawn(_Recipes):
 class Graphs(_Recipes):
     """Random graphs."""
 
-    def __init__(self, known: corpus.Corpus) -> None:
+    def __init__(self, recipes: int, known: corpus.Corpus) -> None:
         super().__init__(corpus.GRAPHS, known)
+        self._count = recipes * _GRAPHS
 
     def examples(self, context: Context) -> Sequence[Recipe]:
         """The known ones, and drawn ones."""
-        return [*self._known, *draw(graphs(), _GRAPHS, context.seed_of(self.name))]
+        return [*self._known, *draw(graphs(), self._count, context.seed_of(self.name))]
 
     def run(self, example: Recipe, context: Context) -> Outcome:
         """A trial."""
@@ -320,6 +335,9 @@ class Watched(Case):
 
 def run(
     backend: Annotated[str, typer.Argument(help="Name of the backend, as `delegatekit backends` lists it.")],
+    recipes: Annotated[
+        int, typer.Option(min=1, help="How many are drawn for an operator's first dtype; others in relation to them.")
+    ] = RECIPES,
     jobs: Annotated[int, typer.Option(min=1, help="How many processes try recipes.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed draws the same recipes.")] = 1,
     write: Annotated[
@@ -331,7 +349,7 @@ def run(
 
     path = write or Plugin.of(backend).folder / corpus.FILE
     discovery.get_backend(backend)
-    found = search(backend, jobs=jobs, seed=seed, tell=say)
+    found = search(backend, recipes=recipes, jobs=jobs, seed=seed, tell=say)
     write_text(path, corpus.written(found))
     remark(f"wrote {path}")
 
