@@ -67,7 +67,9 @@ CORE = (Outcome(Verdict.RUN_ERROR, core="run error: x", blame="core"),)
         (calls(6, 0, 1000), calls(6, 0, 1005), [], False),
         (calls(6, 0, 1000), calls(6, 0, 800), ["smaller"], False),
         (calls(6, 0, 1000), calls(7, 0, 2000), [], False),
-        (case(Verdict.PASSED), case(Verdict.NOT_APPLICABLE), ["verdicts"], False),
+        (case(Verdict.PASSED), case(Verdict.NOT_APPLICABLE), ["lost"], True),
+        (case(Verdict.DELEGATED), case(Verdict.UNAVAILABLE), ["lost"], True),
+        (case(Verdict.UNAVAILABLE), case(Verdict.DELEGATED), ["gained"], False),
         (case(Verdict.PASSED), case(Verdict.VIOLATION), ["faults"], True),
         (case(Verdict.DELEGATED), case(Verdict.DELEGATED, core_faults=CORE), ["core"], False),
         (case(Verdict.DELEGATED), case(Verdict.DELEGATED, "operators/b/float32"), ["only_old", "only_new"], False),
@@ -115,6 +117,15 @@ def test_runs_that_are_hard_to_compare_are_warned_of() -> None:
     assert ("acme-compiler", "4", "5") in found.circumstances
     assert report.diff(old, old).warnings == ()
     assert any("devices differ" in warning for warning in report.diff(old, replace(old, device={"name": "B"})).warnings)
+
+
+def test_what_one_run_could_not_see_for_want_of_a_runtime_is_no_change() -> None:
+    old = run(case(Verdict.DELEGATED), case(Verdict.PASSED, "contract/handles"))
+    facts = replace(old.backend, available=False)
+    new = run(case(Verdict.UNAVAILABLE), case(Verdict.NOT_APPLICABLE, "contract/handles"))
+    found = report.diff(old, replace(new, backend=facts))
+    assert not found.changes
+    assert any("whether the runtime is available" in warning for warning in found.warnings)
 
 
 def test_other_examples_need_a_larger_change_of_the_share() -> None:

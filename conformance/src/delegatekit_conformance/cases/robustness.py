@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,6 +155,80 @@ class Flipped(DamageCase):
         return context.profile.flips
 
 
+@dataclass(frozen=True)
+class Fields:
+    """Numbers of a blob replaced, one after the other: offsets, counts, sizes, types and scales are words of it."""
+
+    program: str
+    #: Which of so many parts of the words are tried, and which of the program's delegates.
+    part: int
+    parts: int
+    choice: int
+
+    def describe(self) -> str:
+        """One line."""
+        return f"{self.program}: words of blob {self.choice} replaced, part {self.part + 1} of {self.parts}"
+
+    def damages(self, data: bytes) -> Iterator[tuple[bytes, str]]:
+        """The damaged blobs: each word of the part gets one of the numbers, the next one the next."""
+        for word in range(self.part, len(data) // 4, self.parts):
+            name, change = _NUMBERS[(word // self.parts) % len(_NUMBERS)]
+            before = int.from_bytes(data[4 * word : 4 * word + 4], "little")
+            after = change(before) & 0xFFFFFFFF
+            if after != before:
+                words = data[: 4 * word] + after.to_bytes(4, "little") + data[4 * word + 4 :]
+                yield words, f"bytes {4 * word} to {4 * word + 3} of {len(data)} {name}"
+
+
+#: What a word becomes. The fourth is NaN as a float.
+_NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
+    ("set to 0", lambda word: 0),
+    ("one more", lambda word: word + 1),
+    ("set to 2^31 - 1", lambda word: 0x7FFFFFFF),
+    ("set to 2^32 - 1", lambda word: 0xFFFFFFFF),
+    ("one less", lambda word: word - 1),
+    ("doubled", lambda word: 2 * word),
+    ("negated", lambda word: -word),
+)
+#: So many words of a blob are tried with one number each for each bit that the profile flips, in parts.
+_WORDS, _PARTS = 8, 4
+
+
+class Replaced(RobustnessCase):
+    """Blobs with a number replaced."""
+
+    kind = "replaced"
+
+    def examples(self, context: Context) -> Sequence[Fields]:
+        """Parts of the words of a blob; all of the words where they are few."""
+        source = random.Random(context.seed_of(self.name))
+        return [Fields(self.program, part, _PARTS, source.randrange(1 << 16)) for part in range(_PARTS)]
+
+    def attempt(self, example: Fields, items: Sequence[Sample], context: Context) -> Outcome:
+        """Damage, load, run, one word after the other; the first that goes wrong counts."""
+        item = items[example.choice % len(items)]
+        every = list(example.damages(bytes(item.payload.blob)))
+        most = _WORDS * context.profile.flips // _PARTS
+        chosen = every[:: -(-len(every) // most)] if every else []
+        found = Outcome(Verdict.NOT_APPLICABLE, "the blob has no words")
+        for blob, what in chosen:
+            outcome = try_payload(changed(item.payload, blob), item, what, context)
+            if outcome.verdict.is_fault:
+                return outcome
+            if found.verdict is not Verdict.UNDETECTED:
+                found = outcome
+        return found
+
+    def snippet(self, example: Fields, context: Context) -> str:
+        """A script that does the same damages, and says each before."""
+        options = f", options={dict(context.options)!r}" if context.options else ""
+        return (
+            "from delegatekit_conformance.cases.robustness import Fields, show_fields\n"
+            "from delegatekit_conformance.context import Context\n\n"
+            f"show_fields({example!r}, Context({context.backend!r}{options}))\n"
+        )
+
+
 class NamedTruncated(Truncated):
     """Named data that end too early."""
 
@@ -232,9 +306,18 @@ def show(damage: Damage, context: Context) -> None:
     print(try_payload(payload, item, what, context))
 
 
+def show_fields(example: Fields, context: Context) -> None:
+    """Print what replacing words does, each before it is done; for snippets."""
+    items = sample(example.program, context)
+    item = items[example.choice % len(items)]
+    for blob, what in example.damages(bytes(item.payload.blob)):
+        print(what, flush=True)
+        print(try_payload(changed(item.payload, blob), item, what, context))
+
+
 def cases() -> Iterator[Case]:
     """All damages of all programs."""
-    kinds = (Truncated, Flipped, NamedTruncated, NamedFlipped)
+    kinds = (Truncated, Flipped, Replaced, NamedTruncated, NamedFlipped)
     for program in PROGRAMS:
         for kind in kinds:
             yield kind(program)

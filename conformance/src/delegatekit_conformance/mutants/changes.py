@@ -83,6 +83,15 @@ class Source:
             child = parent
         return None
 
+    def names_at(self, node: ast.AST) -> frozenset[str]:
+        """The names that the functions around a node and the module bind."""
+        bodies = [outer for outer in self.above(node) if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return self._module_names.union(*map(_bound, bodies))
+
+    @cached_property
+    def _module_names(self) -> frozenset[str]:
+        return frozenset(name for statement in self.tree.body for name in _bound(statement, inside=False))
+
     def statement(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that has the node."""
         return next(found for found in (node, *self.above(node)) if isinstance(found, ast.stmt))
@@ -115,6 +124,30 @@ class Source:
             if isinstance(node, ast.Attribute) and (owner := _owner(node)):
                 found.setdefault(owner, set()).add(node.attr)
         return {owner: sorted(names) for owner, names in found.items()}
+
+
+def _bound(node: ast.AST, *, inside: bool = True) -> frozenset[str]:
+    """The names that a statement binds, and with `inside` those that are bound in it."""
+    found: set[str] = set()
+    for part in ast.walk(node) if inside else (node, *_outside(node)):
+        match part:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                found.add(name)
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.add(name)
+            case ast.alias(name=name, asname=other):
+                found.add(other or name.partition(".")[0])
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                found.add(name)
+    return frozenset(found)
+
+
+def _outside(node: ast.AST) -> Iterator[ast.AST]:
+    """What is in a statement and not in a function or class of it."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        for child in ast.iter_child_nodes(node):
+            yield child
+            yield from _outside(child)
 
 
 def changes(data: bytes) -> list[Change]:
@@ -191,6 +224,8 @@ def _is_left_out(node: ast.AST) -> bool:
         case ast.Call() if _name(node) in _SPOKEN:
             return True
         case ast.Assign(targets=[ast.Name(id="__all__")]):
+            return True
+        case ast.Assign(targets=[ast.Attribute(attr=name)]) if name in _WORDS:
             return True
     return False
 
@@ -638,19 +673,22 @@ _PAIRS: Mapping[str, str] = {
 
 
 def _pair(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """The other side: height for width, input for output, where the source knows both."""
+    """The other side: height for width, input for output, where the source knows both.
+
+    A name that is not known where it stands would fail at once.
+    """
     match node:
         case ast.Name(id=name, ctx=ast.Load()):
-            prefix = ""
+            prefix, known = "", source.names_at(node)
         case ast.Attribute(value=owner, attr=name, ctx=ast.Load()):
-            prefix = f"{source.text(owner)}."
+            prefix, known = f"{source.text(owner)}.", source.words
         case _:
             return
     for word, other in _PAIRS.items():
         parts = name.split("_")
         if word in parts:
             changed = "_".join(other if part == word else part for part in parts)
-            if changed in source.words:
+            if changed in known:
                 yield *source.span(node), prefix + changed
 
 

@@ -42,9 +42,9 @@ Group = Literal[
 ]
 _TITLES: dict[Group, str] = {
     "faults": "New faults",
-    "lost": "No longer delegated",
+    "lost": "No longer delegated, or no longer tried",
     "fixed": "Fixed",
-    "gained": "Newly delegated",
+    "gained": "Newly delegated, or newly tried",
     "verdicts": "Other verdicts that changed",
     "slower": "Slower",
     "faster": "Faster",
@@ -54,18 +54,23 @@ _TITLES: dict[Group, str] = {
     "only_old": "Only in the old run",
     "only_new": "Only in the new run",
 }
-#: How much of it the backend runs.
+#: How much of it the backend runs, and whether that was seen: what was compiled and could not be run says nothing.
 _RANK = {
-    Verdict.DELEGATED: 4,
-    Verdict.UNAVAILABLE: 4,
-    Verdict.PARTLY: 3,
+    Verdict.PASSED: 5,
+    Verdict.DELEGATED: 5,
+    Verdict.PARTLY: 4,
+    Verdict.UNAVAILABLE: 3,
     Verdict.FALLBACK: 2,
     Verdict.REFUSED: 1,
+    Verdict.NOT_APPLICABLE: 0,
 }
 
 
 def is_lost(old: Verdict, new: Verdict) -> bool:
-    """Whether the backend runs less of what has the new verdict than when it had the old one, and no fault is told."""
+    """Whether the backend runs less of what has the new verdict than when it had the old one, and no fault is told.
+
+    So it is, too, if what was seen before can no longer be tried, for whatever reason.
+    """
     return old in _RANK and new in _RANK and _RANK[new] < _RANK[old]
 
 
@@ -202,7 +207,10 @@ def diff(old: Run, new: Run, *, latency_threshold: float = LATENCY_THRESHOLD) ->
     same_examples = (old.seed, old.profile, _suite(old)) == (new.seed, new.profile, _suite(new))
     both = [name for name in after if name in before]
     changes: list[Change] = []
+    one_ran = old.backend.available != new.backend.available
     for name in both:
+        if one_ran and _is_unseen(before[name]) != _is_unseen(after[name]):
+            continue  # a warning says so
         changes += _changes(before[name], after[name], 0.0 if same_examples else _SHARE)
         changes += _latency(before[name], after[name], latency_threshold)
         changes += _size(before[name], after[name]) if same_examples else ()
@@ -255,6 +263,11 @@ def _changes(old: CaseResult, new: CaseResult, least_share: float) -> Iterable[C
         return
     if old.verdict is not new.verdict or (new.verdict.is_fault and (old.expected is None) != (new.expected is None)):
         yield change("verdicts", new.detail)
+
+
+def _is_unseen(result: CaseResult) -> bool:
+    """Whether nothing was seen of what the backend computes."""
+    return result.verdict in (Verdict.UNAVAILABLE, Verdict.NOT_APPLICABLE)
 
 
 def _latency(old: CaseResult, new: CaseResult, threshold: float) -> Iterable[Change]:
