@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from delegatekit.plugins import discovery
 from delegatekit_api import BackendOptions, option
 from delegatekit_api.quantization import (
     PER_CHANNEL,
@@ -16,13 +17,15 @@ from delegatekit_api.quantization import (
     QuantizationScheme,
     TensorQuantization,
 )
+from delegatekit_conformance.cases import options
 from delegatekit_conformance.cases.declared.arguments import OPERATORS, RANGES, recipes
 from delegatekit_conformance.cases.declared.collect import declarations, error_limit
 from delegatekit_conformance.cases.declared.quality import SITUATIONS, bias, by_channels, linear_layers, textbook
 from delegatekit_conformance.cases.declared.told import large_at
 from delegatekit_conformance.cases.options import values
 from delegatekit_conformance.cases.quantized import inexactness
-from delegatekit_conformance.context import Context
+from delegatekit_conformance.cases.specimens import LARGE
+from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.declaration import Declaration, Measured
 from delegatekit_conformance.looseness import ENOUGH, too_loose, with_measured
 from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
@@ -163,3 +166,23 @@ def test_all_choices_are_values_and_numbers_are_tried_at_bounds_that_the_option_
     assert {("mode", "a"), ("mode", "b"), ("deep", True), ("deep", False)} <= set(found)
     limits = {value for name, value in found if name == "limit"}
     assert {1, 1 << 20} <= limits and 0 not in limits
+
+
+def test_options_are_tried_together_with_values_that_go_together() -> None:
+    context = Context("coreml", PROFILES["quick"])
+    together = next(case for case in options.cases_for(context) if case.name == "options/together")
+    examples = together.examples(context)
+    assert len(examples) == context.profile.sequences
+    assert examples == together.examples(context)
+    backend = discovery.get_backend("coreml")
+    for example in examples:
+        assert 2 <= len(dict(example.options)) <= 3
+        backend.make_options(dict(example.options))
+
+
+def test_large_weights_are_what_packing_keeps() -> None:
+    for name, tensor in LARGE.tensors:
+        if name in ("w", "filters"):
+            assert tensor.make().numel() > 2048
+            assert tensor.make().unique().tolist() == [0.0, 0.5]
+            assert float((tensor.make() == 0).float().mean()) > 0.6

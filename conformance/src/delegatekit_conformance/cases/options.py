@@ -1,14 +1,17 @@
 """Every value of every option of a backend, each with a sample of cases and the precision that it declares for it.
 
 The cases are generated from the options dataclass: "options/weights=float16". An example is the name of another case,
-which is tried with that value beside the options of the run.
+which is tried with that value beside the options of the run. Pairs and triples of options have a case of their own.
 """
 
 from __future__ import annotations
 
 import gc
+import random
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from delegatekit.accuracy import ROUNDOFF, tolerance
@@ -22,14 +25,24 @@ from ..recipe import Recipe
 from ..trial import try_recipe
 from .base import Case
 from .contract.options import values_of
-from .specimens import DYNAMIC, SPECIMENS
+from .specimens import DYNAMIC, LARGE, SPECIMENS
 
 #: What options change most often: products, sums, functions, sizes, integers and quantized numbers.
-SAMPLE = ("arithmetic", "linear", "convolution", "softmax", "reduction", "movement", "quantized linear", "dynamic")
+SAMPLE = (
+    *("arithmetic", "linear", "convolution", "softmax", "reduction", "movement", "quantized linear", "dynamic"),
+    "large weights",
+)
+_LARGE = "large weights"
+#: The sample of the quick profile.
+_SHORT = (_LARGE, "softmax", "movement")
 #: Programs whose results show in which precision they were computed.
 _ROUNDED = ("linear", "convolution", "matmul")
-#: Texts that options are given which take names of operators.
+#: Texts that options are given which take names of operators; besides, words in quotes that their help has.
 _WORDS = ("add", "linear", "conv2d")
+_QUOTED = re.compile(r"""["'`]([^"'`\s]+)["'`]""")
+#: Programs that are tried with options together, and how many options these are.
+_TOGETHER = (_LARGE, "softmax", "quantized linear")
+_SEVERAL = 3
 #: Numbers at which options of whole numbers and of fractions may be at a bound.
 _NUMBERS: dict[type, tuple[Any, ...]] = {int: (0, 1, 16, 1 << 20), float: (0.0, 0.5, 1.0)}
 
@@ -48,8 +61,9 @@ class OptionCase(Case):
 
     def examples(self, context: Context) -> Sequence[str]:
         """Names of programs: fewer in the quick profile."""
-        quick = context.profile.name == "quick"
-        return (*(SAMPLE[1:6:2] if quick else SAMPLE), _ANEW, _PRECISION)
+        sample = _SHORT if context.profile.name == "quick" else SAMPLE
+        names = (name for name in sample if name != _LARGE or not _is_whole(self._value))
+        return (*names, _ANEW, _PRECISION)
 
     def run(self, example: str, context: Context) -> Outcome:
         """Try the program with the option, or what is declared of the precision."""
@@ -75,7 +89,67 @@ _PROGRAMS = 5
 
 
 def _program(name: str) -> Recipe:
-    return DYNAMIC if name == "dynamic" else SPECIMENS[name]
+    return {"dynamic": DYNAMIC, _LARGE: LARGE}.get(name) or SPECIMENS[name]
+
+
+@dataclass(frozen=True)
+class Together:
+    """Values of several options, which a program is tried with."""
+
+    options: tuple[tuple[str, Any], ...]
+
+    def describe(self) -> str:
+        """One line."""
+        return ", ".join(f"{name}={_text(value)}" for name, value in self.options)
+
+
+class TogetherCase(Case):
+    """Values of several options together, at random: some act only beside another."""
+
+    name = "options/together"
+
+    def __init__(self, known: Sequence[tuple[str, Any]]) -> None:
+        self._known = known
+
+    @property
+    def cost(self) -> float:
+        """Many small programs."""
+        return 5.0
+
+    def examples(self, context: Context) -> Sequence[Together]:
+        """As many for each sequence of the profile, with values that are not the run's own and that go together."""
+        source = random.Random(context.seed_of(self.name))
+        options = discovery.get_backend(context.backend).description.options
+        groups: dict[str, list[Any]] = {}
+        for name, value in self._known:
+            if _is_whole(value):
+                continue
+            groups.setdefault(name, []).append(value)
+        found: dict[str, Together] = {}
+        for _ in range(20 * context.profile.sequences):
+            names = source.sample(sorted(groups), min(len(groups), source.randint(2, _SEVERAL)))
+            example = Together(tuple((name, source.choice(groups[name])) for name in names))
+            with suppress(OptionError):
+                options.from_mapping({**context.options, **dict(example.options)})
+                found.setdefault(example.describe(), example)
+            if len(found) == context.profile.sequences:
+                break
+        return list(found.values()) if len(groups) > 1 else []
+
+    def run(self, example: Together, context: Context) -> Outcome:
+        """Try the programs with the options; the gravest outcome."""
+        chosen = replace(context, options={**context.options, **dict(example.options)})
+        refusal = _refusal(chosen)
+        if refusal is not None:
+            return Outcome(Verdict.NOT_APPLICABLE, refusal, example=example.describe())
+        outcomes = [try_recipe(_program(name), chosen) for name in _TOGETHER]
+        worst = gravest(outcome.verdict for outcome in outcomes)
+        return replace(next(one for one in outcomes if one.verdict is worst), example=example.describe())
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a fraction is all: of the weights, nothing may be left then."""
+    return isinstance(value, float) and value >= 1.0
 
 
 def _refusal(context: Context) -> str | None:
@@ -137,6 +211,9 @@ def values(options: type[BackendOptions]) -> Iterator[tuple[str, Any]]:
     seen: set[tuple[str, str]] = set()
     found = list(values_of(options, _WORDS))
     for row in options.describe():
+        for words in _QUOTED.findall(row.help):
+            found += [(row.name, words), (row.name, (words,))]
+    for row in options.describe():
         found += [(row.name, number) for number in _NUMBERS.get(type(row.default), ())]
     for name, value in found:
         try:
@@ -164,8 +241,11 @@ def cases_for(context: Context) -> Iterator[Case]:
     except DelegateKitError:
         return
     names = set()
+    others = []
     for name, value in found:
         case = OptionCase(name, value)
         if value != getattr(chosen, name) and case.name not in names:
             names.add(case.name)
+            others.append((name, value))
             yield case
+    yield TogetherCase(others)

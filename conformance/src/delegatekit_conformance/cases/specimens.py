@@ -167,7 +167,24 @@ SPECIMENS: Mapping[str, Recipe] = {
     **QUANTIZED_SPECIMENS,
 }
 
-#: The same with a size that changes from call to call.
+#: Two numbers, one of them in most places: tables, fewer bits and zeros that are left out all keep such weights.
+_TWO = ("among", (0.0, 0.0, 0.0, 0.5))
+#: Layers with weights that are worth packing, which begins at some thousand numbers.
+LARGE = recipe_of(
+    {
+        "x": tensor_of(4, 64),
+        "w": tensor_of(48, 64, values=_TWO, constant=True, seed=1),
+        "b": tensor_of(48, constant=True, seed=2),
+        "image": tensor_of(1, 16, 7, 7, seed=3),
+        "filters": tensor_of(32, 16, 3, 3, values=_TWO, constant=True, seed=4),
+    },
+    ("l", "aten.linear.default", _X, Ref("w"), Ref("b")),
+    ("c", "aten.conv2d.default", Ref("image"), Ref("filters"), None, (1, 1), (1, 1)),
+    reduction_length=144,
+    outputs=(Ref("l"), Ref("c")),
+)
+
+#: A program with a size that changes from call to call.
 DYNAMIC = recipe_of(
     {"x": tensor_of(4, 6), "y": tensor_of(4, 6, seed=1)},
     ("m", "aten.mul.Tensor", _X, _Y),
