@@ -30,7 +30,7 @@ from delegatekit_conformance.mutants.chosen import Attempt, pack
 from delegatekit_conformance.mutants.engine import Found, Trial, judge
 from delegatekit_conformance.mutants.overlay import overlay
 from delegatekit_conformance.mutants.page import TITLE, table, updated
-from delegatekit_conformance.mutants.probe import differs
+from delegatekit_conformance.mutants.probe import differs, watching
 from delegatekit_conformance.mutants.score import Judged, Rate, Score, merge, read, write
 from delegatekit_conformance.mutants.sites import Mutant, Plugin, draw, mutant_of, shares, surroundings
 
@@ -185,6 +185,7 @@ def f(b, x, low, high):
         return b.emit(x, (low, high))
     (low, high) = high, low
     return [part for part in x if part]
+    return sum(part for part in x if low)
 """
 
 
@@ -196,6 +197,7 @@ def f(b, x, low, high):
         (4, "low, high", "high, low", ("(high, low)", False)),
         (5, "low, high", "high, low", None),  # assigned to
         (6, "if part", "if not part", ("[part for part in x if not part]", False)),
+        (7, "if low", "if not low", ("sum(part for part in x if not low)", False)),
     ],
 )
 def test_the_widest_expression_that_changes_nothing_is_evaluated_twice(
@@ -205,6 +207,29 @@ def test_the_widest_expression_that_changes_nothing_is_evaluated_twice(
     start = len("".join(lines[: line - 1])) + lines[line - 1].index(before)
     found = infection.site(PythonSource(FUNCTION.encode()), start, before, after)
     assert (found and (found.after, found.truth)) == expected
+
+
+def test_a_source_with_probes_is_the_same_program() -> None:
+    places = {}
+    for number, change in enumerate(changes(FUNCTION.encode())):
+        place = infection.site(
+            PythonSource(FUNCTION.encode()), change.start, FUNCTION[change.start : change.end], change.after
+        )
+        if place is not None:
+            places[number] = place
+    space: dict[str, Any] = {}
+    exec(infection.probed(FUNCTION.encode(), places), space)
+    exec(FUNCTION, plain := {})
+
+    class Builder:
+        def emit(self, *values: Any) -> Any:
+            return values
+
+    with watching() as seen:
+        for low, high in ((0, 4), (2, 4)):
+            arguments = Builder(), torch.ones(3, 1), low, high
+            assert space["f"](*arguments) == plain["f"](*arguments)
+        assert any(seen.values()) and set(seen) < set(places), "the last statement is not reached"
 
 
 def test_values_differ_if_their_readers_can_tell() -> None:

@@ -76,13 +76,17 @@ class Probe:
     site: Site
 
 
+#: Expressions that cannot stand alone: of the last one, the parentheses may be those of a call.
+_PARTS = (ast.Starred, ast.Slice, ast.GeneratorExp)
+
+
 def site(source: PythonSource, start: int, before: str, after: str) -> Site | None:
     """The site of a change from `before` to `after` at byte `start`, or None where there is none."""
     end = start + len(before.encode())
     found: Site | None = None
     node: ast.AST | None = _innermost(source, start, end)
     while node is not None and not isinstance(node, ast.stmt | ast.Lambda):
-        if isinstance(node, ast.expr) and not isinstance(node, ast.Starred | ast.Slice):
+        if isinstance(node, ast.expr) and not isinstance(node, _PARTS):
             first, last = source.span(node)
             text = source.data[first:start].decode() + after + source.data[end:last].decode()
             if not _is_pure(node) or not _is_pure_text(text) or source.function(node) is None:

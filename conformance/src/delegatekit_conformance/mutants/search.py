@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +30,7 @@ from ..cases.quantized_operators import Quantized, is_plain, schemes_for, try_pr
 from ..context import PROFILES, Context
 from ..drawing import draw
 from ..joined import Joined
-from ..outcome import Outcome
+from ..outcome import CaseResult, Outcome
 from ..recipe import Recipe
 from ..runner import Pool
 from ..strategies import load_operators
@@ -60,6 +60,12 @@ _SLOWER = 4.0
 #: How names of the quick profile's cases begin here; and those of which nothing is recorded.
 _BASE = "base/"
 _LEFT_OUT = ("corpus/", "growth/")
+#: Cases that every backend passes.
+_SOUND = (
+    "operators/aten.add.Tensor/float32",
+    "operators/aten.convolution.default/float32",
+    "patterns/linear-relu-chain",
+)
 
 
 @dataclass(frozen=True)
@@ -173,6 +179,7 @@ def _tried(
         given = partial(candidates, recipes=recipes, folder=folder, first=str(first), package=plugin.package)
         patient = replace(context, timeout=context.timeout * _SLOWER)
         with Pool(patient, jobs=jobs, source=given, cases={name: Placeholder(name) for name in names}) as pool:
+            _check(pool.run_case(f"{_BASE}{name}") for name in _SOUND)
             for number, _ in enumerate(pool.run(names), 1):
                 if number % 500 == 0 or number == len(names):
                     tell(f"{number} of {len(names)} cases tried")
@@ -182,6 +189,13 @@ def _tried(
                     values = json.loads(line)
                     recipe = corpus.decoded(values["recipe"])
                     yield Tried(values["case"], recipe, values["seconds"], int(values["forms"], 16))
+
+
+def _check(results: Iterable[CaseResult]) -> None:
+    """Raise RuntimeError if the plugin with probes does not do what it does without."""
+    for result in results:
+        if result.verdict.is_fault:
+            raise RuntimeError(f"{result.case} is faulty in the plugin with probes: {result.faults[0].detail}")
 
 
 # -- in a worker ------------------------------------------------------------------------------------------------------
@@ -327,7 +341,7 @@ class Watched(Case):
             }
             with (Path(self._folder) / str(os.getpid())).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(values) + "\n")
-        return Outcome(outcome.verdict, delegates=outcome.delegates)
+        return Outcome(outcome.verdict, outcome.detail, delegates=outcome.delegates)
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
