@@ -44,7 +44,7 @@ _QUOTED = re.compile(r"""["'`]([^"'`\s]+)["'`]""")
 _TOGETHER = (_LARGE, "softmax", "quantized linear")
 _SEVERAL = 3
 #: Numbers at which options of whole numbers and of fractions may be at a bound.
-_NUMBERS: dict[type, tuple[Any, ...]] = {int: (0, 1, 16, 1 << 20), float: (0.0, 0.5, 1.0)}
+_NUMBERS: dict[type, tuple[Any, ...]] = {int: (0, 1, 16, 1 << 12, 1 << 20), float: (0.0, 0.5, 1.0)}
 
 
 class OptionCase(Case):

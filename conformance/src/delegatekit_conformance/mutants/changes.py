@@ -391,7 +391,20 @@ def _operands(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 #: Calls that do not care about the order of arguments, or that fail at once with another one.
 _ORDERLESS = frozenset(
-    {"min", "max", "isinstance", "issubclass", "getattr", "hasattr", "setattr", "field", "gcd", "lcm"}
+    {
+        "min",
+        "max",
+        "minimum",
+        "maximum",
+        "isinstance",
+        "issubclass",
+        "getattr",
+        "hasattr",
+        "setattr",
+        "field",
+        "gcd",
+        "lcm",
+    }
 )
 
 
@@ -424,9 +437,14 @@ def _is_set(node: ast.AST, source: Source) -> bool:
     return False
 
 
+def _is_row(node: ast.AST) -> bool:
+    """Whether it is a row of a support table, which finds its rows by their names."""
+    return isinstance(node, ast.Call) and _name(node) == "row"
+
+
 def _exchanged(nodes: Sequence[ast.expr], source: Source) -> Iterator[Edit]:
     for left, right in pairwise(nodes):
-        if isinstance(left, ast.Starred) or isinstance(right, ast.Starred):
+        if isinstance(left, ast.Starred) or isinstance(right, ast.Starred) or (_is_row(left) and _is_row(right)):
             continue
         (start, middle), (after, end) = source.span(left), source.span(right)
         between = source.data[middle:after].decode()
@@ -605,7 +623,7 @@ def _cache_key(node: ast.AST, source: Source) -> Iterator[Edit]:
             holder = source.text(target)
         case ast.Subscript(value=value):
             holder = source.text(value)
-        case ast.Call(func=called):
+        case ast.Call(func=called) if _name(called) != "fromkeys":
             holder = source.text(called)
         case ast.Return():
             holder = function.name if function else ""
@@ -634,11 +652,16 @@ _EXTREMES: Mapping[str, str] = {
 }
 
 
+#: Those of Python itself, which are known everywhere.
+_BUILTIN = frozenset({"min", "max", "any", "all"})
+
+
 def _extreme(node: ast.AST, source: Source) -> Iterator[Edit]:
     """The smallest for the largest, any for all, down for up."""
     match node:
         case ast.Call(func=ast.Name(id=name) as called) if name in _EXTREMES:
-            yield *source.span(called), _EXTREMES[name]
+            if _EXTREMES[name] in source.names_at(node) | _BUILTIN:
+                yield *source.span(called), _EXTREMES[name]
         case ast.Call(func=ast.Attribute(value=owner, attr=name) as called) if name in _EXTREMES:
             yield *source.span(called), f"{source.text(owner)}.{_EXTREMES[name]}"
         case ast.Call(func=ast.Name(id="reversed"), args=[value]):

@@ -108,7 +108,8 @@ def _instructions(data: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
 def _others(words: tuple[int, ...], kinds: Mapping[int, str]) -> Iterator[tuple[str, tuple[int, ...]]]:
     code = words[0] & 0xFFFF
     head = words[0] & 0xFFFF0000
-    if code in (_CONSTANT, _SPEC_CONSTANT) and len(words) == 4 and words[1] in kinds:
+    # Of specialization constants these are defaults only: who dispatches gives the numbers.
+    if code == _CONSTANT and len(words) == 4 and words[1] in kinds:
         yield from (("number", (*words[:3], bits)) for bits in _numbers(words[3], kinds[words[1]]))
     for kind, others in _OTHERS.items():
         if code in others:

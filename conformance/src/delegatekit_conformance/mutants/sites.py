@@ -365,26 +365,35 @@ def _bodies(file: str, statement: ast.AST, node: ast.AST) -> frozenset[tuple[str
 
 
 def _users(plugin: Plugin, names: set[str]) -> frozenset[tuple[str, int]]:
-    """The lines in functions where one of the names stands, or one that a module or class defines by it."""
+    """The lines in functions where one of the names stands, or one that a module or class defines by it.
+
+    A module may define it by a function, in which the name stands: that function runs at import.
+    """
     found: set[tuple[str, int]] = set()
     known, left = set(names), set(names)
+    called: set[str] = set()
     while left:
         using = [place for file, source in plugin.sources.items() for place in _uses(file, source, left)]
-        found.update((file, line) for file, line, defined in using if not defined)
-        left = {name for _, _, defined in using for name in defined} - known
+        found.update((file, line) for file, line, defined, inside in using if inside)
+        functions = {inside for _, _, _, inside in using if inside} - called
+        called |= functions
+        calling = [place for file, source in plugin.sources.items() for place in _uses(file, source, functions)]
+        using += [place for place in calling if not place[3]]
+        left = {name for _, _, defined, _ in using for name in defined} - known
         known |= left
     return frozenset(found)
 
 
-def _uses(file: str, source: Source, names: set[str]) -> Iterator[tuple[str, int, set[str]]]:
-    """File and line where one of the names stands, with what the statement defines outside of functions."""
+def _uses(file: str, source: Source, names: set[str]) -> Iterator[tuple[str, int, set[str], str]]:
+    """File and line where one of the names stands, with what the statement defines, or the function that it is in."""
     if not names & source.mentioned:
         return
     for node in ast.walk(source.tree):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=name) if name in names:
-                inside = source.function(node) is not None
-                yield file, node.lineno, set() if inside else _defined(_outermost(source, node), node)
+                function = source.function(node)
+                defined = set() if function else _defined(_outermost(source, node), node)
+                yield file, node.lineno, defined, function.name if function else ""
 
 
 def _last_name(node: ast.expr) -> str:

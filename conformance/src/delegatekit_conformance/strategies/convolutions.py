@@ -51,11 +51,15 @@ def _form(sketch: Sketch, rank: int, *, same: bool = False, transposed: bool = F
     dilation = per_dim(sketch, rank, 1, 3 if rank == 1 else 2)
     extents = [step * (taps - 1) + 1 for step, taps in zip(dilation, kernel, strict=True)]
     padding, sizes = [], []
+    # Planes of several blocks of a kernel that writes each phase of the strides by itself.
+    large = transposed and rank < 3 and sketch.rarely(3)
     shared = None if sketch.flag() else sketch.integer(0, max(extents))
     for extent, step in zip(extents, stride, strict=True):
         pad = sketch.integer(0, extent) if shared is None else min(shared, extent)
         size = 1 if transposed or same else max(1, extent - 2 * pad)
         size += sketch.integer(0, extra)
+        if large:
+            size += sketch.integer(3, 7)
         if transposed:  # the padding is taken off the result, of which one element must remain
             pad = min(pad, ((size - 1) * step + extent - 1) // 2)
         padding.append(pad)

@@ -212,7 +212,7 @@ def _elu(sketch: Sketch, name: str) -> Recipe:
     if sketch.flag():
         arguments.append(sketch.choice((1.0, 0.5, 2.0, 1, 0.0)))
         if sketch.flag():
-            arguments.append(sketch.choice((1.0, 1.5, 2)))
+            arguments.append(sketch.choice((1.0, 1.5, 2, 0.0)))
             if sketch.flag():
                 arguments.append(sketch.choice((1.0, 0.5, 2)))
     sketch.call(name, x, *arguments)
@@ -470,7 +470,9 @@ def _powers(sketch: Sketch, bases: Values, exponents: Values) -> tuple[Ref, Ref]
 @operator("aten.pow.Tensor_Scalar", dtypes=EVERY)
 def _power_of_number(sketch: Sketch, name: str) -> Recipe:
     if sketch.is_float:
-        exponent: float = sketch.choice((2, 2.0, 0.5, 3, -1, -0.5, -2.0, 0, 1, 1.5, 4.0, 2.5, 0.25, -1.5))
+        exponent: float = sketch.choice(
+            (2, 2.0, 0.5, 3, -1, -0.5, -2.0, 0, 1, 1.5, 4.0, 2.5, 0.25, -1.5, 5.0, -5, 6.0, 7, 8.0, -8, 9.0)
+        )
         kinds: list[Values] = [("uniform", 0.3, 3.0), multiples(0.5, -2, 2)]
         if sketch.rarely():
             kinds = [("special", -2, 2)]

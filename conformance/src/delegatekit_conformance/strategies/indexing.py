@@ -265,6 +265,36 @@ def _scatter_reduce(sketch: Sketch, name: str) -> Recipe:
     return sketch.recipe(reduction_length=_extent(sizes, dim) + 1, depth=2, exact=exact)
 
 
+@operator("aten.scatter.reduce", "aten.scatter.value_reduce", dtypes=NUMBERS)
+def _scatter_with(sketch: Sketch, name: str) -> Recipe:
+    shape, dim, index, sizes = _scattered(sketch)
+    product = sketch.flag()
+    values: Values = ("integers", 1, 2) if product else summands(sketch, shape)
+    x = sketch.tensor(shape, values=values)
+    source = sketch.tensor(sizes, values=values) if name == "aten.scatter.reduce" else sketch.choice((1, 2))
+    sketch.call(name, x, dim, index, source, reduce="multiply" if product else "add")
+    return sketch.recipe(reduction_length=_extent(sizes, dim) + 1, depth=2, exact=not sketch.is_float)
+
+
+@operator("aten.put.default", dtypes=NUMBERS)
+def _put(sketch: Sketch, name: str) -> Recipe:
+    shape = sketch.shape(zeros=False)
+    places = math.prod(shape)
+    values = summands(sketch, shape)
+    x = sketch.tensor(shape, values=values)
+    sizes = (sketch.integer(0, min(places, 6)),)
+    if sketch.flag():
+        index = _places(sketch, sizes, places)
+        accumulate: bool | None = True
+    else:
+        # Which of two elements for one place is written is not said anywhere.
+        index = _different_places(sketch, sizes, places)
+        accumulate = sketch.choice((None, False))
+    source = sketch.tensor(sizes, values=values)
+    sketch.call(name, x, index, source, *([] if accumulate is None else [accumulate]))
+    return sketch.recipe(reduction_length=sizes[0] + 1, exact=not sketch.is_float)
+
+
 @operator("aten.index_put.default", dtypes=_DTYPES)
 def _index_put(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape(1, 4, zeros=False)

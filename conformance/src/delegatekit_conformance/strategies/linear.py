@@ -11,10 +11,19 @@ from .registry import operator
 from .sketch import ALL, NUMBERS, Sketch
 from .summands import summands
 
+#: Sizes that are several blocks of a product and a rest.
+_BLOCKS = (17, 70)
+
 
 def _size(sketch: Sketch, largest: int = 6) -> int:
-    """A size of 1 to `largest`; now and then 0."""
-    return 0 if sketch.rarely(10) else sketch.integer(1, largest)
+    """A size of 1 to `largest`; now and then 0, or several blocks."""
+    if sketch.rarely(10):
+        return 0
+    return sketch.integer(*_BLOCKS) if largest >= _FEW and sketch.rarely(5) else sketch.integer(1, largest)
+
+
+#: Batches have fewer.
+_FEW = 6
 
 
 def _factors(sketch: Sketch, results: Sequence[int], *shapes: Sequence[int]) -> list[Ref]:
@@ -62,9 +71,11 @@ def _bmm(sketch: Sketch, name: str) -> Recipe:
 @operator("aten.addmm.default", dtypes=NUMBERS)
 def _addmm(sketch: Sketch, name: str) -> Recipe:
     m, k, n = (_size(sketch) for _ in range(3))
-    scales = _scales(sketch)
+    # The plainest form, which compilers fuse, would be rare.
+    plain = sketch.rarely(3)
+    scales = {} if plain else _scales(sketch)
     left, right = _factors(sketch, (m, n), (m, k), (k, n))
-    sketch.call(name, _added(sketch, (m, n), scales), left, right, **scales)
+    sketch.call(name, _added(sketch, (m, n), scales, broadcast=not plain), left, right, **scales)
     return sketch.recipe(reduction_length=k + 1, depth=2)
 
 
@@ -148,7 +159,9 @@ def _last(items: list[int], count: int) -> list[int]:
 @operator("aten.linear.default", dtypes=NUMBERS)
 def _linear(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape(1, 5)
-    n = sketch.integer(1, 6)
+    if sketch.rarely(4):
+        shape = (sketch.integer(*_BLOCKS), sketch.integer(1, 40))
+    n = sketch.integer(*_BLOCKS) if sketch.rarely(4) else sketch.integer(1, 6)
     results = (*shape[:-1], n)
     values = summands(sketch, results)
     x = sketch.tensor(shape, values=values)
@@ -204,12 +217,12 @@ def _cdist(sketch: Sketch, name: str) -> Recipe:
     m, n, k = _size(sketch), _size(sketch), sketch.integer(1, 6)
     batch = [sketch.integer(1, 3) for _ in range(sketch.integer(0, 2))]
     power = sketch.choice(_POWERS)
-    # Far from one another: the root of a difference that is almost 0 has lost its digits.
-    x = sketch.tensor((*batch, m, k), values=("uniform", -1.0, 1.0))
-    y = sketch.tensor((*batch, n, k), values=("uniform", 2.0, 4.0))
-    if power == 0.0:  # which counts the differences
-        x = sketch.tensor((*batch, m, k), values=("integers", 0, 2))
-        y = sketch.tensor((*batch, n, k), values=("integers", 0, 2))
+    # Far from one another: the root of a difference that is almost 0 has lost its digits. 0 counts the differences.
+    low, high = (("integers", 0, 2),) * 2 if power == 0.0 else (("uniform", -1.0, 1.0), ("uniform", 2.0, 4.0))
+    other = tuple(sketch.broadcast(batch))
+    mine, theirs = (batch, other) if sketch.flag() else (other, batch)
+    x = sketch.tensor((*mine, m, k), values=low)
+    y = sketch.tensor((*theirs, n, k), values=high)
     # 1 computes by a matrix product, 2 does not, 0 chooses by size.
     mode = sketch.choice((None, 0, 2, 1))
     sketch.call(name, x, y, power, mode)

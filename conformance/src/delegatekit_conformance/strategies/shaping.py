@@ -398,7 +398,9 @@ def _stack(sketch: Sketch, name: str) -> Recipe:
 def _flip(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape()
     x = sketch.tensor(shape)
-    sketch.call(name, _computed(sketch, x), sketch.dims(len(shape), at_least=0))
+    # PyTorch lets a tensor without dimensions have one.
+    dims = sketch.dims(len(shape), at_least=0) if shape else sketch.choice(((), (0,), (-1,)))
+    sketch.call(name, _computed(sketch, x), dims)
     return sketch.recipe(exact=True)
 
 
@@ -465,6 +467,8 @@ def _constant_pad(sketch: Sketch, name: str) -> Recipe:
     values = [sketch.number()]
     if sketch.is_float:
         values.append(sketch.choice((0.1, math.inf, -math.inf, math.nan)))
+    elif sketch.dtype in ("int32", "int64"):
+        values.append(sketch.choice((-(2**31), 2**31 - 1)))
     arguments = [sketch.choice(values)] if sketch.flag() else []
     sketch.call(name, _computed(sketch, x), pads, *arguments)
     return sketch.recipe(exact=True)

@@ -231,7 +231,10 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     ),
     "rolls": (lambda x: (x.roll(2, 1) + 1, x.roll((-1, 9), (0, 1)) + 1, x.roll(5) + 1), (drawn(4, 6),)),
     "distances": (
-        lambda x, y: tuple(torch.cdist(x, y, p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))),
+        lambda x, y: (
+            *(torch.cdist(x, y, p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))),
+            *(torch.cdist(x, y[0], 2.0), torch.cdist(x[:1], y, 1.0), torch.cdist(x[0], y, 3.0)),
+        ),
         (drawn(2, 4, 6), drawn(2, 3, 6)),
     ),
     "sizes of vectors": (

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from ..base import Case
 
 # Importing the rooms registers what is in them, in the order of reports.
-from . import convolutions, linear, attention, algebra  # isort: skip
+from . import convolutions, linear, attention, algebra, misses  # isort: skip
 from .register import pattern
 
-__all__ = ["algebra", "attention", "cases", "convolutions", "linear", "pattern"]
+__all__ = ["algebra", "attention", "cases", "convolutions", "linear", "misses", "pattern"]
 
 
 def cases() -> Iterator[Case]:

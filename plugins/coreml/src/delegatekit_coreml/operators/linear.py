@@ -90,9 +90,10 @@ def four_axes(call: Call) -> str | None:
 def _distances(b: ProgramBuilder, call: Call) -> Var:
     """The p-norm of the difference between each row of one tensor and each of another."""
     left, right, p = tensor(b, call, "x1"), tensor(b, call, "x2"), float(call["p"])
-    rank = len(left.shape)
+    # Batches are broadcast: one operand may have more axes.
+    rank = max(len(left.shape), len(right.shape))
     left, right = (
-        b.call("expand_dims", x=item, axes=numbers([axis])) for item, axis in ((left, rank - 1), (right, rank - 2))
+        b.call("expand_dims", x=item, axes=numbers([len(item.shape) - back])) for item, back in ((left, 1), (right, 2))
     )
     size = unary(b, "abs", sub(b, left, right))
     axes = (rank,)

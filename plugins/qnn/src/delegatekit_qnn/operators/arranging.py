@@ -23,8 +23,9 @@ def _flip(b: ProgramBuilder, call: Call) -> Value:
     """From the last element down to the first."""
     like = b.value(call["self"])
     x = as_numbers(b, like)
-    places = {x.stored_axis(axis_of(dim, x.rank)) for dim in call["dims"]}
-    if not places or not x.rank:
+    # PyTorch lets a tensor without axes have one.
+    places = {x.stored_axis(axis_of(dim, x.rank)) for dim in call["dims"]} if x.rank else set()
+    if not places:
         return like
     sizes = enumerate(x.tensor.shape)
     ranges = [[size - 1, -size - 1, -1] if place in places else [0, size, 1] for place, size in sizes]

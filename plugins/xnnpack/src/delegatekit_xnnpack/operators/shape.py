@@ -307,8 +307,9 @@ def few_reversed(call: Call) -> str | None:
 
 
 def flipped_axes(call: Call) -> list[int]:
-    """The axes that a flip reverses."""
-    return [axis_of(dim, call["self"].rank) for dim in call["dims"]]
+    """The axes that a flip reverses: none of a tensor without axes, which PyTorch lets have one."""
+    rank = call["self"].rank
+    return [axis_of(dim, rank) for dim in call["dims"]] if rank else []
 
 
 def _flip(b: ProgramBuilder, call: Call) -> Tensor:

@@ -1,0 +1,140 @@
+"""Near misses: what looks like something that compilers fuse or fold, and is something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody writes it)
+from torch import nn
+
+from ..subjects import Built
+from .register import pattern
+
+
+@pattern("two-pads")
+def two_pads() -> Built:
+    """Two pads in a row, different on each side, before what has pads of its own."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            once = F.pad(x, (1, 0, 3, 2))
+            twice = F.pad(F.pad(x, (1, 2, 0, 3)), (2, 0, 1, 0))
+            return self.conv(once), self.conv(twice), F.max_pool2d(F.pad(x, (0, 1, 2, 0), value=-9.0), 3, 2, 1)
+
+    return Model(), [(torch.randn(1, 3, 6, 7),)]
+
+
+@pattern("uneven-averages")
+def uneven_averages() -> Built:
+    """Windows of averages that stick out on one axis, on the other, and over a pad."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            settings = {"ceil_mode": True, "count_include_pad": False}
+            wide, high = x[..., :7, :6], x[..., :6, :7]
+            return (
+                F.avg_pool2d(wide, 3, 2, **settings),
+                F.avg_pool2d(high, 3, 2, **settings),
+                F.avg_pool2d(wide, 3, 2, (0, 1), **settings),
+                F.avg_pool2d(F.pad(high, (1, 0, 0, 2)), 3, 2, 1, **settings),
+                F.max_pool2d(wide, 3, 2, ceil_mode=True),
+                F.max_pool2d(high, 3, 2, (1, 0), ceil_mode=True),
+            )
+
+    return Model(), [(torch.randn(1, 3, 8, 8),)]
+
+
+@pattern("clamps-apart")
+def clamps_apart() -> Built:
+    """Clamps of one value whose bounds have nothing in common, and such that are read before they are clamped again."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.linear = nn.Conv2d(3, 8, 3), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.conv(x)
+            z = y.mean((2, 3))
+            once = self.linear(z).relu()
+            return (
+                *(y.relu().clamp(-2, -1), y.clamp(-1, 0.5).clamp(0.75, 2), y.clamp(0.75, 2).clamp(-1, 0.5)),
+                *(once, self.linear(once), once.clamp(max=0.25) + once),
+            )
+
+    return Model(), [(torch.randn(1, 3, 7, 7),)]
+
+
+@pattern("norms-of-others")
+def norms_of_others() -> Built:
+    """The statistics of one tensor scale another, or are those of other axes, or of a sum instead of a mean."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(12) + 0.5)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            factor = ((x * x).mean(-1, keepdim=True) + 1e-3).rsqrt()
+            mixed = ((x * y).mean(-1, keepdim=True).abs() + 0.5).rsqrt()
+            others = ((x * x).mean(-2, keepdim=True) + 1e-3).rsqrt()
+            total = ((x * x).sum(-1, keepdim=True) + 1e-3).rsqrt()
+            away = y.mean(-1, keepdim=True)
+            return (
+                *(factor * y * self.weight, x * mixed * self.weight, x * others * self.weight, total * x),
+                *((x - away) * ((x - away).pow(2).mean(-1, keepdim=True) + 1e-3).rsqrt(), factor * x - x),
+            )
+
+    return Model(), [(torch.randn(3, 4, 12), torch.randn(3, 4, 12))]
+
+
+@pattern("activations-of-others")
+def activations_of_others() -> Built:
+    """Products that would be SiLU, hard swish or GELU with the same operand, or with the usual numbers."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return (
+                *(x * y.sigmoid(), y.sigmoid() * x, x * (x + 3).clamp(0, 5) / 6, x * (y + 3).clamp(0, 6) / 6),
+                *(
+                    x * (x + 2).clamp(0, 6) / 6,
+                    (x + 3).clamp(0, 6) / 5,
+                    0.5 * x * (1 + torch.erf(y * 0.7071067811865476)),
+                ),
+                *(x.softmax(-1) * y, x - x.exp().sum(-2, keepdim=True).log(), x.exp() / x.exp().sum(-2, keepdim=True)),
+            )
+
+    return Model(), [(torch.randn(3, 10), torch.randn(3, 10))]
+
+
+@pattern("half-arithmetic")
+def half_arithmetic() -> Built:
+    """Sums and products of float16 with one clamp as their only reader, read by more of float16."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return (x + y).relu() * y, (x * y).clamp(-0.5, 0.5) - x, (x - y).clamp(min=0.25).neg() + x
+
+    return Model(), [(torch.randn(3, 10).half(), torch.randn(3, 10).half())]
+
+
+@pattern("moves-that-undo-others")
+def moves_that_undo_others() -> Built:
+    """Transposes, reshapes, slices and joins in a row: those that cancel out, and those that almost do."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            rows = x.reshape(2, 3, 4, 5).permute(0, 2, 1, 3)
+            halves = x[:, :10], x[:, 10:]
+            return (
+                *(rows.permute(0, 2, 1, 3).reshape(6, 20) + 1, rows.permute(1, 0, 2, 3).reshape(6, 20) + 1),
+                *(torch.cat(halves, 1) + 1, torch.cat(halves[::-1], 1) + 1, torch.cat((halves[0], halves[0]), 1) + 1),
+                *(x.t().flip(0).t() + 1, x.roll(3, 1)[:, 3:] + 1, x.unsqueeze(1).expand(6, 2, 20).sum(1)),
+            )
+
+    return Model(), [(torch.randn(6, 20),)]
