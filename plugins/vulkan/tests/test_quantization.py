@@ -155,6 +155,19 @@ def test_groups_that_the_runtime_does_not_read_are_named_and_computed_in_float()
     torch.testing.assert_close(lowered.run()[0], model(x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1e-38, 1e38 * 2])
+def test_scales_that_devices_lose_are_refused_with_the_reason(scale: float) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            integers = torch.ops.quantized_decomposed.quantize_per_tensor.default(x, scale, 0, -128, 127, torch.int8)
+            return torch.ops.quantized_decomposed.dequantize_per_tensor.default(
+                integers, scale, 0, -128, 127, torch.int8
+            )
+
+    program = delegatekit.explain(Model(), (torch.randn(3),), backends=["vulkan"])
+    assert "is no normal float32" in str(program)
+
+
 def test_a_linear_layer_of_several_matrices_is_left_in_float_with_the_reason() -> None:
     with pytest.raises(DelegateKitError, match=r"it computes on numbers, by aten\._weight_int8pack_mm"):
         quantized(nn.Linear(16, 8), torch.randn(2, 3, 16))

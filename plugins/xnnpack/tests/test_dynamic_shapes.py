@@ -314,6 +314,12 @@ def test_what_xnnpack_cannot_do_with_changing_images_is_refused(refusals, module
     assert any(reason in text for text in found), found
 
 
+def test_repeating_pixels_of_channels_that_change_with_the_batch_is_refused(refusals):
+    shapes = {"input": {0: Dim("n", min=1, max=4), 1: Dim("c", min=1, max=9)}}
+    found = refusals(nn.Upsample(scale_factor=2), torch.randn(2, 3, 4, 5), dynamic_shapes=shapes)
+    assert any("the channels and another size change" in text for text in found), found
+
+
 def test_views_that_need_each_other_are_refused_together(refusals):
     """Without permutations, nothing can take apart again what the first view of attention joins."""
     function = OPERATORS["attention of PyTorch's module"]

@@ -116,7 +116,13 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         lambda x: (
             *(x.reshape(8, 48) + 1, x.transpose(1, 2) + 1, x.unsqueeze(1) + 1, x[:, 1] + 1, x[:, :, ::2] + 1),
             *(torch.cat([x, x], 1) + 1, F.pad(x, (-1, 2, 0, -1), value=2.0) + 1, x.repeat(1, 2, 1, 1) + 1),
-            *(x[:, :1].expand(2, 5, 6, 8) + 1, x.flip((0, 2)) + 1, x.roll(2, 1) + 1, x.roll(5) + 1),
+            *(
+                x[:, :1].expand(2, 5, 6, 8) + 1,
+                x.flip((0, 2)) + 1,
+                x.sum().flip(-1) + 1,
+                x.roll(2, 1) + 1,
+                x.roll(5) + 1,
+            ),
             *(torch.stack([x, x], 1) + 1, F.channel_shuffle(x, 2) + 1, *(part + 1 for part in x.split([1, 3], 1))),
         ),
         (IMAGES,),

@@ -25,6 +25,8 @@ class Target:
 
 
 _MIB: Final = 1 << 20
+#: The least normal float32: scales and their inverses are float32 on the device.
+LEAST_SCALE: Final = 2.0**-126
 #: Rounds of loops that every driver makes for one invocation: those on CPUs silently end all loops after 65535.
 MOST_ROUNDS: Final = 60_000
 

@@ -108,6 +108,7 @@ def test_a_returned_input_and_a_result_returned_twice_are_copied(lower_whole):
     [
         lambda x: x.flip(2),
         lambda x: x.flip(0, -1),
+        lambda x: x.sum().flip(0) + 1,  # of no axes
         lambda x: x.roll((1, -2), (2, 3)),
         lambda x: x[:, [2, 0, 1]],
         lambda x: x[:, :, [[3], [0], [1]], [2, 2, 3, 4]],

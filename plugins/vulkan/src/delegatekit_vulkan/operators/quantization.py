@@ -14,6 +14,7 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.graph import Argument, Tensor
 from ..ir.stock import CHOOSE, DEQUANTIZE, DEQUANTIZE_BLOCKS, QUANTIZE, QUANTIZE_BLOCKS
 from ..ir.types import DataType
+from ..targets import LEAST_SCALE
 from .program import Lower, ProgramBuilder
 
 _INT8: Final = (torch.int8, -128, 127)
@@ -33,6 +34,9 @@ def static_integers(call: Call) -> str | None:
         what = "in all" if quantization.is_per_tensor else "for each channel"
         kind = dtype_name(quantization.dtype)
         return f"{kind}, {bounds[1]} to {bounds[2]}, {what}: the runtime has int8, -128 to 127, in all"
+    scale = float(quantization.scale)
+    if not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
+        return f"the scale {scale} or its inverse is no normal float32: devices make 0 of others"
     return _float32(call)
 
 

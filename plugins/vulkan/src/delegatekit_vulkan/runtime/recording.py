@@ -90,7 +90,7 @@ class Recording:
         data = vk.ffi.from_buffer(stamps)
         flags = vk.VK_QUERY_RESULT_64_BIT | vk.VK_QUERY_RESULT_WAIT_BIT
         vk.vkGetQueryPoolResults(self._device.handle, self._queries, 0, count, stamps.nbytes, data, 8, flags)
-        steps: list[float] = (np.diff(stamps.astype(np.float64)) * self._device.physical.tick).tolist()
+        steps: list[float] = (np.diff(stamps).astype(np.float64) * self._device.physical.tick).tolist()
         return steps
 
     def _begin_times(self) -> None:

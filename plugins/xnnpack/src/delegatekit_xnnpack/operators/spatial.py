@@ -12,7 +12,7 @@ import torch
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import per_axis
 from delegatekit_toolkit.constraints import constant
-from delegatekit_toolkit.sizes import dynamic_count, largest, shape_of
+from delegatekit_toolkit.sizes import Dynamic, dynamic_count, largest, shape_of
 from delegatekit_toolkit.support import Constraint, Row, row
 
 from ..ir import operators as ops
@@ -313,7 +313,10 @@ def _upsample_bilinear(b: ProgramBuilder, call: Call) -> Tensor:
 
 def nearest_ratio(call: Call) -> str | None:
     """Rows and columns are repeated equally often; or sizes are known, and what repeats has at most 25 runs."""
-    before, after = shape_of(call["input"])[2:], shape_of(call.result)[2:]
+    shape = shape_of(call["input"])
+    before, after = shape[2:], shape_of(call.result)[2:]
+    if isinstance(shape[1], Dynamic) and dynamic_count(shape) > 1:
+        return "the channels and another size change: XNNPACK's transposed convolution has as many filters as channels"
     if resize_is_exact(call):
         if nearest_repeats_evenly(call):
             return None

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.graph import Tensor
 from ...ir.types import DataType
+from ...targets import LEAST_SCALE
 from ..calls import Reader
 from ..memory import Value
 from ..strided import padded, walk
@@ -22,8 +23,6 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 QUANTIZE, DEQUANTIZE, BOTH = range(3)
 #: The integers of a type that stand for numbers.
 RANGES: Final = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
-#: The least normal float32: scales and their inverses are float32 on the device.
-LEAST_SCALE: Final = 2.0**-126
 #: ExecuTorch's lowering fills constants up to a multiple of 4, or of 8.
 _PADDED: Final = 8
 

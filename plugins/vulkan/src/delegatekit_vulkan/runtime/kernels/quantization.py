@@ -8,6 +8,7 @@ from typing import Final
 
 from ...ir.graph import Tensor
 from ...ir.types import DataType
+from ...targets import LEAST_SCALE
 from ..calls import Kernel, Reader
 from ..memory import Value
 from ..strided import broadcast, viewed
@@ -15,7 +16,6 @@ from ..tape import Tape
 from ..transfer import constant_array
 from .affine import (
     DEQUANTIZE,
-    LEAST_SCALE,
     QUANTIZE,
     RANGES,
     Blocks,
