@@ -265,6 +265,19 @@ def test_groups_have_another_size_and_must_divide_the_channels():
         quantize(model, [x], scheme="dynamic-int4", group_size=0)
 
 
+def test_a_linear_layer_of_one_row_stays_in_float_with_the_reason():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.weight = nn.Linear(16, 16), nn.Parameter(torch.randn(16))
+
+        def forward(self, x):
+            return nn.functional.linear(self.first(x), self.weight)
+
+    result = quantize(Model().eval(), [torch.randn(3, 16)], scheme="dynamic-int4", group_size=16)
+    assert [layer.reason for layer in result.quantization.layers] == ["", "its weight is a vector"]
+
+
 def test_inputs_of_convolutions_are_quantized_at_run_time():
     model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), torch.randn(1, 3, 8, 8)
     result = quantize(model, [x], scheme="conv-dynamic")

@@ -50,9 +50,9 @@ _NUMBERS: dict[type, tuple[Any, ...]] = {int: (0, 1, 16, 1 << 12, 1 << 20), floa
 class OptionCase(Case):
     """The sample of cases with one value of one option; the last example judges the precision that is declared."""
 
-    def __init__(self, option: str, value: Any) -> None:
+    def __init__(self, option: str, value: Any, *, is_first: bool = True) -> None:
         self.name = f"options/{option}={_text(value)}"
-        self._option, self._value = option, value
+        self._option, self._value, self._is_first = option, value, is_first
 
     @property
     def cost(self) -> float:
@@ -60,10 +60,10 @@ class OptionCase(Case):
         return 2.0
 
     def examples(self, context: Context) -> Sequence[str]:
-        """Names of programs: fewer in the quick profile."""
-        sample = _SHORT if context.profile.name == "quick" else SAMPLE
-        names = (name for name in sample if name != _LARGE or not _is_whole(self._value))
-        return (*names, _ANEW, _PRECISION)
+        """Names of programs: fewer in the quick profile, where what a compiler keeps is asked once for each option."""
+        quick = context.profile.name == "quick"
+        names = (name for name in (_SHORT if quick else SAMPLE) if name != _LARGE or not _is_whole(self._value))
+        return (*names, *((_ANEW,) if self._is_first or not quick else ()), _PRECISION)
 
     def run(self, example: str, context: Context) -> Outcome:
         """Try the program with the option, or what is declared of the precision."""
@@ -241,9 +241,9 @@ def cases_for(context: Context) -> Iterator[Case]:
     except DelegateKitError:
         return
     names = set()
-    others = []
+    others: list[tuple[str, Any]] = []
     for name, value in found:
-        case = OptionCase(name, value)
+        case = OptionCase(name, value, is_first=name not in dict(others))
         if value != getattr(chosen, name) and case.name not in names:
             names.add(case.name)
             others.append((name, value))

@@ -34,6 +34,8 @@ _JOINED = 4
 _DRAWN = 4
 #: The dtype that is quantized.
 _DTYPE = "float32"
+#: Of so many operators the quick profile tries one with a scheme that only another target has.
+_ELSEWHERE = 3
 #: Outputs of a few elements have no ratio to speak of: steps alone judge them.
 _NO_DECIBELS = 0.0
 
@@ -46,10 +48,13 @@ class Quantized:
     recipes: Joined
     #: Whether the inputs are sums: some operators are quantized only where what they read is.
     led: bool = False
+    #: Options beside those of the run: those of another target, which has the scheme.
+    options: tuple[tuple[str, Any], ...] = ()
 
     def describe(self) -> str:
         """One line."""
-        return f"{self.scheme}: {self.recipes.describe()}"
+        beside = "".join(f" with {name}={value}" for name, value in self.options)
+        return f"{self.scheme}{beside}: {self.recipes.describe()}"
 
 
 class QuantizedOperator(Case):
@@ -70,17 +75,26 @@ class QuantizedOperator(Case):
         return 2.0
 
     def examples(self, context: Context) -> Sequence[Quantized]:
-        """A program for each scheme that names the operator: in the quick profile for two of them, the first always."""
+        """A program for each scheme that names the operator: in the quick profile for two of them, the first always.
+
+        Schemes that only other targets have are tried with their options, in the quick profile for some operators.
+        """
+        number = zlib.crc32(self.name.encode())
         named = schemes_for(context, self._operator.operator)
-        if not named:
+        others = _of_targets(context, self._operator.operator)
+        if context.profile.joined == 1:
+            named = named[:1] + named[1 + number % (len(named) - 1) :][:1] if len(named) > 2 else named
+            others = others[number % len(others) :][:1] if others and number % _ELSEWHERE == 0 else []
+        if not named and not others:
             return ()
-        if context.profile.joined == 1 and len(named) > 2:
-            named = [named[0], named[1 + zlib.crc32(self.name.encode()) % (len(named) - 1)]]
         count = _JOINED * context.profile.joined
         drawn = draw(self._operator.recipes(_DTYPE), count * _DRAWN, context.seed_of(self.name))
         chosen = most_diverse([recipe for recipe in drawn if is_plain(recipe)], count)
         programs = list(join(chosen, _JOINED))
-        return [Quantized(scheme.name, program, led) for scheme, led in named for program in programs]
+        here = [Quantized(scheme.name, program, led) for scheme, led in named for program in programs]
+        return here + [
+            Quantized(scheme.name, program, led, options) for scheme, led, options in others for program in programs
+        ]
 
     def run(self, example: Quantized, context: Context) -> Outcome:
         """Quantize, lower, run, compare; where that goes wrong, each recipe by itself."""
@@ -109,6 +123,8 @@ def _try(recipe: Recipe, example: Quantized, context: Context) -> Outcome:
         module = _Led(recipe.module()) if example.led else recipe.module()
     except Exception as error:
         return Outcome(Verdict.NOT_EXPORTABLE, f"the example cannot be built: {words(error)}")
+    if example.options:
+        context = replace(context, options={**context.options, **dict(example.options)})
     return try_quantized(module, inputs, example.scheme, context, decibels=_NO_DECIBELS)
 
 
@@ -153,6 +169,20 @@ def schemes_for(context: Context, operator: str) -> list[tuple[QuantizationSchem
         rules = [rule for rule in scheme.rules if any(_is_meant(name, operator) for name in rule.operators)]
         if rules:
             found.append((scheme, any(rule.shares or rule.follows for rule in rules)))
+    return found
+
+
+def _of_targets(context: Context, operator: str) -> list[tuple[QuantizationScheme, bool, tuple[tuple[str, Any], ...]]]:
+    """The schemes that name the operator and that only other targets have, each with the options of the first such."""
+    backend = discovery.get_backend(context.backend)
+    known = {scheme.name for scheme in backend.quantization_schemes(backend.make_options(context.options))}
+    found = []
+    for target in backend.targets():
+        chosen = replace(context, options={**context.options, **target.options})
+        for scheme, led in schemes_for(chosen, operator):
+            if scheme.name not in known:
+                known.add(scheme.name)
+                found.append((scheme, led, tuple(target.options.items())))
     return found
 
 

@@ -65,6 +65,8 @@ def _settled(
 def _obstacle(layer: Layer) -> str | None:
     if layer.weight is None or layer.weight_quantization is None:
         return "it has no constant weight"
+    if len(layer.weight.meta["val"].shape) < 2:
+        return "its weight is a vector"
     group = layer.weight_quantization.granularity.group
     size = int(layer.weight.meta["val"].shape[input_axis(layer)])
     if group is not None and size % group:

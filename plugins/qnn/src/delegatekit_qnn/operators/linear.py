@@ -146,7 +146,9 @@ def _right(call: Call) -> str | None:
 
 
 def _weight(call: Call) -> str | None:
-    """Scales of a constant weight lie along its rows."""
+    """A matrix; scales of a constant weight lie along its rows."""
+    if call["weight"].rank != 2:
+        return "its weight is a vector: the processor has matrices"
     return None if is_activation(call["weight"].quantization) else weights_as_integers(call)
 
 
