@@ -125,8 +125,6 @@ class Outcome:
     delegates: int = 0
     delegated_nodes: int = 0
     fallback_calls: int = 0
-    #: Bytes of the delegates: their blobs, and the named data that these read.
-    delegate_bytes: int = 0
     #: What goes wrong without any backend, on the runtime's own operators: a fault of the core. Empty if nothing does.
     core: str = ""
     #: Operators that the backend left, with its reasons.
@@ -155,6 +153,8 @@ class Outcome:
     declared: str = ""
     #: What the example shows of what the backend declares.
     measured: tuple[Measured, ...] = ()
+    #: Bytes of the delegates: their blobs, and the named data that these read.
+    delegate_bytes: int = 0
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -196,8 +196,6 @@ class CaseResult:
     seconds: float = 0.0
     delegated_nodes: int = 0
     fallback_calls: int = 0
-    #: Bytes of the delegates of all examples.
-    delegate_bytes: int = 0
     #: The largest error / tolerance of all examples that have one.
     closeness: AnyFloat | None = None
     #: (backend, eager) seconds of one run, median over examples, where they were measured.
@@ -215,6 +213,8 @@ class CaseResult:
     refused: Mapping[str, int] = field(default_factory=dict)
     #: What the examples show of what the backend declares, one for each declaration.
     measured: tuple[Measured, ...] = ()
+    #: Bytes of the delegates of all examples.
+    delegate_bytes: int = 0
 
     @property
     def verdict(self) -> Verdict:
@@ -333,7 +333,6 @@ class Tally:
             self._seconds,
             self._nodes,
             self._calls,
-            self._bytes,
             self._closeness,
             tuple(self._latencies),
             detail=self._detail,
@@ -342,4 +341,5 @@ class Tally:
             taken=dict(self._taken),
             refused=dict(self._refused),
             measured=tuple(together(self._measured).values()),
+            delegate_bytes=self._bytes,
         )
