@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -78,3 +81,9 @@ def test_an_operator_is_tried_with_tensors_that_fit_it() -> None:
     assert rewritten_to(aten.square.default) == ("aten.pow.Tensor_Scalar",)
     assert rewritten_to(aten.conv1d.default) is not None
     assert rewritten_to(aten.relu.default) is None  # it stays
+
+
+def test_operators_that_nobody_has_asked_torch_for_are_in_the_set() -> None:
+    script = "from delegatekit.edge.dialect import dialect; print('aten.put.default' in dialect())"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True"]

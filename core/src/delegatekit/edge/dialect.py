@@ -144,10 +144,12 @@ def rewritten_to(target: OpOverload) -> tuple[str, ...] | None:
 
 def _grouped() -> Iterator[tuple[OpOverload, Group]]:
     _import_quantized()
+    # torch.ops lists only what was asked for before.
+    known = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
     for namespace in _NAMESPACES:
         packets = getattr(torch.ops, namespace)
-        for name in dir(packets):
-            packet = getattr(packets, name)
+        for name in sorted(one.removeprefix(f"{namespace}::") for one in known if one.startswith(f"{namespace}::")):
+            packet = getattr(packets, name, None)
             if not isinstance(packet, OpOverloadPacket):
                 continue
             for target in (getattr(packet, overload) for overload in packet.overloads()):  # type: ignore[no-untyped-call]
