@@ -225,7 +225,7 @@ def _is_left_out(node: ast.AST) -> bool:
             return True
         case ast.Assign(targets=[ast.Name(id="__all__")]):
             return True
-        case ast.Assign(targets=[ast.Attribute(attr=name)]) if name in _WORDS:
+        case ast.Assign(targets=[ast.Attribute(attr=name)]) if name in {*_WORDS, "__doc__"}:
             return True
     return False
 
