@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from .chosen import Attempt
 from .reach import Example, mask
@@ -12,6 +12,8 @@ from .sites import Mutant, Plugin, surroundings
 
 #: Where many examples reach a place because it is run once for all, so many different ones are tried.
 _SAMPLE = 60
+#: So many of those that use what a module defines come before those that import it.
+_FIRST = 40
 #: CPU seconds after which an example is taken for a hang, and how many times what it took before it may take besides.
 _LEAST = 10.0
 _SLOWER = 5.0
@@ -62,19 +64,29 @@ class Chooser:
         # Python reports no line of its own for each part of an expression.
         direct = self._reaching(mutant.file, mask(*mutant.lines))
         direct = direct or self._reaching(mutant.file, mask(*known.statement))
-        yield from _mixed(direct, around)
         if not known.once:
+            yield from _mixed(direct, around)
             return
         users: dict[str, int] = {}
         for file, line in known.users:
             users[file] = users.get(file, 0) | 1 << line
         named = [example for example in self._examples if _concerns(example, known.operators)]
         using = [example for example in self._examples if any(example.reaches(*user) for user in users.items())]
+        # What runs at import is reached by rules about processes, which take seconds: a few others come first.
+        first = _alternately(_mixed(filter(_computes, named), users), _mixed(filter(_computes, using), users))
+        yield from islice(first, _FIRST)
+        yield from _mixed(direct, around)
+        yield from first
         yield from _alternately(_mixed(named, users), _mixed(using, users))
         yield from self.sample
 
     def _reaching(self, file: str, lines: int) -> list[Example]:
         return [example for example in self._examples if example.reaches(file, lines)]
+
+
+def _computes(example: Example) -> bool:
+    """Whether the backend computes something in it."""
+    return example.delegate_bytes > 0
 
 
 def _concerns(example: Example, operators: Iterable[str]) -> bool:
