@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,8 +13,9 @@ import torch
 from delegatekit_api import DelegateKitError, DelegatePayload, DelegateRuntime
 
 from ...context import Context
+from ...recipe import Recipe, Ref, TensorRecipe
 from ..base import Broken, NotApplicable
-from ..specimens import Sample, runs, same, samples
+from ..specimens import Sample, lower, recipe_of, runs, same, samples, take_down, tensor_of
 from .rules import Rules
 from .runtime import expect, handle_of, run, runtime_of, some
 from .separate import in_thread
@@ -197,3 +199,46 @@ def available_in_threads(context: Context) -> str | None:
     if not answer.available:
         raise Broken(f"in another thread, the runtime is not available: {answer.reason}")
     return None
+
+
+#: Programs that read or write at places that the caller names. Of these, 5 is one too many.
+_PLACES = TensorRecipe((4,), "int64", ("integers", 0, 4), seed=1)
+_INDEXED: Mapping[str, Recipe] = {
+    "embedding": recipe_of(
+        {"x": tensor_of(5, 6, constant=True), "i": _PLACES}, ("e", "aten.embedding.default", Ref("x"), Ref("i"))
+    ),
+    "index_select": recipe_of(
+        {"x": tensor_of(5, 6), "i": _PLACES}, ("s", "aten.index_select.default", Ref("x"), 0, Ref("i"))
+    ),
+    "index": recipe_of({"x": tensor_of(5, 6), "i": _PLACES}, ("s", "aten.index.Tensor", Ref("x"), (Ref("i"),))),
+    "gather": recipe_of(
+        {"x": tensor_of(5, 6), "i": replace(_PLACES, shape=(4, 6))},
+        ("g", "aten.gather.default", Ref("x"), 0, Ref("i")),
+    ),
+}
+
+
+@RULES.add
+def indices_out_of_range(context: Context) -> str:
+    """A call with an index that is one too large, whatever comes of it, spoils no later call of the same handle."""
+    runtime = runtime_of(context)
+    tried = []
+    for name, recipe in _INDEXED.items():
+        try:
+            items = take_down(name, recipe, lower(recipe, context), context)
+        except DelegateKitError:
+            continue  # the room operators reports it
+        for item in items:
+            wrong = [x if x.is_floating_point() else torch.full_like(x, 5) for x in item.inputs]
+            if all(x.is_floating_point() for x in item.inputs):
+                continue
+            with handle_of(runtime, item.payload) as handle:
+                for _ in range(2):
+                    expect(run(runtime, handle, item), item, "before a call with an index that is too large")
+                    with suppress(DelegateKitError):
+                        runtime.execute(handle, wrong, item.blank())
+                    expect(run(runtime, handle, item), item, "after a call with an index that is too large")
+            tried.append(name)
+    if not tried:
+        raise NotApplicable("the backend takes no operator with indices")
+    return ", ".join(dict.fromkeys(tried))

@@ -13,6 +13,7 @@ import torch
 
 import delegatekit
 from delegatekit_api import DelegateRuntime
+from delegatekit_api.profiling import ProfilingRuntime
 
 from ...context import Context
 from ...recipe import Recipe, Ref, Size
@@ -42,6 +43,8 @@ _PLACES = 2048
 _TOGETHER, _ALIVE = 8, 400
 #: Programs that are compiled again and again, those that are loaded from files, and those with sessions.
 _COMPILED, _LOADED, _OPENED = 4, 6, 10
+#: Programs that are profiled again and again.
+_PROFILED = 2
 #: The largest size that changes, and calls of such a program before its sizes repeat.
 _ROWS = 2048
 
@@ -125,6 +128,26 @@ def _opened(runtime: DelegateRuntime, item: Sample, stack: ExitStack) -> Any:
     handle = runtime.init(item.payload)
     stack.callback(runtime.destroy, handle)
     return handle
+
+
+@contextmanager
+def profiles(context: Context) -> Opened:
+    """One session that is profiled again and again."""
+    runtime = runs(context).create_runtime()
+    if not isinstance(runtime, ProfilingRuntime):
+        raise NotApplicable("the runtime cannot profile")
+    with ExitStack() as stack:
+
+        def part(item: Sample) -> Callable[[int], None]:
+            handle = _opened(runtime, item, stack)
+
+            def unit(_: int) -> None:
+                runtime.profile(handle, item.inputs, item.blank())
+
+            return unit
+
+        some = list(_by_program(samples(context)).items())[:_PROFILED]
+        yield History("profile", {name: part(item) for name, item in some})
 
 
 @contextmanager
@@ -314,7 +337,10 @@ def _compiled(name: str, context: Context) -> Callable[[int], None]:
 
 @contextmanager
 def programs(context: Context) -> Opened:
-    """Programs with other weights each time: compiled, and where that is possible, loaded, run and destroyed."""
+    """Programs with other weights each time: compiled, and where that is possible, loaded, run and destroyed.
+
+    A session of another program lives all the time: what ends with the last session does not end.
+    """
     runtime = backend_of(context).create_runtime() if backend_of(context).runtime_availability().available else None
     items = _by_program(samples(context)) if runtime is not None else {}
     parts = {
@@ -324,7 +350,12 @@ def programs(context: Context) -> Opened:
     }
     if not parts:
         raise NotApplicable("the backend takes no program with constants")
-    yield History("program", dict(list(parts.items())[:2]))
+    with ExitStack() as stack:
+        chosen = dict(list(parts.items())[:2])
+        others = [item for name, item in items.items() if name not in chosen]
+        if runtime is not None and others:
+            _opened(runtime, max(others, key=lambda item: len(item.payload.named_data)), stack)
+        yield History("program", chosen)
 
 
 def _another(
@@ -376,6 +407,7 @@ def _nudged(tensor: torch.Tensor | None, number: int) -> Iterator[None]:
 #: By the case's name.
 HISTORIES: Mapping[str, Any] = {
     "calls": calls,
+    "profiles": profiles,
     "sizes": sizes,
     "sessions": sessions,
     "sessions-together": sessions_together,
