@@ -48,6 +48,21 @@ def two_inputs() -> Built:
     return Model(), calls, ({0: rows}, {0: rows})
 
 
+@dynamic("one-size-at-a-time")
+def one_size_at_a_time() -> Built:
+    """Three inputs with sizes of their own, of which one changes from call to call; results use them as numbers."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+            columns = (y * 2).reshape(y.shape[0] * 5, 1) + 1, z.exp().reshape(z.shape[0] * 5) - 1
+            return *columns, x * y.shape[0] - z.shape[0], y / (x.shape[0] + z.shape[0]), z + (x.sum() * y.shape[0])
+
+    m, n, k = (torch.export.Dim(name, min=1, max=9) for name in ("m", "n", "k"))
+    order = [(4, 5, 3), (4, 1, 3), (4, 1, 6), (7, 1, 6), (7, 5, 6), (7, 5, 2), (4, 5, 2), (4, 5, 3), (4, 9, 3)]
+    calls = [(torch.randn(a, 5), torch.randn(b, 5), torch.randn(c, 5)) for a, b, c in order]
+    return Model(), calls, ({0: m}, {0: n}, {0: k})
+
+
 @dynamic("broadcast")
 def broadcast() -> Built:
     """A row, a column and a scalar against a matrix that changes."""
