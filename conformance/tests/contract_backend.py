@@ -25,7 +25,14 @@ from delegatekit_api.devices import Estimate
 from delegatekit_api.nodes import operator_name
 from delegatekit_api.profiling import OperatorTime
 
-TAKEN = ("aten.add.Tensor", "aten.mul.Tensor", "aten.relu.default", "aten.sigmoid.default", "aten.linear.default")
+TAKEN = (
+    "aten.add.Tensor",
+    "aten.mul.Tensor",
+    "aten.relu.default",
+    "aten.sigmoid.default",
+    "aten.linear.default",
+    "aten.embedding.default",
+)
 KEPT = []
 ESTIMATE = Estimate("seeded 1", latency=1e-6)
 

@@ -365,6 +365,15 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "        inputs = [last, *inputs[1:]]\n" + EXECUTE,
         "in call 3",
     ),
+    (
+        "indices-out-of-range",
+        EXECUTE,
+        "        wrong = any(item.dtype == torch.int64 and int(item.max()) > 4 for item in inputs)\n"
+        "        handle.spoilt = wrong or getattr(handle, 'spoilt', False)\n"
+        "        if handle.spoilt and not wrong:\n"
+        "            raise ExecutionError('spoilt', where='seeded')\n" + EXECUTE,
+        "spoilt",
+    ),
     ("profiles", TIME, TIME.replace("time.perf_counter()", "-1.0"), "seconds"),
     ("profiles", TIME, TIME.replace("len(times)", "'step'"), "no key of"),
     ("profiles", TIME, "            times.append((operator, 1.0))\n", "not an OperatorTime"),
