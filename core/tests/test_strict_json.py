@@ -31,7 +31,9 @@ INSIDE = {
     # a worker's diary of one case, and the schema that is in the wheel
     "runner/journal.py",
     "report/document.py",
-    # the cache of what examples reach, and the payloads whose texts are exchanged
+    # what the suite's own workers wrote, the cache of what examples reach, and payloads whose texts are exchanged
+    "mutants/infection.py",
+    "mutants/search.py",
     "mutants/reach.py",
     "cases/hostile.py",
     # texts within a program that `program_text` has parsed

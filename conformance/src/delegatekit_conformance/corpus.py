@@ -7,7 +7,6 @@ of recipes by subject, which is an operator and a dtype ("aten.add.Tensor/float3
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, TypeAlias
@@ -74,7 +73,7 @@ def is_short(recipe: Recipe) -> bool:
     """Whether the file can have a recipe, and its text is not too long."""
     try:
         text = to_json(encoded(recipe), indent=None, compact=True)
-        return len(text) <= _LONGEST and decoded(json.loads(text)) == recipe
+        return len(text) <= _LONGEST and decoded(encoded(recipe)) == recipe
     except (TypeError, ValueError):
         return False
 

@@ -20,6 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from delegatekit.json_text import to_json
+
 from ..cases import Case, all_cases
 from ..context import Context
 from ..outcome import Outcome
@@ -307,8 +309,8 @@ class Probed(Case):
             "name": self.name,
             "verdict": outcome.verdict.value,
             "delegate_bytes": outcome.delegate_bytes,
-            "seen": dict(seen),
+            "seen": {str(number): found for number, found in seen.items()},
         }
         with (self._folder / str(os.getpid())).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
+            file.write(to_json(values, indent=None, compact=True) + "\n")
         return outcome

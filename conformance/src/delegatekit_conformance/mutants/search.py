@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from delegatekit.files import write_text
+from delegatekit.json_text import to_json
 from delegatekit.plugins import discovery
 
 from .. import corpus
@@ -340,7 +341,7 @@ class Watched(Case):
                 "forms": hex(forms),
             }
             with (Path(self._folder) / str(os.getpid())).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(values) + "\n")
+                file.write(to_json(values, indent=None, compact=True) + "\n")
         return Outcome(outcome.verdict, outcome.detail, delegates=outcome.delegates)
 
 

@@ -12,7 +12,7 @@ from .sketch import ALL, NUMBERS, Sketch
 from .summands import summands
 
 #: Sizes that are several blocks of a product and a rest.
-_BLOCKS = (17, 70)
+_BLOCKS = (17, 60)
 
 
 def _size(sketch: Sketch, largest: int = 6) -> int:
@@ -22,8 +22,9 @@ def _size(sketch: Sketch, largest: int = 6) -> int:
     return sketch.integer(*_BLOCKS) if largest >= _FEW and sketch.rarely(5) else sketch.integer(1, largest)
 
 
-#: Batches have fewer.
+#: From here on sizes may be blocks: batches, and matrices in batches, have fewer.
 _FEW = 6
+_SMALL = 5
 
 
 def _factors(sketch: Sketch, results: Sequence[int], *shapes: Sequence[int]) -> list[Ref]:
@@ -63,7 +64,7 @@ def _mm(sketch: Sketch, name: str) -> Recipe:
 
 @operator("aten.bmm.default", dtypes=NUMBERS)
 def _bmm(sketch: Sketch, name: str) -> Recipe:
-    b, m, k, n = _size(sketch, 4), *(_size(sketch) for _ in range(3))
+    b, m, k, n = _size(sketch, 4), *(_size(sketch, _SMALL) for _ in range(3))
     sketch.call(name, *_factors(sketch, (b, m, n), (b, m, k), (b, k, n)))
     return sketch.recipe(reduction_length=k)
 
@@ -81,7 +82,7 @@ def _addmm(sketch: Sketch, name: str) -> Recipe:
 
 @operator("aten.baddbmm.default", dtypes=NUMBERS)
 def _baddbmm(sketch: Sketch, name: str) -> Recipe:
-    b, m, k, n = _size(sketch, 4), *(_size(sketch) for _ in range(3))
+    b, m, k, n = _size(sketch, 4), *(_size(sketch, _SMALL) for _ in range(3))
     scales = _scales(sketch)
     left, right = _factors(sketch, (b, m, n), (b, m, k), (b, k, n))
     sketch.call(name, _added(sketch, (b, m, n), scales), left, right, **scales)
@@ -141,8 +142,7 @@ def _outer(sketch: Sketch, name: str) -> Recipe:
 @operator("aten.matmul.default", dtypes=NUMBERS)
 def _matmul(sketch: Sketch, name: str) -> Recipe:
     ranks = (sketch.integer(1, 5), sketch.integer(1, 5))
-    k = _size(sketch)
-    m, n = _size(sketch), _size(sketch)
+    k, m, n = (_size(sketch, _SMALL) for _ in range(3))
     batch = [sketch.integer(1, 3) for _ in range(max(0, max(ranks) - 2))]
     left, right = ([size if sketch.rarely(4) is False else 1 for size in _last(batch, rank - 2)] for rank in ranks)
     # Where both are broadcast, the result has a 1, too: a batch size that neither operand has.
@@ -159,9 +159,7 @@ def _last(items: list[int], count: int) -> list[int]:
 @operator("aten.linear.default", dtypes=NUMBERS)
 def _linear(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape(1, 5)
-    if sketch.rarely(4):
-        shape = (sketch.integer(*_BLOCKS), sketch.integer(1, 40))
-    n = sketch.integer(*_BLOCKS) if sketch.rarely(4) else sketch.integer(1, 6)
+    n = sketch.integer(1, 6)
     results = (*shape[:-1], n)
     values = summands(sketch, results)
     x = sketch.tensor(shape, values=values)
