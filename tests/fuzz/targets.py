@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
@@ -16,6 +17,19 @@ from delegatekit_api import DelegateKitError, PluginError
 #: Loading takes so many bytes at most, and so many more for each byte of the tables (what is not segments).
 ALLOWED = 64 << 20
 ALLOWED_PER_BYTE = 256
+
+
+def is_within(seconds: float, work: Callable[[], object]) -> bool:
+    """Whether work takes at most so many CPU seconds of its thread, in the best of three goes.
+
+    What is slow by the file is slow each time; a collection of the whole test process's garbage is not.
+    """
+    for _ in range(3):
+        start = time.thread_time()
+        work()
+        if time.thread_time() - start < seconds:
+            return True
+    return False
 
 
 def no_backend(delegate_id: str) -> NoReturn:

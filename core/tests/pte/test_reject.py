@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import random
 import struct
 import time
@@ -263,16 +264,22 @@ def test_two_thousand_random_mutations_give_an_error_or_a_valid_file(program: st
     data = GOOD if program == "add" else DELEGATE
     source = random.Random(20_000)
     refused = 0
+    slowest = 0.0
+    # Collections walk the whole process: their cost follows what other tests left, not the file.
+    gc.collect()
+    gc.disable()
     tracemalloc.start()
     for _ in range(1000):
-        start = time.process_time()
+        start = time.thread_time()
         try:
             check(mutated(data, source))
         except FormatError:
             refused += 1
-        assert time.process_time() - start < 1.0
+        slowest = max(slowest, time.thread_time() - start)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    gc.enable()
+    assert slowest < 1.0
     assert refused > 300  # many mutations hit data that any value is right for
     assert peak < 32 << 20
 
