@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+from delegatekit.plugins import discovery
+from delegatekit_api import RuntimeUnavailableError
 
 from .. import stock
 from ..context import Context
@@ -62,7 +66,12 @@ class Case(ABC):
         if context.stock:
             stock.start()
         with watched(context.backend) as changes:
-            outcome = explained(example, self.run(example, context), context)
+            outcome = self.run(example, context)
+            if _waits_for_another(outcome, context):
+                # A runtime of one device at a time may still hold what nobody refers to any more.
+                gc.collect()
+                outcome = self.run(example, context)
+            outcome = explained(example, outcome, context)
         if outcome.verdict is Verdict.STOCK:
             snippet = outcome.snippet or self.snippet(example, context)
             return replace(outcome, snippet=snippet + _IN_STOCK.format(backend=context.backend))
@@ -77,6 +86,12 @@ class Case(ABC):
     def shrink(self, example: Any, fails: Callable[[Any], bool], context: Context) -> Any:
         """A smaller example for which `fails` is true, too; `fails` is expensive and may raise to end the search."""
         return example
+
+
+def _waits_for_another(outcome: Outcome, context: Context) -> bool:
+    """Whether the runtime, which is available, refused a file: for what else this process has loaded, perhaps."""
+    refused = outcome.verdict is Verdict.UNAVAILABLE or RuntimeUnavailableError.__name__ in outcome.detail
+    return refused and discovery.get_backend(context.backend).runtime_availability().available
 
 
 class Broken(Exception):  # noqa: N818  rules raise it as a statement
