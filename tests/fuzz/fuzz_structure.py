@@ -1,4 +1,4 @@
-"""Fuzzes by structure, in processes that may die: `python fuzz_structure.py FOLDER [--seconds N] [--formats ...]`.
+"""Fuzzes by structure, in processes that may die: `python fuzz_structure.py FOLDER [--seconds N] [--cases N] [--formats ...]`.
 
 Each format has a worker process, one after the other, which loads each case and runs it. It is a finding if the worker
 dies, if a case takes more than 5 CPU seconds or 60 seconds, if its memory grows above 2 GiB, or if anything but a
@@ -183,6 +183,7 @@ def main() -> int:
     parser.add_argument(
         "--formats", nargs="*", help="pte, ptd, bpte, etdump, measurements, kinds of blobs (default: all)"
     )
+    parser.add_argument("--cases", type=int, default=1 << 40, help="so many of each format (default: no limit)")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -198,7 +199,7 @@ def main() -> int:
     import structure
 
     for format_ in given.formats or (*structure.FILES, *delegates.FORMATS):
-        cases, ran, findings = fuzz(given.folder, {format_: 1 << 40}, given.seconds, given.first)
+        cases, ran, findings = fuzz(given.folder, {format_: given.cases}, given.seconds, given.first)
         print(f"{format_}: {cases} cases, {ran} of them ran, {len(findings)} findings", flush=True)
         for finding in findings:
             print(finding, flush=True)
