@@ -1,4 +1,4 @@
-"""Fuzzes by structure, in processes that may die: `python fuzz_structure.py FOLDER [--seconds N] [--cases N] [--formats ...]`.
+"""Fuzzes by structure, in processes that may die: `python fuzz_structure.py FOLDER [--cases N] [--formats ...]`.
 
 Each format has a worker process, one after the other, which loads each case and runs it. It is a finding if the worker
 dies, if a case takes more than 5 CPU seconds or 60 seconds, if its memory grows above 2 GiB, or if anything but a

@@ -225,6 +225,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (2**24 + 1 + torch.tensor([[1, 5, -(2**25), 0, 9], [2, 7, -(2**25), 3, 1]]),),
     ),
+    "running sums of many": (lambda x: (x.cumsum(0), x.reshape(3, 1000).cumsum(1)), (torch.ones(3000),)),
     "zeros of five axes": (lambda x: (x * 0 + 1, x * torch.zeros(1, 1, 2, 1, 1)), (FIVE,)),
     "pools": (
         lambda x: (

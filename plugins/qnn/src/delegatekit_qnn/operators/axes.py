@@ -106,10 +106,15 @@ def _softmax(kind: str) -> Lower:
     return lower
 
 
+#: So many floats are added one after the other: the processor adds in float16, to which 2048 + 1 is 2048.
+_IN_A_ROW: Final = 128
+
+
 def _running_sum(b: ProgramBuilder, call: Call) -> Value:
     x = as_numbers(b, operand(b, call))
     axis = axis_of(call["dim"], x.rank)
-    if not x.tensor.datatype.is_float and may_be_large(call["self"]):
+    inexact = x.shape[axis] > _IN_A_ROW if x.tensor.datatype.is_float else may_be_large(call["self"])
+    if inexact:
         return _summed_by_doubling(b, x, axis)
     place = x.stored_axis(axis)
     shape = x.tensor.shape
@@ -125,7 +130,8 @@ def _running_sum(b: ProgramBuilder, call: Call) -> Value:
 
 
 def _summed_by_doubling(b: ProgramBuilder, x: Value, axis: int) -> Value:
-    """Running sums of integers, which the processor would add as floats: of 1, 2, 4 ... elements before each."""
+    """Running sums of 1, 2, 4 ... elements before each: of integers, which the processor would add as floats, and of so
+    many floats that the error of each addition would add up."""
     size, step = x.shape[axis], 1
     while step < size:
         later = add(b, sliced(b, x, axis, step, size), sliced(b, x, axis, 0, size - step))
