@@ -52,6 +52,19 @@ class Sum(Case):
         return Outcome(Verdict.MISMATCH, f"{result}, not {self.right(example)}", blame="backend")
 
 
+@dataclass(frozen=True)
+class Settled(Sum):
+    """With examples that come after the first, where these do not settle the case."""
+
+    after: tuple[int, ...] = ()
+
+    def further(self, first: Sequence[int], context: Context) -> Sequence[int]:
+        return self.after
+
+    def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
+        return not self.after
+
+
 def twice(x: int) -> int:
     return 2 * x
 
@@ -88,3 +101,9 @@ def source(context: Context) -> Mapping[str, Case]:
 def in_this_process(context: Context) -> Mapping[str, Case]:
     """Those that start no other process."""
     return {name: case for name, case in source(context).items() if name.startswith("sums")}
+
+
+def in_two_parts(context: Context) -> Mapping[str, Case]:
+    """One whose first example settles it, and one whose does not."""
+    cases = (Settled("more/double", twice, (2,), after=(8, 9)), Settled("settled/double", twice, (2,)))
+    return {case.name: case for case in cases}

@@ -33,6 +33,7 @@ from delegatekit_conformance.mutants.page import TITLE, table, updated
 from delegatekit_conformance.mutants.probe import differs, watching
 from delegatekit_conformance.mutants.score import Judged, Rate, Score, merge, read, write
 from delegatekit_conformance.mutants.sites import Mutant, Plugin, draw, mutant_of, shares, surroundings
+from delegatekit_conformance.runner import Source
 
 pytest.importorskip("coverage")
 
@@ -79,8 +80,8 @@ def attempt(case: str, example: Any, *, limit: float = 10.0, verdict: str = "cor
     return Attempt(case, int(example or 0), pack(example), 0.1, verdict, 0, 0, 0, limit)
 
 
-def judged(mutant: Mutant, *attempts: Attempt) -> Found:
-    return judge(trial(mutant, *attempts), CONTEXT, load("seeded"), mutant_cases.source)
+def judged(mutant: Mutant, *attempts: Attempt, source: Source = mutant_cases.source) -> Found:
+    return judge(trial(mutant, *attempts), CONTEXT, load("seeded"), source)
 
 
 # -- drawing
@@ -138,6 +139,16 @@ def test_the_map_says_which_example_runs_which_lines_also_in_other_processes(toy
     before = path.read_bytes()
     assert reach.record(toy, CONTEXT, path, source=mutant_cases.source) == found
     assert path.read_bytes() == before, "read, and not made again"
+
+
+def test_examples_that_come_after_the_first_are_on_the_map(toy: Plugin, tmp_path: Path) -> None:
+    found = reach.record(toy, CONTEXT, tmp_path / "map", source=mutant_cases.in_two_parts)
+    assert [(example.case, example.index) for example in found] == [
+        *(("more/double", index) for index in range(3)),
+        ("settled/double", 0),
+    ]
+    killed = judged(mutant(toy, "number", "2", "3"), *map(Chooser.attempt, found), source=mutant_cases.in_two_parts)
+    assert killed.killed and killed.case == "more/double"
 
 
 def test_a_map_that_was_cut_off_is_completed_and_one_of_other_sources_made_anew(toy: Plugin, tmp_path: Path) -> None:

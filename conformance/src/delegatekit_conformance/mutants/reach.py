@@ -318,6 +318,16 @@ class Recorded(Case):
         self._examples = tuple(self._case.examples(self._context))
         return self._examples
 
+    def further(self, first: Sequence[Any], context: Context) -> Sequence[Any]:
+        """The case's."""
+        more = self._case.further(first, self._context)
+        self._examples = (*self._examples, *more)
+        return more
+
+    def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
+        """The case's."""
+        return self._case.is_settled(tried, self._context)
+
     def run(self, example: Any, context: Context) -> Outcome:
         """The case's outcome."""
         return self._case.run(example, self._context)
