@@ -11,7 +11,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -165,20 +165,23 @@ class Fields:
     part: int
     parts: int
     choice: int
+    #: So many words of the part are tried at most.
+    most: int
 
     def describe(self) -> str:
         """One line."""
         return f"{self.program}: words of blob {self.choice} replaced, part {self.part + 1} of {self.parts}"
 
     def damages(self, data: bytes) -> Iterator[tuple[bytes, str]]:
-        """The damaged blobs: each word of the part gets one of the numbers, the next one the next."""
-        for word in range(self.part, len(data) // 4, self.parts):
-            name, change = _NUMBERS[(word // self.parts) % len(_NUMBERS)]
+        """The damaged blobs, one at a time: a word of the part gets one of the numbers, the next one the next."""
+        words = len(data) // 4
+        stride = self.parts * max(1, -(-words // (self.parts * self.most)))
+        for word, (name, change) in zip(range(self.part, words, stride), cycle(_NUMBERS), strict=False):
             before = int.from_bytes(data[4 * word : 4 * word + 4], "little")
             after = change(before) & 0xFFFFFFFF
             if after != before:
-                words = data[: 4 * word] + after.to_bytes(4, "little") + data[4 * word + 4 :]
-                yield words, f"bytes {4 * word} to {4 * word + 3} of {len(data)} {name}"
+                blob = data[: 4 * word] + after.to_bytes(4, "little") + data[4 * word + 4 :]
+                yield blob, f"bytes {4 * word} to {4 * word + 3} of {len(data)} {name}"
 
 
 #: What a word becomes. The fourth is NaN as a float.
@@ -203,17 +206,14 @@ class Replaced(RobustnessCase):
     def examples(self, context: Context) -> Sequence[Fields]:
         """Parts of the words of a blob; all of the words where they are few."""
         source = random.Random(context.seed_of(self.name))
-        return [Fields(self.program, part, _PARTS, source.randrange(1 << 16)) for part in range(_PARTS)]
+        most = _WORDS * context.profile.flips // _PARTS
+        return [Fields(self.program, part, _PARTS, source.randrange(1 << 16), most) for part in range(_PARTS)]
 
     def attempt(self, example: Fields, items: Sequence[Sample], context: Context) -> Outcome:
         """Damage, load, run, one word after the other; the first that goes wrong counts."""
         item = items[example.choice % len(items)]
-        data = bytes(item.payload.blob)
-        most = _WORDS * context.profile.flips // _PARTS
-        # One damaged blob at a time: together they would be thousands of copies.
-        chosen = islice(example.damages(data), 0, None, max(1, -(-len(data) // (4 * example.parts * most))))
         found = Outcome(Verdict.NOT_APPLICABLE, "the blob has no words")
-        for blob, what in chosen:
+        for blob, what in example.damages(bytes(item.payload.blob)):
             outcome = try_payload(changed(item.payload, blob), item, what, context)
             if outcome.verdict.is_fault:
                 return outcome
