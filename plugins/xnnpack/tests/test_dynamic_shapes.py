@@ -287,7 +287,7 @@ def test_what_xnnpack_cannot_do_is_refused(refusals, function, reason):
     [
         (lambda x: x[:, : x.shape[1] // 2], "XNNPACK's slices end at a fixed place"),
         (lambda x: x[:, x.shape[1] // 2 :], "begins at a place that changes"),
-        (lambda x: x[:, 2:], "has no elements in some calls"),
+        (lambda x: x[:, 2:], "may have no elements"),
         (lambda x: x[:, ::2], "XNNPACK's slices end at a fixed place"),
         (lambda x: F.pad(x, (0, 0, 0, -1)), "XNNPACK's slices end at a fixed place"),
         (lambda x: F.glu(x, 1), "is not at a known place"),

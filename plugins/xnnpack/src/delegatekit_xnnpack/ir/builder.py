@@ -184,7 +184,6 @@ class GraphBuilder:
             return self.emit(ops.ConstantPad(before, after, pad.fill), inner_value)
         elif producer is not None and value.datatype is DataType.QDINT8:
             # XNNPACK moves no rows that it has quantized.
-            _require_rows_kept(value, permutation)
             return self.emit(producer.operator, self.transposed(producer.inputs[0], permutation))
         shape = permuted(value.shape, permutation)
         if not moves_elements(value.shape, permutation) and dynamic_count(shape) < 2:
@@ -350,14 +349,14 @@ class GraphBuilder:
         """min(max(tensor, low), high)."""
         return self.map(ops.Clamp(), tensor, Bounds(low, high))
 
-    def binary(self, kind: ops.BinaryKind, left: Tensor, right: Tensor, clamp: Bounds | None = None) -> Tensor:
+    def binary(self, kind: ops.BinaryKind, left: Tensor, right: Tensor) -> Tensor:
         """A broadcasting elementwise function, in the order that spares most transposes."""
         rank = max(len(left.order), len(right.order))
         order = self.common_order((left, right), rank)
         first, second = (self._operand(tensor, order) for tensor in (left, right))
         if not second.shape:
-            return Tensor(self._mapped(ops.Binary(kind), first, second, clamp=clamp), order)
-        return Tensor(self.emit(ops.Binary(kind), first, second, clamp=clamp), order)
+            return Tensor(self._mapped(ops.Binary(kind), first, second), order)
+        return Tensor(self.emit(ops.Binary(kind), first, second), order)
 
     def common_order(self, tensors: Sequence[Tensor], rank: int) -> Order:
         """The storage order among those of `tensors` for which the fewest elements must be moved."""
@@ -432,17 +431,7 @@ def _rows_reshaped(value: Value, shape: Shape) -> ops.Convert:
     assert isinstance(quantization, PerRowQuantization)
     lead = len(value.shape) - quantization.axes
     axes = 1 if quantization.axes == 1 else len(shape) - lead
-    if shape[-1] != value.shape[-1] if axes == 1 else shape[:lead] != value.shape[:lead]:
-        raise LoweringError("a tensor that is quantized in each call is split or joined", where="XNNPACK graph")
     return ops.Convert(Format(value.datatype, PerRowQuantization(axes)))
-
-
-def _require_rows_kept(value: Value, permutation: tuple[int, ...]) -> None:
-    quantization = value.quantization
-    assert isinstance(quantization, PerRowQuantization)
-    lead = len(permutation) - quantization.axes
-    if set(permutation[:lead]) != set(range(lead)):
-        raise LoweringError("a tensor that is quantized in each call is moved along other axes", where="XNNPACK graph")
 
 
 def _moved(tensor: Tensor, source: int, destination: int) -> Tensor:

@@ -23,7 +23,6 @@ from .common import (
     ROOT_OF_INFINITY,
     SMALLEST,
     normal_number,
-    not_scalar,
     overflows,
     unless_float16,
 )
@@ -266,14 +265,6 @@ def _unscaled_elu(call: Call) -> bool:
     return call["scale"] == 1 and normal_float16("alpha")(call)
 
 
-def slope_per_channel(call: Call) -> str | None:
-    """One slope, or one for each channel."""
-    slopes, shape = math.prod(shape_of(call["weight"])), shape_of(call["self"])
-    if slopes == 1 or (len(shape) > 1 and slopes == shape[1]):
-        return None
-    return f"{slopes} slopes for an input of shape {shape}"
-
-
 def _prelu(b: ProgramBuilder, call: Call) -> Tensor:
     x, slope = b.tensor(call["self"]), b.tensor(call["weight"])
     if not x.shape:
@@ -369,8 +360,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         float16=normal_float16("negative_slope"),
     ),
     row("elu.default", _elu, plain_elu, normal_number("scale"), keep=True, float16=_unscaled_elu),
-    row("prelu.default", _prelu, slope_per_channel, keep=True, float16=always),
+    row("prelu.default", _prelu, keep=True, float16=always),
     row("silu.default", _silu, keep=True, special_values=_SIGMOID),
     row("gelu.default", _gelu, keep=True, special_values="gelu(inf) is inf, PyTorch says NaN"),
-    row("glu.default", _glu, not_scalar, halves_known, keep=True, special_values=_SIGMOID),
+    row("glu.default", _glu, halves_known, keep=True, special_values=_SIGMOID),
 )

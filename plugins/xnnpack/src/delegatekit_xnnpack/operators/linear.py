@@ -27,7 +27,7 @@ def fully_connected(b: ProgramBuilder, x: Tensor, weight: Tensor, bias: Tensor |
     it is.
     """
     order = x.order
-    if order and order[-1] != len(order) - 1:
+    if order[-1] != len(order) - 1:
         order = identity(len(order))
     transposed = weight.order == (1, 0)
     inputs = [b.stored(x, order), weight.value]

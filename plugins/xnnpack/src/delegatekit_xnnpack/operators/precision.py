@@ -70,7 +70,7 @@ def computes_in(call: Call, row: Row[Any], *, half: str = "float16") -> DataType
 
 def fits_float16(number: float) -> bool:
     """Whether a number is one of float16 (NaN and infinities are)."""
-    return not math.isfinite(number) or float(torch.tensor(number, dtype=torch.float64).half()) == number
+    return not math.isfinite(number) or float(torch.tensor(float(number)).half()) == number
 
 
 # -- rules that several families share ---------------------------------------------------------------------------------

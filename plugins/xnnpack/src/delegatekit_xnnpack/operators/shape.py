@@ -364,12 +364,6 @@ def _overwritten(b: ProgramBuilder, call: Call, axis: int, start: int, end: int,
 # -- joining and padding -----------------------------------------------------------------------------------------------
 
 
-def same_ranks(call: Call) -> str | None:
-    """All tensors have the same rank."""
-    ranks = {operand.rank for operand in call["tensors"]}
-    return None if len(ranks) == 1 else f"tensors of ranks {sorted(ranks)} are joined"
-
-
 def _cat(b: ProgramBuilder, call: Call) -> Tensor:
     tensors = [b.tensor(item) for item in call["tensors"]]
     return b.concatenated(tensors, axis_of(call["dim"], len(tensors[0].shape)))
@@ -481,7 +475,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("flip.default", _flip, few_reversed, passenger=True),
     row("slice_scatter.default", _slice_scatter, written_at_known_places, passenger=True),
     row("select_scatter.default", _select_scatter, written_at_known_places, passenger=True),
-    row("cat.default", _cat, not_scalar, same_ranks, passenger=True, own_type=regroups_nothing),
+    row("cat.default", _cat, passenger=True, own_type=regroups_nothing),
     row(
         "constant_pad_nd.default",
         _constant_pad,

@@ -152,12 +152,9 @@ def _filter(b: ProgramBuilder, weight: torch.Tensor, format: Format, operator: o
 
 
 def pool_shape(spatial: int, *, divides: bool = False) -> Constraint:
-    """Constraint: the pooling has `spatial` axes, and an average is divided by the window's own size."""
+    """Constraint: windows hang over along axes that do not change; an average is divided by the window's own size."""
 
     def check(call: Call) -> str | None:
-        rank = call["self"].rank
-        if rank not in (spatial + 1, spatial + 2):
-            return f"an input of rank {rank}"
         if call["ceil_mode"] and dynamic_count(shape_of(call["self"])[-spatial:]):
             return "ceil_mode where the size changes from call to call: XNNPACK's padding is fixed"
         divisor = call["divisor_override"] if divides else None
@@ -168,8 +165,8 @@ def pool_shape(spatial: int, *, divides: bool = False) -> Constraint:
             return f"divisor_override = {divisor}: XNNPACK divides by the number of elements in the window"
         return None
 
-    divisor = ", no divisor of its own" if divides else ""
-    check.__doc__ = f"{spatial} spatial axes{divisor}; with ceil_mode, they do not change."
+    divisor = "No divisor of its own; with" if divides else "With"
+    check.__doc__ = f"{divisor} ceil_mode, the spatial axes do not change."
     return check
 
 
@@ -279,12 +276,6 @@ def _adaptive_averages(b: ProgramBuilder, x: Tensor, axis: int, old: int, new: i
 
 
 # -- resizing ----------------------------------------------------------------------------------------------------------
-
-
-def image(call: Call) -> str | None:
-    """The input is (N, C, H, W)."""
-    rank = call["input"].rank
-    return None if rank == 4 else f"an input of rank {rank}"
 
 
 def resize_ratio(call: Call) -> str | None:
@@ -442,7 +433,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row(
         "upsample_bilinear2d.vec",
         _upsample_bilinear,
-        image,
         resize_ratio,
         keep=True,
         takes_sizes=True,
@@ -451,7 +441,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row(
         "upsample_nearest2d.vec",
         _upsample_nearest,
-        image,
         nearest_ratio,
         keep=True,
         passenger=_is_selection,
