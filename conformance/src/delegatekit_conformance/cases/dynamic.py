@@ -226,6 +226,36 @@ def upsample() -> Built:
     return Model(), calls, ({2: height},)
 
 
+@dynamic("upsample-by-the-size")
+def upsample_by_the_size() -> Built:
+    """As often as there are rows, and as large as another input: the factor changes from call to call."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            sizes = (x.shape[2] * x.shape[2], 6), y.shape[2:]
+            nearest = (nn.functional.interpolate(x, size=size) for size in sizes)
+            return *nearest, nn.functional.interpolate(x, size=y.shape[2:], mode="bilinear") * y
+
+    rows = torch.export.Dim("rows", min=1, max=5)
+    calls = [(torch.randn(1, 2, n, 3), torch.randn(1, 2, 3 * n, 6)) for n in (3, 1, 5, 2, 1)]
+    return Model(), calls, ({2: rows}, {2: 3 * rows})
+
+
+@dynamic("pool-overhang")
+def pool_overhang() -> Built:
+    """Last windows that hang over along the axis that changes, along the other one, with a batch and without."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            settings = {"stride": 2, "ceil_mode": True}
+            pooled = (nn.functional.max_pool2d(y, 3, **settings) for y in (x, x[0], x.mT))
+            return *pooled, nn.functional.avg_pool2d(x, 3, **settings), nn.functional.max_pool1d(x[:, 0], 3, **settings)
+
+    height = torch.export.Dim("height", min=2, max=5)
+    calls = [(torch.randn(1, 2, 2 * n, 6),) for n in (3, 2, 5, 4, 2)]
+    return Model(), calls, ({2: 2 * height},)
+
+
 @dynamic("cat")
 def cat() -> Built:
     """Two sizes that add up, and a constant in between."""
@@ -321,6 +351,64 @@ def reduce() -> Built:
     rows = torch.export.Dim("rows", min=1, max=9)
     calls = [(torch.randn(n, 5),) for n in (4, 1, 9, 6, 1)]
     return Model(), calls, ({0: rows},)
+
+
+@dynamic("reduce-in-the-middle")
+def reduce_in_the_middle() -> Built:
+    """Means, sums and maxima over neighbouring axes of three and of five, one of which changes."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factors = nn.Buffer(torch.randn(2, 1, 2))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x[:, :, None, :, None] * self.factors
+            return (
+                *(x.mean((1, 2)), x.sum((0, 2)), x.amax((0, 2)), y.mean((1, 2)), y.mean((2, 3)), y.amax((2, 3))),
+                *(y.sum((3, 4)), y.mean((1, 4)), y.var((1, 3), correction=0)),
+            )
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(4, n, 3),) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({1: rows},)
+
+
+@dynamic("two-sizes-reduced")
+def two_sizes_reduced() -> Built:
+    """Two sizes change, and what is reduced or normalized lies between them, or is one of them."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return (
+                *(x.amax(1), x.amin(1, keepdim=True), x.mean(1), x.sum((1, 3)), x.logsumexp(1), x.softmax(1)),
+                *(x.mean((0, 2)), x.mean((1, 2, 3)), x.var((1, 3), correction=0), x[:, :1].squeeze(1) + 1),
+                *(nn.functional.group_norm(x, 2), nn.functional.layer_norm(x, (4,)), x.log_softmax(-1)),
+            )
+
+    rows, columns = torch.export.Dim("rows", min=1, max=5), torch.export.Dim("columns", min=2, max=7)
+    calls = [(torch.randn(n, 6, m, 4),) for n, m in ((3, 4), (1, 2), (5, 7), (1, 7), (5, 2), (3, 4))]
+    return Model(), calls, ({0: rows, 2: columns},)
+
+
+@dynamic("two-sizes-moved")
+def two_sizes_moved() -> Built:
+    """Two sizes change, and the axes beside them are cut, joined, repeated, sliced, chosen and written."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            n, _, m, _ = x.shape
+            cut = x.reshape(n, 2, 3, m, 4).transpose(1, 2).reshape(n, 6, m, 2, 2)
+            return (
+                *(cut + 1, x.transpose(1, 2).reshape(n, m, 24) * 2, x.reshape(n, 6, m, 2, 2).sum(1), x[:, ::2] - 1),
+                *(x[:, :1].expand(n, 3, m, 4).relu(), x.repeat(1, 2, 1, 1), x[:, 2, :, None] + 1, x.flip(3)),
+                *(x[:, [0, 3, 5]], torch.cat([x, x[:, :2]], 1), x.permute(3, 0, 2, 1), x.select_scatter(x[:, 0], 1, 4)),
+                torch.zeros_like(x).copy_(x[:, :, :1]) + x,
+            )
+
+    rows, columns = torch.export.Dim("rows", min=1, max=5), torch.export.Dim("columns", min=2, max=7)
+    calls = [(torch.randn(n, 6, m, 4),) for n, m in ((3, 4), (1, 2), (5, 7), (1, 7), (5, 2), (3, 4))]
+    return Model(), calls, ({0: rows, 2: columns},)
 
 
 @dynamic("slice")
@@ -445,7 +533,8 @@ def repeat() -> Built:
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
-            return x.repeat(2, 1), x.unsqueeze(1).expand(-1, 3, -1).tanh(), x.repeat_interleave(2, 1)
+            tiles = x.repeat(2, 1), x.repeat(1, 30), x[:, None, :, None].repeat(2, 3, 2, 2)
+            return *tiles, x.unsqueeze(1).expand(-1, 3, -1).tanh(), x.repeat_interleave(2, 1)
 
     rows = torch.export.Dim("rows", min=1, max=9)
     calls = [(torch.randn(n, 2),) for n in (4, 1, 9, 6, 1)]

@@ -169,19 +169,36 @@ SPECIMENS: Mapping[str, Recipe] = {
 
 #: Two numbers, one of them in most places: tables, fewer bits and zeros that are left out all keep such weights.
 _TWO = ("among", (0.0, 0.0, 0.0, 0.5))
-#: Layers with weights that are worth packing, which begins at some thousand numbers.
+#: Layers with weights that are worth packing, which begins at some thousand numbers, and worth cutting: two in a row
+#: with a function between, which another operator reads or none does, pixels, also in groups, and a stack of matrices.
 LARGE = recipe_of(
     {
-        "x": tensor_of(4, 64),
+        "x": tensor_of(16, 64),
         "w": tensor_of(48, 64, values=_TWO, constant=True, seed=1),
         "b": tensor_of(48, constant=True, seed=2),
         "image": tensor_of(1, 16, 7, 7, seed=3),
         "filters": tensor_of(32, 16, 3, 3, values=_TWO, constant=True, seed=4),
+        "v": tensor_of(32, 48, values=_TWO, constant=True, seed=5),
+        "other": tensor_of(48, 64, values=_TWO, constant=True, seed=6),
+        "pixels": tensor_of(1, 128, 4, 4, seed=7),
+        "points": tensor_of(96, 64, 1, 1, values=_TWO, constant=True, seed=8),
+        "stack": tensor_of(2, 64, 16, values=_TWO, constant=True, seed=9),
     },
     ("l", "aten.linear.default", _X, Ref("w"), Ref("b")),
+    ("s", "aten.tanh.default", Ref("l")),
+    ("m", "aten.linear.default", Ref("s"), Ref("v")),
+    ("n", "aten.neg.default", Ref("s")),
+    ("o", "aten.linear.default", _X, Ref("other")),
+    ("t", "aten.tanh.default", Ref("o")),
+    ("u", "aten.linear.default", Ref("t"), Ref("v")),
     ("c", "aten.conv2d.default", Ref("image"), Ref("filters"), None, (1, 1), (1, 1)),
+    ("half", "aten.slice.Tensor", Ref("pixels"), 1, 0, 64),
+    ("p", "aten.conv2d.default", Ref("half"), Ref("points")),
+    ("g", "aten.conv2d.default", Ref("pixels"), Ref("points"), None, (1, 1), (0, 0), (1, 1), 2),
+    ("k", "aten.matmul.default", _X, Ref("stack")),
     reduction_length=144,
-    outputs=(Ref("l"), Ref("c")),
+    depth=3,
+    outputs=tuple(map(Ref, "mnucpgk")),
 )
 
 #: A program with a size that changes from call to call.
