@@ -107,3 +107,23 @@ def in_two_parts(context: Context) -> Mapping[str, Case]:
     """One whose first example settles it, and one whose does not."""
     cases = (Settled("more/double", twice, (2,), after=(8, 9)), Settled("settled/double", twice, (2,)))
     return {case.name: case for case in cases}
+
+
+@dataclass(frozen=True)
+class Work(Case):
+    """Two operator calls in delegates of so many operators."""
+
+    name: str
+    operators: int
+
+    def examples(self, context: Context) -> Sequence[int]:
+        return (4,)
+
+    def run(self, example: int, context: Context) -> Outcome:
+        return Outcome(Verdict.DELEGATED, delegated_nodes=2, delegate_bytes=8, delegate_operators=self.operators)
+
+
+def working(context: Context) -> Mapping[str, Case]:
+    """One in which there is as much to do as there are calls, and one with more."""
+    cases = (Work("sums/double", 2), Work("sums/working", 3))
+    return {case.name: case for case in cases}

@@ -297,6 +297,25 @@ def test_a_fault_that_comes_without_the_change_kills_nothing(toy: Plugin) -> Non
     assert not found.killed, "rules of manners are tried again without the change"
 
 
+def test_more_work_for_the_same_operators_is_told(toy: Plugin) -> None:
+    same = mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))")
+    examples = [(name, attempt(f"sums/{name}", 4)) for name in ("double", "working")]
+    tried = [replace(one, delegated_nodes=2, delegate_operators=2, delegate_bytes=8) for _, one in examples]
+    found = judge(trial(same, *tried), CONTEXT, load("seeded"), mutant_cases.working)
+    assert (found.killed, found.work, found.told) == (False, ("sums/working",), True)
+
+
+def test_what_the_backend_says_of_itself_otherwise_is_told_where_no_example_shows_it(toy: Plugin) -> None:
+    source = toy.sources["__init__.py"].data
+    other = Mutant("__init__.py", "text", 1, "", "", "", source.replace(b"a test backend", b"another backend"))
+    found = judged(other, attempt("sums/double", 5))
+    assert not found.killed
+    assert found.said == ("backend: summary: a test backend -> another backend",)
+    assert found.told
+    silent = judged(mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))"), attempt("sums/double", 5))
+    assert not silent.said
+
+
 # -- a whole run
 
 
@@ -400,8 +419,9 @@ def test_what_only_a_comparison_of_two_runs_tells_is_found_but_not_killed() -> N
     assert one.rate("quick") == Rate(0, 1, 1) and one.rate("quick").found == 1
     assert not one.survivors
     assert table(one)[-1] == "| all | 1 | 1 (100 %) | 0 | 1 |"
-    grown = replace(entry, found=(replace(lost, less=(), larger=("operators/aten.add.Tensor/float32",)),))
-    assert replace(one, judged=(grown,)).rate("quick") == Rate(0, 1, 1)
+    for name in ("larger", "work", "said"):
+        told = replace(lost, less=(), **{name: ("operators/aten.add.Tensor/float32",)})  # type: ignore[arg-type]
+        assert replace(one, judged=(replace(entry, found=(told,)),)).rate("quick") == Rate(0, 1, 1)
 
 
 def test_the_page_keeps_the_seeded_faults_and_the_other_backends() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from delegatekit_api import FormatError
 from delegatekit_conformance import report
 from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
 from delegatekit_conformance.run import BackendFacts, Run
@@ -21,9 +22,17 @@ def case(verdict: Verdict | None, name: str = "operators/a/float32", **fields: A
     return CaseResult(name, {"room": "operators"}, **{"counts": counts, "faults": faults} | fields)
 
 
-def calls(delegated: int, fallback: int, size: int = 0) -> CaseResult:
-    """A partly delegated case with so many operators in delegates of so many bytes."""
-    return case(Verdict.PARTLY, delegated_nodes=delegated, fallback_calls=fallback, delegate_bytes=size)
+def calls(delegated: int, fallback: int, size: int = 0, work: int = 0) -> CaseResult:
+    """A partly delegated case with so many operator calls in delegates of so many bytes and operators."""
+    return CaseResult(
+        "operators/a/float32",
+        {"room": "operators"},
+        {Verdict.PARTLY: 4},
+        delegated_nodes=delegated,
+        fallback_calls=fallback,
+        delegate_bytes=size,
+        delegate_operators=work,
+    )
 
 
 def run(*results: CaseResult, **fields: Any) -> Run:
@@ -67,6 +76,12 @@ CORE = (Outcome(Verdict.RUN_ERROR, core="run error: x", blame="core"),)
         (calls(6, 0, 1000), calls(6, 0, 1005), [], False),
         (calls(6, 0, 1000), calls(6, 0, 800), ["smaller"], False),
         (calls(6, 0, 1000), calls(7, 0, 2000), [], False),
+        (calls(6, 0, 1000, 5), calls(6, 0, 1000, 6), ["more_work"], False),
+        (calls(6, 0, 1000, 6), calls(6, 0, 1000, 5), ["less_work"], False),
+        (calls(6, 0, 1000, 6), calls(7, 0, 1000, 7), [], False),
+        (calls(6, 0, 1000, 0), calls(6, 0, 1000, 6), [], False),  # the old backend did not tell
+        (case(Verdict.FALLBACK, reasons=("a: b",)), case(Verdict.FALLBACK, reasons=("a: c",)), ["reasons"], False),
+        (case(Verdict.FALLBACK, reasons=("a: b",)), case(Verdict.DELEGATED, reasons=("a: c",)), ["gained"], False),
         (case(Verdict.PASSED), case(Verdict.NOT_APPLICABLE), ["lost"], True),
         (case(Verdict.DELEGATED), case(Verdict.UNAVAILABLE), ["lost"], True),
         (case(Verdict.UNAVAILABLE), case(Verdict.DELEGATED), ["gained"], False),
@@ -133,6 +148,31 @@ def test_other_examples_need_a_larger_change_of_the_share() -> None:
     new = run(case(None, counts={Verdict.DELEGATED: 45, Verdict.FALLBACK: 55}))
     assert report.diff(old, new).of("lost")
     assert not report.diff(old, replace(new, seed=1)).changes
+
+
+def test_what_a_backend_says_otherwise_is_listed_and_what_it_no_longer_offers_is_a_regression() -> None:
+    old = run(description={"option speed": {"default": "1", "help": "How fast."}, "scheme w8": {"kind": "static"}})
+    said = replace(old, description={**(old.description or {}), "option speed": {"default": "2", "help": "How fast."}})
+    found = report.diff(old, said)
+    assert [(change.group, change.case, change.old, change.new, change.detail) for change in found.changes] == [
+        ("said", "option speed", "1", "2", "default")
+    ]
+    assert not found.is_regression
+    lost = report.diff(old, replace(old, description={"scheme w8": {"kind": "static"}}))
+    assert [change.case for change in lost.of("lost")] == ["option speed"]
+    assert lost.is_regression
+    assert not report.diff(replace(old, description=None), said).changes, "of an older suite"
+
+
+def test_a_run_keeps_what_the_backend_says_and_its_document_is_read_strictly() -> None:
+    before = run(description={"backend": {"hooks": ("preprocess", "targets"), "summary": "Fast."}})
+    document = report.as_json(before)
+    assert report.from_json(document).description == before.description
+    assert report.from_json({key: value for key, value in document.items() if key != "description"}).description is None
+    wrongs: list[Any] = [[], {"backend": "fast"}, {"backend": {"hooks": [1]}}]
+    for wrong in wrongs:
+        with pytest.raises(FormatError, match="description"):
+            report.from_json(document | {"description": wrong})
 
 
 def test_all_forms_say_the_same() -> None:

@@ -14,6 +14,7 @@ ROOT = Path(delegatekit_conformance.__file__).parent
 ORDER = (
     "errors",
     "declaration",
+    "described",
     "outcome",
     "context",
     "settings",
@@ -27,6 +28,7 @@ ORDER = (
     "strategies",
     "models",
     "stock",
+    "insides",
     "trial",
     "cases",
     # How it is run.

@@ -37,10 +37,12 @@ class Declaration:
     limit: str = ""
     #: How the declaration is beyond its limit. Empty if it is not.
     breaks: str = ""
-    #: The declared number, in the unit of what is measured. None where nothing is measured as a number.
+    #: The declared number, in the unit of what is measured; more is looser. None where there is none.
     value: AnyFloat | None = None
     #: What the run showed of it, in words.
     measured: str = ""
+    #: All rows of the support table that it is about; none where it is not about rows.
+    rows: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready mapping."""

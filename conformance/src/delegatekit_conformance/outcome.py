@@ -155,6 +155,8 @@ class Outcome:
     measured: tuple[Measured, ...] = ()
     #: Bytes of the delegates: their blobs, and the named data that these read.
     delegate_bytes: int = 0
+    #: How many operators the delegates have, in the backend's own words; 0 where it does not tell.
+    delegate_operators: int = 0
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -215,6 +217,8 @@ class CaseResult:
     measured: tuple[Measured, ...] = ()
     #: Bytes of the delegates of all examples.
     delegate_bytes: int = 0
+    #: How many operators the delegates of all examples have, in the backend's own words; 0 where it does not tell.
+    delegate_operators: int = 0
 
     @property
     def verdict(self) -> Verdict:
@@ -277,6 +281,7 @@ class Tally:
     _nodes: int = 0
     _calls: int = 0
     _bytes: int = 0
+    _operators: int = 0
     _closeness: float | None = None
     _latencies: list[tuple[float, float]] = field(default_factory=list)
     _detail: str = ""
@@ -304,6 +309,7 @@ class Tally:
         self._nodes += outcome.delegated_nodes
         self._calls += outcome.fallback_calls
         self._bytes += outcome.delegate_bytes
+        self._operators += outcome.delegate_operators
         self._reasons.update(dict.fromkeys(outcome.refusals))
         if outcome.verdict.is_fault:
             for fault in (outcome, *outcome.others):
@@ -342,4 +348,5 @@ class Tally:
             refused=dict(self._refused),
             measured=tuple(together(self._measured).values()),
             delegate_bytes=self._bytes,
+            delegate_operators=self._operators,
         )

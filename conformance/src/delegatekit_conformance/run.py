@@ -17,6 +17,7 @@ from delegatekit.plugins import LoadedBackend, discovery
 
 from .context import Context
 from .declaration import Declaration
+from .described import Description, describe
 from .outcome import CaseResult
 from .stock import device_precision
 
@@ -119,6 +120,8 @@ class Run:
     unused_expectations: tuple[str, ...] = ()
     #: What the backend declares that loosens a check, with what the run measured of it.
     declarations: tuple[Declaration, ...] = ()
+    #: What the backend says of itself; None in documents of older suites.
+    description: Description | None = None
 
     @classmethod
     def of(cls, context: Context, results: Iterable[CaseResult], **facts: Any) -> Run:
@@ -132,6 +135,7 @@ class Run:
             "started": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "versions": versions(backend.distribution),
             "machine": machine(),
+            "description": describe(discovery.get_backend(context.backend), context.options),
         }
         return cls(backend, tuple(results), **(values | facts))
 

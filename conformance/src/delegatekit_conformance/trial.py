@@ -22,6 +22,7 @@ from torch.fx import Node
 import delegatekit
 from delegatekit import LoweredProgram
 from delegatekit.accuracy import Accuracy, Comparison, compare, shaken, widened
+from delegatekit.lowering import Delegate
 from delegatekit.partition import PartitionPlan
 from delegatekit.plugins import discovery
 from delegatekit_api import DelegateKitError, OptionError, RuntimeUnavailableError, UnsupportedError
@@ -29,6 +30,7 @@ from delegatekit_api.nodes import operator_name
 
 from . import stock
 from .context import Context
+from .insides import operators_of
 from .joined import Joined
 from .outcome import Outcome, Verdict, gravest
 from .recipe import Recipe
@@ -165,6 +167,7 @@ def _one_by_one(joined: Joined, context: Context) -> Outcome:
         delegated_nodes=sum(one.delegated_nodes for one in outcomes),
         fallback_calls=sum(one.fallback_calls for one in outcomes),
         delegate_bytes=sum(one.delegate_bytes for one in outcomes),
+        delegate_operators=sum(one.delegate_operators for one in outcomes),
         refusals=tuple(dict.fromkeys(reason for one in outcomes for reason in one.refusals)),
         taken=tuple(dict.fromkeys(name for one in outcomes for name in one.taken)),
         seconds=sum(one.seconds for one in outcomes),
@@ -410,9 +413,18 @@ def _counts(program: LoweredProgram, backends: Sequence[str]) -> dict[str, Any]:
         "delegated_nodes": report.delegated_nodes,
         "fallback_calls": report.fallback_calls,
         "delegate_bytes": sum(one.blob_size for one in report.delegates) + whole.named_data_size,
+        "delegate_operators": sum(map(_operators, program.methods["forward"].delegates)),
         "refusals": tuple(dict.fromkeys(refusals)),
         "taken": tuple(taken),
     }
+
+
+def _operators(delegate: Delegate) -> int:
+    """How many operators a delegate has; 0 if its backend does not tell, or cannot: a rule of the contract says so."""
+    try:
+        return len(operators_of(delegate))
+    except DelegateKitError:
+        return 0
 
 
 def _without_names(reason: str, node: Node) -> str:

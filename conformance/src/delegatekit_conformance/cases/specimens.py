@@ -32,6 +32,7 @@ from delegatekit_api import (
 )
 
 from ..context import Context
+from ..insides import bits
 from ..recipe import Recipe, Ref, Size, Step, TensorRecipe
 from ..trial import words
 from .base import NotApplicable
@@ -574,17 +575,6 @@ def same(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> s
             wrong = int((result != wanted).sum())
             return f"output {index} differs in {wrong} of {result.numel()} elements"
     return ""
-
-
-def bits(tensor: torch.Tensor) -> bytes:
-    """The tensor's elements as bytes, in row-major order."""
-    flat = tensor.detach().contiguous().reshape(-1)
-    return bytes(flat.view(torch.uint8).numpy()) if flat.numel() else b""
-
-
-def bytes_of(data: Any) -> bytes:
-    """The bytes of named data: raw, or of a tensor."""
-    return bits(data) if isinstance(data, torch.Tensor) else bytes(data)
 
 
 def digest(data: bytes | memoryview) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import pickle
+import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,16 +13,22 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from delegatekit.plugins import FIRST_IMPORTS
+from delegatekit.json_text import to_json
+from delegatekit.plugins import FIRST_IMPORTS, discovery
+from delegatekit.strict_json import decoded, parse
 
 from ..cases import Case, all_cases
+from ..cases.declared.collect import declarations
 from ..context import Context
-from ..outcome import Outcome
+from ..described import Saying, describe
+from ..outcome import CaseResult, Outcome, Verdict
 from ..runner import Source
 from .overlay import put_first
 
 #: What a case of one example may take is this multiple of its cost (`runner.plan.limit_of`).
 _COST_FACTOR = 4.0
+#: The name of the case that tells what the backend says of itself.
+WORDS = "what the backend says"
 #: How the error of a worker begins that would import another plugin than the mutant.
 NOT_FOUND = "the mutant is not found"
 
@@ -43,6 +50,8 @@ class Attempt:
     delegate_bytes: int
     #: CPU seconds after which it is taken for a hang.
     limit: float
+    #: How many operators the delegates have without the change.
+    delegate_operators: int = 0
 
     @property
     def name(self) -> str:
@@ -92,6 +101,45 @@ class Chosen(Case):
         return self._case.tried(example, self._context)
 
 
+@dataclass(frozen=True)
+class Spoken:
+    """What a backend says of itself in a worker, and which of its files were imported by then."""
+
+    saying: Saying
+    #: By path in the plugin's folder.
+    files: tuple[str, ...]
+
+
+class Words(Case):
+    """Asks the backend what it says of itself; the detail of the outcome is `Spoken`, as JSON."""
+
+    name = WORDS
+
+    def __init__(self, context: Context, folder: str, package: str) -> None:
+        self._context = context
+        self._folder = Path(folder) / package
+
+    def examples(self, context: Context) -> Sequence[str]:
+        """The one question."""
+        return (WORDS,)
+
+    def run(self, example: str, context: Context) -> Outcome:
+        """What it says."""
+        backend = discovery.get_backend(self._context.backend)
+        saying = Saying(describe(backend, self._context.options), declarations(self._context))
+        places = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        paths = [Path(place) for place in places if isinstance(place, str)]
+        files = sorted(path.relative_to(self._folder).as_posix() for path in paths if path.is_relative_to(self._folder))
+        return Outcome(Verdict.PASSED, to_json(Spoken(saying, tuple(files)), indent=None, compact=True))
+
+
+def spoken(result: CaseResult) -> Spoken | None:
+    """What the case `Words` found; None if it came to no end."""
+    if result.verdict is not Verdict.PASSED:
+        return None
+    return decoded(Spoken, parse(result.detail.encode(), WORDS), WORDS)
+
+
 class Placeholder(Case):
     """Stands for a case in the process that supervises: its worker knows more of it."""
 
@@ -109,7 +157,7 @@ class Placeholder(Case):
 
 def placeholders(attempts: Iterable[Attempt]) -> Mapping[str, Case]:
     """What the supervising process knows of attempts."""
-    return {attempt.name: Placeholder(attempt.name) for attempt in attempts}
+    return {name: Placeholder(name) for name in (*(attempt.name for attempt in attempts), WORDS)}
 
 
 def chosen_cases(
@@ -132,6 +180,12 @@ def chosen_cases(
     own = replace(context, timeout=timeout)
     cases = of(own)
     return {attempt.name: Chosen(cases[attempt.case], attempt, own) for attempt in attempts}
+
+
+def speaking_cases(context: Context, *, first: str, package: str, **given: Any) -> Mapping[str, Case]:
+    """`chosen_cases`, with the one that asks the backend what it says of itself."""
+    cases = chosen_cases(context, first=first, package=package, **given)
+    return {**cases, WORDS: Words(context, first, package)}
 
 
 def import_from(folder: str, package: str) -> None:

@@ -6,17 +6,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from delegatekit.strict_json import decoded
 
 from ..cases import all_cases
 from ..context import Context
+from ..described import altered
 from ..expectations import Expectations
 from ..outcome import CaseResult, Verdict
-from ..report.difference import is_fewer, is_larger, is_lost
+from ..report.difference import is_fewer, is_larger, is_lost, is_more_work
 from ..runner import Limits, Pool, Source
-from .chosen import NOT_FOUND, Attempt, chosen_cases, placeholders
+from .chosen import NOT_FOUND, WORDS, Attempt, Spoken, placeholders, speaking_cases, spoken
 from .overlay import overlay
 from .sites import Plugin
 
@@ -24,6 +26,9 @@ from .sites import Plugin
 _LIMITS = Limits(crashes=1, recycle=1 << 30)
 #: What a step may take by itself; each attempt has its own limit.
 _STEP = 1.0
+#: So many lines of what a backend says otherwise are kept, of so many characters.
+_LINES = 5
+_WORDS = 200
 #: Verdicts that may come of a busy machine: they must be right without the change at the same time.
 _UNSTEADY = frozenset({Verdict.TIMEOUT, Verdict.VIOLATION, Verdict.CRASH})
 
@@ -67,6 +72,15 @@ class Found:
     larger: tuple[str, ...] = ()
     #: Seconds of wall time.
     seconds: float = 0.0
+    #: Cases that it lists as having more work for the same operators.
+    work: tuple[str, ...] = ()
+    #: What it lists of what the backend says of itself.
+    said: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> bool:
+        """Whether `conform diff` would tell of it."""
+        return bool(self.less or self.larger or self.work or self.said)
 
     @property
     def gave_up(self) -> bool:
@@ -94,6 +108,7 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
     found = Found(trial.name, trial.profile, killed=False, possible=trial.possible, reaching=trial.reaching)
     less: dict[str, None] = {}
     larger: dict[str, None] = {}
+    work: dict[str, None] = {}
     if trial.attempts:
         plugin = Plugin.of(trial.backend)
         with (
@@ -109,9 +124,14 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
                     break
                 if is_lost(Verdict(attempt.verdict), result.verdict) or is_fewer(attempt, result):
                     less[attempt.case] = None
+                elif is_more_work(attempt, result):
+                    work[attempt.case] = None
                 elif is_larger(attempt, result):
                     larger[attempt.case] = None
-    return replace(found, less=tuple(less), larger=tuple(larger), seconds=round(time.perf_counter() - start, 1))
+            if not found.killed:
+                found = replace(found, said=_otherwise(trial, pool, plugin, context, source))
+    found = replace(found, less=tuple(less), larger=tuple(larger), work=tuple(work))
+    return replace(found, seconds=round(time.perf_counter() - start, 1))
 
 
 def is_sound(attempts: Sequence[Attempt], context: Context, plugin: Plugin, source: Source = all_cases) -> str:
@@ -124,10 +144,34 @@ def is_sound(attempts: Sequence[Attempt], context: Context, plugin: Plugin, sour
     return ""
 
 
+#: What a backend says of itself without a change, by what that depends on; and who may ask.
+_SOUND: dict[str, Spoken | None] = {}
+_ASKING = Lock()
+
+
+def _otherwise(trial: Trial, pool: Pool, plugin: Plugin, context: Context, source: Source) -> tuple[str, ...]:
+    """What the backend says of itself otherwise than without the change."""
+    sound = _sound(plugin, context, source)
+    if sound is None or trial.file not in sound.files:
+        return ()  # not a file whose code runs when it is asked
+    now = spoken(pool.run_case(WORDS))
+    return () if now is None else tuple(str(one)[:_WORDS] for one in altered(sound.saying, now.saying)[:_LINES])
+
+
+def _sound(plugin: Plugin, context: Context, source: Source) -> Spoken | None:
+    """What the backend says of itself without a change, asked once where mutants are tried."""
+    key = repr((plugin, plugin.digest, context))
+    with _ASKING:
+        if key not in _SOUND:
+            with overlay(plugin.folder) as folder, _pool(plugin, context, (), source, str(folder)) as pool:
+                _SOUND[key] = spoken(pool.run_case(WORDS))
+        return _SOUND[key]
+
+
 def _pool(plugin: Plugin, context: Context, attempts: Sequence[Attempt], source: Source, folder: str) -> Pool:
     """One worker for these attempts, with the plugin as it is in the folder."""
     given = partial(
-        chosen_cases,
+        speaking_cases,
         of=source,
         attempts=tuple(attempts),
         first=folder,

@@ -54,6 +54,8 @@ class Example:
     #: The lines that it runs of each of the plugin's files: bit n is line n.
     lines: Mapping[str, int]
     tags: Mapping[str, str]
+    #: How many operators the delegates have.
+    delegate_operators: int = 0
 
     def reaches(self, file: str, lines: int) -> bool:
         """Whether it runs one of the lines."""
@@ -350,6 +352,7 @@ class Recorded(Case):
             "delegated_nodes": outcome.delegated_nodes,
             "fallback_calls": outcome.fallback_calls,
             "delegate_bytes": outcome.delegate_bytes,
+            "delegate_operators": outcome.delegate_operators,
             "lines": lines,
             "sound": not (outcome.verdict.is_fault or outcome.core or outcome.blame),
         }

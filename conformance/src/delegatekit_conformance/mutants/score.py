@@ -40,9 +40,10 @@ class Judged:
     def told(self, profile: str) -> bool:
         """Whether they found no fault, and the difference to a run without the change tells of it.
 
-        Less is delegated, or delegates are larger for the same operators.
+        Less is delegated, delegates are larger or have more work for the same operators, or the backend says something
+        else of itself.
         """
-        return not self.killed(profile) and any(found.less or found.larger for found in self._until(profile))
+        return not self.killed(profile) and any(found.told for found in self._until(profile))
 
     def _until(self, profile: str) -> Sequence[Found]:
         profiles = [found.profile for found in self.found]

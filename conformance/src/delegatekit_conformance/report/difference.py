@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..described import Saying, altered
 from ..outcome import CaseResult, Verdict
 from ..run import Run
 from . import judges, rows, views
@@ -36,20 +37,28 @@ Group = Literal[
     "faster",
     "larger",
     "smaller",
+    "more_work",
+    "less_work",
+    "said",
+    "reasons",
     "core",
     "only_old",
     "only_new",
 ]
 _TITLES: dict[Group, str] = {
     "faults": "New faults",
-    "lost": "No longer delegated, or no longer tried",
+    "lost": "No longer delegated, tried or offered",
     "fixed": "Fixed",
-    "gained": "Newly delegated, or newly tried",
+    "gained": "Newly delegated, tried or offered",
     "verdicts": "Other verdicts that changed",
     "slower": "Slower",
     "faster": "Faster",
     "larger": "Larger delegates",
     "smaller": "Smaller delegates",
+    "more_work": "More work for the same operators",
+    "less_work": "Less work for the same operators",
+    "said": "What the backend says of itself",
+    "reasons": "Other reasons for refusals",
     "core": "New faults of core",
     "only_old": "Only in the old run",
     "only_new": "Only in the new run",
@@ -86,6 +95,9 @@ class _Counted(Protocol):
     @property
     def delegate_bytes(self) -> int: ...
 
+    @property
+    def delegate_operators(self) -> int: ...
+
 
 def is_fewer(old: _Counted, new: _Counted) -> bool:
     """Whether the backend runs fewer operators of the same examples, and the runtime more."""
@@ -97,9 +109,17 @@ def is_larger(old: _Counted, new: _Counted) -> bool:
     return old.delegated_nodes == new.delegated_nodes and new.delegate_bytes > _LARGER * old.delegate_bytes > 0
 
 
+def is_more_work(old: _Counted, new: _Counted) -> bool:
+    """Whether the delegates of the same operators have more operators: a fusion or a folding no longer happens."""
+    return old.delegated_nodes == new.delegated_nodes and new.delegate_operators > old.delegate_operators > 0
+
+
 @dataclass(frozen=True)
 class Change:
-    """A case that changed. `ratio` is new / old: of times, or for "larger" and "smaller" of bytes."""
+    """A case, or something that the backend says of itself, that changed.
+
+    `ratio` is new / old: of times, for "larger" and "smaller" of bytes, for "more_work" and "less_work" of operators.
+    """
 
     group: Group
     case: str
@@ -211,9 +231,11 @@ def diff(old: Run, new: Run, *, latency_threshold: float = LATENCY_THRESHOLD) ->
     for name in both:
         if one_ran and _is_unseen(before[name]) != _is_unseen(after[name]):
             continue  # a warning says so
-        changes += _changes(before[name], after[name], 0.0 if same_examples else _SHARE)
-        changes += _latency(before[name], after[name], latency_threshold)
-        changes += _size(before[name], after[name]) if same_examples else ()
+        old_case, new_case = before[name], after[name]
+        changes += _changes(old_case, new_case, 0.0 if same_examples else _SHARE)
+        changes += _latency(old_case, new_case, latency_threshold)
+        if same_examples:
+            changes += (*_size(old_case, new_case), *_work(old_case, new_case), *_reasons(old_case, new_case))
     for name, result in before.items():
         if name not in after:
             changes.append(Change("only_old", name, _shown(result)))
@@ -222,6 +244,7 @@ def diff(old: Run, new: Run, *, latency_threshold: float = LATENCY_THRESHOLD) ->
             # A fault in a case that the old run did not have is a new fault: it was not seen before.
             group: Group = "faults" if result.is_fault else "only_new"
             changes.append(Change(group, name, "", _shown(result), _said(result)))
+    changes += _said_of_itself(old, new)
     return Difference(
         new.backend.name,
         tuple(sorted(changes, key=lambda change: (list(_TITLES).index(change.group), change.case))),
@@ -290,6 +313,34 @@ def _size(old: CaseResult, new: CaseResult) -> Iterable[Change]:
         group: Group = "larger" if after > before else "smaller"
         told = f"{after / before:.2f} times the bytes for the same operators"
         yield Change(group, new.case, f"{before:,} bytes", f"{after:,} bytes", told, after / before)
+
+
+def _work(old: CaseResult, new: CaseResult) -> Iterable[Change]:
+    """Delegates of the same operators that have more operators themselves, or fewer."""
+    before, after = old.delegate_operators, new.delegate_operators
+    if is_more_work(old, new) or is_more_work(new, old):
+        group: Group = "more_work" if after > before else "less_work"
+        told = f"{before:,} -> {after:,} operators in delegates of the same {new.delegated_nodes:,} operator calls"
+        yield Change(group, new.case, f"{before:,} operators", f"{after:,} operators", told, after / before)
+
+
+def _reasons(old: CaseResult, new: CaseResult) -> Iterable[Change]:
+    """The same refusals for reasons in other words."""
+    if old.counts == new.counts and old.refused == new.refused and set(old.reasons) != set(new.reasons):
+        before, after = (
+            next((line for line in these if line not in those), "")
+            for these, those in ((old.reasons, new.reasons), (new.reasons, old.reasons))
+        )
+        yield Change("reasons", new.case, before, after)
+
+
+def _said_of_itself(old: Run, new: Run) -> Iterable[Change]:
+    """What the backends of two runs say otherwise; nothing if a run is of a suite that did not keep it."""
+    if old.description is None or new.description is None:
+        return
+    before, after = (Saying(run.description or {}, run.declarations) for run in (old, new))
+    for one in altered(before, after):
+        yield Change(one.kind, one.subject, one.old, one.new, one.what)
 
 
 def _faults(result: CaseResult) -> set[Verdict]:

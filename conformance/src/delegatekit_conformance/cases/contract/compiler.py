@@ -10,13 +10,13 @@ from delegatekit.lowering import Delegate
 from delegatekit_api import DelegateKitError, FormatError, PreprocessResult
 
 from ...context import Context
+from ...insides import bytes_of
 from ...trial import words
 from ..base import Broken, NotApplicable
 from ..look_alikes import CHAIN
 from ..specimens import (
     SPECIMENS,
     backend_of,
-    bytes_of,
     compiles,
     digest,
     lower,

@@ -20,13 +20,13 @@ import torch
 from delegatekit_api import PartitionProgram
 
 from ...context import Context
+from ...insides import bytes_of
 from ...recipe import Recipe, Ref
 from ..base import Broken, Late, NotApplicable
 from ..fresh import in_fresh_process
 from ..look_alikes import CHAIN
 from ..specimens import (
     SPECIMENS,
-    bytes_of,
     delegates,
     digest,
     lower,
@@ -47,7 +47,8 @@ os.environ["TZ"] = given["zone"]
 if hasattr(time, "tzset"):
     time.tzset()
 torch.set_num_threads(given["threads"])
-from delegatekit_conformance.cases.specimens import bytes_of, delegates, digest, lower, reasons
+from delegatekit_conformance.cases.specimens import delegates, digest, lower, reasons
+from delegatekit_conformance.insides import bytes_of
 context = given["context"]
 for name in given["order"]:
     recipe = given["programs"][name]

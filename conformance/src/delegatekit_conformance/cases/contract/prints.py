@@ -12,7 +12,8 @@ from torch.fx import Node
 
 from delegatekit_api import ProgramView
 
-from ..specimens import bits, digest
+from ...insides import bits
+from ..specimens import digest
 
 #: What was looked at, in words -> its state.
 Prints = Mapping[str, Any]

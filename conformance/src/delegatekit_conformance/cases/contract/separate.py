@@ -15,6 +15,7 @@ from delegatekit.accuracy import compare
 from delegatekit_api import BackendOptions, OptionError
 
 from ...context import Context
+from ...insides import bytes_of
 from ...outcome import Verdict
 from ...trial import Subject, try_recipe
 from ..base import Broken, NotApplicable
@@ -22,7 +23,6 @@ from ..look_alikes import look_alikes
 from ..specimens import (
     SPECIMENS,
     backend_of,
-    bytes_of,
     compiles,
     delegates,
     digest,

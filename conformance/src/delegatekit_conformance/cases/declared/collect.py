@@ -84,6 +84,7 @@ def _description(backend: LoadedBackend, options: Mapping[str, Any]) -> Iterator
             f"kernels may read {size} bytes after the end of an input",
             f"{MOST_OVERREAD:,} bytes: no vector is longer",
             f"{size:,} bytes are more than any kernel reads at once" if size > MOST_OVERREAD else "",
+            size,
         )
     if description.supports_dynamic_shapes and not description.device_dynamic_shapes:
         yield Declaration(
@@ -145,6 +146,7 @@ def _of_scheme(scheme: QuantizationScheme) -> Iterator[Declaration]:
             f"tensors whose numbers are all below {127 * eps:.3g} have fewer steps",
             f"{LARGEST_EPS:.3g}: smaller numbers are usual in large layers",
             f"{eps:.3g} is above {LARGEST_EPS:.3g}" if eps > LARGEST_EPS else "",
+            eps,
         )
 
 
@@ -188,6 +190,7 @@ def _rows(backend: LoadedBackend, options: Mapping[str, Any]) -> Iterator[Declar
             text,
             f"rows of {_names(operators)}",
             "a result that is wrong for such inputs is no fault, if it is right for others",
+            rows=tuple(operators),
         )
 
 

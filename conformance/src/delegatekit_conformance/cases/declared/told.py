@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from delegatekit_api.nodes import operator_name
 from delegatekit_api.profiling import ProfilingRuntime
 
 from ...context import Context
+from ...insides import operators_of
 from ...recipe import Recipe, Ref
 from ...trial import words
 from ..base import Broken, Case, NotApplicable, Rule
@@ -27,7 +28,6 @@ from ..specimens import (
     SPECIMENS,
     Sample,
     backend_of,
-    bytes_of,
     compiles,
     delegates,
     lower,
@@ -307,11 +307,8 @@ def _told(operators: Sequence[str], context: Context) -> Sequence[Any] | None:
     found = delegates(program, context.backend)
     if len(found) != 1 or len(program.methods["forward"].steps) != 1:
         return None
-    delegate = found[0]
-    named: Mapping[str, memoryview] = {item.key: memoryview(bytes_of(item.data)) for item in delegate.named_data}
-    blob = memoryview(b"".join(delegate.blob))
     try:
-        return tuple(backend_of(context).blob_operators(blob, delegate.compile_specs, named, "forward") or ())
+        return operators_of(found[0])
     except DelegateKitError as error:
         raise Broken(f"the operators of a sound blob cannot be told: {words(error)}") from error
 

@@ -16,12 +16,12 @@ from delegatekit_api import DelegateRuntime
 from delegatekit_api.profiling import ProfilingRuntime
 
 from ...context import Context
+from ...insides import bytes_of
 from ...recipe import Recipe, Ref, Size
 from ..base import Broken, NotApplicable
 from ..specimens import (
     Sample,
     backend_of,
-    bytes_of,
     changed,
     delegates,
     lower,

@@ -16,8 +16,9 @@ from delegatekit.accuracy import Accuracy, estimate
 from delegatekit.plugins import LoadedBackend, discovery
 
 from ...context import Context
+from ...insides import bytes_of
 from ..base import NotApplicable
-from ..specimens import bytes_of, compiles, digest, runs
+from ..specimens import compiles, digest, runs
 from .pairs import export
 from .programs import KINDS, Kind
 
