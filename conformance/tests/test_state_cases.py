@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from delegatekit_conformance.cases.state import state
+from delegatekit_conformance.cases.base import NotApplicable
+from delegatekit_conformance.cases.keeping import KeptState, keeping
+from delegatekit_conformance.cases.state import cases, state
 from delegatekit_conformance.context import Context
 from delegatekit_conformance.outcome import Verdict
 
@@ -47,3 +49,20 @@ def test_a_snippet_starts_from_the_first_state(capsys: pytest.CaptureFixture[str
         float(line.split("relative to the largest value ")[1].split()[0]) for line in lines if "output 0:" in line
     ]
     assert len(errors) == 4 and max(errors) < 1e-6
+
+
+def test_options_with_which_delegates_keep_state_are_sought() -> None:
+    pytest.importorskip("coremltools")
+    found = keeping(Context("coreml", options={"debug_files": True}))
+    assert found.options == {"debug_files": True, "target": "ios18"}
+    (case,) = [case for case in cases() if isinstance(case, KeptState)]
+    assert case.run("accumulate", Context("coreml")).verdict in (Verdict.DELEGATED, Verdict.PARTLY)
+    assert "options={'coreml': {'target': 'ios18'}}" in case.snippet("accumulate", Context("coreml"))
+
+
+@pytest.mark.parametrize("backend", ["reference", "vulkan"])
+def test_where_an_option_changes_nothing_of_state_nothing_is_tried(backend: str) -> None:
+    with pytest.raises(NotApplicable):
+        keeping(Context(backend))
+    (case,) = [case for case in cases() if isinstance(case, KeptState)]
+    assert case.run("accumulate", Context(backend)).verdict is Verdict.NOT_APPLICABLE

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from .base import Case
+from .keeping import KeptState
 from .subjects import Built, Register
 
 state = Register("state", stateful=True, cost=0.5)
@@ -297,5 +298,6 @@ def length_changes() -> Built:
 
 
 def cases() -> Iterator[Case]:
-    """All of them."""
+    """All of them, and the same where delegates keep buffers only with an option."""
     yield from state.cases.values()
+    yield KeptState(state.cases)

@@ -91,7 +91,8 @@ class SubjectCase(Case):
 
     def snippet(self, example: str, context: Context) -> str:
         """The builder's text, and how its module is tried."""
-        tail = _TAIL.format(name=self.build.__name__, backend=context.backend)
+        options = f", options={{{context.backend!r}: {dict(context.options)}}}" if context.options else ""
+        tail = _TAIL.format(name=self.build.__name__, backend=context.backend, options=options)
         return f"{_HEAD}{COMPARISON}\n\n{_source(self.build)}{tail}"
 
 
@@ -197,7 +198,7 @@ bound = None
 with torch.no_grad():
     shapes = dynamic[0] if dynamic else None
     exported = torch.export.export(copy.deepcopy(module), calls[0], dynamic_shapes=shapes, strict=False)
-    program = delegatekit.lower(exported, backends=["{backend}"])
+    program = delegatekit.lower(exported, backends=["{backend}"]{options})
     print(program.report())
     method = delegatekit.load(program.buffer)["forward"]
     for inputs in calls:

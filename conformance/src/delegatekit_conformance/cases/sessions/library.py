@@ -84,6 +84,11 @@ class Lowered:
         return sum(len(method.delegates) for method in self.program.methods.values())
 
     @property
+    def kept(self) -> bool:
+        """Whether a delegate keeps a buffer."""
+        return any(one.partition.buffers for method in self.program.methods.values() for one in method.delegates)
+
+    @property
     def delegated_nodes(self) -> int:
         """How many operators they have."""
         return sum(method.delegated_nodes for method in self.program.report().methods)
@@ -176,6 +181,13 @@ class Library:
         found = [kind for kind in self._usable if kind.traits.issuperset(wanted) and kind.traits.isdisjoint(unwanted)]
         if not found:
             raise NotApplicable("the backend takes no operator of these programs")
+        return found
+
+    def keeping(self, kinds: Collection[Kind]) -> list[Kind]:
+        """Those kinds of which a delegate keeps a buffer. Raises NotApplicable if there are none."""
+        found = [kind for kind in kinds if self.lowered(Wanted(kind, 0)).kept]
+        if not found:
+            raise NotApplicable("no delegate of these programs keeps a buffer")
         return found
 
     def _taken(self, kind: Kind) -> bool:

@@ -15,6 +15,7 @@ from ...drawing import draw
 from ...outcome import Outcome, Verdict
 from ..base import Case, NotApplicable
 from ..fresh import in_fresh_process
+from ..keeping import keeping
 from . import steps as s
 from .library import Library, library_of
 from .programs import Kind
@@ -34,6 +35,14 @@ class Focus:
     start: tuple[Step, ...]
     some: tuple[Any, ...]
     length: int = 8
+    #: Whether it is about programs of which delegates keep a buffer, with an option that has them keep more.
+    kept: bool = False
+
+    def library(self, context: Context) -> tuple[Library, list[Kind]]:
+        """The library and the kinds that this is about. Raises NotApplicable if there are none."""
+        library = library_of(keeping(context) if self.kept else context, runnable=False)
+        kinds = library.usable(self.wanted, self.unwanted)
+        return library, library.keeping(kinds) if self.kept else kinds
 
 
 class Machine(Case):
@@ -60,15 +69,14 @@ class Machine(Case):
         start = time.perf_counter()
         try:
             available = discovery.get_backend(context.backend).runtime_availability()
-            library = library_of(context, runnable=False)
-            kinds = library.usable(self._focus.wanted, self._focus.unwanted)
+            library, kinds = self._focus.library(context)
         except NotApplicable as reason:
             return Outcome(Verdict.NOT_APPLICABLE, str(reason))
         if not available.available:
             return Outcome(Verdict.UNAVAILABLE, available.reason)
         outcome = self._try(example, library, kinds)
         if outcome.verdict.is_fault:
-            alone = self._try(example, Library(context, ()), kinds)
+            alone = self._try(example, Library(library.context, ()), kinds)
             core = alone.verdict is outcome.verdict
             outcome = replace(outcome, blame="core" if core else "backend")
             if alone.verdict.is_fault:
@@ -103,8 +111,7 @@ class Machine(Case):
     def snippet(self, example: Steps, context: Context) -> str:
         """The script, written without running anything."""
         try:
-            library = library_of(context, runnable=False)
-            kinds = library.usable(self._focus.wanted, self._focus.unwanted)
+            library, kinds = self._focus.library(context)
             world = World(library, kinds, example.first, Path(), dry=True)
             for step in example.steps:
                 step.do(world)
@@ -145,6 +152,9 @@ def _close(world: World) -> None:
             del error  # what closing does wrong, the step `Close` finds
 
 
+_STATE_START = (s.Load(0), s.Open(0))
+_STATE_STEPS = (s.CALLS, s.RESETS, s.RESETS, s.LOADS, s.OPENS, s.CLOSES)
+
 MACHINES = (
     Machine(
         "calls",
@@ -164,8 +174,9 @@ MACHINES = (
     ),
     Machine(
         "state",
-        Focus(("stateful",), (), (s.Load(0), s.Open(0)), (s.CALLS, s.RESETS, s.RESETS, s.LOADS, s.OPENS, s.CLOSES)),
+        Focus(("stateful",), (), _STATE_START, _STATE_STEPS),
     ),
+    Machine("kept-state", Focus(("stateful",), (), _STATE_START, _STATE_STEPS, kept=True)),
     Machine(
         "threads",
         Focus(

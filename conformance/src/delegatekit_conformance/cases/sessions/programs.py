@@ -299,3 +299,24 @@ def counter(seed: int) -> Built:
             return x * 2 + x.abs(), self.count + 0
 
     return {"forward": Model()}, {"forward": [("normal", 20, 30)]}
+
+
+@kind("methods-of-own-state", "stateful", "methods", "weights")
+def methods_of_own_state(seed: int) -> Built:
+    """Two methods with factors in common; each keeps a buffer of its own, which begins with zeros."""
+
+    class Model(nn.Module):
+        def __init__(self, name: str, factors: nn.Parameter) -> None:
+            super().__init__()
+            self.name, self.factors = name, factors
+            self.register_buffer(name, torch.zeros(16, 24))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            total = self.get_buffer(self.name)
+            total.mul_(0.5).add_(x)
+            return total * self.factors + x
+
+    torch.manual_seed(seed)
+    factors = nn.Parameter(torch.randn(16, 24))
+    names = ("one", "two")
+    return {name: Model(f"{name}_total", factors) for name in names}, {name: [("normal", 16, 24)] for name in names}
