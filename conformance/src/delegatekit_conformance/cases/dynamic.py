@@ -247,7 +247,7 @@ def pool_overhang() -> Built:
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
-            settings = {"stride": 2, "ceil_mode": True}
+            settings: Any = {"stride": 2, "ceil_mode": True}
             pooled = (nn.functional.max_pool2d(y, 3, **settings) for y in (x, x[0], x.mT))
             return *pooled, nn.functional.avg_pool2d(x, 3, **settings), nn.functional.max_pool1d(x[:, 0], 3, **settings)
 
