@@ -70,6 +70,10 @@ PROFILES: Mapping[str, Profile] = {
 }
 
 
+#: What a script needs for `Context.script`.
+IMPORTS = "from delegatekit_conformance.context import PROFILES, Context\n"
+
+
 @dataclass(frozen=True)
 class Context:
     """The circumstances of a run; the same in every process that takes part."""
@@ -85,6 +89,12 @@ class Context:
     stock: bool = True
     #: Whether a fault of a case is known already: nobody seeks a smaller example of it.
     known: Callable[[str, Outcome], bool] | None = None
+
+    @property
+    def script(self) -> str:
+        """The context as an expression, for scripts that have `IMPORTS`."""
+        options = f", options={dict(self.options)!r}" if self.options else ""
+        return f"Context({self.backend!r}, PROFILES[{self.profile.name!r}], seed={self.seed}{options})"
 
     def seed_of(self, name: str) -> int:
         """The seed of a case: depends on the run's seed and on the name alone, not on the order of cases."""

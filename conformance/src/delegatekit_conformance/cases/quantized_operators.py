@@ -18,7 +18,7 @@ from torch import nn
 from delegatekit.plugins import discovery
 from delegatekit_api.quantization import QuantizationScheme
 
-from ..context import Context
+from ..context import IMPORTS, Context
 from ..diversity import most_diverse
 from ..drawing import draw
 from ..joined import Joined, join
@@ -130,13 +130,8 @@ def _try(recipe: Recipe, example: Quantized, context: Context) -> Outcome:
 
 def _snippet(case: str, context: Context) -> str:
     """A script that tries a case again."""
-    options = f", options={dict(context.options)!r}" if context.options else ""
-    return (
-        "from delegatekit_conformance.cases.quantized_operators import show\n"
-        "from delegatekit_conformance.context import PROFILES, Context\n\n"
-        f"profile = PROFILES[{context.profile.name!r}]\n"
-        f"show({case!r}, Context({context.backend!r}, profile, seed={context.seed}{options}))\n"
-    )
+    imports = f"from delegatekit_conformance.cases.quantized_operators import show\n{IMPORTS}\n"
+    return f"{imports}show({case!r}, {context.script})\n"
 
 
 class _Led(nn.Module):

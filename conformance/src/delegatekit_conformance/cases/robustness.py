@@ -20,7 +20,7 @@ from delegatekit.accuracy import compare
 from delegatekit.plugins.apart import RuntimeDiedError
 from delegatekit_api import DelegateKitError, DelegatePayload
 
-from ..context import Context
+from ..context import IMPORTS, Context
 from ..outcome import Outcome, Verdict
 from ..trial import words
 from .base import Case, NotApplicable
@@ -128,12 +128,8 @@ class DamageCase(RobustnessCase):
 
     def snippet(self, example: Damage, context: Context) -> str:
         """A script that does the same damage."""
-        options = f", options={dict(context.options)!r}" if context.options else ""
-        return (
-            "from delegatekit_conformance.cases.robustness import Damage, show\n"
-            "from delegatekit_conformance.context import Context\n\n"
-            f"show({example!r}, Context({context.backend!r}{options}))\n"
-        )
+        imports = f"from delegatekit_conformance.cases.robustness import Damage, show\n{IMPORTS}\n"
+        return f"{imports}show({example!r}, {context.script})\n"
 
 
 class Truncated(DamageCase):
@@ -223,12 +219,8 @@ class Replaced(RobustnessCase):
 
     def snippet(self, example: Fields, context: Context) -> str:
         """A script that does the same damages, and says each before."""
-        options = f", options={dict(context.options)!r}" if context.options else ""
-        return (
-            "from delegatekit_conformance.cases.robustness import Fields, show_fields\n"
-            "from delegatekit_conformance.context import Context\n\n"
-            f"show_fields({example!r}, Context({context.backend!r}{options}))\n"
-        )
+        imports = f"from delegatekit_conformance.cases.robustness import Fields, show_fields\n{IMPORTS}\n"
+        return f"{imports}show_fields({example!r}, {context.script})\n"
 
 
 class NamedTruncated(Truncated):
