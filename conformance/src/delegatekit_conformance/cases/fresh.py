@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from delegatekit.plugins import FIRST_IMPORTS
+from delegatekit.plugins import COMPILED, FIRST_IMPORTS
 from delegatekit_toolkit.processes import signal_name
 
 from ..context import Context
@@ -90,6 +90,8 @@ def _run(script: str, context: Context, given: Any, hash_seed: int, torch_free: 
         "XDG_CACHE_HOME": str(watched["home"] / ".cache"),
         # The session has imported the backend already: this process is to have no child of ours.
         FIRST_IMPORTS: "off",
+        # What one process compiled is no answer of another.
+        COMPILED: "off",
     }
     outputs = [top / "stdout", top / "stderr"]
     with outputs[0].open("wb") as stdout, outputs[1].open("wb") as stderr:

@@ -9,7 +9,7 @@ from ..base import Case
 
 #: The modules with the rules, in the order of reports.
 _ROOMS = (
-    *("description", "options", "partitioner", "compiler", "separate", "determinism"),
+    *("description", "options", "partitioner", "compiler", "separate", "determinism", "identities"),
     *("runtime", "handles", "process", "texts"),
 )
 

@@ -5,13 +5,14 @@ And its other half: two different things never have one name, nor one blob.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import CodeType, FrameType
 from typing import Any
 
@@ -24,7 +25,11 @@ from ...insides import bytes_of
 from ...recipe import Recipe, Ref
 from ..base import Broken, Late, NotApplicable
 from ..fresh import in_fresh_process
+from ..keeping import choices, keeping
 from ..look_alikes import CHAIN
+from ..sessions.library import Library, Wanted, library_of
+from ..sessions.library import content as files
+from ..sessions.programs import KINDS
 from ..specimens import (
     SPECIMENS,
     delegates,
@@ -47,6 +52,7 @@ os.environ["TZ"] = given["zone"]
 if hasattr(time, "tzset"):
     time.tzset()
 torch.set_num_threads(given["threads"])
+from delegatekit_conformance.cases.contract.determinism import with_options
 from delegatekit_conformance.cases.specimens import delegates, digest, lower, reasons
 from delegatekit_conformance.insides import bytes_of
 context = given["context"]
@@ -59,6 +65,7 @@ for name in given["order"]:
     named = {item.key: digest(bytes_of(item.data)) for item in mine}
     answer[name] = hashlib.sha256(program.buffer).hexdigest(), named
 answer["reasons"] = reasons(context)
+answer["with options"] = with_options(context, given["with options"], backwards=given["backwards"])
 """
 #: The date differs between these zones at every moment, and so may the number of threads.
 _ELSEWHERE = ({"zone": "UTC+12", "threads": 1}, {"zone": "UTC-14", "threads": 2})
@@ -80,9 +87,14 @@ def same_bytes_elsewhere(context: Context) -> str:
     programs = {name: SPECIMENS[name] for name in known} | _long(context)
     order = list(programs)
     strangers = [name for name in order if any(tensor.constant for _, tensor in programs[name].tensors)]
-    ways = ({"order": order, "strangers": []}, {"order": order[::-1], "strangers": strangers})
+    ways = (
+        {"order": order, "strangers": [], "backwards": False},
+        {"order": order[::-1], "strangers": strangers, "backwards": True},
+    )
+    more = _with_options(context)
     given = [
-        {"programs": programs, "context": context, **place, **way} for place, way in zip(_ELSEWHERE, ways, strict=True)
+        {"programs": programs, "context": context, "with options": more, **place, **way}
+        for place, way in zip(_ELSEWHERE, ways, strict=True)
     ]
     first, second = (
         in_fresh_process(_LOWER, context, place, hash_seed=seed).answer
@@ -93,6 +105,9 @@ def same_bytes_elsewhere(context: Context) -> str:
             raise Broken(f"{name}: two processes{_BETWEEN} give its named data different keys or bytes")
         if first[name][0] != second[name][0]:
             raise Broken(f"{name}: two processes{_BETWEEN} write different files")
+    for (name, options), one, other in zip(more, first["with options"], second["with options"], strict=True):
+        if one != other:
+            raise Broken(f"{name} with {dict(options)}: two processes{_BETWEEN} write different files")
     for one, other in zip(first["reasons"], second["reasons"], strict=True):
         if one != other:
             raise Broken(f"two processes give different reasons: {one!r}, and {other!r}")
@@ -102,10 +117,55 @@ def same_bytes_elsewhere(context: Context) -> str:
             raise Broken(
                 f"{name}: this process, in which other programs were lowered before, gives it other named data"
             )
-    return f"{len(programs)} programs"
+    return f"{len(programs)} programs, {len(more)} with options, several methods or state"
 
 
 _BETWEEN = " with different hash seeds, dates, threads and orders of lowering"
+
+#: CPU seconds, those of compilers included, in which each process lowers programs with options, by profile.
+_LOWERING = {"quick": 1.0, "default": 6.0, "thorough": 60.0}
+#: The program that is lowered with every value: it has several methods, state, and a constant that they share.
+_WHOLE = "methods-of-own-state"
+
+
+def _with_options(context: Context) -> list[tuple[str, Mapping[str, Any]]]:
+    """Programs of the sequences, by name, with options: methods and state as they are, and with every value.
+
+    As many as can be lowered in some seconds, by what the first one takes; none if the backend takes nothing of it.
+    """
+    kinds = [kind.name for kind in KINDS.values() if kind.traits & {"methods", "stateful"}]
+    library, whole = library_of(context, runnable=False), Wanted(KINDS[_WHOLE], 0)
+    try:
+        if not library.lowered(whole).delegates:
+            return []
+        start = sum(os.times()[:4])
+        library.lower(whole)
+        seconds = sum(os.times()[:4]) - start
+    except Exception:  # the rooms of state and of sessions report it
+        return []
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    with suppress(NotApplicable):
+        kept = keeping(context).options
+        found += [(name, kept) for name in kinds]
+    plain = [(name, context.options) for name in kinds]
+    valued = [(_WHOLE, options) for options in choices(context)]
+    random.Random(context.seed_of("options in two processes")).shuffle(valued)
+    for item in (*plain, *valued):
+        if item not in found:
+            found.append(item)
+    return found[: int(_LOWERING.get(context.profile.name, 6.0) / max(seconds, 0.02))]
+
+
+def with_options(context: Context, wanted: Sequence[tuple[str, Mapping[str, Any]]], *, backwards: bool) -> list[str]:
+    """Digests of the files of programs with options; the kind of error where one is refused."""
+    library, found = Library(context, (context.backend,)), {}
+    for number in range(len(wanted))[:: -1 if backwards else 1]:
+        name, options = wanted[number]
+        try:
+            found[number] = files(library.lower(Wanted(KINDS[name], 0), options))
+        except Exception as error:  # what goes wrong must do so in each process
+            found[number] = type(error).__name__
+    return [found[number] for number in range(len(wanted))]
 
 
 def _named(program: Any, context: Context) -> list[Any]:
@@ -174,7 +234,7 @@ def different_things_have_different_names(context: Context) -> str:
                 continue
             tensor, index = place
             what = f"{name} with another number at {index} of the {tensor.numel()} of a constant"
-            with _changed(tensor, index):
+            with changed_at(tensor, index):
                 other = content(preprocess(partition, context))
             _enter(keys, other, what)
             if not differs(base, other):
@@ -226,7 +286,7 @@ def _places(partition: PartitionProgram, source: random.Random) -> Iterator[tupl
 
 
 @contextmanager
-def _changed(tensor: torch.Tensor, index: int) -> Iterator[None]:
+def changed_at(tensor: torch.Tensor, index: int) -> Iterator[None]:
     """The tensor with another number in one place: of the other sign, or another integer, which no rounding hides."""
     place = tuple(int(item) for item in torch.unravel_index(torch.tensor(index), tensor.shape))
     data = tensor.detach()

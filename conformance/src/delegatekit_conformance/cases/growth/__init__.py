@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ...context import Context
+from ...context import IMPORTS, Context
 from ...outcome import Outcome, Verdict
 from ...trial import words
 from ..base import Broken, Case, NotApplicable
@@ -70,12 +70,8 @@ class GrowthCase(Case):
 
     def snippet(self, example: str, context: Context) -> str:
         """A script that repeats the same history."""
-        options = f", options={dict(context.options)!r}" if context.options else ""
-        return (
-            "from delegatekit_conformance.cases.growth import GrowthCase\n"
-            "from delegatekit_conformance.context import Context\n\n"
-            f"print(GrowthCase({self.history!r}).run({example!r}, Context({context.backend!r}{options})))\n"
-        )
+        imports = f"from delegatekit_conformance.cases.growth import GrowthCase\n{IMPORTS}\n"
+        return f"{imports}print(GrowthCase({self.history!r}).run({example!r}, {context.script}))\n"
 
 
 def cases() -> Iterator[Case]:
