@@ -15,8 +15,10 @@ from delegatekit_conformance.cases import specimens
 from delegatekit_conformance.cases.growth import GrowthCase, gpu
 from delegatekit_conformance.cases.growth.fit import goes_on, last, line
 from delegatekit_conformance.cases.growth.histories import HISTORIES
+from delegatekit_conformance.cases.growth.lowerings import LoweringsCase, growing
 from delegatekit_conformance.cases.growth.meters import bytecodes
 from delegatekit_conformance.cases.growth.series import History, TooSlow, growth
+from delegatekit_conformance.cases.kinds import Kind
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.outcome import Outcome, Verdict
 
@@ -71,6 +73,33 @@ def test_a_sound_backend_needs_no_more_than_at_first(install: Install, name: str
     install()
     outcome = repeat(name)
     assert outcome.verdict is Verdict.PASSED, outcome.detail
+
+
+def test_a_sound_lowering_leaves_nothing_behind(install: Install) -> None:
+    install()
+    outcomes = [LoweringsCase().run(example, CONTEXT) for example in (Kind("elementwise"), Kind("running-sum"))]
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.PASSED] * 2, outcomes
+
+
+def test_programs_that_stay_after_lowering_are_found(install: Install) -> None:
+    install((RETURN, "    KEPT.append(partition)\n" + RETURN))
+    outcome = LoweringsCase().run(Kind("elementwise"), CONTEXT)
+    assert outcome.verdict is Verdict.VIOLATION
+    assert "torch.fx.graph.Graph" in outcome.detail
+
+
+def test_what_a_cache_holds_is_not_growth() -> None:
+    held: list[object] = []
+
+    def unit() -> None:
+        held.append(object())
+        del held[:-50]
+
+    assert growing(unit, lambda: {"objects": len(held)}, 6, 1.0)[0] == {}
+    kept: list[object] = []
+    found, units = growing(lambda: kept.append(object()), lambda: {"objects": len(kept)}, 6, 1.0)
+    assert found == {"objects": 1}
+    assert units == len(kept)
 
 
 #: History -> a line that is put before one of the backend's, and a word of what is said about it.

@@ -12,6 +12,7 @@ from ...outcome import Outcome, Verdict
 from ...trial import words
 from ..base import Broken, Case, NotApplicable
 from .histories import HISTORIES
+from .lowerings import LoweringsCase
 from .series import TooSlow, growth
 
 __all__ = ["GrowthCase", "cases"]
@@ -75,6 +76,7 @@ class GrowthCase(Case):
 
 
 def cases() -> Iterator[Case]:
-    """All histories."""
+    """All histories, and the lowerings of each kind of program."""
     for history in HISTORIES:
         yield GrowthCase(history)
+    yield LoweringsCase()

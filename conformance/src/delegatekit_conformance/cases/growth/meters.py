@@ -78,10 +78,7 @@ def state(folder: Path) -> Mapping[str, float]:
     Garbage is collected first. `folder` is the one that temporary files are made in.
     """
     gc.collect()
-    found: dict[str, float] = {
-        "Python objects": sys.getallocatedblocks(),
-        "temporary files": sum(1 for _ in folder.rglob("*")),
-    }
+    found: dict[str, float] = {"Python objects": sys.getallocatedblocks(), **counted(folder)}
     mallinfo = _mallinfo()
     if mallinfo is not None:
         info = mallinfo()
@@ -90,15 +87,25 @@ def state(folder: Path) -> Mapping[str, float]:
     if used is not None:
         found["bytes of GPU memory"] = used
     if not sys.platform.startswith("linux"):
-        return found | {"threads": threading.active_count()}
+        return found
     children = list(descendants(os.getpid()))
-    found["open files"] = _entries("self", "fd") + sum(_entries(pid, "fd") for pid in children)
-    found["threads"] = _entries("self", "task") + sum(_entries(pid, "task") for pid in children)
-    found["child processes"] = len(children)
     found["bytes of the process' private memory"] = _private("self")
     if children:
         found["bytes of its child processes' private memory"] = sum(_private(pid) for pid in children)
     return found
+
+
+def counted(folder: Path) -> Mapping[str, int]:
+    """What of that is counted, and of which the system may run out."""
+    found = {"temporary files": sum(1 for _ in folder.rglob("*"))}
+    if not sys.platform.startswith("linux"):
+        return found | {"threads": threading.active_count()}
+    children = list(descendants(os.getpid()))
+    return found | {
+        "open files": _entries("self", "fd") + sum(_entries(pid, "fd") for pid in children),
+        "threads": _entries("self", "task") + sum(_entries(pid, "task") for pid in children),
+        "child processes": len(children),
+    }
 
 
 def _entries(process: int | str, what: str) -> int:

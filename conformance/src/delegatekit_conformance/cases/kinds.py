@@ -1,0 +1,98 @@
+"""A program of each kind that a backend may take: plain, with state, methods and changing sizes, and of each scheme.
+
+Those without a scheme are the programs of the room sessions, one for each set of traits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+import delegatekit
+from delegatekit import Compiling, LoweredProgram
+from delegatekit_api import DelegateKitError
+
+from ..context import Context
+from .base import NotApplicable
+from .sessions.pairs import export
+from .sessions.programs import KINDS
+from .specimens import backend_of, compiles, delegates
+
+#: The kind that also has its weights in a data file of its own.
+_EXTERNAL = "layers"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of them: a program of the room sessions, or with `scheme`, one that is quantized."""
+
+    program: str
+    scheme: str = ""
+    #: Whether its constants lie in data files of their own.
+    external: bool = False
+
+    def describe(self) -> str:
+        """Its name in reports."""
+        if self.scheme:
+            return f"scheme {self.scheme}"
+        return f"{self.program} with external data" if self.external else self.program
+
+
+def kinds(context: Context) -> Iterator[Kind]:
+    """The kinds for a backend: those that every backend is asked about, and one for each of its schemes."""
+    first: dict[frozenset[str], str] = {}
+    for name, kind in KINDS.items():
+        first.setdefault(kind.traits, name)
+    for name in first.values():
+        yield Kind(name)
+    yield Kind(_EXTERNAL, external=True)
+    backend = backend_of(context)
+    try:
+        schemes = backend.quantization_schemes(backend.make_options(context.options))
+    except DelegateKitError:  # the room declared reports it
+        schemes = ()
+    for scheme in schemes:
+        yield Kind("", scheme.name)
+
+
+def exported(kind: Kind, context: Context) -> Mapping[str, ExportedProgram]:
+    """The program's methods; once in a process. Raises what quantizing and torch.export raise."""
+    options = tuple(sorted(context.options.items()))
+    return _quantized(kind.scheme, context.backend, options) if kind.scheme else _exported(kind.program)
+
+
+@cache
+def _exported(program: str) -> Mapping[str, ExportedProgram]:
+    return export(KINDS[program].build, 0)
+
+
+@cache
+def _quantized(scheme: str, backend: str, options: tuple[tuple[str, object], ...]) -> Mapping[str, ExportedProgram]:
+    """A convolution and linear layers: weights of each kind that schemes quantize."""
+    torch.manual_seed(0)
+    flat = (nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten())
+    module = nn.Sequential(*flat, nn.Linear(8 * 36, 64), nn.Linear(64, 32)).eval().requires_grad_(False)
+    inputs = (torch.randn(1, 3, 6, 6),)
+    given = dict(options) or None
+    quantized = delegatekit.quantize(module, [inputs], backend=backend, scheme=scheme, options=given, progress=False)
+    return {"forward": torch.export.export(quantized, inputs, strict=False)}
+
+
+def lower_kind(kind: Kind, context: Context) -> LoweredProgram:
+    """The program, lowered anew. Raises what lowering raises, and NotApplicable if the backend takes nothing of it."""
+    compiles(context)
+    program = delegatekit.lower(
+        exported(kind, context),
+        backends=[context.backend],
+        options={context.backend: context.options} if context.options else None,
+        external=kind.external,
+        compiling=Compiling(cache=False),
+    )
+    if not delegates(program, context.backend):
+        raise NotApplicable("the backend takes no operator of it")
+    return program
