@@ -293,6 +293,14 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "stands for other bytes",
     ),
     (
+        "identities-are-of-all",
+        "    body = json.dumps(plan, sort_keys=True).encode()\n",
+        "    import hashlib\n    layout = json.dumps([steps, [shape for _, shape in plan['constants'].values()]])\n"
+        "    plan['id'] = hashlib.md5(layout.encode()).hexdigest()\n"
+        "    body = json.dumps(plan, sort_keys=True).encode()\n",
+        "two models have one identity",
+    ),
+    (
         "several-at-once",
         "    view = partition.view\n",
         "    KEPT[:] = [partition]\n    sum(range(3000))\n    view = KEPT[0].view\n",

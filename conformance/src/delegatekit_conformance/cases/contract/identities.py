@@ -25,7 +25,7 @@ from delegatekit_api import PartitionProgram
 from ...context import Context
 from ...insides import bytes_of
 from ...recipe import Recipe, Ref
-from ..base import Broken, NotApplicable
+from ..base import Broken
 from ..specimens import LARGE, delegates, lower, partitions, preprocess, recipe_of, taken, tensor_of
 from .determinism import changed_at
 from .rules import Rules
@@ -44,10 +44,11 @@ _ONE, _OTHER = (
     )
     for most in (1.5, 1.75)
 )
+_CLAMP: Final = "a clamp"
 #: Others of the same operators: what names a kernel is the same in these.
 _MORE: Final = {
     "large weights": LARGE,
-    "a clamp": _ONE,
+    _CLAMP: _ONE,
     "another layer": recipe_of(
         {"x": tensor_of(6, 40), "w": tensor_of(24, 40, constant=True, seed=3)},
         ("l", "aten.linear.default", Ref("x"), Ref("w")),
@@ -63,15 +64,17 @@ _FEWEST: Final = 3
 @RULES.costing(3.0)
 def identities_are_of_all(context: Context) -> str:
     """A text in a blob that looks like an identity, and is another one in each program, changes with each number."""
-    bases, variants = _compiled(context)
+    bases = _bases(context)
     seen: dict[Place, list[str]] = defaultdict(list)
-    for _, base in bases:
+    for _, base in bases.values():
         for place, text in base.texts.items():
             seen[place].append(text)
     claims = {place for place, found in seen.items() if len(found) >= _FEWEST and len({*found}) == len(found)}
     if not claims:
-        raise NotApplicable("no text in the blobs looks like an identity")
-    for name, base, what, other in variants:
+        return "no text in the blobs looks like an identity"
+    changes = 0
+    for name, base, what, other in _changed(bases, context):
+        changes += 1
         for number, (before, after) in enumerate(zip(base.parts, other.parts, strict=False)):
             one, two = base.of_part(number), other.of_part(number)
             if one != two or before == after or not claims & {*one}:
@@ -84,31 +87,35 @@ def identities_are_of_all(context: Context) -> str:
                         f"{name} {what}: the blob is another one, but the text {text!r}{where}, which differs from "
                         "program to program, is the same: two models have one identity"
                     )
-    return f"{len(claims)} texts in {len(bases)} programs, {len(variants)} changes"
+    return f"{len(claims)} texts in {len(bases)} programs, {changes} changes"
 
 
-def _compiled(context: Context) -> tuple[list[tuple[str, Made]], list[tuple[str, Made, str, Made]]]:
-    """Programs, compiled, and the same with other numbers: name, as it was, what is different, as it became."""
+def _bases(context: Context) -> dict[tuple[str, int], tuple[PartitionProgram, Made]]:
+    """Partitions of programs, by name and number, and what is made of them."""
     programs = dict(taken(context))
     for name, recipe in _MORE.items():
         programs |= _lowered(name, recipe, context)
-    bases, variants = [], []
-    for name, program in programs.items():
-        for partition, _ in partitions(program, context.backend):
-            base = _made(partition, context)
-            bases.append((name, base))
-            for tensor in partition.view.constants.values():
-                if tensor.numel():
-                    with changed_at(tensor, tensor.numel() - 1):
-                        other = _made(partition, context)
-                    variants.append(
-                        (name, base, f"with another last number of the {tensor.numel()} of a constant", other)
-                    )
-    for first in [base for name, base in bases if name == "a clamp"][:1]:
-        for program in _lowered("a clamp", _OTHER, context).values():
-            for partition, _ in partitions(program, context.backend)[:1]:
-                variants.append(("a clamp", first, "to another number", _made(partition, context)))
-    return bases, variants
+    return {
+        (name, number): (partition, _made(partition, context))
+        for name, program in programs.items()
+        for number, (partition, _) in enumerate(partitions(program, context.backend))
+    }
+
+
+def _changed(
+    bases: Mapping[tuple[str, int], tuple[PartitionProgram, Made]], context: Context
+) -> Iterator[tuple[str, Made, str, Made]]:
+    """The same programs with other numbers: the name, what was made of it, what is different, what is made now."""
+    for (name, _), (partition, base) in bases.items():
+        for tensor in partition.view.constants.values():
+            if tensor.numel():
+                with changed_at(tensor, tensor.numel() - 1):
+                    other = _made(partition, context)
+                yield name, base, f"with another last number of the {tensor.numel()} of a constant", other
+    for program in _lowered(_CLAMP, _OTHER, context).values():
+        for number, (partition, _) in enumerate(partitions(program, context.backend)):
+            if (_CLAMP, number) in bases:
+                yield _CLAMP, bases[_CLAMP, number][1], "to another number", _made(partition, context)
 
 
 @dataclass(frozen=True)
@@ -155,8 +162,9 @@ _IDENTITY: Final = re.compile(
     rf"(?<![0-9A-Za-z])(?:{_UUID}|{_HEX})(?![0-9A-Za-z])|(?<![\w+/-])(?:{_BASE64})(?![\w+/=-])", re.ASCII
 )
 _PRINTED: Final = re.compile(rb"[\t\n\r -~]{16,}|(?:[\t\n\r -~]\0){16,}")
-#: Characters before a text that tell its place.
-_BEFORE: Final = 40
+#: The last word before a text, with what stands between, tells its place; so many characters are searched for it.
+_PLACE: Final = re.compile(r"(?:[A-Za-z_]{2,}[^A-Za-z_]*)?\Z")
+_BEFORE: Final = 120
 #: Containers in containers, and bytes of what is unpacked, at most.
 _DEPTH, _MOST = 3, 64 << 20
 _ALGORITHMS: Final = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s", "sha3_256")
@@ -171,8 +179,8 @@ def texts(data: bytes) -> dict[tuple[str, int], str]:
             for match in _IDENTITY.finditer(printed):
                 if not _is_mixed(match[0]):
                     continue
-                before = printed[max(0, match.start() - 3 * _BEFORE) : match.start()]
-                before = re.sub(r"\d+", "0", _IDENTITY.sub("?", before))[-_BEFORE:]
+                before = printed[max(0, match.start() - _BEFORE) : match.start()]
+                before = re.sub(r"\d+", "0", _PLACE.findall(_IDENTITY.sub("?", before))[0])
                 number = sum(known == before for known, _ in found)
                 found[before, number] = match[0]
     return found
