@@ -273,6 +273,9 @@ def attempt(
     claim = broken_claim(program)
     if claim and not lowering:
         return Outcome(Verdict.CLAIM, claim, **counts)
+    strange = strange_handles(program, backends)
+    if strange:
+        return Outcome(Verdict.VIOLATION, strange, **counts)
     for name in backends:
         available = discovery.get_backend(name).runtime_availability()
         if counts["delegates"] and not available.available:
@@ -384,6 +387,20 @@ def broken_claim(program: LoweredProgram) -> str:
                 taken = plan.verdicts.get(node, {}).get(backend)
                 if taken is not None and not taken.supported:
                     return f"{operator_name(node)}: {backend} refused it ({taken.reason}), but its delegate has it"
+    return ""
+
+
+def strange_handles(program: LoweredProgram, backends: Sequence[str]) -> str:
+    """Debug handles that a delegate tells of and none of its operators has; empty if there are none."""
+    for method in program.methods.values():
+        for delegate in method.delegates:
+            own = {node.meta.get("debug_handle") for node in delegate.partition.nodes}
+            for key, handles in delegate.debug_handle_map.items() if delegate.partition.backend in backends else ():
+                strangers = [handle for handle in handles if handle not in own]
+                if strangers:
+                    return (
+                        f"operator {key!r} of a delegate has the debug handle {strangers[0]}, which is of no node of it"
+                    )
     return ""
 
 

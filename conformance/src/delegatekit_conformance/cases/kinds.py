@@ -5,7 +5,7 @@ Those without a scheme are the programs of the room sessions, one for each set o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,10 +19,12 @@ from delegatekit_api import DelegateKitError
 
 from ..context import Context
 from .base import NotApplicable
-from .sessions.pairs import export
+from .sessions.pairs import export, tensors
 from .sessions.programs import KINDS
 from .specimens import backend_of, compiles, delegates
 
+#: The inputs of quantized programs.
+_IMAGE = (1, 3, 6, 6)
 #: The kind that also has its weights in a data file of its own.
 _EXTERNAL = "layers"
 
@@ -77,10 +79,18 @@ def _quantized(scheme: str, backend: str, options: tuple[tuple[str, object], ...
     torch.manual_seed(0)
     flat = (nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten())
     module = nn.Sequential(*flat, nn.Linear(8 * 36, 64), nn.Linear(64, 32)).eval().requires_grad_(False)
-    inputs = (torch.randn(1, 3, 6, 6),)
+    inputs = (torch.randn(_IMAGE),)
     given = dict(options) or None
     quantized = delegatekit.quantize(module, [inputs], backend=backend, scheme=scheme, options=given, progress=False)
     return {"forward": torch.export.export(quantized, inputs, strict=False)}
+
+
+def calls_of(kind: Kind) -> Sequence[tuple[str, Sequence[torch.Tensor]]]:
+    """A call of each method: its name and inputs."""
+    if kind.scheme:
+        return [("forward", (torch.randn(_IMAGE),))]
+    _, given = KINDS[kind.program].build(0)
+    return [(name, tensors(inputs, 0)) for name, inputs in given.items()]
 
 
 def lower_kind(kind: Kind, context: Context) -> LoweredProgram:

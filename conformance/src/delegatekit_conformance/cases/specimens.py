@@ -465,15 +465,26 @@ def take_down(name: str, recipe: Recipe, program: LoweredProgram, context: Conte
 
 def recorded(name: str, recipe: Recipe, data: bytes, context: Context) -> list[Sample]:
     """Load a file and run it once with the recipe's inputs; what the backend's runtime got and gave."""
+    return [
+        Sample(name, recipe, data, payload, *tensors)
+        for payload, tensors in observed(data, [("forward", recipe.inputs())], context)
+    ]
+
+
+def observed(
+    data: bytes, calls: Sequence[tuple[str, Sequence[Any]]], context: Context, files: Sequence[bytes] = ()
+) -> list[tuple[DelegatePayload, tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]]]:
+    """Load a file and call its methods; for each delegate that ran its payload, and its last inputs and results."""
     recorder = _Recorder(backend_of(context))
     find: Callable[[str], Any] = lambda _: recorder  # noqa: E731
-    loaded = delegatekit.load(data, find_backend=find)
-    loaded["forward"].run(recipe.inputs())
-    loaded.close()
+    loaded = delegatekit.load(data, data=files, find_backend=find)
+    try:
+        for method, inputs in calls:
+            loaded[method].run(tuple(inputs))
+    finally:
+        loaded.close()
     return [
-        Sample(name, recipe, data, payload, *recorder.calls[index])
-        for index, payload in enumerate(recorder.payloads)
-        if index in recorder.calls
+        (payload, recorder.calls[index]) for index, payload in enumerate(recorder.payloads) if index in recorder.calls
     ]
 
 

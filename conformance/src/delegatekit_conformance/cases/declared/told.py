@@ -24,6 +24,7 @@ from ...insides import operators_of
 from ...recipe import Recipe, Ref
 from ...trial import words
 from ..base import Broken, Case, NotApplicable, Rule
+from ..kinds import calls_of, kinds, lower_kind
 from ..specimens import (
     SPECIMENS,
     Sample,
@@ -40,6 +41,7 @@ from ..specimens import (
     taken,
     tensor_of,
 )
+from ..traced import untrue
 
 #: Calls of which the least time of each operator counts.
 _CALLS = 5
@@ -179,6 +181,24 @@ def _of_products(found: _Times, delegate: PreprocessResult | Delegate, partition
             told[mine[0]] += seconds
             traced += 1
     return told if traced else None
+
+
+def handles_are_those_of_the_operators(context: Context) -> str:
+    """In a program of each kind, what is told of a delegate has the debug handles of the operators that it is."""
+    runtime = runs(context).create_runtime()
+    if not isinstance(runtime, ProfilingRuntime):
+        raise NotApplicable("the runtime does not tell how long operators take")
+    told = []
+    for kind in kinds(context):
+        try:
+            program = lower_kind(kind, context)
+            wrong = untrue(program, calls_of(kind), context)
+        except Exception:  # other rooms report it
+            continue
+        if wrong:
+            raise Broken(f"{kind.describe()}: {wrong}")
+        told.append(kind.describe())
+    return f"{len(told)} programs"
 
 
 # -- estimates ---------------------------------------------------------------------------------------------------------
@@ -403,6 +423,7 @@ def cases() -> Iterator[Case]:
     """The rules."""
     yield Rule("declared/times-add-up", times_add_up, cost=2.0)
     yield Rule("declared/the-largest-is-the-slowest", largest_is_slowest, cost=4.0)
+    yield Rule("declared/handles-are-those-of-the-operators", handles_are_those_of_the_operators, cost=3.0)
     yield Rule("declared/estimates-grow", estimates_grow, cost=2.0)
     yield Rule("declared/blob-operators-are-those-lowered", blob_operators_are_those_lowered, cost=2.0)
     yield Rule("declared/availability-is-true", availability_is_true, cost=2.0)

@@ -1,0 +1,35 @@
+"""What is told of a delegate is compared with what its operators become by themselves."""
+
+from __future__ import annotations
+
+from delegatekit_conformance.cases.traced import Row, confused
+
+ALONE = {
+    "mul": frozenset({"product"}),
+    "add": frozenset({"sum"}),
+    "relu": frozenset({"clamp"}),
+    "index_put": None,
+}
+
+
+def rows(*items: tuple[str, str]) -> list[Row]:
+    return [Row(name, frozenset(operators.split())) for name, operators in items]
+
+
+def test_what_is_traced_to_its_own_operators_is_right() -> None:
+    assert confused(rows(("product", "mul"), ("sum", "add"), ("clamp", "relu")), ALONE) == ""
+
+
+def test_handles_of_the_next_operator_are_found() -> None:
+    assert "product" in confused(rows(("product", "add"), ("sum", "relu"), ("clamp", "")), ALONE)
+
+
+def test_operators_that_become_another_beside_others_are_not_blamed() -> None:
+    fused = rows(("product", "mul relu"), ("sum", "add"))
+    assert confused(fused, ALONE) == ""
+    rewritten = rows(("product", "mul"), ("product", "add"))
+    assert confused(rewritten, ALONE) == ""
+
+
+def test_what_cannot_be_asked_alone_is_not_judged() -> None:
+    assert confused(rows(("sum", "index_put"), ("product", "mul")), ALONE) == ""
