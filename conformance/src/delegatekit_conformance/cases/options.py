@@ -25,16 +25,16 @@ from ..recipe import Recipe
 from ..trial import try_recipe
 from .base import Case
 from .contract.options import values_of
-from .specimens import DYNAMIC, LARGE, SPECIMENS
+from .specimens import DYNAMIC, JOINED_SIZES, LARGE, SPECIMENS
 
 #: What options change most often: products, sums, functions, sizes, integers and quantized numbers.
 SAMPLE = (
     *("arithmetic", "linear", "convolution", "softmax", "reduction", "movement", "quantized linear", "dynamic"),
-    "large weights",
+    *("large weights", "joined sizes"),
 )
 _LARGE = "large weights"
 #: The sample of the quick profile.
-_SHORT = (_LARGE, "softmax", "movement")
+_SHORT = (_LARGE, "softmax", "movement", "joined sizes")
 #: Programs whose results show in which precision they were computed.
 _ROUNDED = ("linear", "convolution", "matmul")
 #: Texts that options are given which take names of operators; besides, words in quotes that their help has.
@@ -89,7 +89,7 @@ _PROGRAMS = 5
 
 
 def _program(name: str) -> Recipe:
-    return {"dynamic": DYNAMIC, _LARGE: LARGE}.get(name) or SPECIMENS[name]
+    return {"dynamic": DYNAMIC, "joined sizes": JOINED_SIZES, _LARGE: LARGE}.get(name) or SPECIMENS[name]
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,8 @@ def _ordinary(subject: Subject) -> bool:
 
 
 def _replace(tensor: torch.Tensor, seed: int) -> bool:
+    # Of what is expanded, each element once.
+    tensor = tensor[tuple(slice(0, None if step else 1) for step in tensor.stride())]
     if tensor.is_floating_point():
         size = tensor.abs()
         special = ~tensor.isfinite() | (size > _LARGEST) | ((size < 1 / _LARGEST) & (size > 0))

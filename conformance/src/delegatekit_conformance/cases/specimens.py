@@ -211,6 +211,19 @@ DYNAMIC = recipe_of(
     calls=((9,), (2,), (7,)),
 )
 
+#: One of two sizes that change is joined to another axis and taken apart again: what lies between goes together or not.
+JOINED_SIZES = recipe_of(
+    {"x": tensor_of(3, 4, 2, 8), "w": tensor_of(8, 8, constant=True, seed=1)},
+    ("f", "aten.flatten.using_ints", _X, 1, 2),
+    ("l", "aten.linear.default", Ref("f"), Ref("w")),
+    ("m", "aten.matmul.default", Ref("l"), Ref("w")),
+    ("v", "aten.view_as.default", Ref("m"), _X),
+    sizes=(Size("rows", 2, 5, (("x", 0),)), Size("columns", 2, 7, (("x", 1),))),
+    calls=((5, 7), (2, 3), (4, 2)),
+    reduction_length=8,
+    depth=2,
+)
+
 #: Programs that a partitioner is asked about, and nothing more: unusual dtypes, ranks and sizes.
 QUESTIONS: Mapping[str, Recipe] = {
     **SPECIMENS,

@@ -138,3 +138,16 @@ def moves_that_undo_others() -> Built:
             )
 
     return Model(), [(torch.randn(6, 20),)]
+
+
+@pattern("stacks-in-another-order")
+def stacks_in_another_order() -> Built:
+    """Products of matrices whose stacks come permuted, in one way or in two."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            left, right = x.permute(2, 0, 1, 3, 4), y.permute(2, 0, 1, 3, 4)
+            turned = x.permute(1, 0, 2, 3, 4), y.permute(1, 0, 2, 4, 3).mT
+            return left @ right, turned[0] @ turned[1], left[:, :, 0] @ right[:, :, 0], x @ y
+
+    return Model(), [(torch.randn(2, 3, 4, 5, 6), torch.randn(2, 3, 4, 6, 5))]
