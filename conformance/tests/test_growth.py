@@ -88,6 +88,13 @@ def test_programs_that_stay_after_lowering_are_found(install: Install) -> None:
     assert "torch.fx.graph.Graph" in outcome.detail
 
 
+def test_what_the_suite_leaves_behind_itself_is_not_the_backends() -> None:
+    kept: list[object] = []
+    act = lambda _: kept.append(object())  # noqa: E731
+    assert "Python objects" in grown(act, control=lambda _: None)
+    assert grown(act, control=act) == ""
+
+
 def test_what_a_cache_holds_is_not_growth() -> None:
     held: list[object] = []
 

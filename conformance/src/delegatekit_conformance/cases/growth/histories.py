@@ -159,26 +159,29 @@ def sizes(context: Context) -> Opened:
     runtime = backend.create_runtime()
     order = random.Random(7).sample(range(2, _ROWS // 2), _ROWS // 2 - 2)
     with ExitStack() as stack:
-        parts = {}
+        parts, tried = {}, []
         for name, recipe in _CHANGING.items():
             with suppress(Exception):  # the rule contract/changing-sizes and the room dynamic report it
                 program = lower(recipe, context)
                 for item in take_down(name, recipe, program, context) if delegates(program, context.backend) else ():
                     if any(spec.dynamic for spec in item.payload.outputs):
                         parts[name] = _resized(runtime, _opened(runtime, item, stack), item, order)
+                        tried.append(item)
         if not parts:
             raise NotApplicable("the backend takes no operator of the programs with changing sizes")
-        yield History("size", parts, most=len(order))
+        yield History("size", parts, most=len(order), control=_resized(None, None, tried[0], order))
 
 
-def _resized(runtime: DelegateRuntime, handle: Any, item: Sample, order: list[int]) -> Callable[[int], None]:
+def _resized(runtime: DelegateRuntime | None, handle: Any, item: Sample, order: list[int]) -> Callable[[int], None]:
     def call(number: int) -> None:
         rows = order[number % len(order)]
         inputs = [
             tensor[:rows] if spec.dynamic else tensor
             for tensor, spec in zip(item.inputs, item.payload.inputs, strict=True)
         ]
-        runtime.execute(handle, inputs, item.blank())
+        outputs = item.blank()
+        if runtime is not None:
+            runtime.execute(handle, inputs, outputs)
 
     return call
 
@@ -286,8 +289,16 @@ def threads(context: Context) -> Opened:
 
             return unit
 
-        some = list(_by_program(samples(context)).items())[:_LOADED]
-        yield History("thread", {name: part(item) for name, item in some})
+        some = _by_program(samples(context))
+        control = next(iter(some.values()))
+
+        def without(_: int) -> None:
+            thread = threading.Thread(target=control.blank)
+            thread.start()
+            thread.join()
+
+        parts = {name: part(item) for name, item in list(some.items())[:_LOADED]}
+        yield History("thread", parts, control=without)
 
 
 @contextmanager

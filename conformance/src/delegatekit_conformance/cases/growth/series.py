@@ -42,6 +42,8 @@ _SUSPECTED, _SLOWER = 0.1, 1.5
 _LONGER = 0.005
 #: A rise of a unit's cost that is too small to care for, in CPU seconds and in the interpreter's instructions.
 _SHORT, _FEW = 4e-6, 8
+#: What leaves behind this share of it without the backend, does so with it, too.
+_OURS = 0.5
 #: Units of a part of a history by itself, and while allocations are traced.
 _ALONE, _EXPLAINED = 48, 64
 
@@ -58,6 +60,8 @@ class History:
     keeps: bool = False
     #: Units, at most.
     most: int = 20_000
+    #: What a unit does without the backend: what that leaves behind is not the backend's.
+    control: Callable[[int], None] | None = None
 
     def alone(self, part: str) -> History:
         """The history of one part."""
@@ -201,6 +205,8 @@ def growth(history: History, budget: float, most: float) -> tuple[Growth | None,
                 break
             series.interval(-(-count * _FURTHER // _INTERVALS))
         blamed = [suspect for suspect in suspects if suspect.confirmed(series, split)]
+        if history.control is not None:
+            blamed = [suspect for suspect in blamed if not _is_ours(suspect, history, folder)]
         if not blamed:
             return None, series.units
         return Growth(_told(series, blamed) + _origin(history, blamed[0], folder)), series.units
@@ -297,6 +303,14 @@ def _origin(history: History, suspect: _Suspect, folder: Path) -> str:
     if meter is not None and meter.name in ("Python objects", "bytes of native memory"):
         found += _allocations(history)
     return f" ({'; '.join(found)})" if found else ""
+
+
+def _is_ours(suspect: _Suspect, history: History, folder: Path) -> bool:
+    """Whether the suite itself leaves as much behind: a tool that traces each new thread keeps something of it."""
+    if suspect.meter is None or history.control is None:
+        return False
+    own = History(history.unit, dict.fromkeys(history.parts, history.control))
+    return _rate(own, suspect.meter, folder) >= _OURS * suspect.first.slope
 
 
 def _rate(history: History, meter: Meter, folder: Path) -> float:
