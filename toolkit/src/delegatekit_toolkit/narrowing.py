@@ -1,7 +1,8 @@
-"""int64 on hardware that computes in 32 bits: constraints for what is narrowed, and what that means for results."""
+"""Numbers that hardware cannot hold, int64 in 32 bits above all: constraints, and what they mean for results."""
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import torch
@@ -11,7 +12,9 @@ from delegatekit_api import Call, Operand
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
 #: Arguments that stand beside the elements of tensors.
-_NUMBERS: Final = ("other", "alpha", "min", "max", "exponent", "value", "fill_value")
+_NUMBERS: Final = ("other", "alpha", "min", "max", "exponent", "value", "fill_value", "negative_slope", "scale")
+#: The largest number of float16.
+_FLOAT16_MAX: Final = 65504.0
 
 
 def wide_number(tensor: torch.Tensor) -> int | None:
@@ -43,16 +46,21 @@ def narrow_constants(call: Call) -> str | None:
     return None
 
 
-def whole_numbers_fit(call: Call) -> str | None:
-    """A number beside integers fits 32 bits.
+def numbers_fit(call: Call) -> str | None:
+    """A number beside integers fits 32 bits, one beside float16 fits float16.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
-    >>> whole_numbers_fit(call_of(lambda x: x.clamp(max=1 << 40), torch.ones(2, dtype=torch.int64)))
+    >>> numbers_fit(call_of(lambda x: x.clamp(max=1 << 40), torch.ones(2, dtype=torch.int64)))
     'max = 1099511627776: the device computes in 32 bits'
+    >>> numbers_fit(call_of(lambda x: torch.nn.functional.leaky_relu(x, 2.0**17), torch.ones(2).half()))
+    'negative_slope = 131072.0: the device computes in float16, whose largest number is 65504'
     """
+    half = any(item.dtype_name == "float16" for item in call.tensors)
     for name in _NUMBERS:
         number = call.get(name)
+        if half and isinstance(number, int | float) and _FLOAT16_MAX < abs(number) < math.inf:
+            return f"{name} = {number}: the device computes in float16, whose largest number is 65504"
         if isinstance(number, int) and not INT32_MIN <= number <= INT32_MAX:
             return f"{name} = {number}: the device computes in 32 bits"
     return None

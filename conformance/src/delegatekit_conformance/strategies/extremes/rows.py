@@ -6,7 +6,7 @@ They are what no change of sizes or numbers makes of an operator's strategy; nea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -339,6 +339,25 @@ def _gather_far(sketch: HurtfulSketch, name: str) -> Recipe:
 def _places(count: int) -> Values:
     """Rows of a table: the first ones, the last ones, and those about where 14 bits end."""
     return ("among", (0, 1, 8191, 16383, 16384, 16385, count // 2, count - 2, count - 1))
+
+
+# Numbers beside a tensor
+
+
+#: Operator -> a number that is beyond float16, and numbers whose results with it are not.
+_BEYOND_HALF: Mapping[str, tuple[float, Values]] = {
+    "aten.add.Scalar": (100000.0, ("among", (-60000.0, -50016.0, -65504.0))),
+    "aten.mul.Scalar": (2.0**17, ("among", (2.0**-4, -(2.0**-5), 3 * 2.0**-6))),
+    "aten.div.Scalar": (2.0**17, ("among", (8192.0, -12288.0, 16384.0))),
+    "aten.elu.default": (2.0**17, ("among", (-(2.0**-6), -(2.0**-8), -(2.0**-10), 0.0))),
+}
+
+
+@row(*_BEYOND_HALF, dtypes=("float16",))
+def _number_beyond_half(sketch: HurtfulSketch, name: str) -> Recipe:
+    number, values = _BEYOND_HALF[name]
+    sketch.call(name, sketch.tensor((5, 17), values=values), number)
+    return sketch.recipe(depth=2)
 
 
 # Scales of softmax in attention

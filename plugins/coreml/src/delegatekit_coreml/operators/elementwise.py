@@ -7,7 +7,7 @@ from typing import Final
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import dtypes
-from delegatekit_toolkit.narrowing import narrow_product, narrowed, whole_numbers_fit
+from delegatekit_toolkit.narrowing import narrow_product, narrowed, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of
@@ -213,7 +213,7 @@ def wide_result(call: Call) -> str:
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
-_FITTING: Final = (whole_numbers_fit, integer_numbers, no_nan)
+_FITTING: Final = (numbers_fit, integer_numbers, no_nan)
 #: Arguments that may be sizes which change from call to call.
 _OTHER: Final = ("other",)
 

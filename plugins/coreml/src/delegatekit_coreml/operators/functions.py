@@ -9,7 +9,7 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import dtypes, types_of
-from delegatekit_toolkit.narrowing import narrow_product
+from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of
@@ -274,9 +274,9 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("gelu.default", _gelu, REAL, keep=True),
     row("silu.default", lambda b, call: unary(b, "silu", tensor(b, call)), REAL, keep=True),
     row("softplus.default", _softplus, REAL, smooth_softplus, keep=True),
-    row("leaky_relu.default", _with_alpha("leaky_relu", "negative_slope"), REAL),
+    row("leaky_relu.default", _with_alpha("leaky_relu", "negative_slope"), REAL, numbers_fit),
     row("hardsigmoid.default", lowered_by(_hardsigmoid), REAL, types_of("self", *FLOATS), keep=True),
     row("hardswish.default", lowered_by(_hardswish), REAL, types_of("self", *FLOATS), keep=True),
-    row("elu.default", _elu, REAL),
+    row("elu.default", _elu, REAL, numbers_fit),
     row("glu.default", _glu, REAL, even_halves, keep=True),
 )

@@ -12,7 +12,7 @@ import torch
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import has_axes, same_dtypes
-from delegatekit_toolkit.narrowing import INT32_MAX, whole_numbers_fit
+from delegatekit_toolkit.narrowing import INT32_MAX, numbers_fit
 from delegatekit_toolkit.sizes import size_of as sampled
 from delegatekit_toolkit.sizes import smallest
 from delegatekit_toolkit.support import Row, row
@@ -269,7 +269,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("select_copy.int", _select, ANY, has_axes("self"), passenger=True, sizes=("index",)),
     row("slice_copy.Tensor", _slice, ANY, has_axes("self"), passenger=True, sizes=("start", "end")),
     row("cat.default", _concatenate, ANY, same_dtypes(), passenger=True),
-    row("full.default", _full, NUMBERS, whole_numbers_fit, no_nan, passenger=True),
+    row("full.default", _full, NUMBERS, numbers_fit, no_nan, passenger=True),
     row("slice_scatter.default", _slice_scatter, ANY, same_dtypes(), known_places, fixed_axes("self"), passenger=True),
     row("select_scatter.default", _select_scatter, ANY, same_dtypes(), fixed_axes("self"), passenger=True),
     row("constant_pad_nd.default", _pad, exact_integers, left_elements, no_nan, has_axes("self"), passenger=True),

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import dtypes
-from delegatekit_toolkit.narrowing import narrow_product, whole_numbers_fit
+from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.types import DataType
@@ -176,7 +176,7 @@ def no_rounding(call: Call) -> str | None:
 
 _TRUTHS: Final = dtypes("bool")
 _NO_NAN: Final = "the processor has no NaN"
-_SUMS: Final = (NUMBERS, plain_numbers, whole_numbers_fit)
+_SUMS: Final = (NUMBERS, plain_numbers, numbers_fit)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("add.Tensor add.Scalar", _arithmetic("ElementWiseAdd"), *_SUMS, fixed=True),

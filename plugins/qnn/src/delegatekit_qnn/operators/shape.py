@@ -10,7 +10,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import has_axes, same_dtypes
 from delegatekit_toolkit.layout import identity
-from delegatekit_toolkit.narrowing import whole_numbers_fit
+from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.encodings import activation_fault, activation_type
@@ -251,5 +251,5 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("slice_copy.Tensor", _slice, ANY, has_axes("self"), **_MOVES),
     row("cat.default", _concatenate, ANY, same_dtypes(), **_MOVES),
     row("constant_pad_nd.default", _pad, ANY, has_axes("self"), left_elements, **_MOVES),
-    row("full.default fill.Scalar", _full, ANY, whole_numbers_fit, passenger=True),
+    row("full.default fill.Scalar", _full, ANY, numbers_fit, passenger=True),
 )

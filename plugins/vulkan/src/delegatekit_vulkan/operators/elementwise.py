@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.narrowing import narrow_product, narrowed, whole_numbers_fit
+from delegatekit_toolkit.narrowing import narrow_product, narrowed, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Tensor
@@ -255,8 +255,8 @@ def _rounded(name: str) -> Lower:
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
-_NUMBERS: Final = (types(*FLOATS, *INTEGERS), whole_numbers_fit)
-_ANY: Final = (types(*FLOATS, *INTEGERS, "bool"), whole_numbers_fit)
+_NUMBERS: Final = (types(*FLOATS, *INTEGERS), numbers_fit)
+_ANY: Final = (types(*FLOATS, *INTEGERS, "bool"), numbers_fit)
 #: Of the arguments of arithmetic, a number beside a tensor may change from call to call.
 _OTHER: Final = ("other",)
 

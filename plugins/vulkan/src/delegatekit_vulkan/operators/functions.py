@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.narrowing import narrow_product, whole_numbers_fit
+from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
 from delegatekit_toolkit.sizes import Dynamic, shape_of
 from delegatekit_toolkit.support import Row, row
 
@@ -212,7 +212,7 @@ def _glu(b: ProgramBuilder, call: Call) -> Tensor:
 _REAL: Final = (types(*FLOATS), flat_rank)
 #: PyTorch computes these in float32 for integers.
 _FROM_ANY: Final = (types(*FLOATS, *INTEGERS, "bool"), flat_rank)
-_NUMBERS: Final = (types(*FLOATS, *INTEGERS), whole_numbers_fit, flat_rank)
+_NUMBERS: Final = (types(*FLOATS, *INTEGERS), numbers_fit, flat_rank)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     *(
@@ -227,10 +227,10 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("clamp.default hardtanh.default", _clamp, *_NUMBERS, runs=()),
     row("hardswish.default", _function("hardswish"), *_REAL, keep=True, runs=()),
     row("hardshrink.default", _with_number("hardshrink", "lambd"), *_REAL, keep=True, runs=()),
-    row("leaky_relu.default", _with_number("leaky_relu", "negative_slope"), *_REAL, runs=()),
+    row("leaky_relu.default", _with_number("leaky_relu", "negative_slope"), *_REAL, numbers_fit, runs=()),
     row("hardsigmoid.default", _hardsigmoid, *_REAL, keep=True, runs=()),
     row("silu.default", _silu, *_REAL, keep=True, runs=()),
-    row("elu.default", _elu, *_REAL, four_axes),
+    row("elu.default", _elu, *_REAL, numbers_fit, four_axes),
     row("glu.default", _glu, *_REAL, halves_known, keep=True),
     row("log.default", _logarithm(math.log(10)), *_FROM_ANY),
     row("log2.default", _logarithm(math.log2(10)), *_FROM_ANY),

@@ -14,7 +14,7 @@ import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.constraints import same_dtypes
-from delegatekit_toolkit.narrowing import whole_numbers_fit
+from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.sizes import Dynamic, Size, shape_of
 from delegatekit_toolkit.support import Row, row
 
@@ -240,7 +240,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         _full,
         _NUMBERS,
         four_axes,
-        whole_numbers_fit,
+        numbers_fit,
         passenger=True,
         takes_sizes=True,
         runs=_fills_by,
