@@ -8,6 +8,9 @@ from typing import Any
 
 from delegatekit.strict_json import AnyFloat
 
+#: How the result of a case begins whose value of an option acts as the default in all that was tried.
+ACTS_AS = "acts as the default, "
+
 
 @dataclass(frozen=True)
 class Measured:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from .declaration import Declaration, Measured, together
+from .declaration import ACTS_AS, Declaration, Measured, together
 from .expectations import Expectations
 from .outcome import CaseResult, Outcome, Verdict
 
@@ -50,6 +50,25 @@ def of_expectations(known: Expectations) -> tuple[Declaration, ...]:
             f"faults of {', '.join(entry.cases[:2])}{' ...' if len(entry.cases) > 2 else ''} are expected",
         )
         for entry in known.entries
+    )
+
+
+def of_options(results: Iterable[CaseResult]) -> tuple[Declaration, ...]:
+    """Values of options that made no difference in anything that was tried: nothing shows what they are for."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        if result.detail.startswith(ACTS_AS):
+            option, _, value = result.case.partition(":")[2].partition("=")
+            found.setdefault((option, result.detail), []).append(value)
+    return tuple(
+        Declaration(
+            f"no_difference:{option}",
+            f"{option} = {', '.join(values)}",
+            f"option {option}",
+            "the value may do nothing, and no case would see it",
+            measured=detail,
+        )
+        for (option, detail), values in found.items()
     )
 
 

@@ -19,7 +19,7 @@ from .cases.declared.collect import declarations
 from .context import Context
 from .errors import InputError
 from .expectations import Expectations, load
-from .looseness import of_expectations, too_loose, with_measured
+from .looseness import of_expectations, of_options, too_loose, with_measured
 from .outcome import CaseResult
 from .run import Run
 from .runner import Limits, Pool, Source, select, shard
@@ -166,7 +166,10 @@ class Session:
             seconds=time.perf_counter() - start,
             device=dict(self.settings.device),
             unused_expectations=self.expectations.unused(self.cases),
-            declarations=with_measured((*declared, *of_expectations(self.expectations)), found),
+            declarations=(
+                *of_options(found),
+                *with_measured((*declared, *of_expectations(self.expectations)), found),
+            ),
             **facts,
         )
         if interrupted:

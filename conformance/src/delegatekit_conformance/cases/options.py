@@ -51,7 +51,7 @@ class OptionCase(Case):
     """The sample of cases with one value of one option; the last example judges the precision that is declared."""
 
     def __init__(self, option: str, value: Any, *, is_first: bool = True) -> None:
-        self.name = f"options/{option}={_text(value)}"
+        self.name = f"options/{option}={text(value)}"
         self._option, self._value, self._is_first = option, value, is_first
 
     @property
@@ -100,7 +100,7 @@ class Together:
 
     def describe(self) -> str:
         """One line."""
-        return ", ".join(f"{name}={_text(value)}" for name, value in self.options)
+        return ", ".join(f"{name}={text(value)}" for name, value in self.options)
 
 
 class TogetherCase(Case):
@@ -225,7 +225,7 @@ def values(options: type[BackendOptions]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
     """A value as the command line takes it, in the name of a case."""
     if isinstance(value, tuple | frozenset):
         return ",".join(sorted(map(str, value))) or "none"

@@ -271,7 +271,7 @@ def _changes(old: CaseResult, new: CaseResult, least_share: float) -> Iterable[C
         return
     lost = is_lost(old.verdict, new.verdict)
     if lost or is_lost(new.verdict, old.verdict):
-        yield change("lost" if lost else "gained", "; ".join(new.reasons[:2] if lost else ()))
+        yield change("lost" if lost else "gained", ("; ".join(new.reasons[:2]) or new.detail) if lost else "")
         return
     shares = views.share([old]), views.share([new])
     if old.verdict in _RANK and shares[0] is not None and shares[1] is not None:
