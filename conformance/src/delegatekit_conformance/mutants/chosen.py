@@ -23,6 +23,7 @@ from ..context import Context
 from ..described import Saying, describe
 from ..outcome import CaseResult, Outcome, Verdict
 from ..runner import Source
+from .around import Around
 from .overlay import put_first
 
 #: What a case of one example may take is this multiple of its cost (`runner.plan.limit_of`).
@@ -69,19 +70,12 @@ def unpack(text: str) -> Any:
     return pickle.loads(zlib.decompress(base64.b85decode(text)))
 
 
-class Chosen(Case):
+class Chosen(Around):
     """One example of a case."""
 
     def __init__(self, case: Case, attempt: Attempt, context: Context) -> None:
-        self.name = attempt.name
-        self._case = case
+        super().__init__(case, name=attempt.name, context=context)
         self._attempt = attempt
-        self._context = context
-
-    @property
-    def tags(self) -> Mapping[str, str]:
-        """The case's."""
-        return self._case.tags
 
     @property
     def cost(self) -> float:
@@ -92,13 +86,9 @@ class Chosen(Case):
         """The one."""
         return (unpack(self._attempt.packed),)
 
-    def run(self, example: Any, context: Context) -> Outcome:
-        """The case's outcome."""
-        return self._case.run(example, self._context)
-
-    def tried(self, example: Any, context: Context) -> Outcome:
-        """The case's outcome."""
-        return self._case.tried(example, self._context)
+    def further(self, first: Sequence[Any], context: Context) -> Sequence[Any]:
+        """None."""
+        return ()
 
 
 @dataclass(frozen=True)

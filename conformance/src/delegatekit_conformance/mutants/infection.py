@@ -26,6 +26,7 @@ from ..cases import Case, all_cases
 from ..context import Context
 from ..outcome import Outcome
 from ..runner import Pool, Source
+from .around import Around
 from .changes import Source as PythonSource
 from .chosen import Attempt, Chosen, chosen_cases, placeholders
 from .overlay import overlay
@@ -275,36 +276,19 @@ def probed_cases(context: Context, *, folder: str, **given: Any) -> Mapping[str,
     return {name: Probed(case, Path(folder)) for name, case in chosen_cases(context, **given).items()}
 
 
-class Probed(Case):
+class Probed(Around):
     """One example of a case in a plugin with probes."""
 
+    slower = _SLOWER
+
     def __init__(self, case: Chosen, folder: Path) -> None:
-        self.name = case.name
-        self._case = case
+        super().__init__(case)
         self._folder = folder
-
-    @property
-    def tags(self) -> Mapping[str, str]:
-        """The case's."""
-        return self._case.tags
-
-    @property
-    def cost(self) -> float:
-        """The case's, slowed down."""
-        return self._case.cost * _SLOWER
-
-    def examples(self, context: Context) -> Sequence[Any]:
-        """The case's."""
-        return self._case.examples(context)
-
-    def run(self, example: Any, context: Context) -> Outcome:
-        """The case's outcome."""
-        return self._case.run(example, context)
 
     def tried(self, example: Any, context: Context) -> Outcome:
         """The case's outcome; a line in a file of this process says what was seen."""
         with watching() as seen:
-            outcome = self._case.tried(example, context)
+            outcome = super().tried(example, context)
         values = {
             "name": self.name,
             "verdict": outcome.verdict.value,

@@ -27,6 +27,7 @@ from ..errors import InputError
 from ..expectations import Expectations
 from ..outcome import CaseResult, Outcome
 from ..runner import Pool, Source, select
+from .around import Around
 from .chosen import off_first_imports, pack
 from .sites import Plugin, digest
 
@@ -295,44 +296,26 @@ def _import_all(package: str) -> None:
                     importlib.import_module(module.name)
 
 
-class Recorded(Case):
+class Recorded(Around):
     """A case whose examples write down what they reach."""
 
+    slower = _SLOWER
+
     def __init__(self, case: Case, context: Context, recorder: _Recorder) -> None:
-        self.name = case.name
-        self._case = case
-        self._context = context
+        super().__init__(case, context=context)
         self._recorder = recorder
         self._examples: Sequence[Any] = ()
 
-    @property
-    def tags(self) -> Mapping[str, str]:
-        """The case's."""
-        return self._case.tags
-
-    @property
-    def cost(self) -> float:
-        """The case's, slowed down."""
-        return self._case.cost * _SLOWER
-
     def examples(self, context: Context) -> Sequence[Any]:
         """The case's."""
-        self._examples = tuple(self._case.examples(self._context))
+        self._examples = tuple(super().examples(context))
         return self._examples
 
     def further(self, first: Sequence[Any], context: Context) -> Sequence[Any]:
         """The case's."""
-        more = self._case.further(first, self._context)
+        more = super().further(first, context)
         self._examples = (*self._examples, *more)
         return more
-
-    def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
-        """The case's."""
-        return self._case.is_settled(tried, self._context)
-
-    def run(self, example: Any, context: Context) -> Outcome:
-        """The case's outcome."""
-        return self._case.run(example, self._context)
 
     def tried(self, example: Any, context: Context) -> Outcome:
         """The case's outcome; a line in the case's file says what was reached."""
@@ -340,7 +323,7 @@ class Recorded(Case):
         # Recording keeps something for each thread, which is just what growth looks for.
         self._recorder.begin(threads=self.tags["room"] != "growth")
         try:
-            outcome = self._case.tried(example, self._context)
+            outcome = super().tried(example, context)
         finally:
             lines = self._recorder.end()
         index = next(number for number, other in enumerate(self._examples) if other is example)

@@ -39,6 +39,7 @@ from ..strategies.graphs import graphs
 from ..strategies.varying import varying
 from ..trial import try_recipe
 from .__main__ import command
+from .around import Around
 from .changes import changes
 from .chosen import Placeholder, import_from, off_first_imports
 from .infection import Site, probed, site
@@ -298,39 +299,17 @@ class Graphs(_Recipes):
         return try_recipe(example, context)
 
 
-class Watched(Case):
+class Watched(Around):
     """A case of the search whose examples write down in which forms they differ."""
 
     def __init__(self, name: str, case: Case, folder: str) -> None:
-        self.name = name
-        self._case = case
+        super().__init__(case, name=name)
         self._folder = folder
-
-    @property
-    def tags(self) -> Mapping[str, str]:
-        """The case's."""
-        return self._case.tags
-
-    def examples(self, context: Context) -> Sequence[Any]:
-        """The case's."""
-        return self._case.examples(context)
-
-    def further(self, first: Sequence[Any], context: Context) -> Sequence[Any]:
-        """The case's."""
-        return self._case.further(first, context)
-
-    def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
-        """The case's."""
-        return self._case.is_settled(tried, context)
-
-    def run(self, example: Any, context: Context) -> Outcome:
-        """The case's outcome."""
-        return self._case.run(example, context)
 
     def tried(self, example: Any, context: Context) -> Outcome:
         """The case's outcome without its words; a line in a file of this process says what was seen."""
         with watching() as seen:
-            outcome = self._case.tried(example, context)
+            outcome = super().tried(example, context)
             forms = sum(1 << number for number, differs in seen.items() if differs)
         is_base = self.name.startswith(_BASE)
         if is_base or (outcome.delegates and not outcome.verdict.is_fault and not outcome.core):
