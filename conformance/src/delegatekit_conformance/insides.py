@@ -13,6 +13,8 @@ from delegatekit_api.blobs import BlobOperator
 def bits(tensor: torch.Tensor) -> bytes:
     """The tensor's elements as bytes, in row-major order."""
     flat = tensor.detach().contiguous().reshape(-1)
+    if flat.stride(0) != 1:  # of one element, which counts as contiguous whatever its stride is
+        flat = flat.clone(memory_format=torch.contiguous_format)
     return bytes(flat.view(torch.uint8).numpy()) if flat.numel() else b""
 
 
