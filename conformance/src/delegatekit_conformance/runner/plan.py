@@ -30,7 +30,7 @@ class Limits:
     #: After this many crashes or hangs in one case, the rest of its examples is not tried.
     crashes: int = 3
     #: A worker is replaced by a fresh one after this many cases.
-    recycle: int = 100
+    recycle: int = 400
     #: Time limits are CPU seconds of the worker. A step that uses less of the processor may last so many times its
     #: limit; one that uses none at all in the second half of its limit is ended then.
     patience: float = 5.0
