@@ -113,8 +113,10 @@ deep = f"subprocess.Popen([sys.executable, '-I', '-c', {code!r}])"
 subprocess.Popen([sys.executable, "-I", "-c", below.format(deep)], start_new_session=True)
 print(os.getpid(), flush=True)
 """
+#: `nohup` leaves SIGHUP ignored in all that it starts.
 _OWNER = """
-import subprocess, sys, time
+import signal, subprocess, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from delegatekit_toolkit.processes import guarded
 process = subprocess.Popen(guarded([sys.executable, "-I", "-c", sys.argv[1]]), start_new_session=True)
 print(process.pid, flush=True)
