@@ -19,6 +19,8 @@ REFUSED: list[tuple[Any, tuple[torch.Tensor, ...], str]] = [
     (lambda x: x + x, (torch.ones(2, dtype=torch.int8),), "is int8"),
     (lambda x: x.exp(), (torch.randn(1, 2, 1, 2, 1, 2),), "has 6 axes: 5 is the maximum"),
     (lambda x: x + (1 << 40), (torch.ones(2, dtype=torch.int64),), "the device computes in 32 bits"),
+    (lambda x: x / 2.0**17, (torch.ones(2).half(),), "the device computes in float16"),
+    (lambda x: F.leaky_relu(x, 1e5), (torch.ones(2).half(),), "the device computes in float16"),
     (lambda x: x * x, (torch.ones(2, dtype=torch.int64),), "may leave the 32 bits"),
     (lambda x: x.sum(), (torch.ones(2, dtype=torch.int32),), "may leave the 32 bits"),
     (lambda x: x // 3.0, (torch.ones(2),), "a power of two is taken"),

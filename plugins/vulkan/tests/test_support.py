@@ -34,6 +34,8 @@ X = torch.randn(3, 4)
         (lambda x: x & 3, torch.arange(4), "bitwise_and.Scalar"),
         (lambda x: x + torch.tensor([2**31]), torch.arange(4), "2147483648: the device computes in 32 bits"),
         (lambda x: x * 2**40, torch.arange(4), "other = 1099511627776: the device computes in 32 bits"),
+        (lambda x: x * 2.0**17, X.half(), "other = 131072.0: the device computes in float16"),
+        (lambda x: torch.nn.functional.elu(x, 1e5), X.half(), "alpha = 100000.0: the device computes in float16"),
         (lambda x: x * x, torch.arange(4), "a product of int64 tensors may leave the 32 bits"),
         (lambda x: x**3, torch.arange(4), "a product of int64 tensors may leave the 32 bits"),
         (lambda x: x % 3.0, X, "other = 3.0: a power of two is taken"),

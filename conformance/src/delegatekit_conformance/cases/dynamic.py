@@ -554,6 +554,20 @@ def pad() -> Built:
     return Model(), calls, ({1: rows},)
 
 
+@dynamic("pad-cuts")
+def pad_cuts() -> Built:
+    """Elements taken away at the beginning of a size that changes, and at the end of another one."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            pad = nn.functional.pad
+            return pad(x, (0, 0, -1, 2)), pad(x, (1, -2)), pad(x, (-1, 0, -1, 0), value=0.5), pad(x, (-1, -1))
+
+    rows = torch.export.Dim("rows", min=2, max=9)
+    calls = [(torch.randn(n, 5),) for n in (4, 2, 9, 6, 2)]
+    return Model(), calls, ({0: rows},)
+
+
 @dynamic("split")
 def split() -> Built:
     """Parts of the fixed dimension; rows change."""

@@ -12,7 +12,8 @@ from .sketch import FLOATS, Sketch
 from .summands import summands
 
 #: Exact in binary, so that a result's size is well determined.
-_FACTORS = (2.0, 1.0, 3.0, 0.5, 1.5, 2.5, 0.75, 0.3125)
+#: The last ones give sizes that are multiples, whose neighbors do not repeat evenly.
+_FACTORS = (2.0, 1.0, 3.0, 0.5, 1.5, 2.5, 0.75, 0.3125, 2.0625, 3.125)
 
 
 def _well_determined(outputs: int, scale: Fraction, offset: Fraction) -> bool:

@@ -459,7 +459,11 @@ def _constant_pad(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape()
     pads: list[int] = []
     for size in reversed(shape[len(shape) - sketch.integer(0, len(shape)) :]):
-        # A negative pad takes elements away.
+        # A negative pad takes elements away: often some, rarely all.
+        if size > 1 and sketch.choice((False, False, True)):
+            amounts = [-sketch.integer(1, size - 1), sketch.integer(0, 3)]
+            pads += amounts if sketch.flag() else amounts[::-1]
+            continue
         before = -sketch.integer(0, size) if sketch.rarely() else sketch.integer(0, 3)
         after = -sketch.integer(0, min(size, size + before)) if sketch.rarely() else sketch.integer(0, 3)
         pads += [before, after]
