@@ -561,10 +561,16 @@ def pad_cuts() -> Built:
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
             pad = nn.functional.pad
-            return pad(x, (0, 0, -1, 2)), pad(x, (1, -2)), pad(x, (-1, 0, -1, 0), value=0.5), pad(x, (-1, -1))
+            y = x.exp()
+            return (
+                pad(y, (0, 0, -1, 2)),
+                pad(y, (1, -2)),
+                pad(y, (-1, 0, -1, 0), value=0.5),
+                pad(y, (-1, -1)) * y[:, :3],
+            )
 
-    rows = torch.export.Dim("rows", min=2, max=9)
-    calls = [(torch.randn(n, 5),) for n in (4, 2, 9, 6, 2)]
+    rows = torch.export.Dim("rows", min=3, max=9)
+    calls = [(torch.randn(n, 5),) for n in (4, 3, 9, 6, 3)]
     return Model(), calls, ({0: rows},)
 
 
