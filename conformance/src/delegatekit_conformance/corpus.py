@@ -73,8 +73,8 @@ def is_short(recipe: Recipe) -> bool:
     """Whether the file can have a recipe, and its text is not too long."""
     try:
         text = to_json(encoded(recipe), indent=None, compact=True)
-        return len(text) <= _LONGEST and decoded(encoded(recipe)) == recipe
-    except (TypeError, ValueError):
+        return len(text) <= _LONGEST and decoded(parse_object(text.encode(), FILE)) == recipe
+    except (FormatError, TypeError, ValueError):
         return False
 
 
