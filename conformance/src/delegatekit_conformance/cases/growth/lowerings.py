@@ -9,8 +9,8 @@ import gc
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +29,7 @@ from ...trial import words
 from ..base import Case, NotApplicable
 from ..kinds import Kind, exported, kinds, lower_kind
 from ..specimens import backend_of, compiles
-from .meters import counted, temporary_folder
+from .meters import counted, still_heap, temporary_folder
 
 #: Lowerings before the first count, those that are counted one by one, and how many more follow where something grows:
 #: more than any cache of programs holds.
@@ -85,7 +85,7 @@ class LoweringsCase(Case):
         packages = frozenset(type(item).__module__.partition(".")[0] for item in made)
         quick = context.profile.name == "quick"
         wanted = _QUICK if quick else _COUNTED
-        with temporary_folder() as folder, _only_new():
+        with temporary_folder() as folder, still_heap():
             count = partial(_alive, packages, folder)
             unit: Callable[[], Any] = partial(lower_kind, example, context)
             try:
@@ -150,18 +150,6 @@ def _alive(packages: frozenset[str], folder: Path) -> Counts:
         found[kinds_of[kind]] += 1
     del found[""]
     return found
-
-
-@contextmanager
-def _only_new() -> Iterator[None]:
-    """What is there already is neither counted nor looked through, garbage or not."""
-    frozen = gc.get_freeze_count()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        if not frozen:
-            gc.unfreeze()
 
 
 def _name(kind: type, packages: frozenset[str]) -> str:
