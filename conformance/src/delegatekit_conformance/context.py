@@ -81,7 +81,7 @@ class Context:
     backend: str
     profile: Profile = field(default_factory=lambda: PROFILES["default"])
     seed: int = 0
-    #: Options of the backend, as `delegatekit.lower` takes them.
+    #: Options of the backend.
     options: Mapping[str, Any] = field(default_factory=dict)
     #: CPU seconds that one example may take; five times as long if it sleeps.
     timeout: float = 60.0
@@ -89,6 +89,16 @@ class Context:
     stock: bool = True
     #: Whether a fault of a case is known already: nobody seeks a smaller example of it.
     known: Callable[[str, Outcome], bool] | None = None
+
+    @property
+    def by_backend(self) -> Mapping[str, Mapping[str, Any]] | None:
+        """The options as `delegatekit.lower` takes them for its backends; None if there are none."""
+        return {self.backend: self.options} if self.options else None
+
+    @property
+    def option_items(self) -> tuple[tuple[str, Any], ...]:
+        """The options in one order: what is kept for some options is kept by these."""
+        return tuple(sorted(self.options.items()))
 
     @property
     def script(self) -> str:

@@ -193,7 +193,7 @@ def try_subject(
     except Exception as error:
         return Outcome(Verdict.NOT_EXPORTABLE, words(error), seconds=time.perf_counter() - start)
     backends = [context.backend] if backends is None else list(backends)
-    options = {context.backend: context.options} if context.options else None
+    options = context.by_backend
     judge = partial(run_calls, subject, expected, precision)
     alone_here = not_in_stock(
         context,

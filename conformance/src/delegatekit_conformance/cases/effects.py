@@ -63,7 +63,7 @@ class EffectCase(Case):
             found = _lowered(recipe, self._with(self._value, context))
             if found is None:
                 return Outcome(Verdict.NOT_APPLICABLE, "the value is refused", example=example)
-            if found != _known(recipe, context.backend, _frozen(self._with(self._default, context))):
+            if found != _known(recipe, context.backend, self._with(self._default, context).option_items):
                 return Outcome(Verdict.PASSED, f"changes {name}", example=example)
             tried += 1
         return Outcome(
@@ -93,10 +93,6 @@ def _layers(size: int) -> Recipe:
         ("r", "aten.relu.default", Ref("l")),
         ("m", "aten.linear.default", Ref("r"), Ref("w")),
     )
-
-
-def _frozen(context: Context) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(context.options.items()))
 
 
 @cache
@@ -138,7 +134,7 @@ def cases_for(context: Context) -> Iterator[Case]:
     names = set()
     for name, value in found:
         case = EffectCase(name, value, rows[name].default, size)
-        quick = context.profile.name != "quick" or isinstance(value, bool | int | float)
-        if quick and name not in context.options and value != rows[name].default and case.name not in names:
+        wanted = context.profile.name != "quick" or isinstance(value, bool | int | float)
+        if wanted and name not in context.options and value != rows[name].default and case.name not in names:
             names.add(case.name)
             yield case

@@ -242,7 +242,7 @@ def check_lowering(
     exported: ExportedProgram, backends: Sequence[str], lowering: dict[str, Any], context: Context
 ) -> str:
     """What is wrong with a program's lowering, in words: with the plan, with a second lowering, with the original."""
-    options = {context.backend: context.options} if context.options else None
+    options = context.by_backend
     before = fingerprint(exported)
     try:
         program = delegatekit.lower(exported, backends=backends, options=options, **lowering)

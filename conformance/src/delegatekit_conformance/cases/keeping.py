@@ -72,7 +72,7 @@ def keeping(context: Context) -> Context:
     if not backend.description.owns_state:
         raise NotApplicable("the backend's delegates keep no buffers")
     table = _FOUND.setdefault(backend, {})
-    key = repr(sorted(context.options.items()))
+    key = repr(context.option_items)
     if key not in table:
         known = _kept(context)
         found = (options for options in choices(context) if _kept(replace(context, options=options)) - known)

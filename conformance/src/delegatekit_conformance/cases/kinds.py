@@ -64,8 +64,9 @@ def kinds(context: Context) -> Iterator[Kind]:
 
 def exported(kind: Kind, context: Context) -> Mapping[str, ExportedProgram]:
     """The program's methods; once in a process. Raises what quantizing and torch.export raise."""
-    options = tuple(sorted(context.options.items()))
-    return _quantized(kind.scheme, context.backend, options) if kind.scheme else _exported(kind.program)
+    if not kind.scheme:
+        return _exported(kind.program)
+    return _quantized(kind.scheme, context.backend, context.option_items)
 
 
 @cache
@@ -99,7 +100,7 @@ def lower_kind(kind: Kind, context: Context) -> LoweredProgram:
     program = delegatekit.lower(
         exported(kind, context),
         backends=[context.backend],
-        options={context.backend: context.options} if context.options else None,
+        options=context.by_backend,
         external=kind.external,
         compiling=Compiling(cache=False),
     )

@@ -77,7 +77,7 @@ class ModelTrial(Case):
         return outcome
 
     def _looked_at(self, outcome: Outcome, subject: Subject, context: Context) -> Outcome:
-        options = {context.backend: context.options} if context.options else None
+        options = context.by_backend
         try:
             program = delegatekit.lower(subject.program, backends=[context.backend], options=options)
             method = delegatekit.load(program.buffer)["forward"]

@@ -235,7 +235,7 @@ def try_quantized(
         return Outcome(Verdict.NOT_EXPORTABLE, words(error))
     half = _rounding_of_half(program, quantized, inputs) if _computes_in_half(context) else None
     run = partial(_judged, program, quantized, inputs, scheme, _relative_error(scheme, context), decibels, half)
-    options = {context.backend: context.options} if context.options else None
+    options = context.by_backend
     backends = [context.backend]
     alone_here = not_in_stock(context, backends, dynamic=dynamic_shapes is not None)
     outcome = attempt(program, run, backends=backends, options=options, second=not alone_here)

@@ -65,7 +65,7 @@ def _said(subject: Subject, context: Context) -> Iterator[str]:
     tell = getattr(partitioner, "special_values", None)
     if tell is None:
         return
-    options = {context.backend: context.options} if context.options else None
+    options = context.by_backend
     program = delegatekit.lower(subject.program, backends=[context.backend], options=options)
     for name, method in program.methods.items():
         mine = [step for step in method.steps if isinstance(step, Delegate) and step.partition.backend == backend.name]

@@ -301,7 +301,7 @@ _KNOWN: WeakKeyDictionary[LoadedBackend, dict[str, _Known]] = WeakKeyDictionary(
 
 def _known(context: Context) -> _Known:
     backend = discovery.get_backend(context.backend)
-    return _KNOWN.setdefault(backend, {}).setdefault(repr(sorted(context.options.items())), _Known())
+    return _KNOWN.setdefault(backend, {}).setdefault(repr(context.option_items), _Known())
 
 
 def backend_of(context: Context) -> LoadedBackend:
@@ -319,7 +319,7 @@ def compiles(context: Context) -> LoadedBackend:
 
 def lower(recipe: Recipe, context: Context, exported: ExportedProgram | None = None) -> LoweredProgram:
     """The recipe, lowered with the backend and its options. Raises what lowering raises."""
-    options = {context.backend: context.options} if context.options else None
+    options = context.by_backend
     return delegatekit.lower(exported or recipe.export(), backends=[context.backend], options=options)
 
 

@@ -124,7 +124,7 @@ def measured(outcome: Outcome, subject: Subject, context: Context) -> Outcome:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        options = {context.backend: context.options} if context.options else None
+        options = context.by_backend
         program = delegatekit.lower(subject.program, backends=[context.backend], options=options)
         method = delegatekit.load(program.buffer)["forward"]
         module, inputs = copy.deepcopy(subject.module), subject.calls[0]

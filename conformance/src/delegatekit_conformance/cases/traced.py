@@ -56,7 +56,7 @@ def untrue(program: LoweredProgram, calls: Calls, context: Context) -> str:
     backend = backend_of(context)
     if not backend.runtime_availability().available or not isinstance(backend.create_runtime(), ProfilingRuntime):
         return ""
-    known = _KNOWN.setdefault(backend, {}).setdefault(repr(sorted(context.options.items())), _Known())
+    known = _KNOWN.setdefault(backend, {}).setdefault(repr(context.option_items), _Known())
     for delegate, rows in traced(program, calls, context):
         nodes = {operator_name(node): node for node in delegate.partition.nodes}
         for name, node in nodes.items():
@@ -145,7 +145,7 @@ def _alone(node: Node, delegate: Delegate, context: Context) -> frozenset[str] |
         inputs = tuple(made[item] for item in module.inputs)
         with torch.no_grad():
             exported = torch.export.export(module.eval(), inputs, strict=False)
-        options = {context.backend: context.options} if context.options else None
+        options = context.by_backend
         program = delegatekit.lower(exported, backends=[context.backend], options=options)
         found = traced(program, [("forward", inputs)], context)
     except Exception:  # not every operator can be asked alone, and the room operators asks

@@ -178,7 +178,7 @@ def methods(context: Context) -> str:
         name: torch.export.export(module, inputs, strict=False)
         for name, module in (("sum", _First()), ("product", _Second()))
     }
-    options = {context.backend: context.options} if context.options else None
+    options = context.by_backend
     program = delegatekit.lower(exported, backends=[context.backend], options=options)
     if not delegates(program, context.backend):
         raise NotApplicable("the backend takes neither a sum nor a product")

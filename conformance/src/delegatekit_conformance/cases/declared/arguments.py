@@ -94,7 +94,7 @@ class ArgumentsCase(Case):
         except Exception as error:
             return Outcome(Verdict.NOT_EXPORTABLE, words(error), example=example.describe())
         judge = partial(_judged, inputs, expected)
-        options = {context.backend: context.options} if context.options else None
+        options = context.by_backend
         outcome = attempt(program, judge, backends=[context.backend], options=options, second=context.stock)
         if outcome.verdict.is_fault:
             alone = attempt(program, judge, backends=[])

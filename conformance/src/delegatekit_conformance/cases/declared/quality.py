@@ -239,7 +239,7 @@ class QualityCase(Case):
                 return Outcome(Verdict.NOT_APPLICABLE, words(error))
             return Outcome(Verdict.LOWERING_ERROR, words(error))
         given = _given(scheme, rule, module, quantized, program, inputs, context)
-        options = {context.backend: context.options} if context.options else None
+        options = context.by_backend
         return attempt(program, lambda method: _judged(given, method), backends=[context.backend], options=options)
 
 

@@ -215,4 +215,4 @@ def library_of(context: Context, *, runnable: bool = True) -> Library:
     """The library of a run's backend and options. Raises NotApplicable if it compiles nothing, or nothing runs here."""
     backend = runs(context) if runnable else compiles(context)
     table = _LIBRARIES.setdefault(backend, {})
-    return table.setdefault(repr(sorted(context.options.items())), Library(context, (context.backend,)))
+    return table.setdefault(repr(context.option_items), Library(context, (context.backend,)))
