@@ -19,6 +19,8 @@ T = TypeVar("T", bound=Recipe)
 _LONG = 16
 #: What a form that is new counts beside a pair of forms that is.
 _SINGLE = 8
+#: So many bits hold the number of a form.
+_BITS = 24
 #: Small numbers are told from one another up to this one.
 _SMALL = 3
 
@@ -28,36 +30,41 @@ def most_diverse(recipes: Sequence[T], count: int, *, known: Iterable[Recipe] = 
 
     Recipes without elements come last: nothing is computed in them.
     """
-    seen: set[Hashable] = set()
+    numbers: dict[Hashable, int] = {}
+    forms: set[int] = set()
+    pairs: set[int] = set()
     for recipe in known:
-        seen.update(_marks(recipe))
-    left = [(recipe, _marks(recipe)) for recipe in recipes]
+        its = _marks(recipe, numbers)
+        forms |= its[0]
+        pairs |= its[1]
+    left = [(recipe, recipe.has_elements, *_marks(recipe, numbers)) for recipe in recipes]
     chosen: list[T] = []
     while left and len(chosen) < count:
-        worth = [
-            (recipe.has_elements, sum(_SINGLE if mark[0] == "form" else 1 for mark in marks - seen))
-            for recipe, marks in left
-        ]
-        best = max(range(len(left)), key=worth.__getitem__)
-        recipe, marks = left.pop(best)
-        seen |= marks
+        worth = [(full, _SINGLE * len(ones - forms) + len(twos - pairs)) for _, full, ones, twos in left]
+        recipe, _, ones, twos = left.pop(max(range(len(left)), key=worth.__getitem__))
+        forms |= ones
+        pairs |= twos
         chosen.append(recipe)
     return chosen
 
 
-def _marks(recipe: Recipe) -> set[tuple[Any, ...]]:
-    """The forms of a recipe's calls, and all pairs of forms of one call."""
+def _marks(recipe: Recipe, numbers: dict[Hashable, int]) -> tuple[set[int], set[int]]:
+    """The forms of a recipe's calls, and all pairs of forms of one call.
+
+    `numbers` are those of the forms so far: pairs of numbers are compared many times faster than the forms themselves.
+    """
     tensors = dict(recipe.tensors)
-    marks: set[tuple[Any, ...]] = set()
+    found: tuple[set[int], set[int]] = set(), set()
     for step in recipe.steps:
         arguments = [*enumerate(step.args), *step.kwargs]
-        forms = sorted(
-            {(step.target, place, form) for place, value in arguments for form in _forms(value, tensors)}, key=repr
-        )
-        forms += [(step.target, "operands", form) for form in _relations(step.references(), tensors)]
-        marks.update(("form", form) for form in forms)
-        marks.update(("pair", one, other) for one, other in combinations(forms, 2))
-    return marks
+        forms: set[Hashable] = {
+            (step.target, place, form) for place, value in arguments for form in _forms(value, tensors)
+        }
+        forms |= {(step.target, "operands", form) for form in _relations(step.references(), tensors)}
+        ones = sorted(numbers.setdefault(form, len(numbers)) for form in forms)
+        found[0].update(ones)
+        found[1].update(one << _BITS | other for one, other in combinations(ones, 2))
+    return found
 
 
 def _forms(value: Any, tensors: Mapping[str, TensorRecipe]) -> Iterator[Hashable]:

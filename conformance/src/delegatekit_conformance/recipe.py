@@ -11,6 +11,7 @@ import importlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
@@ -200,8 +201,17 @@ class Recipe:
                 shapes[tensor][place] = dim
         return (tuple(shapes.values()),)
 
+    @cached_property
+    def program(self) -> torch.export.ExportedProgram:
+        """The exported program, made once for all trials: it is half of their cost. Raises whatever `export` raises."""
+        return self.export()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the program, which another process makes anew."""
+        return {key: value for key, value in self.__dict__.items() if key != "program"}
+
     def export(self) -> torch.export.ExportedProgram:
-        """The exported program."""
+        """A program of its own. Raises whatever torch.export raises."""
         with torch.no_grad():
             return torch.export.export(self.module(), self.inputs(), dynamic_shapes=self.dynamic_shapes(), strict=False)
 

@@ -69,12 +69,14 @@ class Subject:
     stateful: bool = False
     #: The outputs in parts with accuracies of their own; empty if `accuracy` is that of all.
     parts: tuple[Part, ...] = ()
+    #: What the module is written as, if it is: its program is made once for all trials.
+    recipe: Recipe | None = None
 
     @classmethod
     def of_recipe(cls, recipe: Recipe) -> Subject:
         """The subject of a recipe."""
         calls = (recipe.inputs(), *(recipe.inputs(sizes) for sizes in recipe.calls))
-        return cls(recipe.module(), calls, recipe.accuracy, recipe.dynamic_shapes())
+        return cls(recipe.module(), calls, recipe.accuracy, recipe.dynamic_shapes(), recipe=recipe)
 
     @classmethod
     def of_joined(cls, joined: Joined) -> Subject:
@@ -87,6 +89,8 @@ class Subject:
     @cached_property
     def program(self) -> ExportedProgram:
         """The exported program. Raises whatever torch.export raises."""
+        if self.recipe is not None:
+            return self.recipe.program
         with torch.no_grad():
             module = copy.deepcopy(self.module) if self.stateful else self.module
             return torch.export.export(module, self.calls[0], dynamic_shapes=self.dynamic_shapes, strict=False)
