@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import struct
+import sys
 from pathlib import Path
 
 import pytest
 
 from delegatekit_conformance.mutants import shaders
 from delegatekit_conformance.mutants.changes import KINDS, Change, changes, compiles
+from delegatekit_conformance.mutants.dispatches import Dispatches
+from delegatekit_conformance.mutants.sites import Plugin
 
 #: Kind, a source, and one of the sources that it becomes.
 EXAMPLES = (
@@ -159,3 +163,49 @@ def test_a_barrier_of_a_shader_is_left_out_at_the_same_length() -> None:
 @pytest.mark.parametrize("data", [b"", b"no shader, but as long as a header", module((43, 1))[:-2], module()[:8]])
 def test_what_is_no_module_has_no_changes(data: bytes) -> None:
     assert shaders.changes(data) == []
+
+
+def test_the_specialization_of_a_shader_has_all_numbers_up_to_the_largest() -> None:
+    spec_id = 1
+    assert shaders.specialized(module((71, 5, spec_id, 3), (71, 6, spec_id, 0), (71, 7, 33, 9))) == 4
+    assert shaders.specialized(module()) == 0
+
+
+TAPE = """
+class Tape:
+    def dispatch(self, shader, values, push, constants=()):
+        return shader
+
+
+def double(kind):
+    return Tape().dispatch("twice", [object()], (7,), (True, kind))
+
+
+def fill():
+    return Tape().dispatch("fill", [], (7,))
+"""
+
+
+def test_dispatches_of_shaders_are_told_apart_by_their_specialization(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "shader_toy"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "tape.py").write_text(TAPE)
+    (package / "twice.spv").write_bytes(module((71, 5, 1, 0), (71, 6, 1, 1)))
+    (package / "fill.spv").write_bytes(module())
+    monkeypatch.syspath_prepend(tmp_path)
+    tape = importlib.import_module("shader_toy.tape")
+    try:
+        dispatches = Dispatches(Plugin("", "shader_toy", package))
+        assert tape.fill() == "fill" and dispatches.end() == {"fill.spv": 1}
+        found = []
+        for kind in (0, 1, 1):
+            dispatches.begin()
+            assert tape.double(kind) == "twice"
+            found.append(dispatches.end()["twice.spv"])
+        assert found[0] != found[1] == found[2]
+    finally:
+        for name in ("shader_toy", "shader_toy.tape"):
+            sys.modules.pop(name)

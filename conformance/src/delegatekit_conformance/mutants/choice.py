@@ -64,6 +64,8 @@ class Chooser:
         # Python reports no line of its own for each part of an expression.
         direct = self._reaching(mutant.file, mask(*mutant.lines))
         direct = direct or self._reaching(mutant.file, mask(*known.statement))
+        if mutant.file in self._plugin.shaders:
+            yield from _mixed(self._reaching(mutant.file, -1), {mutant.file: -1})
         if not known.once:
             yield from _mixed(direct, around)
             return

@@ -29,6 +29,7 @@ from ..outcome import CaseResult, Outcome
 from ..runner import Pool, Source, select
 from .around import Around
 from .chosen import off_first_imports, pack
+from .dispatches import Dispatches
 from .sites import Plugin, digest
 
 #: Recording makes Python slower by up to this factor.
@@ -229,22 +230,25 @@ class _Recorder:
         self._plugin = plugin
         self._package = package
         self._coverage: Any = None
+        self._dispatches: Dispatches | None = None
         self._others = folder / f"processes-{os.getpid()}"
 
     def begin(self, *, threads: bool = True) -> None:
         """Record from here on, with what new threads do, or without."""
         if self._coverage is None:
             self._start()
+        if self._dispatches is not None:
+            self._dispatches.begin()
         self._coverage.start()
         if not threads:
             threading.settrace(None)
 
     def end(self) -> Mapping[str, int]:
-        """The lines that were run since `begin`."""
+        """The lines that were run since `begin`, and the shaders that were dispatched."""
         import coverage
 
         self._coverage.stop()
-        found: dict[str, int] = {}
+        found: dict[str, int] = dict(self._dispatches.end()) if self._dispatches is not None else {}
         self._add(self._coverage.get_data(), found)
         self._coverage.erase()
         for path in self._others.parent.glob(f"{self._others.name}.*"):
@@ -268,6 +272,7 @@ class _Recorder:
         self._coverage = coverage.Coverage(data_file=None, include=[f"{self._plugin}/*"], config_file=False)
         self._coverage._warn = _nothing  # what was imported before is no mistake here
         _import_all(self._package)
+        self._dispatches = Dispatches(Plugin("", self._package, self._plugin))
 
     def _add(self, data: Any, found: dict[str, int]) -> None:
         for name in data.measured_files():

@@ -14,6 +14,8 @@ from .changes import Change
 _MAGIC = 0x07230203
 _HEADER = 5
 _TYPE_INT, _TYPE_FLOAT, _CONSTANT, _SPEC_CONSTANT, _DECORATE = 21, 22, 43, 50, 71
+#: The decoration that gives a specialization constant its number.
+_SPEC_ID = 1
 _BARRIER = 224
 _NOP = 0
 #: The names of instructions, and what each can become; both have the same words.
@@ -77,6 +79,12 @@ def changes(data: bytes) -> list[Change]:
             after = struct.pack(f"<{count}I", *other).hex()
             found.append(Change(kind, offset, offset + 4 * count, after, (number, number)))
     return found
+
+
+def specialized(data: bytes) -> int:
+    """How many specialization constants a module is given, by the largest of their numbers."""
+    decorations = (words for _, words in _instructions(data) if words[0] & 0xFFFF == _DECORATE and len(words) == 4)
+    return max((1 + words[3] for words in decorations if words[2] == _SPEC_ID), default=0)
 
 
 def apply(data: bytes, change: Change) -> bytes:

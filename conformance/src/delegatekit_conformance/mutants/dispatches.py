@@ -1,0 +1,89 @@
+"""How examples use a plugin's shaders: which of them are dispatched, and with what specialization.
+
+Python's lines do not tell what runs inside a shader. What does is known where it is dispatched: a function of the
+plugin is given the shader's name, and a number for each of its specialization constants, by which the shader branches.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from . import shaders
+from .sites import Plugin
+
+#: A specialization is one of so many bits: two that share one count as alike.
+_BITS = 61
+
+
+class Dispatches:
+    """What is dispatched in this process from `begin` on."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        """Put a watch around each function of the plugin that some call gives the name of a shader."""
+        self._constants = {Path(file).stem: shaders.specialized(data) for file, data in plugin.shaders.items()}
+        self._files = {Path(file).stem: file for file in plugin.shaders}
+        self._found: dict[str, int] = {}
+        names = set(_given_names(plugin, set(self._files)))
+        for module in [sys.modules[name] for name in sorted(sys.modules) if _is_of(sys.modules[name], plugin)]:
+            for owner in (module, *(item for item in vars(module).values() if inspect.isclass(item))):
+                for name in names & set(vars(owner)):
+                    self._watch(owner, name)
+
+    def begin(self) -> None:
+        """Forget what was dispatched."""
+        self._found = {}
+
+    def end(self) -> Mapping[str, int]:
+        """The shaders that were dispatched, by their files; each specialization is a bit, as lines are."""
+        return self._found
+
+    def _watch(self, owner: Any, name: str) -> None:
+        function = vars(owner)[name]
+        if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
+            return
+
+        @functools.wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._see((*args, *kwargs.values()))
+            return function(*args, **kwargs)
+
+        with suppress(AttributeError, TypeError):
+            setattr(owner, name, watched)
+
+    def _see(self, values: tuple[Any, ...]) -> None:
+        for name in (value for value in values if isinstance(value, str) and value in self._files):
+            count = self._constants[name]
+            given = [value for value in values if isinstance(value, tuple | list) and len(value) == count]
+            numbers = [
+                tuple(map(float, value)) for value in given if all(isinstance(one, int | float) for one in value)
+            ]
+            bit = 1 + zlib.crc32(repr(numbers).encode()) % _BITS if count else 0
+            self._found[self._files[name]] = self._found.get(self._files[name], 0) | 1 << bit
+
+
+def _given_names(plugin: Plugin, stems: set[str]) -> Iterator[str]:
+    """The names of functions that a call in the plugin gives the name of a shader."""
+    for source in plugin.sources.values():
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Call):
+                continue
+            arguments = (*node.args, *(item.value for item in node.keywords))
+            if any(isinstance(item, ast.Constant) and item.value in stems for item in arguments):
+                match node.func:
+                    case ast.Name(id=name) | ast.Attribute(attr=name):
+                        yield name
+
+
+def _is_of(module: Any, plugin: Plugin) -> bool:
+    file: Callable[[], Any] = functools.partial(getattr, module, "__file__", None)
+    with suppress(Exception):  # whatever a module of somebody else's raises
+        return plugin.folder.resolve() in Path(str(file())).resolve().parents
+    return False
