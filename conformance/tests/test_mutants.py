@@ -342,6 +342,19 @@ def test_a_run_resumes_and_shards_are_parts_of_the_whole(toy: Plugin, tmp_path: 
         run(resume=resume, seed=1)
 
 
+def test_what_survives_is_tried_with_a_later_profiles_examples(toy: Plugin) -> None:
+    request = Request("seeded", count=100, rooms=("sums",), profile="default")
+    score = Campaign(request, source=mutant_cases.with_more_in_default).run()
+    entries = {(entry.text, entry.before, entry.after): entry for entry in score.judged}
+    later = entries["return x * 2", "2", "3"]
+    assert (later.killed("quick"), later.killed("default")) == (False, True)
+    assert (later.found[-1].case, later.found[-1].example) == ("sums/double", "7")
+    (unused,) = {entry.killed("default") for key, entry in entries.items() if key[0] == "return x + 1"}
+    assert not unused, "an example that is faulty without the change kills nothing"
+    early = entries["return x + x", "x + x", "((x) - (x))"]
+    assert [found.profile for found in early.found] == ["quick"]
+
+
 @pytest.mark.slow
 def test_a_cluster_judges_as_this_machine_does(toy: Plugin) -> None:
     distributed = pytest.importorskip("distributed")

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ..runner import Source
 from . import equivalent, infection, reach
 from .choice import Chooser, within
 from .chosen import Attempt
+from .deeper import Deeper
 from .engine import Found, Trial, is_sound, judge
 from .score import Judged, Score
 from .sites import Mutant, Plugin, digest, draw
@@ -142,11 +143,12 @@ class Campaign:
         )
 
     def _run_profile(self, profile: str, mutants: Sequence[Mutant], finished: _Finished) -> None:
-        context = Context(self.request.backend, PROFILES[profile], options=self.request.options)
+        first = Context(self.request.backend, PROFILES[self.request.profiles[0]], options=self.request.options)
+        context = replace(first, profile=PROFILES[profile])
         examples = reach.record(
             self.plugin,
-            context,
-            self._map(context),
+            first,
+            self._map(first),
             jobs=self.request.jobs,
             patterns=self.request.select,
             source=self._source,
@@ -154,6 +156,23 @@ class Campaign:
             tell=self._tell,
         )
         chooser = Chooser(self.plugin, examples)
+        if profile == first.profile.name:
+            trials = self._trials(mutants, context, chooser)
+        else:
+            trials = self._deeper(mutants, context, examples, chooser)
+        self._tell(f"{profile}: {len(trials)} mutants, {len(examples)} sound examples")
+        if not self.request.scheduler:
+            checked = chooser.sample[:_CHECKED]
+            wrong = is_sound([Chooser.attempt(example) for example in checked], first, self.plugin, self._source)
+            if wrong:
+                raise RuntimeError(f"the plugin without a change is faulty where mutants are tried: {wrong}")
+        texts = {mutant.name: mutant.text for mutant in mutants}
+        for number, found in enumerate(self._found(trials, context), 1):
+            finished.add(found)
+            self._tell(f"{number:4} {line(found, texts[found.name])}")
+
+    def _trials(self, mutants: Sequence[Mutant], context: Context, chooser: Chooser) -> list[Trial]:
+        """The trials with the first profile's examples, of those that make a difference to what was changed."""
         reaching = {mutant.name: chooser.attempts(mutant) for mutant in mutants}
         infections = infection.record(
             self.plugin,
@@ -163,25 +182,30 @@ class Campaign:
             source=self._source,
             tell=self._tell,
         )
-        trials = [self._trial(mutant, profile, reaching[mutant.name], infections) for mutant in mutants]
-        self._tell(f"{profile}: {len(trials)} mutants, {len(examples)} sound examples")
-        if not self.request.scheduler:
-            checked = chooser.sample[:_CHECKED]
-            wrong = is_sound([Chooser.attempt(example) for example in checked], context, self.plugin, self._source)
-            if wrong:
-                raise RuntimeError(f"the plugin without a change is faulty where mutants are tried: {wrong}")
-        texts = {mutant.name: mutant.text for mutant in mutants}
-        for number, found in enumerate(self._found(trials, context), 1):
-            finished.add(found)
-            self._tell(f"{number:4} {line(found, texts[found.name])}")
+        trials = []
+        for mutant in mutants:
+            found = reaching[mutant.name]
+            possible = infections.order(mutant, found)
+            attempts = tuple(within(possible, self.request.seconds))
+            trials.append(self._trial(mutant, context, attempts, len(possible), len(found)))
+        return trials
+
+    def _deeper(
+        self, mutants: Sequence[Mutant], context: Context, examples: Sequence[reach.Example], chooser: Chooser
+    ) -> list[Trial]:
+        """The trials with a later profile's examples."""
+        deeper = Deeper(context, self._source(context), examples, chooser)
+        trials = []
+        for mutant in mutants:
+            attempts, possible = deeper.attempts(mutant, self.request.seconds)
+            trials.append(self._trial(mutant, context, tuple(attempts), possible, possible))
+        return trials
 
     def _trial(
-        self, mutant: Mutant, profile: str, reaching: Sequence[Attempt], infections: infection.Infections
+        self, mutant: Mutant, context: Context, attempts: tuple[Attempt, ...], possible: int, reaching: int
     ) -> Trial:
-        possible = infections.order(mutant, reaching)
-        attempts = tuple(within(possible, self.request.seconds))
-        backend = self.request.backend
-        return Trial(mutant.name, profile, backend, mutant.file, mutant.content, attempts, len(possible), len(reaching))
+        backend, profile = self.request.backend, context.profile.name
+        return Trial(mutant.name, profile, backend, mutant.file, mutant.content, attempts, possible, reaching)
 
     def _found(self, trials: Sequence[Trial], context: Context) -> Iterator[Found]:
         if self.request.scheduler:

@@ -50,8 +50,16 @@ class Chooser:
     @staticmethod
     def attempt(example: Example) -> Attempt:
         """What a worker must know of an example."""
-        known = {name: getattr(example, name) for name in Attempt.__dataclass_fields__ if name != "limit"}
+        known = {
+            name: getattr(example, name) for name in Attempt.__dataclass_fields__ if name not in ("limit", "sound")
+        }
         return Attempt(**known, limit=_LEAST + _SLOWER * example.seconds)
+
+    @staticmethod
+    def unknown(case: str, index: int, packed: str, seconds: float) -> Attempt:
+        """What a worker must know of an example that was not tried yet, and takes about so many CPU `seconds`."""
+        limit = _LEAST + _SLOWER * seconds
+        return Attempt(case, index, packed, seconds, "", 0, 0, 0, limit, sound=False)
 
     @cached_property
     def sample(self) -> Sequence[Example]:

@@ -53,6 +53,8 @@ class Attempt:
     limit: float
     #: How many operators the delegates have without the change.
     delegate_operators: int = 0
+    #: Whether it is known to have no fault without the change, and what is said here of it is true.
+    sound: bool = True
 
     @property
     def name(self) -> str:

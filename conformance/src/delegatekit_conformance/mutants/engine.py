@@ -101,8 +101,8 @@ class Found:
 def judge(trial: Trial, context: Context, expectations: Expectations, source: Source = all_cases) -> Found:
     """Try a mutant, example by example, up to the first fault that is new.
 
-    An example that finds one at the limit of its time, or by a rule of manners, must be sound with the plugin as it
-    is right after. Raises RuntimeError if the mutant is not what the workers import.
+    An example that finds one at the limit of its time, or by a rule of manners, or that nobody tried before, must be
+    sound with the plugin as it is right after. Raises RuntimeError if the mutant is not what the workers import.
     """
     start = time.perf_counter()
     found = Found(trial.name, trial.profile, killed=False, possible=trial.possible, reaching=trial.reaching)
@@ -122,6 +122,8 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
                 if result.is_fault and not _unsteady(result, attempt, plugin, context, expectations, source):
                     found = _killed(found, attempt, result)
                     break
+                if not attempt.sound:
+                    continue
                 if is_lost(Verdict(attempt.verdict), result.verdict) or is_fewer(attempt, result):
                     less[attempt.case] = None
                 elif is_more_work(attempt, result):
@@ -201,7 +203,7 @@ def _unsteady(
     source: Source,
 ) -> bool:
     """Whether the same fault comes without the change."""
-    if result.verdict not in _UNSTEADY:
+    if attempt.sound and result.verdict not in _UNSTEADY:
         return False
     with overlay(plugin.folder) as folder, _pool(plugin, context, (attempt,), source, str(folder)) as pool:
         return expectations.mark(_own(pool.run_case(attempt.name), attempt)).is_fault

@@ -44,8 +44,8 @@ def _form(sketch: Sketch, rank: int, *, same: bool = False, transposed: bool = F
     largest, channels, extra = _LIMITS[rank]
     groups = sketch.choice((1, 1, 2, 3))
     # One input channel for each group, as in depthwise convolution, is a case of its own in most kernels.
-    inputs = 1 if groups > 1 and sketch.flag() else sketch.integer(1, channels)
-    outputs = sketch.integer(1, channels)
+    inputs = 1 if groups > 1 and sketch.flag() else _channels(sketch, rank, channels)
+    outputs = _channels(sketch, rank, channels)
     kernel = per_dim(sketch, rank, 1, largest)
     stride = [1] * rank if same else per_dim(sketch, rank, 1, 3)
     dilation = per_dim(sketch, rank, 1, 3 if rank == 1 else 2)
@@ -66,6 +66,11 @@ def _form(sketch: Sketch, rank: int, *, same: bool = False, transposed: bool = F
         sizes.append(size)
     before = batch(sketch) if unbatched else [sketch.integer(1, 3)]
     return _Form(before, groups, inputs, outputs, sizes, kernel, stride, padding, dilation)
+
+
+def _channels(sketch: Sketch, rank: int, most: int) -> int:
+    """Up to `most`, or whole blocks: kernels that pack channels have a way of their own for each side that is whole."""
+    return sketch.choice((4, 8)) if rank < 3 and sketch.rarely(3) else sketch.integer(1, most)
 
 
 def _tensors(sketch: Sketch, form: _Form, results: tuple[int, ...], transposed: bool) -> tuple[Ref, Ref, Ref | None]:

@@ -1,0 +1,97 @@
+"""What survives the quick profile: the examples that a later profile draws for the cases that reach the place.
+
+Recording what all examples of such a profile reach would take hours. The cases are known from the quick profile; their
+other examples reach the same place or its neighborhood. Nothing is known of them but that: a fault counts if the
+plugin without the change does not have it, which is tried when one is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+from ..cases import Case
+from ..context import Context
+from ..joined import Joined
+from ..recipe import Recipe
+from .choice import Chooser
+from .chosen import Attempt, pack, unpack
+from .reach import Example
+from .sites import Mutant
+
+#: CPU seconds of an example of a later profile, beside one of the quick one: it also runs without any backend.
+_SLOWER = 1.5
+
+
+class Deeper:
+    """Chooses examples of a later profile for mutants that the quick one did not kill."""
+
+    def __init__(
+        self, context: Context, cases: Mapping[str, Case], examples: Sequence[Example], chooser: Chooser
+    ) -> None:
+        """`examples` are the quick profile's sound ones, and `chooser` chooses among them."""
+        self._context = context
+        self._cases = cases
+        self._chooser = chooser
+        self._examples = examples
+        self._known: dict[str, list[Example]] = {}
+        for example in examples:
+            self._known.setdefault(example.case, []).append(example)
+        self._drawn: dict[str, list[Attempt]] = {}
+        self._whole: set[str] = set()
+
+    def attempts(self, mutant: Mutant, seconds: float) -> tuple[list[Attempt], int]:
+        """The attempts for so many CPU `seconds`, one of each case first, and how many there would be at least."""
+        cases = self._reaching(mutant)
+        chosen: list[Attempt] = []
+        used = 0.0
+        for attempt in self._in_turns(cases):
+            if chosen and used + attempt.seconds > seconds:
+                break
+            chosen.append(attempt)
+            used += attempt.seconds
+        else:
+            return chosen, len(chosen)
+        possible = sum(len(self._drawn.get(case, (None,))) for case in cases)
+        return chosen, max(possible, len(chosen) + 1)
+
+    def _reaching(self, mutant: Mutant) -> list[str]:
+        """The cases that reach the place; if none does, those that reach most of its file, and then different ones."""
+        reaching: Sequence[Attempt | Example] = self._chooser.attempts(mutant)
+        if not reaching:
+            near = [example for example in self._examples if example.reaches(mutant.file, -1)]
+            near.sort(key=lambda example: (-example.lines[mutant.file].bit_count(), example.seconds))
+            reaching = [*near, *self._chooser.sample]
+        return [case for case in dict.fromkeys(one.case for one in reaching) if case in self._cases]
+
+    def _in_turns(self, cases: Sequence[str]) -> Iterator[Attempt]:
+        """The first attempt of each case, then the second of each, and so on; drawn when it is asked for."""
+        turn, left = 0, list(cases)
+        while left:
+            left = [case for case in left if self._has(case, turn)]
+            yield from (self._drawn[case][turn] for case in left)
+            turn += 1
+
+    def _has(self, name: str, index: int) -> bool:
+        """Whether a case has so many attempts that the quick profile does not have; draws them if need be."""
+        if name not in self._drawn:
+            self._drawn[name] = list(self._new(name, 0, self._first(name)))
+        if index >= len(self._drawn[name]) and name not in self._whole:
+            self._whole.add(name)
+            if any(example.delegated_nodes for example in self._known[name]):
+                first = self._first(name)
+                more = self._cases[name].further(first, self._context)
+                self._drawn[name] += self._new(name, len(first), more)
+        return index < len(self._drawn[name])
+
+    def _first(self, name: str) -> Sequence[Any]:
+        return self._cases[name].examples(self._context)
+
+    def _new(self, name: str, start: int, examples: Sequence[Any]) -> Iterator[Attempt]:
+        known = self._known[name]
+        tried = {repr(unpack(example.packed)) for example in known}
+        seconds = _SLOWER * mean(example.seconds for example in known)
+        for index, example in enumerate(examples, start):
+            if not (isinstance(example, Recipe | Joined) and repr(example) in tried):
+                yield self._chooser.unknown(name, index, pack(example), seconds)
