@@ -134,56 +134,57 @@ def _node(node: Node, ids: Mapping[Value, int]) -> schema.XNode:
 
 def _fields(operator: ops.Operator, inputs: list[int]) -> tuple[str, dict[str, Any]]:
     """The name of an operator's node in the schema, and its fields but for the output."""
+    first = inputs[0]
     match operator:
         case ops.Unary(kind):
-            return kind.value, {"input_id": inputs[0]}
+            return kind.value, {"input_id": first}
         case ops.Binary(kind):
-            return kind.value, {"input1_id": inputs[0], "input2_id": inputs[1]}
+            return kind.value, {"input1_id": first, "input2_id": inputs[1]}
         case ops.Clamp():
-            return "Clamp", {"input_id": inputs[0]}
+            return "Clamp", {"input_id": first}
         case ops.Convert():
-            return "Convert", {"input_id": inputs[0]}
+            return "Convert", {"input_id": first}
         case ops.Elu(alpha):
-            return "ELU", {"alpha": alpha, "input_id": inputs[0]}
+            return "ELU", {"alpha": alpha, "input_id": first}
         case ops.LeakyRelu(slope):
-            return "LeakyReLU", {"negative_slope": slope, "input_id": inputs[0]}
+            return "LeakyReLU", {"negative_slope": slope, "input_id": first}
         case ops.FullyConnected(transposed):
             flags = schema.TRANSPOSE_B if transposed else 0
             return "FullyConnected", {**_weighted(inputs), "flags": flags}
         case ops.BatchMatrixMultiply(transposed):
             flags = schema.TRANSPOSE_B if transposed else 0
-            return "BatchMatrixMultiply", {"input1_id": inputs[0], "input2_id": inputs[1], "flags": flags}
+            return "BatchMatrixMultiply", {"input1_id": first, "input2_id": inputs[1], "flags": flags}
         case ops.Convolution():
             return operator.kind.value, {**_convolution(operator), **_weighted(inputs)}
         case ops.Pool():
-            return operator.kind.value, {**_pool(operator), "input_id": inputs[0]}
+            return operator.kind.value, {**_pool(operator), "input_id": first}
         case ops.GlobalAveragePool(keep_dims):
-            return "GlobalAvgPooling2d", {"input_id": inputs[0], "flags": schema.KEEP_DIMS if keep_dims else 0}
+            return "GlobalAvgPooling2d", {"input_id": first, "flags": schema.KEEP_DIMS if keep_dims else 0}
         case ops.ResizeBilinear(height, width, align_corners):
             flags = schema.ALIGN_CORNERS if align_corners else 0
             sizes = {"new_height": height, "new_width": width}
-            return "StaticResizeBilinear2D", {**sizes, "input_id": inputs[0], "flags": flags}
+            return "StaticResizeBilinear2D", {**sizes, "input_id": first, "flags": flags}
         case ops.Transpose(permutation):
             return "StaticTranspose", {
                 "num_dims": len(permutation),
                 "perm": list(permutation),
-                "input_id": inputs[0],
+                "input_id": first,
             }
         case ops.Reshape(shape):
-            return "StaticReshape", {"num_dims": len(shape), "new_shape": list(shape), "input_id": inputs[0]}
+            return "StaticReshape", {"num_dims": len(shape), "new_shape": list(shape), "input_id": first}
         case ops.Slice(offsets, sizes):
             return "StaticSlice", {
                 "num_dims": len(sizes),
                 "offsets": list(offsets),
                 "sizes": list(sizes),
-                "input_id": inputs[0],
+                "input_id": first,
             }
         case ops.ConstantPad(before, after, fill):
             return "StaticConstantPad", {
                 "pre_paddings": list(before),
                 "post_paddings": list(after),
                 "padding_value": fill,
-                "input_id": inputs[0],
+                "input_id": first,
             }
         case ops.Concatenate(axis):
             padded = [*inputs, *[schema.NONE] * (5 - len(inputs))]

@@ -145,7 +145,7 @@ class GraphBuilder:
         return output.producer
 
     def reshaped(self, value: Value, shape: Shape) -> Value:
-        """The value under another shape; a chain of reshapes becomes one."""
+        """The value under another shape, of which one size may change; a chain of reshapes becomes one."""
         if value.data is not None:
             return self._reshaped_constant(value, shape)
         producer = value.producer
@@ -155,8 +155,6 @@ class GraphBuilder:
             return self.emit(_rows_reshaped(value, shape), self.reshaped(producer.inputs[0], shape))
         if value.shape == shape:
             return value
-        if dynamic_count(shape) > 1:
-            return self.dense(self._regrouped(Tensor.dense(value), shape))
         return self.emit(ops.Reshape(tuple(0 if isinstance(size, Dynamic) else size for size in shape)), value)
 
     def _reshaped_constant(self, value: Value, shape: Shape) -> Value:

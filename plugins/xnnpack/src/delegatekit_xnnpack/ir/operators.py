@@ -217,7 +217,6 @@ class BatchMatrixMultiply(Operator):
 
     def _shape(self, *inputs: Shape) -> Shape:
         a, b = inputs
-        _require(len(a) >= 2 and len(b) >= 2, self, inputs)
         inner, columns = reversed(b[-2:]) if self.transposed else b[-2:]
         _require(a[-1] == inner, self, inputs)
         return (*broadcast_shape(a[:-2], b[:-2]), a[-2], columns)

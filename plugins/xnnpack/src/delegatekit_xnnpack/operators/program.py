@@ -76,13 +76,15 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         It is stored in the program's type. If it was computed in float32, the next call that computes in float32 gets
         it unrounded, unless the program asks for the conversion.
         """
-        shape, datatype = shape_of(operand), FLOATS.get(operand.dtype)
+        shape = shape_of(operand)
         if value.shape != shape:
             raise LoweringError(f"was lowered to shape {value.shape}, not {shape}", where=operand.description)
-        stored = value
-        if datatype is not None and isinstance(value, Joined):
-            stored = Joined(self.converted(value.parts, datatype), value.counts)
-        elif datatype is not None and isinstance(value, Tensor):
+        stored: Tensor | Joined
+        if isinstance(value, Joined):
+            stored = Joined(self.converted(value.parts, FLOATS[operand.dtype]), value.counts)
+        else:
+            # Integers stay what they are.
+            datatype = FLOATS.get(operand.dtype, value.value.datatype)
             stored = self.converted(value, datatype)
             if value.value.datatype is DataType.FLOAT32 is not datatype and not self._converts:
                 self._unrounded[operand.node] = value

@@ -381,11 +381,8 @@ def few_groups(call: Call) -> str | None:
     if dynamic_count(shape) < 2:
         return None
     grouped = (batch, groups, channels // groups, *rest)
-    return (
-        reshape_obstacle(shape, grouped)
-        or reshape_obstacle(grouped, shape)
-        or _pairs_obstacle(grouped, len(grouped) - 2)
-    )
+    # What can be joined again can be cut.
+    return reshape_obstacle(grouped, shape) or _pairs_obstacle(grouped, len(grouped) - 2)
 
 
 def _group_norm(b: ProgramBuilder, call: Call) -> Tensor:

@@ -369,34 +369,12 @@ def _cat(b: ProgramBuilder, call: Call) -> Tensor:
     return b.concatenated(tensors, axis_of(call["dim"], len(tensors[0].shape)))
 
 
-def pads_what_is_left(call: Call) -> str | None:
-    """Negative amounts leave something to pad, and do not count from the end of an axis that changes."""
-    for size, (before, after) in zip(shape_of(call["self"]), pad_amounts(call), strict=True):
-        if smallest(size) + min(0, before) + min(0, after) < 1:
-            return f"{before} and {after} around {size} elements cut everything off"
-        if isinstance(size, Dynamic) and after < 0:
-            return (
-                f"{-after} elements are cut off the end of an axis that changes: XNNPACK's slices end at a fixed place"
-            )
-    return None
-
-
-def pad_amounts(call: Call) -> list[tuple[int, int]]:
-    """Elements added before and after each axis (negative: cut off)."""
-    pads, rank = list(call["pad"]), len(shape_of(call["self"]))
-    # PyTorch lists pairs from the last axis to the first.
-    pairs = [(pads[at], pads[at + 1]) for at in range(0, len(pads), 2)]
-    return [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
-
-
 def _constant_pad(b: ProgramBuilder, call: Call) -> Tensor:
-    x = b.tensor(call["self"])
-    amounts = pad_amounts(call)
-    for axis, (before, after) in enumerate(amounts):
-        if before < 0 or after < 0:
-            start = max(0, -before)
-            x = b.slice(x, axis, start, x.shape[axis] - start - max(0, -after))
-    return b.pad(x, [(max(0, before), max(0, after)) for before, after in amounts], float(call["value"]))
+    x, pads = b.tensor(call["self"]), call["pad"]
+    # PyTorch lists pairs from the last axis to the first. Negative amounts, which cut off, core has made slices of.
+    pairs = [*zip(pads[::2], pads[1::2], strict=True)]
+    amounts = [(0, 0)] * (len(x.shape) - len(pairs)) + pairs[::-1]
+    return b.pad(x, amounts, float(call["value"]))
 
 
 # -- pixels and channels -----------------------------------------------------------------------------------------------
@@ -479,7 +457,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row(
         "constant_pad_nd.default",
         _constant_pad,
-        pads_what_is_left,
         float32_number("value"),
         passenger=True,
         own_type=_pads_with_zero,

@@ -395,10 +395,9 @@ def nearest_repeats_evenly(call: Call) -> bool:
     for before, after in zip(shape_of(call["input"])[2:], shape_of(call.result)[2:], strict=True):
         if after % before != 0 or not isinstance(after // before, int):
             return False
-    sizes = zip(nearest_indices(call), shape_of(call["input"])[2:], strict=True)
     return all(
         indices == [index // (len(indices) // largest(size)) for index in range(len(indices))]
-        for indices, size in sizes
+        for indices, size in zip(nearest_indices(call), shape_of(call["input"])[2:], strict=True)
     )
 
 
