@@ -197,6 +197,8 @@ def f(b, x, low, high):
     (low, high) = high, low
     return [part for part in x if part]
     return sum(part for part in x if low)
+    pairs = zip(x, x, strict=True)
+    return any(left > right for left, right in pairs)
 """
 
 
@@ -209,6 +211,7 @@ def f(b, x, low, high):
         (5, "low, high", "high, low", None),  # assigned to
         (6, "if part", "if not part", ("[part for part in x if not part]", False)),
         (7, "if low", "if not low", ("sum(part for part in x if not low)", False)),
+        (9, "left > right", "left < right", ("left < right", False)),  # the pairs can be read once
     ],
 )
 def test_the_widest_expression_that_changes_nothing_is_evaluated_twice(

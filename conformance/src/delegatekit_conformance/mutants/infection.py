@@ -45,6 +45,8 @@ _BUILTINS = frozenset(
     | {"int", "isinstance", "len", "list", "map", "max", "min", "range", "repr", "reversed", "round", "set", "sorted"}
     | {"str", "sum", "tuple", "type", "zip"}
 )
+#: Those that make iterators.
+_ITERATORS = frozenset({"enumerate", "filter", "iter", "map", "reversed", "zip"})
 _MODULES = frozenset({"math", "np", "numpy", "torch", "operator", "itertools", "struct"})
 _METHODS = re.compile(
     r"(is|has|can|as|to)_|(get|index|count|keys|values|items|startswith|endswith|removeprefix|removesuffix|partition"
@@ -88,11 +90,14 @@ def site(source: PythonSource, start: int, before: str, after: str) -> Site | No
     end = start + len(before.encode())
     found: Site | None = None
     node: ast.AST | None = _innermost(source, start, end)
+    emptied = frozenset[str]() if node is None else _iterators(source.function(node))
     while node is not None and not isinstance(node, ast.stmt | ast.Lambda):
         if isinstance(node, ast.expr) and not isinstance(node, _PARTS):
             first, last = source.span(node)
             text = source.data[first:start].decode() + after + source.data[end:last].decode()
             if not _is_pure(node) or not _is_pure_text(text) or source.function(node) is None:
+                break
+            if any(isinstance(part, ast.Name) and part.id in emptied for part in ast.walk(node)):
                 break
             found = Site(first, last, text, _is_condition(node, source))
         node = source.parents.get(node)
@@ -109,6 +114,18 @@ def _innermost(source: PythonSource, start: int, end: int) -> ast.expr | None:
     if found is None or any(isinstance(outer, ast.pattern | ast.JoinedStr) for outer in source.above(found[1])):
         return None
     return found[1]
+
+
+def _iterators(function: ast.AST | None) -> frozenset[str]:
+    """The names that a function gives to iterators, which are empty where they are read once more."""
+    names = set()
+    for part in ast.walk(function) if function is not None else ():
+        match part:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=made))) if made in _ITERATORS:
+                names.add(name)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.GeneratorExp()):
+                names.add(name)
+    return frozenset(names)
 
 
 def _is_condition(node: ast.AST, source: PythonSource) -> bool:
