@@ -76,6 +76,16 @@ def test_damage_that_the_backend_does_not_claim_to_notice_is_counted_apart(insta
     assert {outcome.verdict for outcome in outcomes} <= {Verdict.UNDETECTED, Verdict.PASSED}
 
 
+def test_data_that_ends_too_early_must_be_refused_whatever_the_backend_claims(install: Install) -> None:
+    padded = "            data = data.ljust(4 * torch.Size(shape).numel())\n"
+    install((NAMED_CHECKSUM, f"{padded}            if False:\n"), ("        integrity_check=True,\n", ""))
+    outcomes = try_all("linear/named-data-truncated")
+    wrong = found(outcomes, Verdict.VIOLATION)
+    assert wrong
+    assert "something else was read instead of what is missing" in wrong[0].detail
+    assert not found(outcomes, Verdict.UNDETECTED)
+
+
 def test_an_integrity_check_that_does_not_check_is_a_fault(install: Install) -> None:
     install((NAMED_CHECKSUM, "            if False:\n"))
     wrong = found(try_all("linear/named-data-flipped"), Verdict.VIOLATION)

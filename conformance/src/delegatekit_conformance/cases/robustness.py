@@ -124,7 +124,7 @@ class DamageCase(RobustnessCase):
             return Outcome(Verdict.NOT_APPLICABLE, "the blobs have no named data")
         item = items[example.choice % len(items)]
         payload, what = damaged(item, example)
-        return try_payload(payload, item, what, context)
+        return try_payload(payload, item, what, context, is_cut=example.kind == "truncated")
 
     def snippet(self, example: Damage, context: Context) -> str:
         """A script that does the same damage."""
@@ -256,8 +256,14 @@ def damaged(item: Sample, damage: Damage) -> tuple[DelegatePayload, str]:
     return changed(payload, named={key: data}), f"named data {key!r}: {what}"
 
 
-def try_payload(payload: DelegatePayload, item: Sample, what: str, context: Context) -> Outcome:
-    """Load and run a damaged payload: an error of DelegateKit's family, or the right answer."""
+def try_payload(
+    payload: DelegatePayload, item: Sample, what: str, context: Context, *, is_cut: bool = False
+) -> Outcome:
+    """Load and run a damaged payload: an error of DelegateKit's family, or the right answer.
+
+    Other numbers are a fault where the backend claims an integrity check, and where the end of the data `is_cut` off:
+    how long data is, every runtime is told, and what it computes with instead lies beyond.
+    """
     backend = backend_of(context)
     runtime = backend.create_runtime()
     stage = "init"
@@ -288,6 +294,9 @@ def try_payload(payload: DelegatePayload, item: Sample, what: str, context: Cont
     if backend.description.integrity_check:
         text = f"{what}: no error, and {compared.difference}; the backend says that it has an integrity check"
         return Outcome(Verdict.VIOLATION, text, error=compared.error)
+    if is_cut:
+        text = f"{what}: no error, and {compared.difference}: something else was read instead of what is missing"
+        return Outcome(Verdict.VIOLATION, text, error=compared.error)
     return Outcome(Verdict.UNDETECTED, f"{what}: no error, and {compared.difference}", error=compared.error)
 
 
@@ -297,7 +306,7 @@ def show(damage: Damage, context: Context) -> None:
     item = items[damage.choice % len(items)]
     payload, what = damaged(item, damage)
     print(what, flush=True)
-    print(try_payload(payload, item, what, context))
+    print(try_payload(payload, item, what, context, is_cut=damage.kind == "truncated"))
 
 
 def show_fields(example: Fields, context: Context) -> None:
