@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def floating_tensors(call: Call) -> str | None:
-    """Tensors are float32, float16 or bfloat16 (single numbers known at lowering time are converted), or quantized."""
+    """Tensors are float32, float16 or bfloat16, or quantized."""
     if _fact(call, "any_type"):
         return None
     for operand in (*call.operands, call.program.operand(call.node)):
@@ -43,14 +43,11 @@ def floating_tensors(call: Call) -> str | None:
             return f"{operand.name} is not one tensor"
         if value.dtype in FLOATS:
             continue
-        if operand.is_constant and (_is_number(value) or operand in _constants_of_any_type(call)):
+        # What else computes with constants gets them from core in the type of the others.
+        if operand.is_constant and operand in _constants_of_any_type(call):
             continue
         return f"{operand.name} is {operand.dtype_name}: only float32, float16 and bfloat16 are taken"
     return None
-
-
-def _is_number(value: torch.Tensor) -> bool:
-    return value.dim() == 0 and not value.is_complex()
 
 
 def _constants_of_any_type(call: Call) -> Sequence[Operand | None]:

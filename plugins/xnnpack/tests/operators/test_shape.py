@@ -132,6 +132,20 @@ def test_selections_beside_an_operator_are_equal_to_eager(function, lower_whole)
     assert torch.equal(lowered.run()[0], -function(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "source",
+    [torch.tensor(3), torch.tensor([7, 2**24 + 1, 70000]), torch.tensor([0.1, 1e-5, 1.0]).double()],
+    ids=["a number", "integers", "float64"],
+)
+def test_constants_of_other_types_are_copied_over_a_tensor(source, dtype, lower_whole):
+    def function(x):
+        return (x * 2).copy_(source)
+
+    x = torch.randn(2, 3).to(dtype)
+    assert torch.equal(lower_whole(function, x).run()[0], function(x))
+
+
 def test_a_periodic_selection_is_cut_by_period():
     assert pattern_of([0, 0, 1, 2, 2, 3], 4) == ([0, 0, 1], 2)
     assert pattern_of([0, 2, 4], 6) == ([0], 2)

@@ -437,7 +437,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("_to_copy.default", _to_type, plain_conversion, passenger=True, own_type=regroups_nothing, converts=True),
     row("expand_copy.default", _expand, known_repeats, passenger=True, takes_sizes=True, float16=always),
     row("repeat.default", _repeat, few_repeats, passenger=True, float16=always),
-    row("copy.default", _copied, copied_whole, passenger=True),
+    row("copy.default", _copied, copied_whole, passenger=True, constants_of_any_type="src"),
     row("slice_copy.Tensor", _slice, sliceable, passenger=True, takes_sizes=True, own_type=regroups_nothing),
     row("select_copy.int", _select, selects_known, passenger=True, takes_sizes=True, own_type=regroups_nothing),
     row(
