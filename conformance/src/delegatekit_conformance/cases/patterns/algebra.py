@@ -211,6 +211,17 @@ def square_of_a_transpose() -> Built:
     return Model(), [(torch.randn(1, 4, 6, 6), torch.randn(6, 4, 6))]
 
 
+@pattern("square-of-an-input")
+def square_of_an_input() -> Built:
+    """A matrix, stacks of matrices and a vector that come from outside, each multiplied by itself."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+            return x @ x, x @ x.mT, torch.bmm(y, y), y.mT @ y, z @ z, torch.einsum("i,i->", z, z)
+
+    return Model(), [(torch.randn(5, 5), torch.randn(2, 4, 4), torch.randn(6)) for _ in range(2)]
+
+
 @pattern("element-of-a-constant")
 def element_of_a_constant() -> Built:
     """Constants of one element that are views with odd strides into larger ones."""
