@@ -178,6 +178,30 @@ def test_a_mutant_is_tried_with_what_reaches_it_one_way_after_the_other(toy: Plu
     assert within(found, 1e6) == found and within(found, 0.0) == found[:1]
 
 
+def test_where_a_line_reads_an_option_examples_with_its_values_come_first(toy: Plugin, tmp_path: Path) -> None:
+    sums = SUMS.replace("    return x * 2\n", "    return x * options.factor\n")
+    (toy.folder / "sums.py").write_text(sums)
+    line = sums[: sums.index("options")].count("\n") + 1
+    common = {
+        "packed": "",
+        "verdict": "passed",
+        "delegated_nodes": 1,
+        "fallback_calls": 0,
+        "delegate_bytes": 1,
+        "tags": {},
+    }
+    cases = {"sums/double": 0.1, "options/factor=3": 1.0, "options/other=1": 0.2}
+    examples = [
+        reach.Example(case, 0, seconds=seconds, lines={"sums.py": 1 << line}, **common)  # type: ignore[arg-type]
+        for case, seconds in cases.items()
+    ]
+    plugin = Plugin.of("seeded")
+    found = Chooser(plugin, examples).attempts(
+        mutant(plugin, "arithmetic", "x * options.factor", "((x) // (options.factor))")
+    )
+    assert [attempt.case for attempt in found] == ["options/factor=3", "sums/double", "options/other=1"]
+
+
 def test_examples_that_make_no_difference_to_a_changed_expression_are_not_tried(toy: Plugin, tmp_path: Path) -> None:
     chooser = Chooser(toy, reach.record(toy, CONTEXT, tmp_path / "map", source=mutant_cases.in_this_process))
     opposite = mutant(toy, "comparison", "x > 0", "((x) <= (0))")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice, zip_longest
@@ -17,6 +18,8 @@ _FIRST = 40
 #: CPU seconds after which an example is taken for a hang, and how many times what it took before it may take besides.
 _LEAST = 10.0
 _SLOWER = 5.0
+#: Where a line reads an option.
+_OPTION = re.compile(r"options\.(\w+)")
 
 
 def within(attempts: Iterable[Attempt], seconds: float) -> list[Attempt]:
@@ -74,6 +77,9 @@ class Chooser:
         direct = direct or self._reaching(mutant.file, mask(*known.statement))
         if mutant.file in self._plugin.shaders:
             yield from _mixed(self._reaching(mutant.file, -1), {mutant.file: -1})
+        # Elsewhere an option has its default.
+        read = set(_OPTION.findall(mutant.text))
+        yield from _mixed((example for example in direct if _option_of(example) in read), around)
         if not known.once:
             yield from _mixed(direct, around)
             return
@@ -99,6 +105,12 @@ def _computes(example: Example) -> bool:
     return example.delegate_bytes > 0
 
 
+def _option_of(example: Example) -> str:
+    """The option that the example's case is about: "options/weights=float16" is about weights."""
+    room, _, choice = example.case.partition("/")
+    return choice.partition("=")[0] if room == "options" else ""
+
+
 def _concerns(example: Example, operators: Iterable[str]) -> bool:
     """Whether the example is one of an operator of these names, with or without the overload's."""
     name = example.tags.get("operator", "").removeprefix("aten.")
@@ -113,7 +125,7 @@ def _mixed(examples: Iterable[Example], lines: dict[str, int]) -> Iterator[Examp
     ways: dict[object, list[Example]] = {}
     for example in sorted(examples, key=lambda example: (example.seconds, example.case, example.index)):
         way = tuple(example.lines.get(file, 0) & mask for file, mask in lines.items())
-        subject = example.tags.get("operator") or example.tags.get("room", "")
+        subject = example.tags.get("operator") or (example.case if example.is_rule else example.tags.get("room", ""))
         ways.setdefault((way, example.verdict, subject), []).append(example)
     # Ways that are taken by few examples say most about the place.
     groups = sorted(ways.values(), key=lambda group: (group[0].total * len(group), group[0].case))

@@ -64,6 +64,11 @@ class Example:
         return bool(self.lines.get(file, 0) & lines)
 
     @property
+    def is_rule(self) -> bool:
+        """Whether it asks something of its own: it is no program that is tried."""
+        return self.verdict == Verdict.PASSED.value
+
+    @property
     def total(self) -> int:
         """How many lines it runs."""
         return sum(mask.bit_count() for mask in self.lines.values())
