@@ -25,7 +25,7 @@ from ..cases import Case, all_cases
 from ..context import Context
 from ..errors import InputError
 from ..expectations import Expectations
-from ..outcome import CaseResult, Outcome
+from ..outcome import CaseResult, Outcome, Verdict
 from ..runner import Pool, Source, select
 from .around import Around
 from .chosen import off_first_imports, pack
