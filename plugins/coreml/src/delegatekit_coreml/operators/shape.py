@@ -13,8 +13,6 @@ from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import has_axes, same_dtypes
 from delegatekit_toolkit.narrowing import INT32_MAX, numbers_fit
-from delegatekit_toolkit.sizes import size_of as sampled
-from delegatekit_toolkit.sizes import smallest
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
@@ -155,14 +153,6 @@ def _overwritten(b: ProgramBuilder, call: Call, axis: int, start: int, end: int,
 # -- padding -----------------------------------------------------------------------------------------------------------
 
 
-def _cropped(b: ProgramBuilder, x: Var, pads: list[tuple[int, int]]) -> Var:
-    """Without what a negative padding takes away."""
-    for axis, (before, after) in enumerate(pads):
-        size = x.shape[axis]
-        x = sliced(b, x, axis, max(-before, 0), size - max(-after, 0))
-    return x
-
-
 def _pads(call: Call) -> list[tuple[int, int]]:
     """Before and after each axis, the first axis first."""
     flat = list(call.get("pad", call.get("padding", ())))
@@ -176,9 +166,8 @@ def _pad(b: ProgramBuilder, call: Call) -> Var:
     if not result.is_float:
         # MIL pads floating-point numbers only; float32 has these integers.
         x = b.cast(x, DataType.FLOAT32)
-    pads = _pads(call)
-    x = _cropped(b, x, pads)
-    added = [max(pad, 0) for pair in pads for pad in pair]
+    # Negative amounts, which cut off, core has made slices of.
+    added = [pad for pair in _pads(call) for pad in pair]
     if any(added):
         number = b.number(float(value), datatype_of(x))
         x = b.call("pad", x=x, pad=numbers(added), mode="constant", constant_val=number)
@@ -189,14 +178,6 @@ def exact_integers(call: Call) -> str | None:
     """Floating-point numbers or truth values: MIL pads no integers."""
     name = call["self"].dtype_name
     return None if name in (*FLOATS, "bool") else f"self is {name}: MIL pads floating-point numbers"
-
-
-def left_elements(call: Call) -> str | None:
-    """Negative padding leaves elements."""
-    for size, (before, after) in zip(call["self"].shape, _pads(call), strict=True):
-        if smallest(sampled(size)) + min(before, 0) + min(after, 0) < 1:
-            return "negative padding takes everything away"
-    return None
 
 
 def _edge_pad(mode: str) -> Lower:
@@ -272,7 +253,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("full.default", _full, NUMBERS, numbers_fit, no_nan, passenger=True),
     row("slice_scatter.default", _slice_scatter, ANY, same_dtypes(), known_places, fixed_axes("self"), passenger=True),
     row("select_scatter.default", _select_scatter, ANY, same_dtypes(), fixed_axes("self"), passenger=True),
-    row("constant_pad_nd.default", _pad, exact_integers, left_elements, no_nan, has_axes("self"), passenger=True),
+    row("constant_pad_nd.default", _pad, exact_integers, no_nan, has_axes("self"), passenger=True),
     *(
         row(f"{mode}ion_pad{axes}d.default", _edge_pad(name), REAL, padding_outwards, keep=True)
         for mode, name in (("reflect", "reflect"), ("replicat", "replicate"))

@@ -136,14 +136,12 @@ def _pixel_shuffle(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def known_padding(call: Call) -> str | None:
-    """Padding does not change from call to call, and is not negative; at most 4 axes; the number fits the device."""
+    """Padding does not change from call to call; at most 4 axes; the number fits the device."""
     pads, value, axes = call["pad"], call["value"], call["self"].rank
     if axes > 4:
         return f"self has {axes} axes: 4 are taken"
     if not all(isinstance(pad, int) for pad in pads):
         return f"pad {list(pads)} changes from call to call"
-    if min(pads, default=0) < 0:
-        return f"negative padding {list(pads)}"
     if not call["self"].dtype.is_floating_point and not -_INT32 <= value < _INT32:
         return f"value = {value}: the device computes in 32 bits"
     return None
