@@ -214,10 +214,16 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (drawn(2, 4, 3, 5, 6),),
     ),
-    "windows in the padding": (
-        Each(nn.Conv2d(4, 6, 3, padding=4), nn.Conv2d(4, 4, 2, padding=3, groups=4), nn.Conv2d(4, 6, 1, 3, (2, 0))),
-        (IMAGES,),
+    "pads of what a function cannot give": (
+        lambda x: (
+            F.pad(x.exp(), (0, 2), value=-1.5),
+            F.pad(x.clamp(0.5, 3), (0, 1, 2, 0)),
+            F.pad(x.relu(), (0, 0, 1, 2), value=7.0),
+            F.pad(F.hardswish(x), (0, 3, 0, 1), value=-2.0),
+        ),
+        (drawn(4, 4, 5),),
     ),
+    "large steps to one place": (nn.Conv2d(4, 6, 2, (16385, 1)), (IMAGES,)),
     "large integers": (
         lambda i: (
             *(i.sum(1), i.sum(), i.cumsum(1), i.cumsum(0), i.amax(1), *i.max(0), *i.min(1), i.argmax(1)),
@@ -306,3 +312,26 @@ def test_what_the_processor_computes_otherwise_is_refused_in_words() -> None:
     ]
     (reason,) = refusals(partitioner, nn.ConvTranspose3d(4, 4, 2, groups=2), drawn(1, 4, 2, 2, 2))
     assert "with 2 groups" in reason
+
+
+def test_windows_where_the_library_reads_or_writes_nothing_are_refused_in_words() -> None:
+    partitioner = QnnPartitioner(QnnOptions(validate=False))
+
+    def reasons(layer: nn.Module, *shape: int) -> list[str]:
+        return refusals(partitioner, layer.eval(), drawn(*shape))
+
+    alone = "padding [3, 3]: windows lie in it alone"
+    assert reasons(nn.Conv2d(4, 6, 3, padding=3), 1, 4, 6, 6) == [alone]
+    assert reasons(nn.Conv2d(4, 6, 3, padding=3, dilation=2), 1, 4, 6, 6) == []
+    added = "windows of aten.{}.default lie in the padding alone"
+    padded = nn.Sequential(nn.ZeroPad2d((1, 2, 1, 1)), nn.ZeroPad2d((0, 1, 0, 0)), nn.Conv2d(4, 6, 3))
+    assert reasons(padded, 1, 4, 6, 6) == [added.format("convolution")]
+    assert reasons(nn.Sequential(nn.ZeroPad2d(3), nn.AvgPool2d(3)), 1, 4, 6, 6) == [added.format("avg_pool2d")]
+    assert reasons(nn.Sequential(nn.ZeroPad2d(2), nn.Conv2d(4, 6, 3), nn.ZeroPad2d(4)), 1, 4, 6, 6) == []
+    (reason,) = reasons(nn.ConvTranspose3d(2, 2, 2, padding=(1, 0, 0)), 1, 2, 3, 3, 3)
+    assert reason.endswith("with padding [1, 0, 0]: the processor takes one number")
+    for kernel, stride, padding, extra in ((2, 2, 0, 1), (3, 3, 1, 2), (2, 3, 0, 2)):
+        (reason,) = reasons(nn.ConvTranspose2d(2, 2, kernel, stride, padding, extra), 1, 2, 3, 4)
+        assert reason.endswith(f"output_padding [{extra}, {extra}]: no window reaches the end")
+    for kernel, stride, padding, extra in ((3, 2, 1, 1), (2, 3, 0, 1), (4, 2, 1, 0)):
+        assert reasons(nn.ConvTranspose2d(2, 2, kernel, stride, padding, extra), 1, 2, 3, 4) == []

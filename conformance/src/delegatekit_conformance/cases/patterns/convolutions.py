@@ -251,6 +251,24 @@ def pads_of_four_widths() -> Built:
     return Model(), [(torch.randn(1, 3, 8, 9),)]
 
 
+@pattern("pads-of-what-a-function-cannot-give")
+def pads_of_what_a_function_cannot_give() -> Built:
+    """Padding of a function's results with numbers outside of its range must not pass through the function."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            pad = nn.functional.pad
+            return (
+                pad(torch.exp(x), (0, 2), value=-1.5),
+                pad(x.clamp(0.5, 3.0), (0, 1, 2, 0)),
+                pad(nn.functional.relu6(y), (0, 3, 1, 0), value=7.0),
+                pad(nn.functional.hardswish(y), (2, 0, 0, 1), value=-2.0),
+                pad(torch.relu(x + 1.0), (0, 0, 0, 0, 0, 1), value=-1.0),
+            )
+
+    return Model(), [(torch.randn(4, 4, 4), torch.randn(1, 3, 4, 5))]
+
+
 @pattern("pad-with-a-number-conv")
 def pad_with_a_number_conv() -> Built:
     """Padding with 0.5 must not become the convolution's own padding."""

@@ -16,7 +16,8 @@ from ..ir.values import Value
 from .common import ANY, REAL, as_numbers, as_type
 from .indexing import looked_up
 from .program import Lower, ProgramBuilder
-from .shape import alike, concatenated, inserted, pads_of, sliced, tiled
+from .shape import alike, concatenated, inserted, sliced, tiled
+from .windows import pads_of
 
 
 def _flip(b: ProgramBuilder, call: Call) -> Value:

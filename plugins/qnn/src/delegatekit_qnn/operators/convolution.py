@@ -9,7 +9,6 @@ import numpy as np
 
 from delegatekit_api import Call, Operand
 from delegatekit_api.quantization import Quantization
-from delegatekit_toolkit.arguments import per_axis
 from delegatekit_toolkit.layout import to_channels_last
 from delegatekit_toolkit.quantized import known_data
 from delegatekit_toolkit.support import Row, row
@@ -20,7 +19,7 @@ from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, known
 from .program import Lower, ProgramBuilder
-from .shape import padded
+from .windows import setting, windows_beyond_padding
 
 
 def weight_of(
@@ -54,14 +53,15 @@ _SETTINGS: Final = ("stride", "padding", "dilation", "output_padding")
 def _convolve(b: ProgramBuilder, call: Call) -> Value:
     x = b.activation(call["input"])
     spatial = x.rank - 2
-    stride, padding, dilation, extra = (_setting(call, name) for name in _SETTINGS)
-    if not call["transposed"] and _is_wide(call):
-        x = padded(b, x, [(0, 0), (0, 0), *((pad, pad) for pad in padding)], 0)
-        padding = [0] * spatial
+    stride, padding, dilation, extra = (setting(call, name) for name in _SETTINGS)
     groups = call["groups"]
     source = call["weight"]
     sizes = list(source.shape)
     result = list(call.result.shape)
+    if not call["transposed"]:
+        # Longer steps lead to no other place, but the library sizes its tiles by them.
+        around = zip(stride, x.shape[2:], padding, strict=True)
+        stride = [min(step, size + 2 * pad) for step, size, pad in around]
     flat = spatial == 1
     tensor = b.stored(x, to_channels_last(x.rank))
     if flat:
@@ -84,18 +84,6 @@ def _convolve(b: ProgramBuilder, call: Call) -> Value:
     if flat:
         made = b.reshaped(made, (result[0], result[2], result[1]))
     return Value(made, to_channels_last(x.rank))
-
-
-def _is_wide(call: Call) -> bool:
-    """Whether windows lie in the padding alone: the processor reads what was never written then."""
-    window = zip(call["weight"].shape[2:], _setting(call, "dilation"), strict=True)
-    pads = _setting(call, "padding")
-    return any(pad > (size - 1) * step for pad, (size, step) in zip(pads, window, strict=True))
-
-
-def _setting(call: Call, name: str) -> list[int]:
-    """A setting of windows for each axis: a kept operator may have one number for all."""
-    return list(per_axis(call[name], call["weight"].rank - 2))
 
 
 def _kind(
@@ -134,6 +122,23 @@ def plain_transposed(call: Call) -> str | None:
     return None
 
 
+def transposed_within_windows(call: Call) -> str | None:
+    """Transposed: where no window reaches, the library writes no bias; over three axes, all have one padding."""
+    if not call["transposed"]:
+        return None
+    padding, extra = setting(call, "padding"), setting(call, "output_padding")
+    deep = len(padding) == 3
+    if deep and len(set(padding)) > 1:
+        return f"a transposed convolution over three axes with padding {padding}: the processor takes one number"
+    sizes, steps = call["weight"].shape[2:], setting(call, "stride")
+    for axis, (size, step, before, after) in enumerate(zip(sizes, steps, padding, extra, strict=True)):
+        # It computes whole steps, but of the first of three axes.
+        computed = 0 if deep and axis == 0 else -size % step
+        if after - before > computed:
+            return f"a transposed convolution with output_padding {extra}: no window reaches the end"
+    return None
+
+
 def weights_as_integers(call: Call, name: str = "weight", axis: int | None = None) -> str | None:
     """Beside integers, weights are symmetric int4, int8 or int16, with a scale for each output channel or for all."""
     source: Operand = call[name]
@@ -167,6 +172,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         one_to_three_axes,
         known("weight", "bias"),
         plain_transposed,
+        transposed_within_windows,
+        windows_beyond_padding,
         weights_as_integers,
         fixed=integer_weight("weight"),
         weights=("weight",),

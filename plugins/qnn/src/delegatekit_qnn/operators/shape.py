@@ -19,6 +19,7 @@ from ..ir.types import INNER, DataType, half
 from ..ir.values import Value
 from .common import ANY, as_numbers, as_type
 from .program import Lower, ProgramBuilder
+from .windows import pads_of, pads_within_windows
 
 
 def _source(b: ProgramBuilder, call: Call, name: str = "self") -> Value:
@@ -187,6 +188,12 @@ def padded(b: ProgramBuilder, x: Value, pads: list[tuple[int, int]], value: floa
     if after_alone or not (x.is_fixed or x.tensor.datatype.is_float):
         # The library writes wrong rows where several axes get elements after theirs alone.
         return _joined_with(b, x, pads, value)
+    last = x.order[-1]
+    if not pads[last][0] and pads[last][1]:
+        # It moves a function of one tensor behind a pad that ends the innermost axis: what is added passes through it.
+        ends = [pad if axis == last else (0, 0) for axis, pad in enumerate(pads)]
+        others = [pad if axis != last else (0, 0) for axis, pad in enumerate(pads)]
+        return _joined_with(b, padded(b, x, others, value), ends, value)
     tensor = x.tensor
     stored = [pads[axis] for axis in x.order]
     shape = [size + sum(pad) for size, pad in zip(tensor.shape, stored, strict=True)]
@@ -220,13 +227,6 @@ def _joined_with(b: ProgramBuilder, x: Value, pads: list[tuple[int, int]], value
     return x
 
 
-def pads_of(call: Call) -> list[tuple[int, int]]:
-    """Before and after each axis, the first axis first."""
-    flat = list(call["pad"] if call.has("pad") else call["padding"])
-    pairs = [(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
-    return [(0, 0)] * (call["self"].rank - len(pairs)) + pairs[::-1]
-
-
 _MOVES: Final[dict[str, Any]] = {"passenger": True, "moves": True}
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
@@ -238,6 +238,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("select_copy.int", _select, ANY, has_axes("self"), **_MOVES),
     row("slice_copy.Tensor", _slice, ANY, has_axes("self"), **_MOVES),
     row("cat.default", _concatenate, ANY, same_dtypes(), **_MOVES),
-    row("constant_pad_nd.default", _pad, ANY, has_axes("self"), **_MOVES),
+    row("constant_pad_nd.default", _pad, ANY, has_axes("self"), pads_within_windows, **_MOVES),
     row("full.default fill.Scalar", _full, ANY, numbers_fit, passenger=True),
 )
