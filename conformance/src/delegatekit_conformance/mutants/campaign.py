@@ -140,6 +140,7 @@ class Campaign:
             tuple(_judged(mutant, finished.of(name)) for name, mutant in mutants.items()),
             self.equivalent,
             self.request.select,
+            self.request.seconds,
         )
 
     def _run_profile(self, profile: str, mutants: Sequence[Mutant], finished: _Finished) -> None:

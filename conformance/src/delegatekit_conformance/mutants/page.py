@@ -47,11 +47,12 @@ def part(score: Score) -> str:
     """The part of the page about one backend."""
     survivors = score.survivors
     only = f" Only the cases {', '.join(f'`{pattern}`' for pattern in score.select)}." if score.select else ""
+    limit = f" Each mutant had {score.seconds:g} CPU seconds of examples of a profile." if score.seconds else ""
     words = [
         f"{_BACKEND}{score.backend}",
         "",
         f"Version {score.version}, suite {score.suite}, seed {score.seed}; "
-        f"{score.equivalent} drawn ones are marked.{only}",
+        f"{score.equivalent} drawn ones are marked.{limit}{only}",
         "",
         *table(score),
         "",

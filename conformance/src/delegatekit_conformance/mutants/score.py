@@ -80,6 +80,8 @@ class Score:
     equivalent: int = 0
     #: Patterns of the cases that were used; none stands for all.
     select: tuple[str, ...] = ()
+    #: CPU seconds of examples that a mutant was tried with, for each profile; 0 if it was not kept.
+    seconds: float = 0.0
 
     def rate(self, profile: str, room: str = "") -> Rate:
         """What the profile finds of the mutants, of a room or all."""
@@ -130,6 +132,8 @@ def merge(parts: Sequence[Score]) -> Score:
     first, *others = parts
     for other in others:
         if replace(first, judged=(), equivalent=0) != replace(other, judged=(), equivalent=0):
-            raise InputError("the scores are not parts of one run: backend, versions, seed, profiles or cases differ")
+            raise InputError(
+                "the scores are not parts of one run: they differ in more than their mutants"
+            )
     judged = {entry.name: entry for part in parts for entry in part.judged}
     return replace(first, judged=tuple(judged.values()), equivalent=sum(part.equivalent for part in parts))
