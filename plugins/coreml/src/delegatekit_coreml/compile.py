@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from delegatekit_api import CompileSpec, NamedData, PartitionProgram, PreprocessResult
 from delegatekit_api.devices import Estimate
@@ -17,12 +18,15 @@ from .blob.reference import Reference, key_of, write_reference
 from .blob.weights import bytes_by_type
 from .compiler import model_of
 from .ir.builder import Input, building
-from .ir.tools import LOCK, tools
+from .ir.tools import tools
 from .operators.interface import check_enumerated, interface, states
 from .operators.program import ProgramBuilder
 from .options import CoreMLOptions
 from .support import TABLE
 from .targets import IOS18, TARGETS
+
+#: coremltools builds into a stack that belongs to the process: one program at a time.
+_LOCK: Final = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class _Lowered:
 
 def compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> PreprocessResult:
     """Lower a partition to MIL, have coremltools write it, pack it. Raises LoweringError."""
-    with LOCK:
+    with _LOCK:
         function, lowered = _lowered(partition, options)
         functions = {"main": function}
         del function
@@ -71,7 +75,7 @@ def _compile_together(
     partitions: Mapping[str, PartitionProgram], options: CoreMLOptions
 ) -> dict[str, PreprocessResult]:
     """Partitions of several methods as one archive among the named data, and references to it."""
-    with LOCK:
+    with _LOCK:
         both = {name: _lowered(item, options) for name, item in partitions.items()}
         functions, lowered = ({name: item[which] for name, item in both.items()} for which in (0, 1))
         del both

@@ -15,7 +15,7 @@ from delegatekit_api import LoweringError
 from ..targets import Target
 from .program import Feature, TensorType
 from .sizes import Size, SizeWriter, sizes_of
-from .tools import LOCK, Tools, tools
+from .tools import Tools, tools
 from .types import BY_NAME, DataType
 
 #: A value of the function: coremltools' `Var`, with a name, a shape and a type.
@@ -117,22 +117,21 @@ class Input:
 def building(
     target: Target, inputs: Mapping[str, Input], states: Mapping[str, TensorType] | None = None
 ) -> Iterator[FunctionBuilder]:
-    """A function with these inputs and states, in which operations can be written."""
+    """A function with these inputs and states, in which operations can be written: one at a time in a process."""
     library = tools()
     versions = library.coremltools.target
     opset = next(item for item in versions if item.value == target.version)
-    with LOCK:
-        library.builder.name_count.clear()
-        placeholders = {name: _placeholder(library, item) for name, item in inputs.items()}
-        for name, kind in (states or {}).items():
-            datatype = _mil_type(library, kind.datatype)
-            placeholders[name] = library.program.StateTensorPlaceholder(kind.shape, dtype=datatype)
-        function = library.program.Function(placeholders, opset_version=opset)
-        function.input_types = [
-            _input_type(library, name, item.feature) for name, item in inputs.items() if item.feature.is_flexible
-        ]
-        with function:
-            yield FunctionBuilder(library, target, function)
+    library.builder.name_count.clear()
+    placeholders = {name: _placeholder(library, item) for name, item in inputs.items()}
+    for name, kind in (states or {}).items():
+        datatype = _mil_type(library, kind.datatype)
+        placeholders[name] = library.program.StateTensorPlaceholder(kind.shape, dtype=datatype)
+    function = library.program.Function(placeholders, opset_version=opset)
+    function.input_types = [
+        _input_type(library, name, item.feature) for name, item in inputs.items() if item.feature.is_flexible
+    ]
+    with function:
+        yield FunctionBuilder(library, target, function)
 
 
 def _placeholder(library: Tools, item: Input) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import threading
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -15,9 +14,6 @@ import numpy as np
 
 from delegatekit_api import LoweringError
 from delegatekit_toolkit.capture import quiet
-
-#: coremltools builds into a stack that belongs to the process: one program at a time.
-LOCK = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ def tools() -> Tools:
     """The library. Raises LoweringError if it is missing."""
     loggers = [logging.getLogger(name) for name in ("coremltools", "torchao", "torch.utils._pytree")]
     levels = [logger.level for logger in loggers]
-    with LOCK, quiet(), warnings.catch_warnings():
+    with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)

@@ -3,7 +3,6 @@ near zero. The device unpacks them."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -162,7 +161,7 @@ def packed_bits(numbers: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any
     array([33,  3], dtype=uint8)
     """
     digits = (numbers[:, None] >> np.arange(bits)) & 1
-    return np.packbits(digits.astype(np.uint8).reshape(-1), bitorder="little")
+    return np.packbits(digits.reshape(-1), bitorder="little")
 
 
 # -- without numbers near zero -----------------------------------------------------------------------------------------
@@ -172,7 +171,7 @@ def _pruned(b: ProgramBuilder, data: torch.Tensor, share: float) -> Var:
     """A mask, and the numbers where it holds: the smallest of the others are left out."""
     flat = data.reshape(-1)
     kept = torch.ones(flat.numel(), dtype=torch.bool)
-    kept[flat.abs().argsort(stable=True)[: math.floor(share * flat.numel())]] = False
+    kept[flat.abs().argsort(stable=True)[: int(share * flat.numel())]] = False
     kept &= flat != 0
     datatype = b.datatype(data.dtype)
     numbers = flat[kept].to(datatype.torch).numpy()
@@ -180,7 +179,7 @@ def _pruned(b: ProgramBuilder, data: torch.Tensor, share: float) -> Var:
         return b.call(
             "constexpr_sparse_to_dense",
             nonzero_data=numbers,
-            mask=packed_bits(kept.numpy().astype(np.uint8), 1),
+            mask=packed_bits(kept.numpy(), 1),
             shape=np.array(data.shape, dtype=np.uint32),
         )
     mask = b.narrow_integers(kept.reshape(data.shape).numpy(), DataType.UINT1)

@@ -50,8 +50,6 @@ def _keeps(call: Call) -> bool:
 def _reduction(kind: str) -> Lower:
     def lower(b: ProgramBuilder, call: Call) -> Var:
         x = b.cast(tensor(b, call), b.result_type(call))
-        if not x.shape:
-            return b.call("identity", x=x)
         return reduced(b, kind, x, _axes(call), keep=_keeps(call))
 
     return lower

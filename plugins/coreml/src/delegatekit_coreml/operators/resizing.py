@@ -75,9 +75,7 @@ def several_pixels(call: Call) -> str | None:
 def _factors(call: Call) -> dict[str, Any]:
     """A whole factor as an integer: it is exact."""
     return {
-        f"scale_factor_{name}": np.int32(ratio)
-        if all(item.is_integer() for item in _ratios(call))
-        else np.float32(ratio)
+        f"scale_factor_{name}": int(ratio) if all(item.is_integer() for item in _ratios(call)) else np.float32(ratio)
         for name, ratio in zip(("height", "width"), _ratios(call), strict=True)
     }
 

@@ -12,7 +12,7 @@ import torch
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import has_axes, same_dtypes
-from delegatekit_toolkit.narrowing import INT32_MAX, numbers_fit
+from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
@@ -80,13 +80,8 @@ def _repeat(b: ProgramBuilder, call: Call) -> Var:
 def _slice(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     axis = axis_of(call["dim"], len(x.shape))
-    start, end, step = size_of(call["start"] or 0), call["end"], call["step"]
-    end = x.shape[axis] if end is None else size_of(end)
-    if isinstance(end, int) and end > INT32_MAX:
-        end = x.shape[axis]
-    if all(isinstance(size, int) for size in (start, end, size_of(x.shape[axis]))):
-        start, end, step = slice(start, end, step).indices(x.shape[axis])
-    return _distinct(b, call, sliced(b, x, axis, start, end, step))
+    # Core has made places within the size of both bounds.
+    return _distinct(b, call, sliced(b, x, axis, call["start"], call["end"], call["step"]))
 
 
 def _select(b: ProgramBuilder, call: Call) -> Var:
