@@ -50,6 +50,12 @@ def test_slices_are_selected(axis, shape):
     compare(lower(lambda x, i: (x * 2).index_select(axis, i), x, index, backend="vulkan"))
 
 
+def test_a_number_has_no_axis_to_select_along():
+    partitioner = VulkanPartitioner(VulkanOptions())
+    inputs = (torch.tensor(2.0), torch.tensor([0]))
+    assert refusals(partitioner, lambda x, i: (x * 2).index_select(0, i), *inputs) == ["self has no axes"]
+
+
 INDEXED = {
     "rows": lambda x, i: x[i],
     "columns": lambda x, i: x[:, i],

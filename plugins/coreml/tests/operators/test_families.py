@@ -100,6 +100,14 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (drawn(4, 6),),
     ),
+    "indices without axes": (
+        lambda x, i: (
+            torch.ops.aten.index.Tensor(x[0, 0] * 2, [i[0, 0]]),
+            torch.ops.aten.index.Tensor(x * 2, [i[0, 0], i[0, 1]]),
+            torch.ops.aten.index.Tensor(x * 2, [i[0, 0], i[0, 1], i[1, 0]]),
+        ),
+        (drawn(4, 6, 5), INDICES),
+    ),
     "one index": (lambda x, i: (x[:, i] * 2, (x > 0)[i].logical_not()), (drawn(4, 6, 5), INDICES)),
     "several indices": (
         lambda x, i, j: (x[i, j] * 2, x[:, i, j] * 2, x[i, :, j] * 2),

@@ -27,7 +27,7 @@ def _gather(x: Tensor, indices: Tensor, axis: int = 0, batch_dims: int = 0, vali
         return torch.stack(rows)
     found = _counted(indices, x.shape[axis])
     taken = torch.index_select(x, axis, found.reshape(-1))
-    return taken.reshape(*x.shape[:axis], *found.shape, *x.shape[axis + 1 :])
+    return taken.reshape((*x.shape[:axis], *found.shape, *x.shape[axis + 1 :]))
 
 
 def _gather_along_axis(x: Tensor, indices: Tensor, axis: int = 0, validate_indices: bool = False) -> Tensor:
@@ -38,8 +38,9 @@ def _gather_nd(x: Tensor, indices: Tensor, batch_dims: int = 0, validate_indices
     if batch_dims:
         raise ValueError("batch_dims of gather_nd are not known here")
     axes = indices.shape[-1]
-    found = tuple(_counted(indices[..., axis], x.shape[axis]) for axis in range(axes))
-    return x[found]
+    # As vectors: without axes, PyTorch would ask indices for numbers, which are not known while sizes are checked.
+    found = tuple(_counted(indices[..., axis], x.shape[axis]).reshape(-1) for axis in range(axes))
+    return x[found].reshape((*indices.shape[:-1], *x.shape[axes:]))
 
 
 def _one_hot(indices: Tensor, one_hot_vector_size: int, on_value: Tensor, off_value: Tensor, axis: int = -1) -> Tensor:
