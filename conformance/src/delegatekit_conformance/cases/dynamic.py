@@ -226,6 +226,24 @@ def upsample() -> Built:
     return Model(), calls, ({2: height},)
 
 
+@dynamic("resized-by-a-fraction")
+def resized_by_a_fraction() -> Built:
+    """Rows of a fixed number twice as many, columns half as many again: some of their numbers are odd."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            resize = nn.functional.interpolate
+            return (
+                resize(x, scale_factor=(2.0, 1.5), mode="bilinear"),
+                resize(x, scale_factor=(2.0, 1.5), mode="bilinear", align_corners=True),
+                resize(x, scale_factor=(1.0, 0.5)),
+            )
+
+    columns = torch.export.Dim("columns", min=5, max=9)
+    calls = [(torch.randn(1, 2, 3, n),) for n in (6, 5, 9, 7, 5)]
+    return Model(), calls, ({3: columns},)
+
+
 @dynamic("upsample-by-the-size")
 def upsample_by_the_size() -> Built:
     """As often as there are rows, and as large as another input: the factor changes from call to call."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..recipe import Recipe, Ref, Values
+from .operands import computed
 from .registry import operator
 from .sketch import ALL, NUMBERS, Sketch
 from .summands import summands
@@ -64,7 +65,7 @@ def _gather(sketch: Sketch, name: str) -> Recipe:
     x = sketch.tensor(shape, special=True)
     index = _places(sketch, _beside(sketch, shape, dim), shape[dim] if shape else 1)
     kwargs = {"sparse_grad": False} if sketch.rarely() else {}
-    sketch.call(name, x, dim, index, **kwargs)
+    sketch.call(name, computed(sketch, x), dim, index, **kwargs)
     return sketch.recipe(exact=True)
 
 
@@ -80,7 +81,7 @@ def _take_along_dim(sketch: Sketch, name: str) -> Recipe:
     dim = sketch.dim(len(shape))
     sizes = [size if sketch.flag() else 1 for size in shape]  # broadcasts
     sizes[dim] = sketch.integer(1, 5)
-    sketch.call(name, x, _places(sketch, sizes, shape[dim]), dim)
+    sketch.call(name, computed(sketch, x), _places(sketch, sizes, shape[dim]), dim)
     return sketch.recipe(exact=True)
 
 
@@ -100,7 +101,7 @@ def _index_select(sketch: Sketch, name: str) -> Recipe:
     x = sketch.tensor(shape, special=True)
     count = [sketch.integer(0 if sketch.rarely() else 1, 6)] if shape else sketch.choice(((), (1,)))
     index = _places(sketch, count, shape[dim] if shape else 1, dtypes=("int64", "int32"))
-    sketch.call(name, x, dim, index)
+    sketch.call(name, computed(sketch, x), dim, index)
     return sketch.recipe(exact=True)
 
 
@@ -154,7 +155,7 @@ def _index(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape(1, zeros=False)
     x = sketch.tensor(shape, special=True)
     indices = _mask_indices(sketch, shape) if sketch.rarely() else _indices(sketch, shape)[0]
-    sketch.call(name, x, indices)
+    sketch.call(name, computed(sketch, x), indices)
     return sketch.recipe(exact=True)
 
 

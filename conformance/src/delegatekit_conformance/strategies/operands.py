@@ -20,6 +20,18 @@ EVERY_INTEGER = ("int64", "int32", "int16", "int8", "uint8", "bool")
 FLOATS_AND_SOME = (*ALL_FLOATS, "int64", "uint8", "bool")
 
 
+def computed(sketch: Sketch, x: Ref) -> Ref:
+    """The same tensor, or one that is computed from it: what only moves elements is taken beside what computes."""
+    return exact_step(sketch, x) if sketch.rarely(3) else x
+
+
+def exact_step(sketch: Sketch, x: Ref) -> Ref:
+    """An operator that rounds nothing."""
+    if sketch.dtype == "bool":
+        return sketch.call("aten.logical_not.default", x)
+    return sketch.call("aten.relu.default" if sketch.flag() else "aten.abs.default", x)
+
+
 def is_float(dtype: str) -> bool:
     """Whether a dtype is a floating-point one."""
     return dtype in ALL_FLOATS

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..recipe import Recipe, Ref
+from .operands import computed, exact_step
 from .registry import operator
 from .sketch import ALL, FLOATS, NUMBERS, Sketch
 
@@ -21,18 +22,6 @@ def _negative(sketch: Sketch, dim: int, rank: int) -> int:
     return dim - rank if sketch.flag() else dim
 
 
-def _computed(sketch: Sketch, x: Ref) -> Ref:
-    """The same tensor, or one that is computed from it: views of inputs and of values are different things."""
-    return _exact_step(sketch, x) if sketch.rarely(3) else x
-
-
-def _exact_step(sketch: Sketch, x: Ref) -> Ref:
-    """An operator that rounds nothing."""
-    if sketch.dtype == "bool":
-        return sketch.call("aten.logical_not.default", x)
-    return sketch.call("aten.relu.default" if sketch.flag() else "aten.abs.default", x)
-
-
 def _moved(sketch: Sketch, *results: Ref, source: Ref | None = None) -> Recipe:
     """The recipe, whose results may be returned twice, beside what they are views of, or used in a further step."""
     form = sketch.integer(0, 6)
@@ -42,7 +31,7 @@ def _moved(sketch: Sketch, *results: Ref, source: Ref | None = None) -> Recipe:
     elif form == 5 and source is not None:
         outputs.insert(sketch.integer(0, 1), source)
     elif form == 6:
-        outputs = [_exact_step(sketch, results[-1]), *(results[:1] if sketch.flag() else ())]
+        outputs = [exact_step(sketch, results[-1]), *(results[:1] if sketch.flag() else ())]
     elif form >= 2 and len(results) > 1:
         outputs = [results[index] for index in sketch.dims(len(results))]
     return sketch.recipe(*outputs, exact=True)
@@ -83,7 +72,7 @@ def _view(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape()
     # A view of other than contiguous elements may not exist.
     source = sketch.tensor(shape, layouts=name == "aten.reshape.default")
-    x = _computed(sketch, source)
+    x = computed(sketch, source)
     sizes = list(shape) if sketch.rarely() else _other_shape(sketch, shape)
     return _moved(sketch, sketch.call(name, x, sizes), source=source)
 
@@ -98,7 +87,7 @@ def _flatten(sketch: Sketch, name: str) -> Recipe:
     arguments = [_negative(sketch, start, rank), _negative(sketch, end, rank)]
     if sketch.rarely():
         arguments = []
-    return _moved(sketch, sketch.call(name, _computed(sketch, x), *arguments), source=x)
+    return _moved(sketch, sketch.call(name, computed(sketch, x), *arguments), source=x)
 
 
 @operator("aten.unflatten.int", dtypes=_DTYPES)
@@ -125,7 +114,7 @@ def _expand(sketch: Sketch, name: str) -> Recipe:
         elif size == 0:
             wide[start + dim] = 0
     source = sketch.tensor(shape)
-    return _moved(sketch, sketch.call(name, _computed(sketch, source), wide), source=source)
+    return _moved(sketch, sketch.call(name, computed(sketch, source), wide), source=source)
 
 
 @operator("aten.permute.default", dtypes=_DTYPES)
@@ -135,7 +124,7 @@ def _permute(sketch: Sketch, name: str) -> Recipe:
     if len(shape) == 4 and sketch.flag():
         dims = sketch.choice(((0, 2, 3, 1), (0, 3, 1, 2)))
     x = sketch.tensor(shape)
-    return _moved(sketch, sketch.call(name, _computed(sketch, x), dims), source=x)
+    return _moved(sketch, sketch.call(name, computed(sketch, x), dims), source=x)
 
 
 @operator("aten.transpose.int", "aten.swapaxes.default", dtypes=_DTYPES)
@@ -143,13 +132,13 @@ def _transpose(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape()
     x = sketch.tensor(shape)
     dims = sketch.dim(len(shape)), sketch.dim(len(shape))
-    return _moved(sketch, sketch.call(name, _computed(sketch, x), *dims), source=x)
+    return _moved(sketch, sketch.call(name, computed(sketch, x), *dims), source=x)
 
 
 @operator("aten.t.default", dtypes=_DTYPES)
 def _t(sketch: Sketch, name: str) -> Recipe:
     x = sketch.tensor(sketch.shape(0, 2))
-    return _moved(sketch, sketch.call(name, _computed(sketch, x)), source=x)
+    return _moved(sketch, sketch.call(name, computed(sketch, x)), source=x)
 
 
 @operator("aten.movedim.int", "aten.movedim.intlist", dtypes=_DTYPES)
@@ -174,14 +163,14 @@ def _squeeze(sketch: Sketch, name: str) -> Recipe:
         arguments = [sketch.dim(len(shape))]
     elif name.endswith(".dims"):
         arguments = [sketch.dims(len(shape), at_least=0)]
-    return _moved(sketch, sketch.call(name, _computed(sketch, x), *arguments), source=x)
+    return _moved(sketch, sketch.call(name, computed(sketch, x), *arguments), source=x)
 
 
 @operator("aten.unsqueeze.default", dtypes=_DTYPES)
 def _unsqueeze(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape(0, 4)
     x = sketch.tensor(shape)
-    return _moved(sketch, sketch.call(name, _computed(sketch, x), sketch.dim(len(shape) + 1)), source=x)
+    return _moved(sketch, sketch.call(name, computed(sketch, x), sketch.dim(len(shape) + 1)), source=x)
 
 
 @operator("aten.alias.default", "aten.detach.default", "aten.contiguous.default", "aten.clone.default", dtypes=_DTYPES)
@@ -196,7 +185,7 @@ def _same(sketch: Sketch, name: str) -> Recipe:
         if name == "aten.clone.default":
             forms.append(torch.preserve_format)
         kwargs["memory_format"] = sketch.choice(forms)
-    return _moved(sketch, sketch.call(name, _computed(sketch, x), **kwargs), source=x)
+    return _moved(sketch, sketch.call(name, computed(sketch, x), **kwargs), source=x)
 
 
 @operator("aten.as_strided.default", dtypes=_DTYPES)
@@ -231,7 +220,7 @@ def _diagonal(sketch: Sketch, name: str) -> Recipe:
     if len(arguments) == 2:
         arguments = arguments[:1]
     x = sketch.tensor(shape)
-    return _moved(sketch, sketch.call(name, _computed(sketch, x), *arguments), source=x)
+    return _moved(sketch, sketch.call(name, computed(sketch, x), *arguments), source=x)
 
 
 @operator("aten.unfold.default", dtypes=_DTYPES)
@@ -265,7 +254,7 @@ def _slice(sketch: Sketch, name: str) -> Recipe:
     while len(arguments) > 1 and arguments[-1] in (1, None) and sketch.flag():
         arguments.pop()
     x = sketch.tensor(shape)
-    return _moved(sketch, sketch.call(name, _computed(sketch, x), *arguments), source=x)
+    return _moved(sketch, sketch.call(name, computed(sketch, x), *arguments), source=x)
 
 
 @operator("aten.select.int", dtypes=_DTYPES)
@@ -275,7 +264,7 @@ def _select(sketch: Sketch, name: str) -> Recipe:
     size = max(1, shape[dim])
     shape = tuple(size if place == dim % len(shape) else extent for place, extent in enumerate(shape))
     x = sketch.tensor(shape)
-    return _moved(sketch, sketch.call(name, _computed(sketch, x), dim, sketch.integer(-size, size - 1)), source=x)
+    return _moved(sketch, sketch.call(name, computed(sketch, x), dim, sketch.integer(-size, size - 1)), source=x)
 
 
 @operator("aten.narrow.default", dtypes=_DTYPES)
@@ -303,7 +292,7 @@ def _split(sketch: Sketch, name: str) -> Recipe:
     else:
         part = _parts(sketch, size)
         count = len(part)
-    result = sketch.call(name, _computed(sketch, x), part, dim)
+    result = sketch.call(name, computed(sketch, x), part, dim)
     return _moved(sketch, *_pieces(result, count), source=x)
 
 
@@ -323,7 +312,7 @@ def _chunk(sketch: Sketch, name: str) -> Recipe:
     chunks = sketch.integer(1, 5)
     step = -(-shape[dim] // chunks)
     x = sketch.tensor(shape)
-    result = sketch.call(name, _computed(sketch, x), chunks, dim)
+    result = sketch.call(name, computed(sketch, x), chunks, dim)
     return _moved(sketch, *_pieces(result, -(-shape[dim] // step) if step else chunks), source=x)
 
 
@@ -333,7 +322,7 @@ def _unbind(sketch: Sketch, name: str) -> Recipe:
     dim = sketch.dim(len(shape))
     shape = tuple(max(1, size) if place == dim % len(shape) else size for place, size in enumerate(shape))
     x = sketch.tensor(shape)
-    return _moved(sketch, *_pieces(sketch.call(name, _computed(sketch, x), dim), shape[dim]), source=x)
+    return _moved(sketch, *_pieces(sketch.call(name, computed(sketch, x), dim), shape[dim]), source=x)
 
 
 @operator("aten.tensor_split.sections", "aten.tensor_split.indices", dtypes=_DTYPES)
@@ -377,7 +366,7 @@ def _cat(sketch: Sketch, name: str) -> Recipe:
             part = (*shape[:place], size, *shape[place + 1 :])
             dtype = sketch.choice(("float32", "int32", "uint8", "bool")) if sketch.rarely(10) else sketch.dtype
             x = sketch.tensor(part, dtype)
-            tensors.append(_computed(sketch, x) if dtype == sketch.dtype else x)
+            tensors.append(computed(sketch, x) if dtype == sketch.dtype else x)
     result = sketch.call(name, tensors, *([] if dim == 0 and sketch.flag() else [dim]))
     return _moved(sketch, result, source=tensors[0])
 
@@ -400,7 +389,7 @@ def _flip(sketch: Sketch, name: str) -> Recipe:
     x = sketch.tensor(shape)
     # PyTorch lets a tensor without dimensions have one.
     dims = sketch.dims(len(shape), at_least=0) if shape else sketch.choice(((), (0,), (-1,)))
-    sketch.call(name, _computed(sketch, x), dims)
+    sketch.call(name, computed(sketch, x), dims)
     return sketch.recipe(exact=True)
 
 
@@ -474,7 +463,7 @@ def _constant_pad(sketch: Sketch, name: str) -> Recipe:
     elif sketch.dtype in ("int32", "int64"):
         values.append(sketch.choice((-(2**31), 2**31 - 1)))
     arguments = [sketch.choice(values)] if sketch.flag() else []
-    sketch.call(name, _computed(sketch, x), pads, *arguments)
+    sketch.call(name, computed(sketch, x), pads, *arguments)
     return sketch.recipe(exact=True)
 
 
@@ -488,12 +477,15 @@ def _edge_pad(sketch: Sketch, name: str) -> Recipe:
     sizes = [sketch.integer(1, 5 if rank < 3 else 3) for _ in range(rank)]
     pads: list[int] = []
     for size in reversed(sizes):
+        if size > 1 and sketch.rarely(4):  # a negative pad takes elements away
+            pads += sketch.choice(((-1, 0), (0, -1), (-1, 1 if size > 2 or "replication" in name else 0)))
+            continue
         most = size - 1 if "reflection" in name else 4
         pads += [sketch.integer(0, most), sketch.integer(0, most)]
     outer = [sketch.integer(1, 3)]
     if sketch.flag():
         outer.insert(0, sketch.integer(1, 2))
-    sketch.call(name, _computed(sketch, sketch.tensor((*outer, *sizes), special=True)), pads)
+    sketch.call(name, computed(sketch, sketch.tensor((*outer, *sizes), special=True)), pads)
     return sketch.recipe(exact=True)
 
 
@@ -526,7 +518,7 @@ def _pixel_shuffle(sketch: Sketch, name: str) -> Recipe:
     outer = [sketch.integer(1, 2) for _ in range(sketch.integer(0, 2))]
     # torch.export fails on channels_last in three dimensions.
     x = sketch.tensor((*outer, channels, height, width), layouts=len(outer) < 2)
-    sketch.call(name, _computed(sketch, x), factor)
+    sketch.call(name, computed(sketch, x), factor)
     return sketch.recipe(exact=True)
 
 

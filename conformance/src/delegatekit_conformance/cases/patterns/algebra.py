@@ -297,6 +297,18 @@ def argmax_gather() -> Built:
     return Model(), [(torch.randn(4, 7),)]
 
 
+@pattern("places-from-the-end")
+def places_from_the_end() -> Built:
+    """Rows at places that are counted from the end, along each axis of three sizes, and along two of them at once."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, i: torch.Tensor) -> Any:
+            y = x.relu()
+            return y[i], y[:, i], y[..., i], y[i, i], y[:, i, i]
+
+    return Model(), [(torch.randn(3, 5, 7), torch.tensor([-1, 2, -3, 0]))]
+
+
 @pattern("half-precision-inside")
 def half_precision_inside() -> Built:
     """Integers that are exact in float16 go there and back."""

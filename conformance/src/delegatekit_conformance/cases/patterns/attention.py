@@ -89,6 +89,22 @@ def sdpa_bool_mask() -> Built:
     return Model(), [(*(torch.randn(1, 2, 5, 8) for _ in range(3)), mask)]
 
 
+@pattern("mask-of-large-numbers")
+def mask_of_large_numbers() -> Built:
+    """Numbers that half precision does not have, beside ordinary ones, times what is open: 0 hides nothing."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            least = torch.finfo(torch.float32).min
+            self.mask = nn.Buffer(torch.tensor([[0.0, -1e9, 1.0, least], [0.0, 2.0, 1e9, 1.0]]))
+
+        def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> Any:
+            return (x + hidden * self.mask[0]).softmax(-1), x + hidden * self.mask[1]
+
+    return Model(), [(torch.randn(3, 4), torch.zeros(3, 4))]
+
+
 @pattern("sdpa-grouped-queries")
 def sdpa_grouped_queries() -> Built:
     """Four heads of queries share two heads of keys and values."""
