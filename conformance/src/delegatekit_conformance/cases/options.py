@@ -22,19 +22,22 @@ from ..context import Context
 from ..declaration import Measured
 from ..outcome import Outcome, Verdict, gravest
 from ..recipe import Recipe
-from ..trial import try_recipe
+from ..trial import try_recipe, try_subject
 from .base import Case
 from .contract.options import values_of
-from .specimens import DYNAMIC, JOINED_SIZES, LARGE, SPECIMENS
+from .specimens import DECODER, DYNAMIC, JOINED_SIZES, LARGE, SPECIMENS
+from .state import accumulate
+from .subjects import subject_of
 
 #: What options change most often: products, sums, functions, sizes, integers and quantized numbers.
 SAMPLE = (
     *("arithmetic", "linear", "convolution", "softmax", "reduction", "movement", "quantized linear", "dynamic"),
-    *("large weights", "joined sizes"),
+    *("large weights", "joined sizes", "decoder", "kept buffer"),
 )
-_LARGE = "large weights"
-#: The sample of the quick profile.
+_LARGE, _KEPT = "large weights", "kept buffer"
+#: The sample of the quick profile, and what it has besides for the first and the last word that an option may be.
 _SHORT = (_LARGE, "softmax", "movement", "joined sizes")
+_AT_ENDS = ("decoder", _KEPT)
 #: Programs whose results show in which precision they were computed.
 _ROUNDED = ("linear", "convolution", "matmul")
 #: Texts that options are given which take names of operators; besides, words in quotes that their help has.
@@ -50,9 +53,9 @@ _NUMBERS: dict[type, tuple[Any, ...]] = {int: (0, 1, 16, 1 << 12, 1 << 20), floa
 class OptionCase(Case):
     """The sample of cases with one value of one option; the last example judges the precision that is declared."""
 
-    def __init__(self, option: str, value: Any, *, is_first: bool = True) -> None:
+    def __init__(self, option: str, value: Any, *, is_first: bool = True, at_end: bool = False) -> None:
         self.name = f"options/{option}={text(value)}"
-        self._option, self._value, self._is_first = option, value, is_first
+        self._option, self._value, self._is_first, self._at_end = option, value, is_first, at_end
 
     @property
     def cost(self) -> float:
@@ -62,7 +65,8 @@ class OptionCase(Case):
     def examples(self, context: Context) -> Sequence[str]:
         """Names of programs: fewer in the quick profile, where what a compiler keeps is asked once for each option."""
         quick = context.profile.name == "quick"
-        names = (name for name in (_SHORT if quick else SAMPLE) if name != _LARGE or not _is_whole(self._value))
+        sample = (*_SHORT, *(_AT_ENDS if self._at_end else ())) if quick else SAMPLE
+        names = (name for name in sample if name != _LARGE or not _is_whole(self._value))
         return (*names, *((_ANEW,) if self._is_first or not quick else ()), _PRECISION)
 
     def run(self, example: str, context: Context) -> Outcome:
@@ -75,11 +79,13 @@ class OptionCase(Case):
             return replace(_precise(chosen, self._option), example=example)
         if example == _ANEW:
             return replace(_anew(chosen), example=example)
+        if example == _KEPT:
+            return replace(try_subject(subject_of(*accumulate(), stateful=True), chosen), example=example)
         return replace(try_recipe(_program(example), chosen), example=example)
 
     def snippet(self, example: str, context: Context) -> str:
         """The program as Python; the options are in the case's name."""
-        return "" if example in (_ANEW, _PRECISION) else _program(example).snippet(context.backend)
+        return "" if example in (_ANEW, _KEPT, _PRECISION) else _program(example).snippet(context.backend)
 
 
 _PRECISION = "the precision that is declared"
@@ -89,7 +95,8 @@ _PROGRAMS = 5
 
 
 def _program(name: str) -> Recipe:
-    return {"dynamic": DYNAMIC, "joined sizes": JOINED_SIZES, _LARGE: LARGE}.get(name) or SPECIMENS[name]
+    others = {"dynamic": DYNAMIC, "joined sizes": JOINED_SIZES, "decoder": DECODER, _LARGE: LARGE}
+    return others.get(name) or SPECIMENS[name]
 
 
 @dataclass(frozen=True)
@@ -225,6 +232,11 @@ def values(options: type[BackendOptions]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def _ends(choices: Sequence[Any] | None) -> tuple[Any, ...]:
+    """The first and the last of the words that an option may be: the oldest device and the newest, for example."""
+    return (choices[0], choices[-1]) if choices and all(isinstance(item, str) for item in choices) else ()
+
+
 def text(value: Any) -> str:
     """A value as the command line takes it, in the name of a case."""
     if isinstance(value, tuple | frozenset):
@@ -242,8 +254,9 @@ def cases_for(context: Context) -> Iterator[Case]:
         return
     names = set()
     others: list[tuple[str, Any]] = []
+    ends = {(row.name, end) for row in backend.description.options.describe() for end in _ends(row.choices)}
     for name, value in found:
-        case = OptionCase(name, value, is_first=name not in dict(others))
+        case = OptionCase(name, value, is_first=name not in dict(others), at_end=(name, value) in ends)
         if value != getattr(chosen, name) and case.name not in names:
             names.add(case.name)
             others.append((name, value))

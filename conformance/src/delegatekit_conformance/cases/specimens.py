@@ -41,9 +41,15 @@ from .base import NotApplicable
 def recipe_of(
     tensors: Mapping[str, TensorRecipe], *steps: tuple[Any, ...], outputs: tuple[Ref, ...] = (), **more: Any
 ) -> Recipe:
-    """A recipe. Steps are (name, target, *arguments); the last one's result is returned unless `outputs` says other."""
-    made = tuple(Step(name, target, arguments) for name, target, *rest in steps for arguments in [tuple(rest)])
-    return Recipe(tuple(tensors.items()), made, outputs or (Ref(made[-1].name),), **more)
+    """A recipe. Steps are (name, target, *arguments); the last one's result is returned unless `outputs` says other.
+
+    A mapping at the end of a step's arguments has those with names.
+    """
+    made = []
+    for name, target, *rest in steps:
+        named = rest.pop() if rest and isinstance(rest[-1], Mapping) else {}
+        made.append(Step(name, target, tuple(rest), tuple(named.items())))
+    return Recipe(tuple(tensors.items()), tuple(made), outputs or (Ref(made[-1].name),), **more)
 
 
 def tensor_of(*shape: int, constant: bool = False, seed: int = 0, **more: Any) -> TensorRecipe:
@@ -64,6 +70,7 @@ def _integers(name: str, scale: float, zero_point: int = 0) -> tuple[Any, ...]:
     return f"{name}q", f"{_QUANTIZED}.quantize_per_tensor.default", Ref(name), scale, zero_point, *_INT8
 
 
+_ATTENTION = "aten.scaled_dot_product_attention.default"
 _QUANTIZED = "quantized_decomposed"
 _INT8 = (-128, 127, torch.int8)
 _X_NUMBERS, _Y_NUMBERS, _W_NUMBERS = Ref("xf"), Ref("yf"), Ref("wf")
@@ -222,6 +229,27 @@ JOINED_SIZES = recipe_of(
     calls=((5, 7), (2, 3), (4, 2)),
     reduction_length=8,
     depth=2,
+)
+
+#: What newer devices have operations of their own for, and older ones do in another way: attention in its usual scale
+#: and in another, a row that is written into a cache, integers that float32 does not have.
+DECODER = recipe_of(
+    {
+        "q": tensor_of(2, 3, 8),
+        "k": tensor_of(2, 4, 8, seed=1),
+        "v": tensor_of(2, 4, 8, seed=2),
+        "cache": tensor_of(2, 5, 3, seed=3),
+        "row": tensor_of(2, 1, 3, seed=4),
+        "place": tensor_of(1, dtype="int64", values=("integers", -5, 4)),
+        "count": tensor_of(4, dtype="int32", values=("literal", (1 << 24 | 1, -(1 << 30) - 1, 7, 0))),
+    },
+    ("a", _ATTENTION, Ref("q"), Ref("k"), Ref("v")),
+    ("s", _ATTENTION, Ref("q"), Ref("k"), Ref("v"), {"scale": 0.75}),
+    ("p", "aten.index_put.default", Ref("cache"), (None, Ref("place")), Ref("row")),
+    ("n", "aten.add.Tensor", Ref("count"), 1),
+    outputs=tuple(map(Ref, "aspn")),
+    reduction_length=12,
+    depth=4,
 )
 
 #: Programs that a partitioner is asked about, and nothing more: unusual dtypes, ranks and sizes.
