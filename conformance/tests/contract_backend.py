@@ -44,6 +44,8 @@ class Options(BackendOptions):
     level: int = option(1, help="How hard to try.", choices=(0, 1, 2))
     names: frozenset[str] = option(frozenset(), help="Operators to leave.")
     exact: bool = option(False, help="Whether to be exact.")
+    leave_out: frozenset[str] = option(frozenset(), help="Operators that are not taken.")
+    whole_graph: bool = option(False, help="Whether a program must be one delegate.")
 
 
 @hookimpl
@@ -62,6 +64,15 @@ def describe_backend():
 
 
 class Partitioner:
+    def __init__(self, options):
+        self.options = options
+
+    def special_values(self, call):
+        return "NaN is 0" if call.operator == "aten.relu.default" else ""
+
+    def plan_reason(self, plan):
+        return "it is not one delegate" if self.options.whole_graph and not plan.is_whole else None
+
     def keep_operators(self):
         return {"aten.linear.default"}
 
@@ -72,6 +83,8 @@ class Partitioner:
             return Verdict.no(f"{name} is not in the table")
         if str(node.meta["val"].dtype) != "torch.float32" or node.meta["val"].numel() == 0:
             return Verdict.no("only float32 tensors with elements are taken")
+        if name in self.options.leave_out:
+            return Verdict.no("the user leaves it out")
         return Verdict.yes()
 
     def propose(self, program):
@@ -80,7 +93,7 @@ class Partitioner:
 
 @hookimpl
 def create_partitioner(options):
-    return Partitioner()
+    return Partitioner(options)
 
 
 @hookimpl

@@ -6,13 +6,16 @@ import dataclasses
 import pickle
 import typing
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from delegatekit_api import BackendOptions, OptionError
+from delegatekit_api import BackendOptions, DelegateKitError, OptionError
+from delegatekit_api.nodes import operator_name
+from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE
 
 from ...context import Context
 from ..base import Broken, NotApplicable
-from ..specimens import backend_of
+from ..specimens import SPECIMENS, backend_of, compiles, delegates, lower, taken
 from .rules import Rules
 
 RULES = Rules()
@@ -86,6 +89,31 @@ def options_refused(context: Context) -> str:
         _refuse(context, name, wrong)
         tried += 1
     return f"{tried} refused"
+
+
+@RULES.add
+def options_of_partitioners(context: Context) -> str:
+    """An operator in `leave_out` is in no delegate, and with `whole_graph` a program that is not one is refused."""
+    backend = compiles(context)
+    known = {row.name for row in backend.description.options.describe()}
+    if "leave_out" not in known:
+        raise NotApplicable("the backend has no option leave_out")
+    name, program = next(iter(taken(context).items()))
+    names = [operator_name(node) for node in delegates(program, context.backend)[0].partition.nodes]
+    # Where numbers become integers and come back is part of the operators in between.
+    operator = next((found for found in names if found not in QUANTIZE | DEQUANTIZE), names[0])
+    chosen = {**context.options, "leave_out": [operator]}
+    less = lower(SPECIMENS[name], replace(context, options=chosen))
+    left = [operator_name(node) for item in delegates(less, context.backend) for node in item.partition.nodes]
+    if operator in left:
+        raise Broken(f"{name}: with leave_out={operator}, a delegate has it")
+    if "whole_graph" not in known:
+        return f"{operator} is left out"
+    try:
+        lower(SPECIMENS[name], replace(context, options={**chosen, "whole_graph": True}))
+    except DelegateKitError as error:
+        return f"{operator} is left out; {str(error).splitlines()[0]}"
+    raise Broken(f"{name}: with whole_graph and leave_out={operator}, it is lowered all the same")
 
 
 def _refuse(context: Context, name: str, value: Any) -> None:

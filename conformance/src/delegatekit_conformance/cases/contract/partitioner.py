@@ -17,7 +17,8 @@ from delegatekit_api.nodes import dynamic_operand, operator_name
 from delegatekit_api.quantization import DEQUANTIZE, DYNAMIC, QUANTIZE
 
 from ...context import Context
-from ..base import Broken
+from ...trial import words
+from ..base import Broken, NotApplicable
 from ..specimens import backend_of, compiles, questions
 from .prints import difference, of_view
 from .rules import Rules
@@ -133,6 +134,28 @@ def reason_fault(reason: Any, name: str) -> str:
     if len(text) > 500 or len(text.splitlines()) > 3:
         return "with a reason that is far too long"
     return ""
+
+
+@RULES.add
+def special_values_told(context: Context) -> str:
+    """What a partitioner tells of special values is a text, for every call that it takes; empty if there are none."""
+    told: dict[str, None] = {}
+    for name, edge in questions(context).items():
+        partitioner = _partitioner(context)
+        tell = getattr(partitioner, "special_values", None)
+        if tell is None:
+            raise NotApplicable("the partitioner has no special_values")
+        for node in _asked(edge, context):
+            if not _answer(partitioner, node, edge.view, name).supported:
+                continue
+            try:
+                found = tell(Call(node, edge.view))
+            except Exception as error:
+                raise Broken(f"{name}: special_values of {operator_name(node)}: {words(error)}") from error
+            if not isinstance(found, str):
+                raise Broken(f"{name}: special_values of {operator_name(node)} gives {found!r}, no text")
+            told[found] = None
+    return f"{len(told)} different texts"
 
 
 @RULES.add
