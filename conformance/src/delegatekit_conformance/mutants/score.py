@@ -132,8 +132,6 @@ def merge(parts: Sequence[Score]) -> Score:
     first, *others = parts
     for other in others:
         if replace(first, judged=(), equivalent=0) != replace(other, judged=(), equivalent=0):
-            raise InputError(
-                "the scores are not parts of one run: they differ in more than their mutants"
-            )
+            raise InputError("the scores are not parts of one run: they differ in more than their mutants")
     judged = {entry.name: entry for part in parts for entry in part.judged}
     return replace(first, judged=tuple(judged.values()), equivalent=sum(part.equivalent for part in parts))

@@ -48,6 +48,13 @@ def test_elements_are_written_and_added_along_an_axis(agree: Callable[..., Any])
     agree(write, MATRIX, PLACES)
 
 
+def test_one_number_is_written_and_added_at_a_place_without_axes(agree: Callable[..., Any]) -> None:
+    def write(x: torch.Tensor, place: torch.Tensor, number: torch.Tensor) -> Any:
+        return tuple(x.index_put((place,), number, accumulate=added) + 1 for added in (True, False))
+
+    agree(write, MATRIX[0], torch.tensor(2), torch.tensor(4.0))
+
+
 def test_several_additions_to_one_place_all_count(agree: Callable[..., Any]) -> None:
     agree(lambda x, i: x.scatter_add(1, i, x[:, :3]) + 1, MATRIX, torch.zeros(6, 3, dtype=torch.int64))
 

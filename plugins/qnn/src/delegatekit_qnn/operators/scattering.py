@@ -165,7 +165,7 @@ def _index_put(b: ProgramBuilder, call: Call) -> Value:
     last = max(found)
     rest = x.shape[last + 1 :]
     places = rows_of(b, x, found)
-    wanted = (*places.shape, *rest)
+    wanted = (*places.shape, *rest) or (1,)
     source = b.reshaped(b.dense(values), (1,) * (len(wanted) - values.rank) + values.shape)
     source = tiled(b, source, [new // old for new, old in zip(wanted, source.shape, strict=True)])
     rows = b.reshaped(b.dense(x), (math.prod(x.shape[: last + 1]), math.prod(rest)))
