@@ -10,6 +10,9 @@ from typing import Any, TypeAlias
 
 from hypothesis.strategies import SearchStrategy
 
+from delegatekit.plugins import discovery
+from delegatekit_api import DelegateKitError
+
 from ..context import Context
 from ..diversity import most_diverse
 from ..drawing import draw, shrink
@@ -17,6 +20,7 @@ from ..joined import Joined, join
 from ..outcome import Outcome
 from ..recipe import Recipe
 from ..strategies import OperatorStrategy, load_operators
+from ..strategies.followed import followed
 from ..strategies.varying import varying
 from ..trial import try_joined, try_recipe
 from .base import Case
@@ -120,6 +124,29 @@ class RecipeCase(Case):
         return shrink(self.strategy(), self._size_of_pool(context), seed, part, fails)
 
 
+def _is_passenger(operator: str, context: Context) -> bool:
+    """Whether the backend's table has the operator, in any overload, as one that it takes only in company."""
+    try:
+        table = discovery.get_backend(context.backend).documentation().operators
+    except DelegateKitError:  # the contract's rules report it
+        return False
+    entries = () if table is None else table.entries
+    return any(entry.passenger for entry in entries if _base(entry.operator) == _base(operator))
+
+
+def _base(operator: str) -> str:
+    """What overloads, and the forms that copy instead of giving a view, have in common."""
+    return operator.rpartition(".")[0].removesuffix("_copy")
+
+
+def _in_company(example: Example) -> Example:
+    """The example with another operator; a program of special values as it is: what becomes of them is declared."""
+    parts = example.parts if isinstance(example, Joined) else (example,)
+    if any(map(_is_special, parts)):
+        return example
+    return Joined(tuple(map(followed, parts))) if isinstance(example, Joined) else followed(example)
+
+
 def _takes_any(outcomes: Sequence[Outcome]) -> bool:
     return any(outcome.delegates or outcome.verdict.is_fault for outcome in outcomes)
 
@@ -176,6 +203,11 @@ class OperatorCase(RecipeCase):
     def size_of_program(self, context: Context) -> int:
         """Half as many recipes for other dtypes than the operator's first."""
         return _JOINED if self._is_first else _JOINED // 2
+
+    def further(self, first: Sequence[Example], context: Context) -> Sequence[Example]:
+        """As every case's; of an operator that the backend takes only in company, with another after it."""
+        more = super().further(first, context)
+        return [_in_company(example) for example in more] if _is_passenger(self.operator.operator, context) else more
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
         """Whether the backend took nothing: of one recipe, for dtypes other than the operator's first.

@@ -1,0 +1,49 @@
+"""A recipe whose results are read by an operator more: what moves elements alone is in company then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..recipe import Recipe, Ref, Step
+
+#: Exact for all numbers, and an operator of nearly every backend.
+_TARGET = "aten.neg.default"
+#: Numbers up to this one are ordinary in every floating-point type.
+_MOST = 1e4
+
+
+def followed(recipe: Recipe) -> Recipe:
+    """The recipe with the negative of each floating-point result of ordinary numbers; itself if none is such.
+
+    A backend takes an operator that only moves elements (a passenger) together with others, so it shows nothing by
+    itself. What becomes of numbers that are not ordinary depends on the other operator, too.
+    """
+    steps, outputs = list(recipe.steps), []
+    for number, (ref, result) in enumerate(zip(recipe.outputs, _results(recipe), strict=False)):
+        if not _is_ordinary(result):
+            outputs.append(ref)
+            continue
+        steps.append(Step(f"n{number}", _TARGET, (ref,)))
+        outputs.append(Ref(f"n{number}"))
+    return replace(recipe, steps=tuple(steps), outputs=(*outputs, *recipe.outputs[len(outputs) :]))
+
+
+def _is_ordinary(result: Any) -> bool:
+    """Whether it is a tensor of floating-point numbers that every such type holds."""
+    if not isinstance(result, torch.Tensor) or not result.is_floating_point():
+        return False
+    return bool((result.abs() <= _MOST).all())
+
+
+def _results(recipe: Recipe) -> Sequence[Any]:
+    """The outputs in eager; none if it does not compute them."""
+    try:
+        with torch.no_grad():
+            results = recipe.module()(*recipe.inputs())
+    except Exception:  # whatever an operator raises
+        return ()
+    return (results,) if len(recipe.outputs) == 1 else results

@@ -1,0 +1,58 @@
+"""Recipes with an operator more, and which cases try such: those of what a backend takes only in company."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from delegatekit_conformance import PROFILES
+from delegatekit_conformance.cases.operators import OperatorCase
+from delegatekit_conformance.context import Context
+from delegatekit_conformance.joined import Joined
+from delegatekit_conformance.recipe import Recipe, Ref, Step, TensorRecipe
+from delegatekit_conformance.strategies import load_operators
+from delegatekit_conformance.strategies.followed import followed
+
+CONTEXT = Context("reference", PROFILES["quick"], stock=False)
+
+
+def recipe(target: str, *args: object, **tensor: Any) -> Recipe:
+    return Recipe((("x", TensorRecipe((3, 4), **tensor)),), (Step("y", target, (Ref("x"), *args)),), (Ref("y"),))
+
+
+def test_results_of_numbers_become_their_negatives() -> None:
+    given = recipe("aten.flip.default", (0,))
+    found = followed(given)
+    assert torch.equal(found.module()(*found.inputs()), -given.module()(*given.inputs()))
+
+
+def test_each_of_several_results_is_looked_at() -> None:
+    steps = (Step("y", "aten.topk.default", (Ref("x"), 2)),)
+    given = Recipe((("x", TensorRecipe((3, 4))),), steps, (Ref("y", 0), Ref("y", 1)))
+    found = followed(given)
+    assert [step.target for step in found.steps] == ["aten.topk.default", "aten.neg.default"]
+    assert found.outputs == (Ref("n0"), Ref("y", 1))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        recipe("aten.flip.default", (0,), dtype="int32", values=("integers", 0, 5)),
+        recipe("aten.flip.default", (0,), values=("special",)),
+        recipe("aten.flip.default", (0,), values=("uniform", 1e5, 1e6)),
+        recipe("aten.flip.default", (7,)),
+    ],
+    ids=["integers", "special values", "large numbers", "not computable"],
+)
+def test_others_stay(given: Recipe) -> None:
+    assert followed(given) == given
+
+
+@pytest.mark.parametrize(("operator", "is_followed"), [("aten.permute.default", True), ("aten.relu.default", False)])
+def test_what_a_backend_takes_only_in_company_is_followed(operator: str, is_followed: bool) -> None:
+    entry = load_operators()[operator]
+    case = OperatorCase(entry, entry.dtypes[0])
+    (program, *_) = (one for one in case.further(case.examples(CONTEXT), CONTEXT) if isinstance(one, Joined))
+    assert any(step.target == "aten.neg.default" for part in program.parts for step in part.steps) is is_followed
