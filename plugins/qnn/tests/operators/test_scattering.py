@@ -94,3 +94,15 @@ def test_the_largest_that_is_written_is_refused() -> None:
 
 def test_elements_are_gathered_along_an_axis(agree: Callable[..., Any]) -> None:
     agree(lambda x, i: (x.gather(1, i) + 1, x.gather(0, i[:2]) + 1, (x > 0).gather(1, i)), MATRIX, PLACES)
+
+
+def test_what_nothing_else_reads_is_not_overwritten_as_a_whole() -> None:
+    partitioner = QnnPartitioner(QnnOptions(validate=False))
+    reasons = refusals(partitioner, lambda x, y: torch.ops.aten.copy(x, y) + 1, MATRIX, MATRIX)
+    assert len(reasons) == 1 and reasons[0].endswith("is overwritten as a whole, and nothing else reads it")
+    reasons = refusals(partitioner, lambda x, y: x.slice_scatter(y, 1) + 1, MATRIX, MATRIX)
+    assert len(reasons) == 1 and reasons[0].endswith("is overwritten as a whole, and nothing else reads it")
+
+
+def test_what_something_else_reads_may_be(agree: Callable[..., Any]) -> None:
+    agree(lambda x, y: (torch.fill(x, 2.0) + 1, x.slice_scatter(y, 1) + x), MATRIX, MATRIX * 2)

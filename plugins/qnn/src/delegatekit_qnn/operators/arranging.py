@@ -13,7 +13,7 @@ from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.values import Value
-from .common import ANY, REAL, as_numbers, as_type
+from .common import ANY, REAL, as_numbers, as_type, overwritten_is_read
 from .indexing import looked_up
 from .program import Lower, ProgramBuilder
 from .shape import alike, concatenated, inserted, sliced, tiled
@@ -127,9 +127,18 @@ _MOVES: Final[dict[str, Any]] = {"passenger": True, "moves": True}
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("flip.default", _flip, ANY, **_MOVES),
-    row("copy.default", _copy, ANY, same_dtypes(), **_MOVES),
-    row("slice_scatter.default", _slice_scatter, ANY, same_dtypes(), without_gaps, has_axes("self"), **_MOVES),
-    row("select_scatter.default", _select_scatter, ANY, same_dtypes(), has_axes("self"), **_MOVES),
+    row("copy.default", _copy, ANY, same_dtypes(), overwritten_is_read, **_MOVES),
+    row(
+        "slice_scatter.default",
+        _slice_scatter,
+        ANY,
+        same_dtypes(),
+        without_gaps,
+        has_axes("self"),
+        overwritten_is_read,
+        **_MOVES,
+    ),
+    row("select_scatter.default", _select_scatter, ANY, same_dtypes(), has_axes("self"), overwritten_is_read, **_MOVES),
     row("diagonal_copy.default", _diagonal, ANY, **_MOVES),
     row("unfold_copy.default", _unfold, ANY, has_axes("self"), **_MOVES),
     *(

@@ -248,6 +248,15 @@ def composed(make: Callable[[ProgramBuilder, Value], Value]) -> Lower:
 # -- constraints -------------------------------------------------------------------------------------------------------
 
 
+def overwritten_is_read(call: Call) -> str | None:
+    """What is overwritten as a whole is read by another operator, too: the library has no inputs that nothing reads."""
+    overwritten = call["self"]
+    if "_scatter" in call.operator and math.prod(call["src"].shape) < math.prod(overwritten.shape):
+        return None
+    node = call.node.args[0]
+    return None if len(node.users) > 1 else f"{overwritten.name} is overwritten as a whole, and nothing else reads it"
+
+
 def known(*names: str) -> Constraint:
     """The named tensors, where they are given, are constant, or dequantized from constants."""
 

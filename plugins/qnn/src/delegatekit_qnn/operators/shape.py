@@ -17,7 +17,7 @@ from ..ir.encodings import activation_fault, activation_type
 from ..ir.graph import Scalar, Tensor, uint32
 from ..ir.types import INNER, DataType, half
 from ..ir.values import Value
-from .common import ANY, as_numbers, as_type
+from .common import ANY, as_numbers, as_type, overwritten_is_read
 from .program import Lower, ProgramBuilder
 from .windows import pads_of, pads_within_windows
 
@@ -239,5 +239,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("slice_copy.Tensor", _slice, ANY, has_axes("self"), **_MOVES),
     row("cat.default", _concatenate, ANY, same_dtypes(), **_MOVES),
     row("constant_pad_nd.default", _pad, ANY, has_axes("self"), pads_within_windows, **_MOVES),
-    row("full.default fill.Scalar", _full, ANY, numbers_fit, passenger=True),
+    row("full.default", _full, ANY, numbers_fit, passenger=True),
+    row("fill.Scalar", _full, ANY, numbers_fit, overwritten_is_read, passenger=True),
 )
