@@ -47,10 +47,6 @@ if TYPE_CHECKING:
 _TAKEN: Final = ("float32", "float16", "int32", "int64", "bool")
 #: Numbers that are computed in the program.
 _NUMBERS: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
-#: New values of a state that keep what they do not replace as it is.
-_STORED_ONCE: Final = frozenset(
-    f"aten.{name}" for name in ("index_put.default", "copy.default", "slice_scatter.default", "select_scatter.default")
-)
 
 
 # -- every operator ----------------------------------------------------------------------------------------------------
@@ -202,7 +198,10 @@ class VulkanPartitioner(TablePartitioner):
         return float_reason(run_passes(graph, arithmetic(self._options, any_scale=True)).graph)
 
     def state_reason(self, program: ProgramView, buffer: Node) -> str | None:
-        """The state is of a type that the device has, begins there as in the program, and does not lose digits."""
+        """The state is of a type that the device has, and begins there as in the program.
+
+        With `fp16` its new value is computed as float16 in any case: kept outside, it would not have more digits.
+        """
         state = program.buffers[buffer]
         initial, dtype = state.initial, dtype_name(state.initial.dtype)
         if dtype not in _TAKEN:
@@ -216,8 +215,6 @@ class VulkanPartitioner(TablePartitioner):
         size = initial.numel() * device_type(initial.dtype, half=self._options.fp16).bytes
         if size > self._buffer:
             return f"{state.name} has {size} bytes: {self._buffer} are the most on {self._options.target}"
-        if self._options.fp16 and dtype == "float32" and str(state.updated.target) not in _STORED_ONCE:
-            return f"{state.name} would be float16 on the device (fp16 is set), and lose digits in each call"
         return None
 
     def _too_large(self, call: Call) -> str | None:
