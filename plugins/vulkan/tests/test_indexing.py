@@ -50,12 +50,6 @@ def test_slices_are_selected(axis, shape):
     compare(lower(lambda x, i: (x * 2).index_select(axis, i), x, index, backend="vulkan"))
 
 
-def test_a_number_has_no_axis_to_select_along():
-    partitioner = VulkanPartitioner(VulkanOptions())
-    inputs = (torch.tensor(2.0), torch.tensor([0]))
-    assert refusals(partitioner, lambda x, i: (x * 2).index_select(0, i), *inputs) == ["self has no axes"]
-
-
 INDEXED = {
     "rows": lambda x, i: x[i],
     "columns": lambda x, i: x[:, i],
@@ -191,3 +185,9 @@ def test_an_axis_of_one_element_may_be_indexed_beside_another(shape):
     rows, columns = torch.zeros(1, 1, dtype=torch.int64), torch.tensor([[2, 0, 6]]) % max(shape[:2])
     first = (rows, columns) if shape[0] == 1 else (columns, rows)
     compare(lower(lambda x: 2 * x[first], torch.randn(shape), backend="vulkan"))
+
+
+@pytest.mark.needs_device
+@pytest.mark.parametrize("index", [torch.tensor(0), torch.tensor([0])])
+def test_the_element_of_a_number_may_be_selected(index):
+    compare(lower(lambda x: 2 * x.index_select(0, index), torch.randn(()), backend="vulkan"))

@@ -8,7 +8,6 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row, row
 
@@ -54,8 +53,9 @@ def _indices(b: ProgramBuilder, operand: Operand, size: object) -> Tensor:
 
 def _index_select(b: ProgramBuilder, call: Call) -> Tensor:
     x = b.tensor(call["self"])
-    axis = call["dim"] % x.rank
-    return looked_up(b, x, axis, b.tensor(call["index"]))
+    if not x.rank:  # its only element is selected, once: the runtime looks up along axes
+        return b.view(looked_up(b, b.view(x, (1,)), 0, b.tensor(call["index"])), ())
+    return looked_up(b, x, call["dim"] % x.rank, b.tensor(call["index"]))
 
 
 def _indexed(call: Call) -> list[tuple[int, Operand]]:
@@ -147,7 +147,7 @@ _TYPES: Final = types(*FLOATS, *INTEGERS, "bool")
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("embedding.default", _embedding, types(*FLOATS, of=("weight",))),
-    row("index_select.default", _index_select, _TYPES, has_axes("self"), passenger=True, runs=("aten.index.Tensor",)),
+    row("index_select.default", _index_select, _TYPES, passenger=True, runs=("aten.index.Tensor",)),
     row("index.Tensor", _index, _TYPES, neighbors, passenger=True, special_values=counted_from_front),
     row("gather.default", _gather, _TYPES, passenger=True),
 )

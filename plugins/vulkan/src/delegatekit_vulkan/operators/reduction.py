@@ -51,9 +51,9 @@ def _groups(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> list[tuple[int
 def _fits_texture(b: ProgramBuilder, x: Tensor) -> bool:
     if x.rank > TEXTURE_RANK:
         return False
-    batch, channels, height, width = (1,) * (TEXTURE_RANK - x.rank) + x.sizes
+    *outer, height, width = (1,) * (TEXTURE_RANK - x.rank) + x.sizes
     limits = TARGETS[b.options.target].texture
-    return all(size <= most for size, most in zip((width, height, batch * channels), limits, strict=True))
+    return all(size <= most for size, most in zip((width, height, math.prod(outer)), limits, strict=True))
 
 
 def _reduced_once(
