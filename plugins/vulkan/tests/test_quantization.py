@@ -73,6 +73,13 @@ def test_convolutions_sums_and_linear_layers_compute_on_int8() -> None:
     assert not on_numbers.intersection(found)
 
 
+def test_rows_of_more_axes_are_quantized_once() -> None:
+    x = torch.randn(1, 3, 2, 64)
+    found = operators(lower(quantized(Layers(), x, scheme="int8-dynamic-int4"), x, backend="vulkan"))
+    assert found.count("torchao.choose_qparams_affine.default") == 1
+    assert "torchao.dequantize_affine.default" not in found
+
+
 @pytest.mark.needs_device
 def test_int8_gives_the_integers_of_eager_mode_but_for_ties() -> None:
     x = torch.randn(1, 3, 24, 24)

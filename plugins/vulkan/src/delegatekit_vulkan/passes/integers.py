@@ -31,6 +31,7 @@ from ..ir.stock import (
     PAD,
     QUANTIZE,
     QUANTIZE_BLOCKS,
+    VIEW,
 )
 from ..ir.weights import IntegerProduct, aligned, aligned_bias, channel_weights, holds, integer_convolution, to_numbers
 from .clamps import NO_BOUNDS, Bounds, bounds_of
@@ -38,6 +39,9 @@ from .integer_weights import lost_weights, use_integer_weights
 from .matching import Matcher, join_handles
 
 _LEAST, _GREATEST = -128, 127
+
+#: What is not needed where nothing reads its result.
+_REMOVABLE = frozenset((QUANTIZE, DEQUANTIZE, CHOOSE, QUANTIZE_BLOCKS, DEQUANTIZE_BLOCKS, PREPACK, PAD, VIEW))
 
 #: The integers of an activation, with scale and zero point.
 _Integers: TypeAlias = "tuple[Tensor, float, int]"
@@ -194,11 +198,11 @@ def _saturated(bound: float, scale: float, zero_point: int) -> float:
 
 
 def _drop_unread(graph: Graph) -> None:
-    """Drop conversions, and constants brought to the device, that nothing reads any more."""
-    read: set[Tensor | SymInt] = set(graph.outputs)
+    """Drop conversions, views of them, and constants brought to the device, that nothing reads any more."""
+    read: set[Tensor | SymInt] = {*graph.outputs, *graph.kept()}
     kept = []
     for node in reversed(graph.nodes):
-        removable = node.operator in (QUANTIZE, DEQUANTIZE, CHOOSE, QUANTIZE_BLOCKS, DEQUANTIZE_BLOCKS, PREPACK, PAD)
+        removable = node.operator in _REMOVABLE
         if removable and not read.intersection(node.results):
             continue
         read.update(node.reads)
