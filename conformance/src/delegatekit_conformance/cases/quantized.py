@@ -123,6 +123,7 @@ _PATTERNS = (
     "transposed-conv-groups",
     "channel-shuffle",
     "linear-gelu",
+    "linear-over-pixels",
     "linear-relu-chain",
     "addmm-chain",
     "transformer-layer",

@@ -37,6 +37,12 @@ def conv_relu6() -> Built:
     return nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU6()), [(6 * torch.randn(1, 3, 9, 9),)]
 
 
+@pattern("conv-clamped-twice")
+def conv_clamped_twice() -> Built:
+    """Clamps one after another behind a convolution, the second wider at one end and narrower at the other."""
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Hardtanh(-1.0, 0.5)), [(torch.randn(1, 3, 6, 6),)]
+
+
 @pattern("conv-hardswish")
 def conv_hardswish() -> Built:
     """An activation that few kernels fuse."""

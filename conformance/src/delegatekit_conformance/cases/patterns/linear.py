@@ -17,6 +17,12 @@ def linear_gelu() -> Built:
     return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)), [(torch.randn(2, 5, 8),)]
 
 
+@pattern("linear-over-pixels")
+def linear_over_pixels() -> Built:
+    """Linear layers over the channels of images, as in ConvNeXt and Swin: four axes, and 32 of each to sum up."""
+    return nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 32)), [(torch.randn(1, 3, 2, 32),)]
+
+
 @pattern("linear-gelu-tanh")
 def linear_gelu_tanh() -> Built:
     """GELU by tanh: another function than the exact one, by up to 5e-4."""
@@ -127,7 +133,7 @@ def layer_norm_written_out() -> Built:
 
 @pattern("rms-norm")
 def rms_norm() -> Built:
-    """torch's own, and Llama's written out."""
+    """torch's own, Llama's written out, and one without weights whose operands are in the other order."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -136,8 +142,8 @@ def rms_norm() -> Built:
             nn.init.normal_(self.norm.weight)
 
         def forward(self, x: torch.Tensor) -> Any:
-            written = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
-            return self.norm(x), self.norm.weight * written
+            factor = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+            return self.norm(x), self.norm.weight * (x * factor), factor * x
 
     return Model(), [(torch.randn(2, 5, 8),)]
 
