@@ -253,7 +253,7 @@ def overwritten_is_read(call: Call) -> str | None:
     overwritten = call["self"]
     if "_scatter" in call.operator and math.prod(call["src"].shape) < math.prod(overwritten.shape):
         return None
-    node = call.node.args[0]
+    node = call.node.all_input_nodes[0]
     return None if len(node.users) > 1 else f"{overwritten.name} is overwritten as a whole, and nothing else reads it"
 
 
