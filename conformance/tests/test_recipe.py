@@ -15,6 +15,7 @@ import torch
 
 from delegatekit.accuracy.script import with_bound
 from delegatekit_conformance.recipe import LAYOUTS, Recipe, Ref, Size, Step, TensorRecipe, find_target, tensor_code
+from delegatekit_conformance.trial import Subject
 
 KINDS = [
     ("normal",),
@@ -81,6 +82,16 @@ def test_the_module_computes_the_steps() -> None:
     torch.testing.assert_close(left, first)
     assert not module.training
     recipe().export()
+
+
+def test_a_program_is_kept_with_its_recipe_alone() -> None:
+    made = recipe()
+    assert made.program is made.program
+    assert "program" not in vars(pickle.loads(pickle.dumps(made))) and pickle.loads(pickle.dumps(made)) == made
+    subject = Subject.of_recipe(made)
+    subject.module.get_buffer("x1").zero_()
+    _, left = subject.program.module()(*made.inputs())
+    assert not left.any(), "of a module that was changed, the program is another one"
 
 
 def test_the_snippet_shows_the_same_without_the_suite() -> None:

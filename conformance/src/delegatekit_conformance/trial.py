@@ -69,14 +69,14 @@ class Subject:
     stateful: bool = False
     #: The outputs in parts with accuracies of their own; empty if `accuracy` is that of all.
     parts: tuple[Part, ...] = ()
-    #: What the module is written as, if it is: its program is made once for all trials.
+    #: The recipe whose program, made once for all trials, stands for the module; None if the module is exported itself.
     recipe: Recipe | None = None
 
     @classmethod
     def of_recipe(cls, recipe: Recipe) -> Subject:
         """The subject of a recipe."""
         calls = (recipe.inputs(), *(recipe.inputs(sizes) for sizes in recipe.calls))
-        return cls(recipe.module(), calls, recipe.accuracy, recipe.dynamic_shapes(), recipe=recipe)
+        return cls(recipe.module(), calls, recipe.accuracy, recipe.dynamic_shapes())
 
     @classmethod
     def of_joined(cls, joined: Joined) -> Subject:
@@ -117,7 +117,7 @@ def flatten(result: Any) -> list[torch.Tensor]:
 def try_recipe(recipe: Recipe, context: Context, **lowering: Any) -> Outcome:
     """Try a recipe; `lowering` are further arguments of `delegatekit.lower`."""
     try:
-        subject = Subject.of_recipe(recipe)
+        subject = replace(Subject.of_recipe(recipe), recipe=recipe)
     except Exception as error:
         return Outcome(
             Verdict.NOT_EXPORTABLE, f"the example cannot be built: {words(error)}", example=recipe.describe()
