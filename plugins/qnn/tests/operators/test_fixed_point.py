@@ -73,12 +73,20 @@ def _scale(node: torch.fx.Node) -> float:
     return float(node.args[1])  # type: ignore[arg-type]
 
 
+def test_relu_behind_weights_of_four_bits_over_four_axes_is_right(simulator: None) -> None:
+    check(nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 32)), ((1, 3, 2, 32),), "16a4w")
+
+
 @pytest.mark.parametrize("scheme", ["8a8w", "16a8w"])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]
 )
 def test_results_are_those_of_the_quantized_module(name: str, scheme: str, simulator: None) -> None:
-    model, shapes = CASES[name]
+    check(*CASES[name], scheme)
+
+
+def check(model: Any, shapes: tuple[tuple[int, ...], ...], scheme: str) -> None:
+    """The model is one delegate, whose results are those of the quantized module."""
     calls = [tuple(drawn(*shape, seed=10 * call + place) for place, shape in enumerate(shapes)) for call in range(8)]
     quantized = delegatekit.quantize(as_module(model).eval(), calls, backend="qnn", scheme=scheme)
     program = delegatekit.lower(quantized, calls[0], backends=["qnn"])
