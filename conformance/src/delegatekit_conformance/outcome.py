@@ -72,7 +72,7 @@ _MEANINGS: Mapping[Verdict, str] = {
     Verdict.UNAVAILABLE: "the backend's blobs were compiled, but its runtime is not available",
     Verdict.NOT_EXPORTABLE: "torch.export does not accept the example: nothing was tested",
     Verdict.NOT_APPLICABLE: "the case does not concern this backend; the reason is given",
-    Verdict.UNDETECTED: "a damaged blob was run without an error and gave other numbers: it has no integrity check",
+    Verdict.UNDETECTED: "changed bytes of a blob gave other numbers without an error: it has no integrity check",
     Verdict.LOWERING_ERROR: "the compiler failed on what the backend had claimed, or lowering failed without a reason",
     Verdict.LOAD_ERROR: "the backend's runtime refused what its compiler had made",
     Verdict.RUN_ERROR: "the backend's runtime failed to run what its compiler had made",
