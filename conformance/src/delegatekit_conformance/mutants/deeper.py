@@ -39,7 +39,8 @@ class Deeper:
         for example in examples:
             self._known.setdefault(example.case, []).append(example)
         self._drawn: dict[str, list[Attempt]] = {}
-        self._whole: set[str] = set()
+        #: The first examples of cases whose further ones are not drawn yet.
+        self._first: dict[str, Sequence[Any]] = {}
 
     def attempts(self, mutant: Mutant, seconds: float) -> tuple[list[Attempt], int]:
         """The attempts for so many CPU `seconds`, one of each case first, and how many there would be at least."""
@@ -76,17 +77,14 @@ class Deeper:
     def _has(self, name: str, index: int) -> bool:
         """Whether a case has so many attempts that the quick profile does not have; draws them if need be."""
         if name not in self._drawn:
-            self._drawn[name] = list(self._new(name, 0, self._first(name)))
-        if index >= len(self._drawn[name]) and name not in self._whole:
-            self._whole.add(name)
+            self._first[name] = self._cases[name].examples(self._context)
+            self._drawn[name] = list(self._new(name, 0, self._first[name]))
+        if index >= len(self._drawn[name]) and name in self._first:
+            first = self._first.pop(name)
             if any(example.delegated_nodes for example in self._known[name]):
-                first = self._first(name)
                 more = self._cases[name].further(first, self._context)
                 self._drawn[name] += self._new(name, len(first), more)
         return index < len(self._drawn[name])
-
-    def _first(self, name: str) -> Sequence[Any]:
-        return self._cases[name].examples(self._context)
 
     def _new(self, name: str, start: int, examples: Sequence[Any]) -> Iterator[Attempt]:
         known = self._known[name]

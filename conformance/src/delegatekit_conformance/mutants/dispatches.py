@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,6 @@ def _given_names(plugin: Plugin, stems: set[str]) -> Iterator[str]:
 
 
 def _is_of(module: Any, plugin: Plugin) -> bool:
-    file: Callable[[], Any] = functools.partial(getattr, module, "__file__", None)
-    with suppress(Exception):  # whatever a module of somebody else's raises
-        return plugin.folder.resolve() in Path(str(file())).resolve().parents
+    with suppress(Exception):  # it has no file, or is somebody else's object that raises what it likes
+        return plugin.folder.resolve() in Path(module.__file__).resolve().parents
     return False
