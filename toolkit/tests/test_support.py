@@ -123,6 +123,14 @@ def test_rows_may_decide_for_each_call() -> None:
     assert row("add.Tensor", lower).special_value(call) == ""
 
 
+def test_special_values_of_a_table_are_those_of_every_row() -> None:
+    rows = [row("add.Tensor", lower, special_values="one zero"), row("gelu.default", lower, keep=True)]
+    partitioner = TablePartitioner(SupportTable(rows, special_values=lambda call: "no NaN" if call.operator else ""))
+    assert partitioner.special_values(Call(NODES["add"], VIEW)) == "one zero; no NaN"
+    assert partitioner.special_values(Call(NODES["gelu"], VIEW)) == "no NaN"
+    assert TablePartitioner(SupportTable(rows[:1])).special_values(Call(NODES["gelu"], VIEW)) == ""
+
+
 def test_facts_of_a_row_are_passed_on() -> None:
     assert row("add.Tensor", lower, computes_in="float32").facts == {"computes_in": "float32"}
 

@@ -1,7 +1,8 @@
-"""Arguments that PyTorch lets be written in several ways: axes, and settings of windows."""
+"""Arguments that PyTorch lets be written in several ways: axes, pads, and settings of windows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -37,3 +38,13 @@ def per_axis(setting: Any, axes: int, default: int | None = None) -> tuple[int, 
     if not values and default is not None:
         values = [default]
     return tuple(values * axes if len(values) == 1 else values)
+
+
+def pads_of(pads: Sequence[int], rank: int) -> list[tuple[int, int]]:
+    """What is added before and after each axis, the first axis first. PyTorch lists the last axis first.
+
+    >>> pads_of([1, 2, 3, 4], 3)
+    [(0, 0), (3, 4), (1, 2)]
+    """
+    pairs = list(zip(pads[::2], pads[1::2], strict=True))
+    return [(0, 0)] * (rank - len(pairs)) + pairs[::-1]

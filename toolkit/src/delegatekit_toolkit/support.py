@@ -58,7 +58,7 @@ class Row(Generic[LoweringT]):
 
     def special_value(self, call: Call) -> str:
         """For which inputs the results of this call are not PyTorch's; "" if for none."""
-        return self.special_values if isinstance(self.special_values, str) else self.special_values(call)
+        return _said(self.special_values, call)
 
 
 def row(
@@ -80,8 +80,12 @@ def row(
     return Row(names, lower, constraints, keep, passenger, static_only, special_values, facts)
 
 
+def _said(special_values: str | Callable[[Call], str], call: Call) -> str:
+    return special_values if isinstance(special_values, str) else special_values(call)
+
+
 class SupportTable(Mapping[str, Row[LoweringT]]):
-    """Operator name -> row, with constraints that hold for all of them.
+    """Operator name -> row, with constraints and special values that hold for all of them.
 
     Raises ValueError if two rows name the same operator. With `foreign_sizes` the backend computes sizes that are
     arguments from those of any input of its delegate; without, a call takes the sizes of its own tensors only.
@@ -97,10 +101,16 @@ class SupportTable(Mapping[str, Row[LoweringT]]):
     """
 
     def __init__(
-        self, rows: Iterable[Row[LoweringT]], *, common: Sequence[Constraint] = (), foreign_sizes: bool = False
+        self,
+        rows: Iterable[Row[LoweringT]],
+        *,
+        common: Sequence[Constraint] = (),
+        special_values: str | Callable[[Call], str] = "",
+        foreign_sizes: bool = False,
     ) -> None:
         self._rows: Final[dict[str, Row[LoweringT]]] = {}
         self.common: Final = tuple(common)
+        self.special_values: Final = special_values
         self._foreign_sizes: Final = foreign_sizes
         for entry in rows:
             for operator in entry.operators:
@@ -116,6 +126,11 @@ class SupportTable(Mapping[str, Row[LoweringT]]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def special_value(self, call: Call) -> str:
+        """For which inputs the results of a call of the table are not PyTorch's, by its row and for all; "" if for none."""
+        said = (self._rows[call.operator].special_value(call), _said(self.special_values, call))
+        return "; ".join(dict.fromkeys(filter(None, said)))
 
     def check(self, call: Call) -> Verdict:
         """The verdict of the call's row and of the common constraints; the first refusal counts."""
@@ -197,7 +212,7 @@ class TablePartitioner:
         too.
         """
         entry = self.table.get(call.operator)
-        return "" if entry is None else entry.special_value(call)
+        return "" if entry is None else self.table.special_value(call)
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
         """None: the core forms the partitions."""

@@ -1,8 +1,8 @@
 """Special values that a backend declares in its support table: what they explain of a wrong result, and what not.
 
 A row of the table says for which inputs its results are not PyTorch's ("exp(NaN) is 0"). That explains a wrong result
-only if the very same program is right without such inputs: with ordinary numbers in the place of NaN, infinities and
-very large numbers.
+only if the very same program is right without such inputs: with ordinary numbers in the place of NaN, infinities,
+very large numbers and zeros with a sign.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def _replace(tensor: torch.Tensor, seed: int) -> bool:
     if tensor.is_floating_point():
         size = tensor.abs()
         special = ~tensor.isfinite() | (size > _LARGEST) | ((size < 1 / _LARGEST) & (size > 0))
+        special |= (tensor == 0) & tensor.signbit()
         generator = torch.Generator().manual_seed(seed)
         other = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).add(0.5).to(tensor.dtype)
     elif tensor.dtype is torch.int64 or tensor.dtype is torch.int32:

@@ -70,6 +70,13 @@ def _is_quantized_storage(item: Operand) -> bool:
     return item.dtype not in OUTER
 
 
+def special_numbers(call: Call) -> str:
+    """Floats are float16 without NaN, infinity and zeros with a sign; integers have 32 bits, and stay at their ends."""
+    if any(item.dtype.is_floating_point for item in call.tensors):
+        return "the processor computes in float16, has no NaN, no infinity (65504 stands for it), and one zero"
+    return "the processor's integers have 32 bits, and stay at the largest and least number"
+
+
 TABLE: Final[SupportTable[Lower]] = SupportTable(
     [
         *elementwise.ROWS,
@@ -90,6 +97,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *quantization.ROWS,
     ],
     common=(device_types, static_sizes(), max_rank(MAX_RANK), integer_rank, elements(), narrow_constants),
+    special_values=special_numbers,
 )
 
 

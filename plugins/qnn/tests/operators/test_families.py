@@ -112,6 +112,15 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         (drawn(3, 4, 6), drawn(3, 6, 5), drawn(4, 5)),
     ),
     "softmax": (lambda x: (x.softmax(1), x.softmax(-1), x.log_softmax(1)), (IMAGES,)),
+    # Of 64 n + 1 elements the library's own logarithm of a softmax is wrong.
+    "softmax of one element more than whole vectors": (
+        lambda x: (x.log_softmax(1), x.t().log_softmax(0), x.softmax(1), x[:, :65].log_softmax(1)),
+        (drawn(3, 129),),
+    ),
+    "whether any are true of five axes": (
+        lambda x: (x.any(-5), x.any((0, 1)), x[0].any(2, keepdim=True), x[0].int().any(0), x.sum().int().any()),
+        ((drawn(2, 3, 4, 1, 2) > 1) * drawn(2, 3, 4, 1, 2),),
+    ),
     "views": (
         lambda x: (
             *(x.reshape(8, 48) + 1, x.transpose(1, 2) + 1, x.unsqueeze(1) + 1, x[:, 1] + 1, x[:, :, ::2] + 1),
@@ -251,6 +260,10 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (drawn(2, 3, 4, 6, 8),),
     ),
+    "averages of axes of one element": (
+        lambda x: (F.adaptive_avg_pool2d(x[0], (2, 3)), F.adaptive_avg_pool3d(x, (3, 1, 1))),
+        (drawn(3, 1, 1, 2, 4),),
+    ),
     "windows of one row at large steps": (
         lambda x: (F.max_pool2d(x, (2, 1), 2), F.max_pool2d(x, (1, 2), 2), F.max_pool2d(x, 1, 2)),
         (IMAGES,),
@@ -310,6 +323,9 @@ def test_what_the_processor_computes_otherwise_is_refused_in_words() -> None:
     assert refusals(partitioner, lambda i, j: i.scatter_add(0, j, i), whole, places) == [
         "int64 is added: float32 is taken"
     ]
+    many = drawn(5000, 2, 2)
+    assert refusals(partitioner, torch.bmm, many, many) == ["5000 products of matrices: 4096 are taken"]
+    assert refusals(partitioner, nn.Linear(2, 2), many) == []
     (reason,) = refusals(partitioner, nn.ConvTranspose3d(4, 4, 2, groups=2), drawn(1, 4, 2, 2, 2))
     assert "with 2 groups" in reason
 

@@ -129,7 +129,7 @@ class XnnpackPartitioner(TablePartitioner):
         verdict = super().check(call)
         if not verdict.supported:
             return verdict
-        if self._options.exact_special_values and (reason := TABLE[call.operator].special_value(call)):
+        if self._options.exact_special_values and (reason := TABLE.special_value(call)):
             return Verdict.no(f"{reason} (exact_special_values is set)")
         if call.operator in QUANTIZATION:
             chain = self._chain(call)

@@ -179,11 +179,12 @@ def _rows(backend: LoadedBackend, options: Mapping[str, Any]) -> Iterator[Declar
     if not hasattr(partitioner, "special_values"):
         return
     said: dict[str, list[str]] = {}
-    for operator, row in dict(getattr(partitioner, "table", {})).items():
-        special = getattr(row, "special_values", "")
-        text = special if isinstance(special, str) else _first_line(special)
-        if text:
-            said.setdefault(text, []).append(operator)
+    table = getattr(partitioner, "table", {})
+    for operator, row in dict(table).items():
+        for special in (getattr(row, "special_values", ""), getattr(table, "special_values", "")):
+            text = special if isinstance(special, str) else _first_line(special)
+            if text:
+                said.setdefault(text, []).append(operator)
     for text, operators in said.items():
         yield Declaration(
             f"special_values:{text}",

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.arguments import axis_of, pads_of
 from delegatekit_toolkit.constraints import has_axes, same_dtypes
 from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.support import Row, row
@@ -148,13 +148,6 @@ def _overwritten(b: ProgramBuilder, call: Call, axis: int, start: int, end: int,
 # -- padding -----------------------------------------------------------------------------------------------------------
 
 
-def _pads(call: Call) -> list[tuple[int, int]]:
-    """Before and after each axis, the first axis first."""
-    flat = list(call.get("pad", call.get("padding", ())))
-    pairs = [(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
-    return [(0, 0)] * (call["self"].rank - len(pairs)) + pairs[::-1]
-
-
 def _pad(b: ProgramBuilder, call: Call) -> Var:
     x, value = tensor(b, call), call["value"]
     result = datatype_of(x)
@@ -162,7 +155,7 @@ def _pad(b: ProgramBuilder, call: Call) -> Var:
         # MIL pads floating-point numbers only; float32 has these integers.
         x = b.cast(x, DataType.FLOAT32)
     # Negative amounts, which cut off, core has made slices of.
-    added = [pad for pair in _pads(call) for pad in pair]
+    added = [pad for pair in pads_of(call["pad"], x.rank) for pad in pair]
     if any(added):
         number = b.number(float(value), datatype_of(x))
         x = b.call("pad", x=x, pad=numbers(added), mode="constant", constant_val=number)
@@ -179,7 +172,7 @@ def _edge_pad(mode: str) -> Lower:
     """MIL pads the last two axes in these modes: a third one changes places with the last."""
 
     def lower(b: ProgramBuilder, call: Call) -> Var:
-        x, pads = tensor(b, call), _pads(call)
+        x, pads = tensor(b, call), pads_of(call["padding"], call["self"].rank)
         rank = len(x.shape)
         last = [pad for pair in ((0, 0),) * (rank - 2) + tuple(pads[-2:]) for pad in pair][-2 * rank :]
         if any(last):

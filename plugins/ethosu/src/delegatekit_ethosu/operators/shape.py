@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.arguments import axis_of, pads_of
 from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import Pad, Reverse, Tile
 from delegatekit_toolkit.tosa.types import INTEGER_RANGES
@@ -132,21 +132,15 @@ def _roll(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 def _pad(b: ProgramBuilder, call: Call, result: Result) -> Value:
     value, before = _source(b, call)
-    rank, given = len(value.order), call["pad"]
-    amounts = [(0, 0)] * rank
-    for place in range(len(given) // 2):
-        amounts[rank - 1 - place] = given[2 * place], given[2 * place + 1]
-    for axis, pair in enumerate(amounts):  # negative: cut off
-        first, last = (max(0, -amount) for amount in pair)
-        if first or last:
-            value = _part(b, value, value.stored_axis(axis), first, value.shape[axis] - first - last)
-    stored = [max(0, amount) for axis in value.order for amount in amounts[axis]]
+    amounts = pads_of(call["pad"], len(value.order))
+    # Negative amounts, which cut off, core has made slices of.
+    stored = [amount for axis in value.order for amount in amounts[axis]]
     value = Value(b.requantized(value.tensor, before, Result(result.scale)), value.order)
     if any(stored):
         if value.order == (0, 1, 2, 3) and _is_convolved(call):
             # Moved first, so that the pad stands right in front of the convolution, which then takes it over.
             value = Value(b.stored(value, CHANNELS_LAST), CHANNELS_LAST)
-            stored = [max(0, amount) for axis in value.order for amount in amounts[axis]]
+            stored = [amount for axis in value.order for amount in amounts[axis]]
         after = result.scale
         lowest, highest = INTEGER_RANGES[after.dtype]
         filler = round((call["value"] or 0) / after.scale) + after.zero_point

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.arguments import axis_of, pads_of
 from delegatekit_toolkit.constraints import has_axes, same_dtypes
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
@@ -17,7 +17,6 @@ from .common import ANY, REAL, as_numbers, as_type, overwritten_is_read
 from .indexing import looked_up
 from .program import Lower, ProgramBuilder
 from .shape import alike, concatenated, inserted, sliced, tiled
-from .windows import pads_of
 
 
 def _flip(b: ProgramBuilder, call: Call) -> Value:
@@ -78,7 +77,7 @@ def _edge_pad(mode: str) -> Lower:
 
     def lower(b: ProgramBuilder, call: Call) -> Value:
         x = b.value(call["self"])
-        for axis, pair in enumerate(pads_of(call)):
+        for axis, pair in enumerate(pads_of(call["padding"], x.rank)):
             if any(pair):
                 places = np.pad(np.arange(x.shape[axis], dtype=np.int32), pair, mode=mode)  # type: ignore[call-overload]
                 x = looked_up(b, x, axis, Value(b.constant(places), (0,)))

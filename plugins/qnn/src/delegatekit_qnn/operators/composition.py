@@ -232,7 +232,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("asin.default", composed(_asin), NUMBERS),
     row("acos.default", composed(_acos), NUMBERS),
     row("tan.default", composed(_tan), NUMBERS),
-    row("atan2.default", _atan2, NUMBERS, special_values="the sign of a zero of self does not count"),
+    row("atan2.default", _atan2, NUMBERS, special_values="the signs of zeros do not count"),
     row("hypot.default", _hypot, REAL, keep=True),
     row("sinh.default", composed(_sinh), NUMBERS),
     row("cosh.default", composed(_cosh), NUMBERS),

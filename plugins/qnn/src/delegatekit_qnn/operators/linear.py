@@ -18,6 +18,10 @@ from .convolution import bias_of, integer_weight, weight_of, weights_as_integers
 from .program import Lower, ProgramBuilder
 
 
+#: So many products of matrices are taken at once.
+_MATRICES: Final = 4096
+
+
 def _connected(
     b: ProgramBuilder, call: Call, x: Value, weight: Operand, bias: Operand | None, *, turned: bool
 ) -> Value:
@@ -125,6 +129,13 @@ def _product(b: ProgramBuilder, call: Call) -> Value:
     return Value(made, identity(len(shape)))
 
 
+def few_matrices(call: Call) -> str | None:
+    """A batch that the library compiles within half a minute: its time grows with the square of their number."""
+    right = call["mat2"] if call.has("mat2") else call["other"]
+    many = 1 if right.is_known and right.rank == 2 else math.prod(call.result.shape[:-2])
+    return f"{many} products of matrices: {_MATRICES} are taken" if many > _MATRICES else None
+
+
 def plain_sum(call: Call) -> str | None:
     """On integers the sum has the factors 1."""
     if call["alpha"] != 1 or call["beta"] != 1:
@@ -170,6 +181,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     ),
     row("addmm.default", _addmm, REAL, _right, fixed=_integer_sum, weights=("mat2",)),
     row("addbmm.default", _summed, REAL),
-    row("mm.default bmm.default", _product, REAL, _right, fixed=True, weights=("mat2",)),
-    row("matmul.default", _product, REAL, same_rank, _right, keep=True, fixed=True, weights=("other",)),
+    row("mm.default bmm.default", _product, REAL, _right, few_matrices, fixed=True, weights=("mat2",)),
+    row("matmul.default", _product, REAL, same_rank, _right, few_matrices, keep=True, fixed=True, weights=("other",)),
 )

@@ -136,12 +136,13 @@ def _product(b: ProgramBuilder, call: Call) -> Value:
 
 
 def _any(b: ProgramBuilder, call: Call) -> Value:
-    """Whether any are not 0: how many are not."""
-    x = truth(b, b.value(call["self"]))
+    """Whether any are not 0: how many are not; of floats, of which there may be five axes, the largest size."""
+    x = b.floats(b.value(call["self"]))
+    axes, keep = axes_of(call.get("dim"), x.rank), bool(call.get("keepdim", False))
+    floats = x.tensor.datatype.is_float
+    x = unary(b, "ElementWiseAbs", x) if floats else as_numbers(b, truth(b, x))
     if x.rank:
-        axes = axes_of(call.get("dim"), x.rank)
-        keep = bool(call.get("keepdim", False))
-        x = reduced(b, "ReduceSum", as_numbers(b, x), axes, keep, (DataType.INT32, None))
+        x = reduced(b, "ReduceMax" if floats else "ReduceSum", x, axes, keep, (x.tensor.datatype, None))
     return compared(b, "Greater", as_numbers(b, x), 0)
 
 

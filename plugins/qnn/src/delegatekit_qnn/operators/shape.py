@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.arguments import axis_of, pads_of
 from delegatekit_toolkit.constraints import has_axes, same_dtypes
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.narrowing import numbers_fit
@@ -19,7 +19,7 @@ from ..ir.types import INNER, DataType, half
 from ..ir.values import Value
 from .common import ANY, as_numbers, as_type, overwritten_is_read
 from .program import Lower, ProgramBuilder
-from .windows import pads_of, pads_within_windows
+from .windows import pads_within_windows
 
 
 def _source(b: ProgramBuilder, call: Call, name: str = "self") -> Value:
@@ -175,7 +175,7 @@ def _full(b: ProgramBuilder, call: Call) -> Value:
 
 def _pad(b: ProgramBuilder, call: Call) -> Value:
     # Negative amounts, which cut off, core has made slices of.
-    return padded(b, _source(b, call), pads_of(call), call["value"] or 0)
+    return padded(b, _source(b, call), pads_of(call["pad"], call["self"].rank), call["value"] or 0)
 
 
 def padded(b: ProgramBuilder, x: Value, pads: list[tuple[int, int]], value: float) -> Value:

@@ -15,12 +15,12 @@ from delegatekit_toolkit.constraints import rank, types_of
 from delegatekit_toolkit.layout import identity, to_channels_last
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.graph import Array, Encoding, Parameter, Scalar, uint32
+from ..ir.graph import Array, Encoding, Parameter, Scalar, Tensor, uint32
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, as_result, mul
 from .program import Lower, ProgramBuilder
-from .shape import sliced
+from .shape import sliced, tiled
 
 _LAST: Final = to_channels_last(4)
 
@@ -132,14 +132,20 @@ def _adaptive_average(b: ProgramBuilder, call: Call) -> Value:
     if divides(call):
         window = tuple(size // count for size, count in zip(old, new, strict=True))
         return pooled(b, "Avg", x, (window, window, (0,) * axes), new, b.result_type(call))
-    tensor = b.dense(b.floats(x))
-    shape = (*x.shape[:-2], new[0], old[1])
-    flag = Scalar(DataType.BOOL, False)
-    share = b.constant(np.broadcast_to(_shares(old[0], new[0]), (*x.shape[:-2], new[0], old[0])))
-    rows = b.emit("MatMul", [share, tensor], shape, DataType.FLOAT32, transpose_in0=flag, transpose_in1=flag)
-    share = b.constant(np.broadcast_to(_shares(old[1], new[1]).T, (*x.shape[:-2], old[1], new[1])))
-    made = b.emit("MatMul", [rows, share], call.result.shape, DataType.FLOAT32, transpose_in0=flag, transpose_in1=flag)
-    return as_result(b, call, Value(made, identity(x.rank)))
+    tensor = _spread(b, b.dense(b.floats(x)), x.rank - 2, new[0])
+    return as_result(b, call, Value(_spread(b, tensor, x.rank - 1, new[1]), identity(x.rank)))
+
+
+def _spread(b: ProgramBuilder, x: Tensor, axis: int, count: int) -> Tensor:
+    """Means of so many windows along one of the last two axes: a product with a matrix of shares."""
+    size, last = x.shape[axis], axis == x.rank - 1
+    if size == 1:  # the library fails at products of such matrices
+        return tiled(b, x, [count if at == axis else 1 for at in range(x.rank)])
+    shares = _shares(size, count).T if last else _shares(size, count)
+    share = b.constant(np.broadcast_to(shares, (*x.shape[:-2], *shares.shape)))
+    shape = [count if at == axis else old for at, old in enumerate(x.shape)]
+    no = Scalar(DataType.BOOL, False)
+    return b.emit("MatMul", [x, share] if last else [share, x], shape, x.datatype, transpose_in0=no, transpose_in1=no)
 
 
 def _shares(old: int, new: int) -> Array:

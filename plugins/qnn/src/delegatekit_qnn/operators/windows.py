@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import per_axis
+from delegatekit_toolkit.arguments import pads_of, per_axis
 
 
 def setting(call: Call, name: str) -> list[int]:
@@ -35,13 +35,6 @@ def windows_beyond_padding(call: Call) -> str | None:
     return f"padding {setting(call, 'padding')}: windows lie in it alone"
 
 
-def pads_of(call: Call) -> list[tuple[int, int]]:
-    """Before and after each axis, the first axis first."""
-    flat = list(call["pad"] if call.has("pad") else call["padding"])
-    pairs = [(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
-    return [(0, 0)] * (call["self"].rank - len(pairs)) + pairs[::-1]
-
-
 def pads_within_windows(call: Call) -> str | None:
     """No window of a convolution or pool that reads it lies in what is added alone, also by several in a row."""
     wide = _wide(call, [(0, 0)] * call["self"].rank)
@@ -50,7 +43,8 @@ def pads_within_windows(call: Call) -> str | None:
 
 def _wide(pad: Call, before: Sequence[tuple[int, int]]) -> str:
     """The operator of which a window lies in what a call and those before it add; empty if there is none."""
-    pads = [(one[0] + other[0], one[1] + other[1]) for one, other in zip(pads_of(pad), before, strict=True)]
+    added = pads_of(pad["pad"], pad["self"].rank)
+    pads = [(one[0] + other[0], one[1] + other[1]) for one, other in zip(added, before, strict=True)]
     for user in pad.users:
         if user.operator == pad.operator:
             if wide := _wide(user, pads):

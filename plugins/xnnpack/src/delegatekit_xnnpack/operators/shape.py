@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.arguments import axis_of, pads_of
 from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest, minimum, shape_of, size_of, smallest
 from delegatekit_toolkit.support import Row, row
 
@@ -370,11 +370,9 @@ def _cat(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def _constant_pad(b: ProgramBuilder, call: Call) -> Tensor:
-    x, pads = b.tensor(call["self"]), call["pad"]
-    # PyTorch lists pairs from the last axis to the first. Negative amounts, which cut off, core has made slices of.
-    pairs = [*zip(pads[::2], pads[1::2], strict=True)]
-    amounts = [(0, 0)] * (len(x.shape) - len(pairs)) + pairs[::-1]
-    return b.pad(x, amounts, float(call["value"]))
+    x = b.tensor(call["self"])
+    # Negative amounts, which cut off, core has made slices of.
+    return b.pad(x, pads_of(call["pad"], len(x.shape)), float(call["value"]))
 
 
 # -- pixels and channels -----------------------------------------------------------------------------------------------

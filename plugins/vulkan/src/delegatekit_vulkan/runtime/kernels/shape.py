@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from delegatekit_toolkit.arguments import pads_of
+
 from ...ir.graph import SymInt
 from ..calls import Kernel, Reader
 from ..memory import Padded, Value
@@ -206,11 +208,9 @@ def _pad(tape: Tape, call: Reader) -> None:
     pads = call.integers(1)
     if len(pads) % 2 or len(pads) // 2 > value.rank:
         raise call.error(f"pads {value.rank} axes by {pads}")
-    before = [0] * value.rank
-    after = [0] * value.rank
-    for index in range(len(pads) // 2):
-        before[-1 - index], after[-1 - index] = pads[2 * index], pads[2 * index + 1]
-    shape = [size + a + b for size, a, b in zip(value.shape, before, after, strict=True)]
+    amounts = pads_of(pads, value.rank)
+    before, after = ([pair[side] for pair in amounts] for side in range(2))
+    shape = [size + sum(pair) for size, pair in zip(value.shape, amounts, strict=True)]
     if min(shape, default=0) < 0:
         raise call.error(f"pads {value.shape} by {pads}")
     if not any(pads):
