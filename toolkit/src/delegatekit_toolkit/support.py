@@ -128,7 +128,7 @@ class SupportTable(Mapping[str, Row[LoweringT]]):
         return len(self._rows)
 
     def special_value(self, call: Call) -> str:
-        """For which inputs the results of a call of the table are not PyTorch's, by its row and for all; "" if for none."""
+        """For which inputs the results of a call are not PyTorch's, by its row and for all rows; "" if for none."""
         said = (self._rows[call.operator].special_value(call), _said(self.special_values, call))
         return "; ".join(dict.fromkeys(filter(None, said)))
 

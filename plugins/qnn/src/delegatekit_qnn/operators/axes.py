@@ -104,8 +104,8 @@ def _softmax(kind: str) -> Lower:
 
 
 def _log_softmax(b: ProgramBuilder, call: Call) -> Value:
-    """Of floats by its parts: the library's own is wrong for 65, 129, 193 ... elements, and subtracts the largest number
-    only after it has added the logarithm, which large numbers swallow."""
+    """Of floats by its parts: the library's own is wrong for 65, 129, 193 ... elements, and subtracts the largest
+    number only after it has added the logarithm, which large numbers swallow."""
     x = b.activation(call["self"])
     if x.is_fixed:
         return cast("Value", _softmax("LogSoftmax")(b, call))

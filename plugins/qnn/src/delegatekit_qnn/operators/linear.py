@@ -17,7 +17,6 @@ from .common import REAL, add, as_result, mul
 from .convolution import bias_of, integer_weight, weight_of, weights_as_integers
 from .program import Lower, ProgramBuilder
 
-
 #: So many products of matrices are taken at once.
 _MATRICES: Final = 4096
 
