@@ -68,7 +68,7 @@ def test_views_are_quantized_after_what_is_quantized() -> None:
 def test_a_wrong_quantized_kernel_is_found_and_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(quantized, "_judged", _off_by_steps(quantized._judged))
+    monkeypatch.setattr(quantized, "_compared", _off_by_steps(quantized._compared))
     operator = case("aten.mul.Tensor")
     (example, *_) = operator.examples(QUICK)
     outcome = operator.run(example, QUICK)

@@ -37,6 +37,8 @@ from .subjects import SubjectCase
 #: A backend that rounds each operator's result to the nearest step, either way in a tie, stays within these.
 MAX_STEPS = 1
 MIN_SQNR_DB = 35.0
+#: What cases of schemes say where there are none.
+NO_SCHEMES = "the backend declares no quantization schemes"
 
 
 @dataclass(frozen=True)
@@ -169,14 +171,12 @@ class QuantizedCase(Case):
 
     def examples(self, context: Context) -> Sequence[str]:
         """The schemes that the backend declares."""
-        backend = discovery.get_backend(context.backend)
-        schemes = backend.quantization_schemes(backend.make_options(context.options))
-        return tuple(scheme.name for scheme in schemes) or (_NO_SCHEMES,)
+        return scheme_names(context) or (NO_SCHEMES,)
 
     def run(self, example: str, context: Context) -> Outcome:
         """Quantize, lower, run, compare; and run without a backend, so that a fault of core is told apart."""
-        if example == _NO_SCHEMES:
-            return Outcome(Verdict.NOT_APPLICABLE, _NO_SCHEMES, example=example)
+        if example == NO_SCHEMES:
+            return Outcome(Verdict.NOT_APPLICABLE, NO_SCHEMES, example=example)
         start = time.perf_counter()
         outcome = self._try(example, context)
         if outcome.verdict.is_fault:
@@ -216,9 +216,27 @@ def try_quantized(
 
     `decibels` is the least ratio of signal to noise that its outputs may have.
     """
+    quantized = quantized_by(scheme, module, inputs, context, dynamic_shapes)
+    return (
+        quantized
+        if isinstance(quantized, Outcome)
+        else judged(quantized, inputs, scheme, context, dynamic=dynamic_shapes is not None, decibels=decibels)
+    )
+
+
+def scheme_names(context: Context) -> tuple[str, ...]:
+    """The schemes of the context's backend, under its options."""
+    backend = discovery.get_backend(context.backend)
+    return tuple(scheme.name for scheme in backend.quantization_schemes(backend.make_options(context.options)))
+
+
+def quantized_by(
+    scheme: str, module: torch.nn.Module, inputs: tuple[Any, ...], context: Context, dynamic_shapes: Any = None
+) -> Any:
+    """The module quantized by a scheme of the context's backend, or the outcome where it cannot be."""
     try:
         more = [tuple(map(_other, inputs)) for _ in range(_CALIBRATION)]
-        quantized = delegatekit.quantize(
+        return delegatekit.quantize(
             module.eval(),
             [inputs, *more],
             backend=context.backend,
@@ -227,18 +245,33 @@ def try_quantized(
             dynamic_shapes=dynamic_shapes,
             progress=False,
         )
-        program = torch.export.export(quantized, inputs, strict=False)
     except (PluginError, QuantizationError) as error:
         if "quantizes nothing" in str(error):
             return Outcome(Verdict.NOT_APPLICABLE, words(error))
         return Outcome(Verdict.LOWERING_ERROR, words(error), blame="backend")
     except Exception as error:
         return Outcome(Verdict.NOT_EXPORTABLE, words(error))
+
+
+def judged(
+    quantized: Any,
+    inputs: tuple[Any, ...],
+    scheme: str,
+    context: Context,
+    *,
+    dynamic: bool = False,
+    decibels: float = MIN_SQNR_DB,
+) -> Outcome:
+    """Try a quantized module, whose numbers in eager are the measure, and the same program without any backend."""
+    try:
+        program = torch.export.export(quantized, inputs, strict=False)
+    except Exception as error:
+        return Outcome(Verdict.NOT_EXPORTABLE, words(error))
     half = _rounding_of_half(program, quantized, inputs) if _computes_in_half(context) else None
-    run = partial(_judged, program, quantized, inputs, scheme, _relative_error(scheme, context), decibels, half)
+    run = partial(_compared, program, quantized, inputs, scheme, _relative_error(scheme, context), decibels, half)
     options = context.by_backend
     backends = [context.backend]
-    alone_here = not_in_stock(context, backends, dynamic=dynamic_shapes is not None)
+    alone_here = not_in_stock(context, backends, dynamic=dynamic)
     outcome = attempt(program, run, backends=backends, options=options, second=not alone_here)
     outcome = stock.unjudged(outcome, alone_here)
     if not context.profile.alone and not outcome.verdict.is_fault:
@@ -252,9 +285,6 @@ def try_quantized(
     return outcome
 
 
-_NO_SCHEMES = "the backend declares no quantization schemes"
-
-
 def _relative_error(name: str, context: Context) -> float:
     """How far a layer's results may be from the exact ones by the scheme's own word."""
     backend = discovery.get_backend(context.backend)
@@ -262,7 +292,7 @@ def _relative_error(name: str, context: Context) -> float:
     return next(scheme.relative_error for scheme in schemes if scheme.name == name)
 
 
-def _judged(
+def _compared(
     program: ExportedProgram,
     quantized: Any,
     inputs: tuple[Any, ...],

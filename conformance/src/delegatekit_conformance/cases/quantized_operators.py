@@ -112,7 +112,7 @@ def try_program(example: Quantized, case: str, context: Context) -> Outcome:
                 outcome = replace(alone, example=f"{example.scheme}: {part.describe()}")
                 break
     if outcome.verdict.is_fault:
-        outcome = replace(outcome, snippet=_snippet(case, context))
+        outcome = replace(outcome, snippet=snippet_of(case, context))
     seconds = time.perf_counter() - start
     return replace(outcome, example=outcome.example or example.describe(), seconds=seconds)
 
@@ -128,7 +128,7 @@ def _try(recipe: Recipe, example: Quantized, context: Context) -> Outcome:
     return try_quantized(module, inputs, example.scheme, context, decibels=_NO_DECIBELS)
 
 
-def _snippet(case: str, context: Context) -> str:
+def snippet_of(case: str, context: Context) -> str:
     """A script that tries a case again."""
     imports = f"from delegatekit_conformance.cases.quantized_operators import show\n{IMPORTS}\n"
     return f"{imports}show({case!r}, {context.script})\n"

@@ -28,7 +28,7 @@ from ...declaration import Measured
 from ...outcome import Outcome, Verdict
 from ...trial import Runnable, attempt, flatten, words
 from ..base import Case
-from ..quantized import inexactness, output_scales
+from ..quantized import NO_SCHEMES, inexactness, output_scales
 from .collect import steps_of
 
 #: How many times the textbook's error, as root of the mean square, a scheme's may be: two bits.
@@ -206,12 +206,12 @@ class QualityCase(Case):
 
     def examples(self, context: Context) -> Sequence[str]:
         """The schemes that the backend declares."""
-        return tuple(_schemes(context)) or (_NO_SCHEMES,)
+        return tuple(_schemes(context)) or (NO_SCHEMES,)
 
     def run(self, example: str, context: Context) -> Outcome:
         """Quantize, lower, run and compare with the textbook."""
-        if example == _NO_SCHEMES:
-            return Outcome(Verdict.NOT_APPLICABLE, _NO_SCHEMES, example=example)
+        if example == NO_SCHEMES:
+            return Outcome(Verdict.NOT_APPLICABLE, NO_SCHEMES, example=example)
         start = time.perf_counter()
         outcome = self._try(_schemes(context)[example], context)
         if outcome.verdict.is_fault:
@@ -241,9 +241,6 @@ class QualityCase(Case):
         given = _given(scheme, rule, module, quantized, program, inputs, context)
         options = context.by_backend
         return attempt(program, lambda method: _judged(given, method), backends=[context.backend], options=options)
-
-
-_NO_SCHEMES = "the backend declares no quantization schemes"
 
 
 def _schemes(context: Context) -> Mapping[str, QuantizationScheme]:

@@ -1,0 +1,210 @@
+"""Programs that another quantizer made: the backend's own quantized layers, with numbers that it would not have chosen.
+
+A scheme chooses one form of weights and activations. Files of torchao's or ExecuTorch's quantizers have others: scales
+along the inputs, one for all, zero points of weights, unsigned bytes. A backend computes with what the program says, or
+refuses it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..context import Context
+from ..outcome import Outcome, Verdict
+from .base import Case
+from .quantized import NO_SCHEMES, judged, quantized_by, scheme_names
+from .quantized_operators import snippet_of
+
+_Q: Any = torch.ops.quantized_decomposed
+#: What is done to the first channel where its scale is to be below the least of float16.
+_TINY = 2.0**-20
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A form of quantized weights: integers from `low` to `high`, a scale for each place along `axis` (None: one)."""
+
+    axis: int | None = 0
+    low: int = -127
+    high: int = 127
+    dtype: torch.dtype = torch.int8
+    #: Whether the range is that of the numbers, with a zero point of its own, and not symmetric.
+    shifted: bool = False
+    #: What the numbers of the first output channel are multiplied by.
+    first: float = 1.0
+    #: So many inputs share a scale; 0: as `axis` says.
+    group: int = 0
+
+    def blocks(self, shape: Sequence[int]) -> list[int]:
+        """How many elements along each axis share a scale."""
+        if self.group:
+            return [1, self.group]
+        return [1 if axis == self.axis else size for axis, size in enumerate(shape)]
+
+    def of(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Integers, scales and zero points of a weight (O, I, ...), one for each block; the scales keep its rank."""
+        weight, shape = weight.clone(), weight.shape
+        weight[0] *= self.first
+        sizes = [(size // block, block) for size, block in zip(shape, self.blocks(shape), strict=True)]
+        weight = weight.reshape([part for pair in sizes for part in pair])
+        others = tuple(range(1, weight.dim(), 2))
+        low, high = weight.amin(others, True).clamp(max=0), weight.amax(others, True).clamp(min=0)
+        if not self.shifted:
+            high = torch.maximum(-low, high)
+            low = -high
+        scale = ((high - low) / (self.high - self.low)).clamp(min=torch.finfo(torch.float32).tiny)
+        zero = (self.low - low / scale).round()
+        integers = (weight / scale + zero).round().clamp(self.low, self.high)
+        found = [item.reshape([count for count, _ in sizes]) for item in (scale, zero)]
+        return integers.reshape(shape).to(self.dtype), found[0], found[1].to(torch.int64)
+
+
+#: name -> a form of weights, or None: activations get bytes of the other sign.
+FORMS: Mapping[str, Weights | None] = {
+    "scales-along-the-inputs": Weights(axis=1),
+    "one-scale": Weights(axis=None),
+    "zero-points-of-weights": Weights(low=-128, shifted=True),
+    "unsigned-weights": Weights(low=0, high=255, dtype=torch.uint8, shifted=True),
+    "four-bits-in-bytes": Weights(low=-8, high=7),
+    "a-tiny-channel": Weights(first=_TINY),
+    "smaller-groups": Weights(low=-8, high=7, group=16),
+    "bytes-of-the-other-sign": None,
+}
+
+
+class Layers(nn.Module):
+    """Linear layers and convolutions of as many inputs as outputs, where an exchange of both changes no shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 32, bias=False)
+        self.wide, self.deep = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, groups=4)
+        self.back = nn.ConvTranspose2d(4, 4, 2, 2)
+
+    def forward(self, rows: torch.Tensor, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(3, 32) and (1, 4, 6, 5) -> (3, 32) and (1, 4, 8, 6)."""
+        planes = self.back(self.deep(self.wide(image).relu()))
+        return self.second(self.first(rows).relu()), planes
+
+
+def rewritten(quantized: torch.fx.GraphModule, form: Weights | None) -> int:
+    """Give a quantized module another form of weights or activations, in place; how many it had.
+
+    Its own numbers in eager stay the measure: they are those that the new form stands for.
+    """
+    nodes = [node for node in quantized.graph.nodes if node.op == "call_function"]
+    change = _other_sign if form is None else _weights(quantized, form)
+    count = sum(change(node) for node in nodes)
+    quantized.graph.eliminate_dead_code()
+    quantized.recompile()
+    return count
+
+
+def _weights(quantized: torch.fx.GraphModule, form: Weights) -> Callable[[torch.fx.Node], bool]:
+    def change(node: torch.fx.Node) -> bool:
+        kind = str(node.target)
+        source = node.args[0] if node.args else None
+        affine = kind.startswith("torchao.dequantize_affine")
+        if not affine and not kind.startswith("quantized_decomposed.dequantize_per"):
+            return False
+        if not isinstance(source, torch.fx.Node) or source.op != "get_attr":
+            return False
+        target: Any = node.target
+        with torch.no_grad():
+            weight = target(*(_fetched(quantized, item) for item in node.args), **node.kwargs)
+        if weight.dim() < 2 or (form.group and not (affine and weight.dim() == 2)):
+            return False  # a bias, or without groups
+        integers, scale, zero = form.of(weight)
+        names = []
+        for what, value in (("integers", integers), ("scale", scale), ("zero", zero)):
+            names.append(f"{node.name}_{what}")
+            flat = value if affine or what == "integers" else value.reshape(-1)
+            quantized.register_buffer(names[-1], flat.contiguous())
+        ends = (form.low, form.high, form.dtype)
+        with quantized.graph.inserting_before(node):
+            data, scales, zeros = map(quantized.graph.get_attr, names)
+            arguments: tuple[Any, ...]
+            if affine:
+                arguments = (data, form.blocks(weight.shape), scales, zeros, form.dtype, form.low, form.high)
+            elif form.axis is None:
+                target, arguments = (
+                    _Q.dequantize_per_tensor.default,
+                    (data, float(scale.item()), int(zero.item()), *ends),
+                )
+            else:
+                target, arguments = _Q.dequantize_per_channel.default, (data, scales, zeros, form.axis, *ends)
+            made = quantized.graph.call_function(target, arguments)
+        node.replace_all_uses_with(made)
+        return True
+
+    return change
+
+
+def _fetched(module: nn.Module, item: Any) -> Any:
+    return attrgetter(str(item.target))(module) if isinstance(item, torch.fx.Node) else item
+
+
+def _other_sign(node: torch.fx.Node) -> bool:
+    """Bytes of an activation from -128 instead of from 0, or the other way round."""
+    if not str(node.target).startswith(
+        ("quantized_decomposed.quantize_per_tensor", "quantized_decomposed.dequantize_per_tensor")
+    ):
+        return False
+    source, scale, zero, low, high, dtype = node.args
+    constant = isinstance(source, torch.fx.Node) and source.op == "get_attr"
+    if constant or dtype not in (torch.int8, torch.uint8):
+        return False
+    more, other = (128, torch.uint8) if dtype is torch.int8 else (-128, torch.int8)
+    node.args = (source, scale, *(int(number) + more for number in (zero, low, high)), other)  # type: ignore[call-overload]
+    return True
+
+
+class RequantizedCase(Case):
+    """The layers with one form; an example is the name of the scheme that quantizes them first."""
+
+    def __init__(self, form: str) -> None:
+        self.name = f"quantized/given-{form}"
+        self._form = form
+
+    @property
+    def cost(self) -> float:
+        """Quantizing takes most of it."""
+        return 4.0
+
+    def examples(self, context: Context) -> Sequence[str]:
+        """The schemes that the backend declares."""
+        return scheme_names(context) or (NO_SCHEMES,)
+
+    def run(self, example: str, context: Context) -> Outcome:
+        """Quantize, rewrite, lower, run, compare with the rewritten module in eager."""
+        if example == NO_SCHEMES:
+            return Outcome(Verdict.NOT_APPLICABLE, NO_SCHEMES, example=example)
+        start = time.perf_counter()
+        outcome = self._try(example, context)
+        if outcome.verdict.is_fault:
+            outcome = replace(outcome, snippet=snippet_of(self.name, context))
+        return replace(outcome, example=example, seconds=time.perf_counter() - start)
+
+    def _try(self, scheme: str, context: Context) -> Outcome:
+        torch.manual_seed(0)
+        generator = torch.Generator().manual_seed(1)
+        inputs = tuple(torch.randn(shape, generator=generator) for shape in ((3, 32), (1, 4, 6, 5)))
+        quantized = quantized_by(scheme, Layers(), inputs, context)
+        if isinstance(quantized, Outcome):
+            return quantized
+        if not rewritten(quantized, FORMS[self._form]):
+            return Outcome(Verdict.NOT_APPLICABLE, f"scheme {scheme} makes nothing that has such a form")
+        return judged(quantized, inputs, scheme, context)
+
+
+def cases() -> Iterator[Case]:
+    """One for each form."""
+    for form in FORMS:
+        yield RequantizedCase(form)
