@@ -157,12 +157,13 @@ def _other_sign(node: torch.fx.Node) -> bool:
         ("quantized_decomposed.quantize_per_tensor", "quantized_decomposed.dequantize_per_tensor")
     ):
         return False
-    source, scale, zero, low, high, dtype = node.args
+    arguments: tuple[Any, ...] = node.args
+    source, scale, *numbers, dtype = arguments
     constant = isinstance(source, torch.fx.Node) and source.op == "get_attr"
     if constant or dtype not in (torch.int8, torch.uint8):
         return False
     more, other = (128, torch.uint8) if dtype is torch.int8 else (-128, torch.int8)
-    node.args = (source, scale, *(int(number) + more for number in (zero, low, high)), other)  # type: ignore[call-overload]
+    node.args = (source, scale, *(number + more for number in numbers), other)
     return True
 
 
