@@ -123,6 +123,58 @@ def half_arithmetic() -> Built:
     return Model(), [(torch.randn(3, 10).half(), torch.randn(3, 10).half())]
 
 
+@pattern("half-precision-images")
+def half_precision_images() -> Built:
+    """Convolutions of all kinds, norms, pools and resizing of a model that is float16 as a whole."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.norm = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8)
+            self.deep, self.groups = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 8, 3, groups=2, bias=False)
+            self.wide, self.point = nn.Conv2d(8, 6, 3, padding=2, dilation=2), nn.Conv2d(8, 5, 1)
+            self.back, self.line = nn.ConvTranspose2d(5, 4, 3, 2, 1, 1), nn.Conv1d(8, 6, 3)
+            self.head = nn.Linear(5, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.norm(self.stem(x)).relu()
+            z = self.point(nn.functional.silu(self.deep(y)) + y)
+            large = nn.functional.interpolate(z, scale_factor=2, mode="bilinear")
+            pooled = nn.functional.max_pool2d(y, 2), nn.functional.avg_pool2d(y, 3, 2, 1)
+            return (
+                self.groups(y),
+                self.wide(y),
+                self.back(z),
+                self.line(y.flatten(2)),
+                self.head(z.mean((2, 3))),
+                large,
+                pooled,
+            )
+
+    return Model().half(), [(torch.randn(2, 3, 9, 10).half(),)]
+
+
+@pattern("half-precision-rows")
+def half_precision_rows() -> Built:
+    """Linear layers, norms, attention, reductions and lookups of a model that is float16 as a whole."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.norm, self.root = nn.Embedding(10, 12), nn.LayerNorm(12), nn.RMSNorm(12)
+            self.parts, self.out = nn.Linear(12, 36), nn.Linear(12, 5, bias=False)
+
+        def forward(self, index: torch.Tensor, x: torch.Tensor) -> Any:
+            y = self.norm(self.words(index) + x)
+            parts = self.parts(y).reshape(2, 5, 3, 3, 4).permute(2, 0, 3, 1, 4)
+            found = nn.functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
+            z = self.root(found.transpose(1, 2).reshape(2, 5, 12))
+            ordered = z.amax(-1), z.cumsum(1), z.var(1), torch.cat([z[:, 1:], z[:, :1]], 1)
+            return nn.functional.gelu(self.out(z)), z.softmax(-1) @ y.mT, ordered, z.sum((1, 2)), z.exp()
+
+    return Model().half(), [(torch.randint(0, 10, (2, 5)), torch.randn(2, 5, 12).half())]
+
+
 @pattern("moves-that-undo-others")
 def moves_that_undo_others() -> Built:
     """Transposes, reshapes, slices and joins in a row: those that cancel out, and those that almost do."""
