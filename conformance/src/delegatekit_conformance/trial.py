@@ -71,8 +71,8 @@ class Subject:
     parts: tuple[Part, ...] = ()
     #: The recipe whose program, made once for all trials, stands for the module; None if the module is exported itself.
     recipe: Recipe | None = None
-    #: Whether elements that eager makes NaN or infinite are not compared.
-    finite_only: bool = False
+    #: Elements that eager makes NaN, infinite or larger than this are not compared; None: all are.
+    largest: float | None = None
 
     @classmethod
     def of_recipe(cls, recipe: Recipe) -> Subject:
@@ -334,8 +334,9 @@ def run_calls(subject: Subject, expected: Sequence[Reference], precision: str, m
             results = flatten(method.run(given))
         except Exception as error:
             return Outcome(Verdict.RUN_ERROR, _of_call(number, words(error)))
-        if subject.finite_only and len(results) == len(references):
-            results = [_where_finite(*three) for three in zip(results, references, native, strict=True)]
+        if subject.largest is not None and len(results) == len(references):
+            most = subject.largest
+            results = [_where_moderate(*three, most) for three in zip(results, references, native, strict=True)]
         compared = _compared(subject, results, references, native, precision, moved)
         if not compared.agrees:
             difference = _of_call(number, compared.difference)
@@ -347,11 +348,13 @@ def run_calls(subject: Subject, expected: Sequence[Reference], precision: str, m
     return Outcome(Verdict.DELEGATED, error=worst.error, tolerance=worst.tolerance)
 
 
-def _where_finite(result: torch.Tensor, reference: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
-    """A result with eager's own numbers in the places that eager makes NaN or infinite."""
-    if result.shape != native.shape or result.dtype != native.dtype:
+def _where_moderate(
+    result: torch.Tensor, reference: torch.Tensor, native: torch.Tensor, largest: float
+) -> torch.Tensor:
+    """A result with eager's own numbers in the places that eager makes NaN, infinite or larger."""
+    if result.shape != native.shape or result.dtype != native.dtype or not native.is_floating_point():
         return result
-    return torch.where(reference.isfinite() & native.isfinite(), result, native)
+    return torch.where((reference.abs() <= largest) & native.isfinite(), result, native)
 
 
 def _compared(

@@ -2,11 +2,13 @@
 
 A row of the table says for which inputs its results are not PyTorch's ("exp(NaN) is 0"). That explains a wrong result
 only if the very same program is right without such numbers: with ordinary ones in the place of NaN, infinities, very
-large numbers and zeros with a sign, in all elements that eager makes finite of them (1 / 0 is not).
+large numbers and zeros with a sign, in all elements that eager makes finite of them (1 / 0 is not). A device that
+computes in float16 has numbers up to 65504, and must be right about them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -25,8 +27,10 @@ from ..trial import Subject, try_subject
 
 #: What special values may make of a program. They never explain a crash, or a program that is not compiled.
 _EXPLAINED = (Verdict.MISMATCH, Verdict.RUN_ERROR, Verdict.STOCK)
-#: Floating-point numbers beyond this, or nearer to zero than its inverse, are not ordinary: squares leave float16.
+#: Floating-point numbers beyond this, or nearer to zero than its inverse, are not ordinary ...
 _LARGEST = 128.0
+#: ... but for a device that computes in float16: these are the ends of what it has.
+_LARGEST_HALF = 65504.0
 #: Whole numbers beyond this are not ordinary: their products leave 32 bits.
 _LARGEST_WHOLE = 1 << 15
 
@@ -50,9 +54,11 @@ def _declared(recipe: Recipe, outcome: Outcome, context: Context) -> str:
     try:
         subject = Subject.of_recipe(recipe)
         said = dict.fromkeys(_said(subject, context))
-        if not said or not (_ordinary(subject) | _makes_infinite(subject)):
+        half = discovery.get_backend(context.backend).compute_precision(context.options) == "float16"
+        ordinary, largest = (_LARGEST_HALF, _LARGEST_HALF) if half else (_LARGEST, sys.float_info.max)
+        if not said or not (_ordinary(subject, ordinary) | _exceeds(subject, largest)):
             return ""
-        subject = replace(subject, finite_only=True)
+        subject = replace(subject, largest=largest)
         right = not try_subject(subject, replace(context, stock=outcome.verdict is Verdict.STOCK)).verdict.is_fault
     except Exception:
         return ""  # the fault stays as it was found
@@ -77,25 +83,26 @@ def _said(subject: Subject, context: Context) -> Iterator[str]:
                     yield text
 
 
-def _makes_infinite(subject: Subject) -> bool:
-    """Whether eager makes NaN or infinities of a subject's inputs as they are now."""
-    return any(not bool(item.isfinite().all()) for item in next(subject.references(0.0))[0])
+def _exceeds(subject: Subject, largest: float) -> bool:
+    """Whether eager makes NaN or larger numbers of a subject's inputs as they are now."""
+    results = [item for item in next(subject.references(0.0))[0] if item.is_floating_point()]
+    return not all(bool((item.abs() <= largest).all()) for item in results)
 
 
-def _ordinary(subject: Subject) -> bool:
+def _ordinary(subject: Subject, largest: float) -> bool:
     """Put ordinary numbers in the place of special ones, in the inputs and constants; whether there were any."""
     tensors = [value for call in subject.calls for value in call if isinstance(value, torch.Tensor)]
     tensors += [*subject.module.buffers(), *subject.module.parameters()]
-    replaced = [_replace(tensor.detach(), seed) for seed, tensor in enumerate(tensors)]
+    replaced = [_replace(tensor.detach(), seed, largest) for seed, tensor in enumerate(tensors)]
     return any(replaced)
 
 
-def _replace(tensor: torch.Tensor, seed: int) -> bool:
+def _replace(tensor: torch.Tensor, seed: int, largest: float) -> bool:
     # Of what is expanded, each element once.
     tensor = tensor[tuple(slice(0, None if step else 1) for step in tensor.stride())]
     if tensor.is_floating_point():
         size = tensor.abs()
-        special = ~tensor.isfinite() | (size > _LARGEST) | ((size < 1 / _LARGEST) & (size > 0))
+        special = ~tensor.isfinite() | (size > largest) | ((size < 1 / _LARGEST) & (size > 0))
         special |= (tensor == 0) & tensor.signbit()
         generator = torch.Generator().manual_seed(seed)
         other = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).add(0.5).to(tensor.dtype)

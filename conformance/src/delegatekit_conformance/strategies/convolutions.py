@@ -15,9 +15,9 @@ from .summands import batch, per_dim, summands, written
 #: a few thousand multiplications at most.
 _LIMITS = {1: (5, 4, 6), 2: (3, 3, 4), 3: (2, 2, 2)}
 
-#: Eager itself (PyTorch 2.13, x86) ends the process for some convolutions in float16, in bfloat16 of three dimensions
+#: Eager itself (PyTorch 2.13, x86) ends the process for some convolutions of three dimensions in float16 and bfloat16,
 #: or where tensors do not lie in a row: these are not drawn.
-_DTYPES = ("float32", "bfloat16", "int64")
+_DTYPES = ("float32", "float16", "bfloat16", "int64")
 _DTYPES_3D = ("float32", "int64")
 
 

@@ -33,38 +33,43 @@ from .sketch import ALL_FLOATS, Sketch
 _TINY: Values = ("among", (2.0**-10, -(2.0**-11), 3 * 2.0**-12, -5 * 2.0**-12))
 _TURNS = multiples(0.5, -10, 10)  # no multiple of a quarter turn is near any of these
 
+#: Where exponentials vanish, and where what is made of powers of two has left their range; float16 has all of them.
+_FAR_BELOW: Values = ("among", (1.0, 0.0, -1.0, -12.0, -20.0, -50.0, -90.0, -104.0, -200.0, -1000.0, -60000.0))
+#: The same on both sides, for functions that saturate.
+_FAR: Values = ("among", (0.5, -1.0, *(sign * far for far in (12.0, 50.0, 90.0, 200.0, 60000.0) for sign in (1, -1))))
+
 #: Function -> kinds of numbers that are drawn for floats.
 _FUNCTIONS: dict[str, tuple[Values, ...]] = {
     "acos": (("uniform", -0.95, 0.95), ("among", (-1.0, 1.0, 0.5, 1.5))),
-    "acosh": (("uniform", 1.25, 20.0), ("among", (1.0, 2.0, 0.5))),
+    "acosh": (("uniform", 1.25, 20.0), ("among", (1.0, 2.0, 0.5)), ("among", (2.0, 90.0, 1000.0, 60000.0))),
     "asin": (("uniform", -0.95, 0.95), ("among", (-1.0, 1.0, 0.0, 1.5)), _TINY),
-    "asinh": (("uniform", -20.0, 20.0), _TINY),
-    "atan": (("normal",), ("uniform", -50.0, 50.0), _TINY),
+    "asinh": (("uniform", -20.0, 20.0), _TINY, _FAR),
+    "atan": (("normal",), ("uniform", -50.0, 50.0), _TINY, _FAR),
     "atanh": (("uniform", -0.95, 0.95), ("among", (-1.0, 1.0, 0.0, 1.5)), _TINY),
     "digamma": (("uniform", 2.0, 8.0), ("among", (1.0, 0.5, 3.0))),
     "cos": (("uniform", -1.25, 1.25), _TURNS),
     "cosh": (("normal",), ("uniform", -8.0, 8.0)),
-    "erf": (("normal",), ("uniform", -6.0, 6.0), _TINY),
-    "erfc": (("normal",), ("uniform", -2.0, 2.0)),
-    "exp": (("normal",), ("uniform", -5.0, 5.0), ("among", (0.0, -9.0, 11.0, 12.0, 1.0))),
-    "exp2": (("normal",), ("uniform", -5.0, 5.0), multiples(1.0, -10, 10)),
-    "expm1": (("normal",), ("uniform", -5.0, 5.0), _TINY),
+    "erf": (("normal",), ("uniform", -6.0, 6.0), _TINY, _FAR),
+    "erfc": (("normal",), ("uniform", -2.0, 2.0), _FAR),
+    "exp": (("normal",), ("uniform", -5.0, 5.0), ("among", (0.0, -9.0, 11.0, 12.0, 1.0)), _FAR_BELOW),
+    "exp2": (("normal",), ("uniform", -5.0, 5.0), multiples(1.0, -10, 10), _FAR_BELOW),
+    "expm1": (("normal",), ("uniform", -5.0, 5.0), _TINY, _FAR_BELOW),
     "erfinv": (("uniform", -0.9, 0.9), ("among", (-1.0, 1.0, 0.0, 1.5)), _TINY),
     "i0": (("normal",), ("uniform", -5.0, 5.0)),
     "lgamma": (("uniform", 3.0, 20.0), ("among", (0.5, 0.25, 1.0, 2.0, 4.0))),
-    "log": (("uniform", 0.1, 0.9), ("uniform", 1.25, 100.0)),
+    "log": (("uniform", 0.1, 0.9), ("uniform", 1.25, 100.0), ("among", (2.0**-14, 1e-3, 1000.0, 60000.0))),
     "log10": (("uniform", 0.1, 0.9), ("uniform", 1.25, 100.0), ("among", (1.0, 10.0, 100.0, 1000.0))),
     "log1p": (("uniform", -0.9, 5.0), _TINY, ("among", (-1.0, 0.0, 3.0))),
     "log2": (("uniform", 0.1, 0.9), ("uniform", 1.25, 100.0), ("among", (0.25, 0.5, 1.0, 2.0, 8.0, 1024.0))),
     "reciprocal": (("uniform", 0.1, 10.0), divisors("float32"), ("among", (0.0, -0.0, 2.0, -4.0))),
     "rsqrt": (("uniform", 0.1, 10.0), ("among", (0.0, 0.25, 1.0, 4.0, 9.0)), ("uniform", 1e-4, 1e-3)),
-    "sigmoid": (("normal",), ("uniform", -8.0, 8.0), ("among", (0.0, 50.0, -1.0))),
+    "sigmoid": (("normal",), ("uniform", -8.0, 8.0), ("among", (0.0, 50.0, -1.0)), _FAR),
     "sin": (("uniform", -1.5, 1.5), _TURNS, _TINY),
     "sinh": (("normal",), ("uniform", -8.0, 8.0), _TINY),
     "sqrt": (("uniform", 0.0, 10.0), ("among", (0.0, -0.0, 0.25, 1.0, 4.0, 1024.0)), ("uniform", 1e-4, 1e-3)),
     "square": (("normal",), ("among", (200.0, -16.0, 0.5, 0.0)), ("uniform", 0.01, 0.02)),
     "tan": (("uniform", -1.25, 1.25), _TINY),
-    "tanh": (("normal",), ("uniform", -10.0, 10.0), _TINY),
+    "tanh": (("normal",), ("uniform", -10.0, 10.0), _TINY, _FAR),
 }
 
 
@@ -153,10 +158,12 @@ def _not(sketch: Sketch, name: str) -> Recipe:
 # Activations
 
 
-def _activation(sketch: Sketch, values: Values | None = None, *, special: bool = True) -> Ref:
-    """The argument of an activation: normal numbers, or numbers at the borders."""
-    if values is None or sketch.rarely(2):
-        values = ("special",) if special and sketch.rarely() else ("normal",)
+def _activation(sketch: Sketch, values: Values | None = None, *, far: bool = False) -> Ref:
+    """The argument of an activation: normal numbers, numbers at the borders, and with `far` those far below."""
+    if far and sketch.rarely():
+        values = _FAR_BELOW
+    elif values is None or sketch.rarely(2):
+        values = ("special",) if sketch.rarely() else ("normal",)
     return sketch.tensor(sketch.shape(), values=values)
 
 
@@ -184,7 +191,7 @@ _ACTIVATIONS: dict[str, tuple[Values, int]] = {
 @operator(*(f"aten.{name}.default" for name in _ACTIVATIONS), dtypes=ALL_FLOATS)
 def _plain_activation(sketch: Sketch, name: str) -> Recipe:
     values, depth = _ACTIVATIONS[name.split(".")[1]]
-    sketch.call(name, _activation(sketch, values))
+    sketch.call(name, _activation(sketch, values, far=True))
     return sketch.recipe(depth=depth)
 
 
@@ -198,7 +205,8 @@ def _softsign(sketch: Sketch, name: str) -> Recipe:
 def _gelu(sketch: Sketch, name: str) -> Recipe:
     # Further below zero 1 + erf(x) cancels out, and better or worse formulas give different small numbers.
     # Of infinity, eager's vectorized kernel says NaN and its other one infinity.
-    values = sketch.choice((("uniform", -1.0, 8.0), multiples(0.25, -1, 4), ("among", (1.0, 0.0, -1.0, math.nan))))
+    kinds: tuple[Values, ...] = (("uniform", -1.0, 8.0), multiples(0.25, -1, 4), ("among", (1.0, 0.0, -1.0, math.nan)))
+    values = sketch.choice((*kinds, _FAR))
     x = sketch.tensor(sketch.shape(), values=values)
     kwargs = {"approximate": sketch.choice(("tanh", "none"))} if sketch.rarely(2) else {}
     sketch.call(name, x, **kwargs)
@@ -207,7 +215,7 @@ def _gelu(sketch: Sketch, name: str) -> Recipe:
 
 @operator("aten.elu.default", dtypes=ALL_FLOATS)
 def _elu(sketch: Sketch, name: str) -> Recipe:
-    x = _activation(sketch, multiples(0.5, -4, 4))
+    x = _activation(sketch, multiples(0.5, -4, 4), far=True)
     arguments: list[float] = []
     if sketch.flag():
         arguments.append(sketch.choice((1.0, 0.5, 2.0, 1, 0.0)))
@@ -221,7 +229,7 @@ def _elu(sketch: Sketch, name: str) -> Recipe:
 
 @operator("aten.celu.default", dtypes=ALL_FLOATS)
 def _celu(sketch: Sketch, name: str) -> Recipe:
-    x = _activation(sketch, multiples(0.5, -4, 4))
+    x = _activation(sketch, multiples(0.5, -4, 4), far=True)
     sketch.call(name, x, *([sketch.choice((1.0, 0.5, 2.0, 3))] if sketch.flag() else []))
     return sketch.recipe(depth=2)
 
@@ -249,7 +257,7 @@ def _hardtanh(sketch: Sketch, name: str) -> Recipe:
 def _softplus(sketch: Sketch, name: str) -> Recipe:
     # x * beta is exact on the quarters, and so is its comparison with the threshold.
     x = sketch.tensor(
-        sketch.shape(), values=sketch.choice((multiples(0.25, -4, 4), ("among", (25.0, -5.0, 19.0, 21.0))))
+        sketch.shape(), values=sketch.choice((multiples(0.25, -4, 4), ("among", (25.0, -5.0, 19.0, 21.0)), _FAR_BELOW))
     )
     arguments: list[float] = []
     if sketch.flag():

@@ -73,7 +73,7 @@ def _is_quantized_storage(item: Operand) -> bool:
 def special_numbers(call: Call) -> str:
     """Floats are float16 without NaN, infinity and zeros with a sign; integers have 32 bits, and stay at their ends."""
     if any(item.dtype.is_floating_point for item in call.tensors):
-        return "the processor computes in float16, has no NaN, no infinity (65504 stands for it), and one zero"
+        return "the processor computes in float16, has no NaN, no infinity (a large number stands for it), one zero"
     return "the processor's integers have 32 bits, and stay at the largest and least number"
 
 

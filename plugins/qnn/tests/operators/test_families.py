@@ -117,6 +117,15 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         lambda x: (x.log_softmax(1), x.t().log_softmax(0), x.softmax(1), x[:, :65].log_softmax(1)),
         (drawn(3, 129),),
     ),
+    # Beyond e^-88 the library's own exponentials and powers start anew.
+    "what vanishes far below": (
+        lambda x: (
+            *(x.exp(), x.exp2(), x.expm1(), 2.0**x, torch.pow(torch.full_like(x, 1.5), x), (x - 0.75).abs() ** -2.5),
+            *(F.softplus(x), F.selu(x), F.celu(x, 2.0), F.mish(x), F.elu(x, 2.0), F.logsigmoid(x[1:7])),
+            *(x.atan(), (-x).atan(), x.log_softmax(0)),
+        ),
+        (torch.tensor([0.5, 1.0, -1.0, -12.0, -50.0, -88.0, -100.0, -1000.0, -60000.0]),),
+    ),
     "whether any are true of five axes": (
         lambda x: (x.any(-5), x.any((0, 1)), x[0].any(2, keepdim=True), x[0].int().any(0), x.sum().int().any()),
         ((drawn(2, 3, 4, 1, 2) > 1) * drawn(2, 3, 4, 1, 2),),

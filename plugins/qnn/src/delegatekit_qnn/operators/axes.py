@@ -19,6 +19,7 @@ from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import ANY, INTEGERS, REAL, add, as_numbers, as_type, compared, operand, sub, unary, where
+from .composition import exponential
 from .program import Lower, ProgramBuilder
 from .reduction import around, flag, halved, reduced
 from .shape import concatenated, sliced
@@ -111,7 +112,7 @@ def _log_softmax(b: ProgramBuilder, call: Call) -> Value:
         return cast("Value", _softmax("LogSoftmax")(b, call))
     axes, plain = (axis_of(call["dim"], x.rank),), (DataType.FLOAT32, None)
     x = sub(b, x, reduced(b, "ReduceMax", x, axes, True, plain))
-    total = reduced(b, "ReduceSum", unary(b, "ElementWiseExp", x), axes, True, plain)
+    total = reduced(b, "ReduceSum", exponential(b, x), axes, True, plain)
     return sub(b, x, unary(b, "ElementWiseLog", total))
 
 

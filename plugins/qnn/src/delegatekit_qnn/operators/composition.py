@@ -8,6 +8,8 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.support import Row, row
 
+from ..ir.graph import Scalar
+from ..ir.types import DataType
 from ..ir.values import Value
 from .common import (
     NUMBERS,
@@ -30,12 +32,43 @@ from .program import Lower, ProgramBuilder
 # -- exponentials and logarithms ---------------------------------------------------------------------------------------
 
 
+#: The largest number of float16.
+_LARGEST: Final = 65504.0
+#: Powers of e that float16 has: beyond them they are 0, or its largest number.
+_EXPONENTS: Final = (-20.0, 12.0)
+
+
+def exponential(b: ProgramBuilder, x: Value) -> Value:
+    """e^x within what float16 has. Farther out the processor's own starts anew: to it e^-100 is -131008."""
+    return unary(b, "ElementWiseExp", within(b, x, *_EXPONENTS))
+
+
+def power(b: ProgramBuilder, base: Value | float, exponent: Value | float) -> Value:
+    """A power, 0 where it is less than float16 has: the processor's own starts anew there, too."""
+    if isinstance(base, int | float):
+        assert isinstance(exponent, Value)
+        if base > 0:
+            steep = math.log(base) or 1.0
+            exponent = within(b, exponent, *sorted(bound / steep for bound in _EXPONENTS))
+        return binary(b, "ElementWisePower", base, exponent)
+    size = mul(b, unary(b, "ElementWiseLog", unary(b, "ElementWiseAbs", base)), exponent)
+    found = where(b, compared(b, "Less", size, _EXPONENTS[0]), 0, binary(b, "ElementWisePower", base, exponent))
+    falls = isinstance(exponent, int | float) and exponent < 0
+    return where(b, compared(b, "Equal", base, 0), _LARGEST, found) if falls else found
+
+
+def within(b: ProgramBuilder, x: Value, low: float, high: float) -> Value:
+    """Floats between two bounds, and the nearer one beyond them."""
+    bounds = {"min_value": Scalar(DataType.FLOAT32, low), "max_value": Scalar(DataType.FLOAT32, high)}
+    return unary(b, "ReluMinMax", x, **bounds)
+
+
 def expm1(b: ProgramBuilder, x: Value) -> Value:
     """e^x - 1 = 2 t / (1 - t) with t = tanh(x / 2), which is exact near 0, where the subtraction is not."""
     half = unary(b, "Tanh", mul(b, x, 0.5))
     near = div(b, add(b, half, half), sub(b, 1, half))
     is_near = compared(b, "Less", unary(b, "ElementWiseAbs", x), 1)
-    return where(b, is_near, near, sub(b, unary(b, "ElementWiseExp", x), 1))
+    return where(b, is_near, near, sub(b, exponential(b, x), 1))
 
 
 def log1p(b: ProgramBuilder, x: Value) -> Value:
@@ -45,21 +78,26 @@ def log1p(b: ProgramBuilder, x: Value) -> Value:
     square = mul(b, part, part)
     series = add(b, mul(b, add(b, mul(b, add(b, mul(b, square, 2 / 7), 2 / 5), square), 2 / 3), square), 2)
     is_near = compared(b, "Less", unary(b, "ElementWiseAbs", x), 0.5)
-    return where(b, is_near, mul(b, part, series), unary(b, "ElementWiseLog", add(b, x, 1)))
+    return where(b, is_near, mul(b, part, series), logarithm(b, add(b, x, 1)))
+
+
+def logarithm(b: ProgramBuilder, x: Value) -> Value:
+    """ln(x). Of 0 it is the least number, as what stands for minus infinity; the processor's own says -7.625."""
+    return where(b, compared(b, "Equal", x, 0), -_LARGEST, unary(b, "ElementWiseLog", x))
 
 
 def _exp2(b: ProgramBuilder, x: Value) -> Value:
-    return unary(b, "ElementWiseExp", mul(b, x, math.log(2)))
+    return exponential(b, mul(b, x, math.log(2)))
 
 
 def _logarithm(base: float) -> Lower:
-    return composed(lambda b, x: mul(b, unary(b, "ElementWiseLog", x), 1 / math.log(base)))
+    return composed(lambda b, x: mul(b, logarithm(b, x), 1 / math.log(base)))
 
 
 def softplus(b: ProgramBuilder, x: Value) -> Value:
     """ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|)."""
     below = unary(b, "ElementWiseNeg", unary(b, "ElementWiseAbs", x))
-    return add(b, larger(b, x, 0), log1p(b, unary(b, "ElementWiseExp", below)))
+    return add(b, larger(b, x, 0), log1p(b, exponential(b, below)))
 
 
 def _softplus(b: ProgramBuilder, call: Call) -> Value:
@@ -76,6 +114,10 @@ def _mish(b: ProgramBuilder, x: Value) -> Value:
 
 
 # -- angles ------------------------------------------------------------------------------------------------------------
+
+
+#: Of a larger tangent the cube of the inverse is nothing.
+_STEEP: Final = 16.0
 
 
 def _series(b: ProgramBuilder, x: Value, *factors: float) -> Value:
@@ -96,6 +138,14 @@ def _atan(b: ProgramBuilder, x: Value) -> Value:
     """The processor's is not exact near 0."""
     is_near, near = _near(b, x, 0.25)
     return where(b, is_near, _series(b, near, -1 / 7, 1 / 5, -1 / 3, 1.0), unary(b, "ElementWiseAtan", x))
+
+
+def _atan_of_all(b: ProgramBuilder, x: Value) -> Value:
+    """The processor's is not exact far out, either: there it is a quarter turn less the inverse."""
+    quarter = mul(b, unary(b, "ElementWiseSign", x), math.pi / 2)
+    size = unary(b, "ElementWiseAbs", x)
+    far = sub(b, quarter, div(b, 1, mul(b, unary(b, "ElementWiseSign", x), larger(b, size, _STEEP))))
+    return where(b, compared(b, "Greater", size, _STEEP), far, _atan(b, within(b, x, -_STEEP, _STEEP)))
 
 
 def _sin(b: ProgramBuilder, x: Value) -> Value:
@@ -152,7 +202,7 @@ def _sinh(b: ProgramBuilder, x: Value) -> Value:
 
 
 def _cosh(b: ProgramBuilder, x: Value) -> Value:
-    half = mul(b, unary(b, "ElementWiseExp", unary(b, "ElementWiseAbs", x)), 0.5)
+    half = mul(b, exponential(b, unary(b, "ElementWiseAbs", x)), 0.5)
     return add(b, half, div(b, 0.25, half))
 
 
@@ -197,7 +247,7 @@ def _erf(b: ProgramBuilder, x: Value) -> Value:
     found = mul(b, part, _ERF[0])
     for factor in _ERF[1:]:
         found = mul(b, add(b, found, factor), part)
-    fallen = unary(b, "ElementWiseExp", unary(b, "ElementWiseNeg", mul(b, size, size)))
+    fallen = exponential(b, unary(b, "ElementWiseNeg", mul(b, size, size)))
     far = mul(b, unary(b, "ElementWiseSign", x), sub(b, 1, mul(b, found, fallen)))
     is_near, near = _near(b, x, 0.5)
     scale = 2 / math.sqrt(math.pi)
@@ -209,9 +259,8 @@ def _erf(b: ProgramBuilder, x: Value) -> Value:
 
 def _power(b: ProgramBuilder, call: Call) -> Value:
     base = call["self"]
-    power = operand(b, call, "exponent")
-    left = operand(b, call) if not isinstance(base, int | float) else Value(b.scalar(float(base), power.tensor), ())
-    return binary(b, "ElementWisePower", left, power)
+    exponent = operand(b, call, "exponent")
+    return power(b, float(base) if isinstance(base, int | float) else operand(b, call), exponent)
 
 
 def negative_bases(call: Call) -> str:
@@ -228,7 +277,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("softplus.default", _softplus, REAL, keep=True),
     row("mish.default", composed(_mish), REAL, keep=True),
     row("sin.default", composed(_sin), NUMBERS),
-    row("atan.default", composed(_atan), NUMBERS),
+    row("atan.default", composed(_atan_of_all), NUMBERS),
     row("asin.default", composed(_asin), NUMBERS),
     row("acos.default", composed(_acos), NUMBERS),
     row("tan.default", composed(_tan), NUMBERS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 from delegatekit_api import Call
@@ -38,7 +39,7 @@ from .common import (
     unary,
     where,
 )
-from .composition import expm1
+from .composition import expm1, exponential, logarithm, power
 from .elementwise import truth
 from .program import Lower, ProgramBuilder
 from .shape import sliced
@@ -142,6 +143,17 @@ def _elu(b: ProgramBuilder, call: Call) -> Value:
     return as_result(b, call, where(b, compared(b, "Greater", x, 0), mul(b, x, scale), below))
 
 
+def _by_table(kind: str, floats: Callable[[ProgramBuilder, Value], Value]) -> Lower:
+    """A function for whose integers the library has tables, and whose floats are composed."""
+
+    of_integers, of_floats = function(kind), composed(floats)
+
+    def lower(b: ProgramBuilder, call: Call) -> Value | tuple[Value, ...]:
+        return of_integers(b, call) if operand(b, call).is_fixed else of_floats(b, call)
+
+    return lower
+
+
 def _silu(b: ProgramBuilder, x: Value) -> Value:
     return mul(b, x, unary(b, "Sigmoid", x))
 
@@ -199,7 +211,7 @@ def _power(b: ProgramBuilder, call: Call) -> Value:
     if exponent == -0.5:
         return unary(b, "ElementWiseRsqrt", x)
     if exponent not in _PRODUCTS:
-        return binary(b, "ElementWisePower", x, float(exponent))
+        return power(b, x, float(exponent))
     product = x
     for _ in range(int(abs(exponent)) - 1):
         product = mul(b, product, x)
@@ -269,8 +281,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("elu.default", _elu, REAL, keep=True, fixed=True),
     row("leaky_relu.default", _leaky, REAL, keep=True, fixed=True),
     row("glu.default", _glu, REAL, has_axes("self")),
-    row("exp.default", function("ElementWiseExp"), NUMBERS, fixed=True),
-    row("log.default", function("ElementWiseLog"), NUMBERS, fixed=eight_bits),
+    row("exp.default", _by_table("ElementWiseExp", exponential), NUMBERS, fixed=True),
+    row("log.default", _by_table("ElementWiseLog", logarithm), NUMBERS, fixed=eight_bits),
     row("sqrt.default", function("ElementWiseSquareRoot"), NUMBERS, fixed=True),
     row("rsqrt.default", function("ElementWiseRsqrt"), NUMBERS, fixed=True),
     row("reciprocal.default", composed(lambda b, x: div(b, 1, x)), NUMBERS),
