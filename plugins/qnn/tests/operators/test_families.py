@@ -126,6 +126,10 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (torch.tensor([0.5, 1.0, -1.0, -12.0, -50.0, -88.0, -100.0, -1000.0, -60000.0]),),
     ),
+    # Of angles beyond a turn and of a softmax of large numbers the library's own functions know little.
+    "angles of many turns": (lambda x: (x.sin(), x.cos(), (x / 2).sin()), (torch.arange(-40.0, 600.0, 6.5),)),
+    "softmax of large numbers": (lambda x: (x.softmax(-1), x.softmax(0)), (500 + drawn(3, 7).round(),)),
+    "sigmoid of five axes": (lambda x: x.sigmoid(), (drawn(4, 4, 4, 4, 4),)),
     "whether any are true of five axes": (
         lambda x: (x.any(-5), x.any((0, 1)), x[0].any(2, keepdim=True), x[0].int().any(0), x.sum().int().any()),
         ((drawn(2, 3, 4, 1, 2) > 1) * drawn(2, 3, 4, 1, 2),),

@@ -85,6 +85,9 @@ def _softmax(kind: str) -> Lower:
     def lower(b: ProgramBuilder, call: Call) -> Value:
         x = b.activation(call["self"])
         axis = axis_of(call["dim"], x.rank)
+        if not x.is_fixed:
+            # What the processor makes of large numbers alone is inexact.
+            x = sub(b, x, reduced(b, "ReduceMax", x, (axis,), True, (DataType.FLOAT32, None)))
         last = (*(item for item in range(x.rank) if item != axis), axis)
         tensor = x.tensor if x.order[-1] == axis else b.stored(x, last)
         order = x.order if x.order[-1] == axis else last

@@ -148,8 +148,21 @@ def _atan_of_all(b: ProgramBuilder, x: Value) -> Value:
     return where(b, compared(b, "Greater", size, _STEEP), far, _atan(b, within(b, x, -_STEEP, _STEEP)))
 
 
+def _turned(b: ProgramBuilder, x: Value) -> Value:
+    """An angle without its whole turns, of which 6 and 9/32 are taken exactly: the processor's functions go wrong."""
+    turns = unary(b, "ElementWiseRound", mul(b, x, 0.5 / math.pi))
+    for part in (6.0, 0.28125, 2 * math.pi - 6.28125):
+        x = sub(b, x, mul(b, turns, part))
+    return x
+
+
+def _cos(b: ProgramBuilder, x: Value) -> Value:
+    return unary(b, "ElementWiseCos", _turned(b, x))
+
+
 def _sin(b: ProgramBuilder, x: Value) -> Value:
     """The processor's is not exact near 0."""
+    x = _turned(b, x)
     is_near, near = _near(b, x, 0.5)
     return where(b, is_near, _series(b, near, 1 / 120, -1 / 6, 1.0), unary(b, "ElementWiseSin", x))
 
@@ -277,6 +290,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("softplus.default", _softplus, REAL, keep=True),
     row("mish.default", composed(_mish), REAL, keep=True),
     row("sin.default", composed(_sin), NUMBERS),
+    row("cos.default", composed(_cos), NUMBERS),
     row("atan.default", composed(_atan_of_all), NUMBERS),
     row("asin.default", composed(_asin), NUMBERS),
     row("acos.default", composed(_acos), NUMBERS),

@@ -154,6 +154,14 @@ def _by_table(kind: str, floats: Callable[[ProgramBuilder, Value], Value]) -> Lo
     return lower
 
 
+def _sigmoid(b: ProgramBuilder, call: Call) -> Value:
+    x = operand(b, call)
+    if x.rank < 5 or x.is_fixed:
+        return function("Sigmoid")(b, call)
+    # The library fails at five axes.
+    return as_result(b, call, add(b, mul(b, unary(b, "Tanh", mul(b, x, 0.5)), 0.5), 0.5))
+
+
 def _silu(b: ProgramBuilder, x: Value) -> Value:
     return mul(b, x, unary(b, "Sigmoid", x))
 
@@ -261,7 +269,7 @@ _POWER: Final = dtypes("float32", *INTEGERS)
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("relu.default", _relu, REAL, fixed=True),
     row("clamp.default hardtanh.default", _clamp, NUMBERS, keep=True, fixed=True),
-    row("sigmoid.default", function("Sigmoid"), NUMBERS, fixed=True),
+    row("sigmoid.default", _sigmoid, NUMBERS, fixed=True),
     row("tanh.default", function("Tanh"), NUMBERS, fixed=whole_range),
     row("gelu.default", _gelu, REAL, keep=True, fixed=True),
     row("silu.default", composed(_silu), REAL, keep=True),
@@ -293,7 +301,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("ceil.default", _rounded("ElementWiseCeil"), NUMBERS),
     row("round.default", _rounded("ElementWiseRound"), NUMBERS),
     row("trunc.default", _rounded("Truncate"), NUMBERS),
-    row("cos.default", function("ElementWiseCos"), NUMBERS),
     row("pow.Tensor_Scalar", _power, _POWER, power_of_numbers, narrow_product),
     row("_to_copy.default", _cast, ANY, special_values=special_conversions),
 )
