@@ -56,6 +56,19 @@ FIVE = drawn(2, 3, 2, 4, 6)
 ROWS = drawn(4, 6)
 ORDER = torch.randperm(24, generator=torch.Generator().manual_seed(3)).reshape(4, 6)
 
+
+class Heads(nn.Module):
+    """The scores of attention, and what a relu leaves of the queries."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads, self.queries, self.keys = heads, nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        q, k = (layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.queries, self.keys))
+        return q @ k.mT, q.relu(), k + 1
+
+
 CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "reductions": (
         lambda x, i: (
@@ -126,6 +139,9 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (torch.tensor([0.5, 1.0, -1.0, -12.0, -50.0, -88.0, -100.0, -1000.0, -60000.0]),),
     ),
+    # The library mixes up a batch, places and heads of one number.
+    "as many heads as places and samples": (Heads(4), (drawn(4, 4, 8),)),
+    "heads of two samples": (Heads(2), (drawn(2, 2, 8),)),
     # Of angles beyond a turn and of a softmax of large numbers the library's own functions know little.
     "angles of many turns": (lambda x: (x.sin(), x.cos(), (x / 2).sin()), (torch.arange(-40.0, 600.0, 6.5),)),
     "softmax of large numbers": (lambda x: (x.softmax(-1), x.softmax(0)), (500 + drawn(3, 7).round(),)),

@@ -123,6 +123,24 @@ def half_arithmetic() -> Built:
     return Model(), [(torch.randn(3, 10).half(), torch.randn(3, 10).half())]
 
 
+@pattern("equal-sizes")
+def equal_sizes() -> Built:
+    """As many samples as places, heads, channels, rows and columns: sizes do not tell which axis is which."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.queries, self.keys, self.image = nn.Linear(16, 16), nn.Linear(16, 16), nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            q, k = (layer(x).unflatten(-1, (4, 4)).transpose(1, 2) for layer in (self.queries, self.keys))
+            z = self.image(y)
+            moved = z.permute(2, 0, 3, 1) + y, z.transpose(1, 3) @ y, z.flatten(2).mT.unflatten(1, (4, 4)) - y
+            return q @ k.mT, q.relu(), (k + 1).softmax(1), moved, z.sum(1) + z.amax(2), torch.cat([z, y], 2)
+
+    return Model(), [(torch.randn(4, 4, 16), torch.randn(4, 4, 4, 4))]
+
+
 @pattern("half-precision-images")
 def half_precision_images() -> Built:
     """Convolutions of all kinds, norms, pools and resizing of a model that is float16 as a whole."""

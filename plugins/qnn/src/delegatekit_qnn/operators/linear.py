@@ -33,7 +33,14 @@ def _connected(
     stored, scales = weight_of(b, weight, order, (outs, ins), 0)
     offsets = bias_of(b, bias, outs, tensor, scales)
     datatype, encoding = b.result_type(call)
-    made = b.emit("FullyConnected", [tensor, stored, offsets], (rows, outs), datatype, encoding)
+    if tensor.rank == len(call.result.shape) or x.is_fixed:
+        made = b.emit("FullyConnected", [tensor, stored, offsets], (rows, outs), datatype, encoding)
+    else:
+        # Between views the library's own layer mixes up a batch, places and heads of one number.
+        flags = {"transpose_in0": Scalar(DataType.BOOL, False), "transpose_in1": Scalar(DataType.BOOL, True)}
+        made = b.emit("MatMul", [tensor, stored], (rows, outs), datatype, encoding, **flags)
+        if bias is not None:
+            made = b.emit("ElementWiseAdd", [made, b.reshaped(offsets, (1, outs))], (rows, outs), datatype, encoding)
     shape = tuple(call.result.shape)
     return Value(b.reshaped(made, shape), identity(len(shape)))
 
