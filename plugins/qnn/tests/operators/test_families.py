@@ -355,6 +355,9 @@ def test_what_the_processor_computes_otherwise_is_refused_in_words() -> None:
     many = drawn(5000, 2, 2)
     assert refusals(partitioner, torch.bmm, many, many) == ["5000 products of matrices: 4096 are taken"]
     assert refusals(partitioner, nn.Linear(2, 2), many) == []
+    (reason,) = refusals(partitioner, torch.matmul, drawn(2, 3, 1, 5, 3), drawn(1, 3, 5))
+    assert reason.endswith("over five axes products do not broadcast")
+    assert refusals(partitioner, torch.matmul, drawn(2, 2, 2, 5, 3), drawn(2, 2, 2, 3, 5)) == []
     (reason,) = refusals(partitioner, nn.ConvTranspose3d(4, 4, 2, groups=2), drawn(1, 4, 2, 2, 2))
     assert "with 2 groups" in reason
 

@@ -142,6 +142,14 @@ def few_matrices(call: Call) -> str | None:
     return f"{many} products of matrices: {_MATRICES} are taken" if many > _MATRICES else None
 
 
+def alike_batches(call: Call) -> str | None:
+    """Products over five axes have one batch: the library's compiler crashes at many that broadcast."""
+    left, right = call["self"], call["mat2"] if call.has("mat2") else call["other"]
+    if call.result.rank < 5 or (right.is_known and right.rank == 2) or left.shape[:-2] == right.shape[:-2]:
+        return None
+    return f"{left.shape} times {right.shape}: over five axes products do not broadcast"
+
+
 def plain_sum(call: Call) -> str | None:
     """On integers the sum has the factors 1."""
     if call["alpha"] != 1 or call["beta"] != 1:
@@ -188,5 +196,16 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("addmm.default", _addmm, REAL, _right, fixed=_integer_sum, weights=("mat2",)),
     row("addbmm.default", _summed, REAL),
     row("mm.default bmm.default", _product, REAL, _right, few_matrices, fixed=True, weights=("mat2",)),
-    row("matmul.default", _product, REAL, same_rank, _right, few_matrices, keep=True, fixed=True, weights=("other",)),
+    row(
+        "matmul.default",
+        _product,
+        REAL,
+        same_rank,
+        _right,
+        few_matrices,
+        alike_batches,
+        keep=True,
+        fixed=True,
+        weights=("other",),
+    ),
 )

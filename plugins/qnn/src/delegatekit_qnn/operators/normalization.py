@@ -89,6 +89,11 @@ def channels(call: Call) -> str | None:
     return None if axes >= 2 else f"input has {axes} axis"
 
 
+def several_elements(call: Call) -> str | None:
+    """Integers of several elements have a norm: of one the library compiles none."""
+    return None if math.prod(call["normalized_shape"]) > 1 else "a norm of one element"
+
+
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row(
         "layer_norm.default",
@@ -107,7 +112,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         has_axes("input"),
         known("weight"),
         keep=True,
-        fixed=True,
+        fixed=several_elements,
         weights=("weight",),
     ),
     row(
