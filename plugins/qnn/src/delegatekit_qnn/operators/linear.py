@@ -29,18 +29,15 @@ def _connected(
     order = (1, 0) if turned else (0, 1)
     outs, ins = (weight.shape[axis] for axis in order)
     rows = math.prod(tensor.shape) // ins
-    tensor = b.reshaped(tensor, (rows, ins))
+    # The operation puts rows of several blocks one below the other itself. Where they are reshaped before it, the library
+    # mixes up floats that are then reshaped to as many heads as there are blocks and rows in a block.
+    source = b.source(tensor)
+    has_blocks = not b.is_fixed and source.rank in (3, 4) and source.shape[-1] == ins
+    tensor = source if has_blocks else b.reshaped(tensor, (rows, ins))
     stored, scales = weight_of(b, weight, order, (outs, ins), 0)
     offsets = bias_of(b, bias, outs, tensor, scales)
     datatype, encoding = b.result_type(call)
-    if tensor.rank == len(call.result.shape) or x.is_fixed:
-        made = b.emit("FullyConnected", [tensor, stored, offsets], (rows, outs), datatype, encoding)
-    else:
-        # Between views the library's own layer mixes up a batch, places and heads of one number.
-        flags = {"transpose_in0": Scalar(DataType.BOOL, False), "transpose_in1": Scalar(DataType.BOOL, True)}
-        made = b.emit("MatMul", [tensor, stored], (rows, outs), datatype, encoding, **flags)
-        if bias is not None:
-            made = b.emit("ElementWiseAdd", [made, b.reshaped(offsets, (1, outs))], (rows, outs), datatype, encoding)
+    made = b.emit("FullyConnected", [tensor, stored, offsets], (rows, outs), datatype, encoding)
     shape = tuple(call.result.shape)
     return Value(b.reshaped(made, shape), identity(len(shape)))
 

@@ -97,10 +97,14 @@ class GraphWriter:
         """The value's tensor as the program has it."""
         return self.stored(value, identity(value.rank))
 
+    def source(self, tensor: Tensor) -> Tensor:
+        """What was reshaped to make a tensor; itself if nothing was."""
+        return self._reshaped.get(tensor, tensor)
+
     def reshaped(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         """The same elements in another shape; of what was reshaped before, the shape in between is passed over."""
         shape = stored_shape(shape)
-        source = self._reshaped.get(tensor, tensor)
+        source = self.source(tensor)
         if shape in (tensor.shape, source.shape):
             return tensor if shape == tensor.shape else source
         if tensor.data is not None:
