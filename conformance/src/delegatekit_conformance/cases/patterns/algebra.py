@@ -195,6 +195,18 @@ def views_around_an_operator() -> Built:
     return Model(), [(torch.randn(2, 3, 4, 4),)]
 
 
+@pattern("eight-axes")
+def eight_axes() -> Built:
+    """Eight axes none of which can be joined with the next: reversed, and repeated along every second one."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            turned, every = x.permute(*reversed(range(8))), x[:, :1, :, :1, :, :1, :, :1]
+            return turned.contiguous(), x * every, torch.where(every > 0, x, turned), x.flip(0, 2, 4, 6)
+
+    return Model(), [(torch.randn((2,) * 8),)]
+
+
 @pattern("square-of-a-transpose")
 def square_of_a_transpose() -> Built:
     """A transposed value multiplied by itself, which some runtimes get wrong in its plain form."""
