@@ -105,5 +105,5 @@ class _Calls:
             case schema.String(string_val=value):
                 return str(value)[:_LONGEST]
             case schema.IntList(items=items) | schema.DoubleList(items=items) | schema.BoolList(items=items):
-                return str(list(items or ()))[:_LONGEST]
+                return str(items or [])[:_LONGEST]
         return ""

@@ -113,7 +113,8 @@ def walk(tape: Tape, shape: Sequence[int], *operands: Sequence[int], most: int |
         item[-1] == 0 or (item[-1] == 1 and not any(step % 4 for step in item[:-1])) for item in steps
     )
     if not wide:
-        return Walk(count, False, sizes, steps, tuple(False for _ in steps))
+        single = tuple(False for _ in steps)
+        return Walk(count, False, sizes, steps, single)
     sizes[-1] //= 4
     steps = [item if item[-1] == 0 else [step // 4 for step in item[:-1]] + [1] for item in steps]
     return Walk(count // 4, True, sizes, steps, tuple(item[-1] == 0 for item in steps))
