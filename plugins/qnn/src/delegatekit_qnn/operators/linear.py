@@ -29,8 +29,8 @@ def _connected(
     order = (1, 0) if turned else (0, 1)
     outs, ins = (weight.shape[axis] for axis in order)
     rows = math.prod(tensor.shape) // ins
-    # The operation puts rows of several blocks one below the other itself. Where they are reshaped before it, the library
-    # mixes up floats that are then reshaped to as many heads as there are blocks and rows in a block.
+    # The operation puts rows of several blocks one below the other itself. Where they are reshaped before it, the
+    # library mixes up floats that are then reshaped to as many heads as there are blocks and rows in a block.
     source = b.source(tensor)
     has_blocks = not b.is_fixed and source.rank in (3, 4) and source.shape[-1] == ins
     tensor = source if has_blocks else b.reshaped(tensor, (rows, ins))
