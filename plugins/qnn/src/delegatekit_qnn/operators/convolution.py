@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -23,9 +24,12 @@ from .windows import setting, windows_beyond_padding
 
 
 def weight_of(
-    b: ProgramBuilder, operand: Operand, order: Sequence[int], shape: Sequence[int], axis: int
+    b: ProgramBuilder, operand: Operand, order: Sequence[int], shape: Sequence[int], axis: int, least: Array | None
 ) -> tuple[Tensor, Array | None]:
-    """A constant weight in an order of axes and a shape, with scales along `axis`; and these, if it is integers."""
+    """A constant weight in an order of axes and a shape, with scales along `axis`; and these, if it is integers.
+
+    Scales below the `least` become that: see `least_scales`.
+    """
     data, quantization = known_data(operand)
     array = data.detach().numpy() if b.is_fixed and quantization is not None else b.numbers(operand)
     array = np.ascontiguousarray(array.reshape(array.shape)).transpose(order).reshape(shape)
@@ -33,7 +37,27 @@ def weight_of(
         return b.constant(array), None
     assert quantization is not None
     datatype, encoding = weight_type(quantization, axis if quantization.axis is not None else None)
-    return b.constant(array, datatype, encoding), np.array(encoding.scales)
+    scales = np.array(encoding.scales)
+    if least is not None:
+        least = np.max(least.reshape(-1, scales.size) if least.size % scales.size == 0 else least, 0)
+        raised = np.maximum(scales, least)
+        parts = scales / raised
+        if (parts < 1).any():
+            array = np.rint(array * parts.reshape([-1 if at == axis else 1 for at in range(array.ndim)]))
+            array = np.ascontiguousarray(array.astype(datatype.numpy))
+            scales, encoding = raised, replace(encoding, scales=tuple(map(float, raised)))
+    return b.constant(array, datatype, encoding), scales
+
+
+def least_scales(b: ProgramBuilder, bias: Operand | None, x: Tensor) -> Array | None:
+    """For each channel the least scale of weights with which the bias fits into 32 bits; None if there is none.
+
+    The library takes it in steps of input times weight, whatever its encoding says: of channels whose weights are next
+    to nothing beside 16 bits, it would be lost.
+    """
+    if not b.is_fixed or bias is None or x.encoding is None:
+        return None
+    return np.abs(b.numbers(bias).astype(np.float64)).reshape(-1) / ((2**31 - 1) * x.encoding.scale)
 
 
 def bias_of(b: ProgramBuilder, operand: Operand | None, channels: int, x: Tensor, scales: Array | None) -> Tensor:
@@ -70,7 +94,8 @@ def _convolve(b: ProgramBuilder, call: Call) -> Value:
         stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
         sizes = [*sizes[:2], 1, sizes[2]]
     transposed = call["transposed"]
-    kind, parameters, weight, scales = _kind(b, call, source, sizes, groups)
+    least = least_scales(b, call["bias"], tensor)
+    kind, parameters, weight, scales = _kind(b, call, source, sizes, groups, least)
     padding_pairs = np.array([[pad, pad] for pad in padding], dtype=np.uint32)
     parameters |= {"stride": uint32(*stride), "pad_amount": padding_pairs}
     if transposed:
@@ -87,16 +112,16 @@ def _convolve(b: ProgramBuilder, call: Call) -> Value:
 
 
 def _kind(
-    b: ProgramBuilder, call: Call, source: Operand, sizes: list[int], groups: int
+    b: ProgramBuilder, call: Call, source: Operand, sizes: list[int], groups: int, least: Array | None
 ) -> tuple[str, dict[str, Scalar | Array], Tensor, Array | None]:
     """The operation, its parameters of this kind, the weight as (..., height, width, in / group, out), its scales."""
     places, axes = tuple(range(2, source.rank)), len(sizes) - 2
     if call["transposed"]:
         shape = (*sizes[2:], sizes[0], sizes[1])
-        weight, scales = weight_of(b, source, (*places, 0, 1), shape, len(shape) - 1)
+        weight, scales = weight_of(b, source, (*places, 0, 1), shape, len(shape) - 1, least)
         return f"TransposeConv{axes}d", {"group": Scalar(DataType.UINT32, groups)}, weight, scales
     shape = (*sizes[2:], sizes[1], sizes[0])
-    weight, scales = weight_of(b, source, (*places, 1, 0), shape, len(shape) - 1)
+    weight, scales = weight_of(b, source, (*places, 1, 0), shape, len(shape) - 1, least)
     if axes == 2 and groups > 1 and sizes[1] == 1 and sizes[0] == groups:
         return "DepthWiseConv2d", {}, weight, scales
     return f"Conv{axes}d", {"group": Scalar(DataType.UINT32, groups)}, weight, scales

@@ -14,7 +14,7 @@ from ..ir.graph import Encoding, Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, add, as_result, mul
-from .convolution import bias_of, integer_weight, weight_of, weights_as_integers
+from .convolution import bias_of, integer_weight, least_scales, weight_of, weights_as_integers
 from .program import Lower, ProgramBuilder
 
 #: So many products of matrices are taken at once.
@@ -34,7 +34,7 @@ def _connected(
     source = b.source(tensor)
     has_blocks = not b.is_fixed and source.rank in (3, 4) and source.shape[-1] == ins
     tensor = source if has_blocks else b.reshaped(tensor, (rows, ins))
-    stored, scales = weight_of(b, weight, order, (outs, ins), 0)
+    stored, scales = weight_of(b, weight, order, (outs, ins), 0, least_scales(b, bias, tensor))
     offsets = bias_of(b, bias, outs, tensor, scales)
     datatype, encoding = b.result_type(call)
     made = b.emit("FullyConnected", [tensor, stored, offsets], (rows, outs), datatype, encoding)
