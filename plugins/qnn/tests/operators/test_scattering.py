@@ -86,6 +86,16 @@ def test_elements_are_put_at_places_among_all(agree: Callable[..., Any]) -> None
     agree(put, MATRIX, MATRIX[:2, :2].contiguous() * 3)
 
 
+def test_truth_values_are_put_at_places_of_several_axes(agree: Callable[..., Any]) -> None:
+    table = MATRIX[:4, :2].reshape(2, 4, 1, 1).repeat(1, 1, 1, 4) > 0
+    index, zeros = torch.tensor([[[1, -1, 0], [-4, 3, -3]]]), torch.zeros(3, dtype=torch.int32)
+
+    def put(x: torch.Tensor, value: torch.Tensor) -> Any:
+        return torch.ops.aten.index_put.default(x, [None, index, zeros], value)
+
+    agree(put, table, torch.tensor([True, False]).reshape(2, 1, 1))
+
+
 def test_the_largest_that_is_written_is_refused() -> None:
     partitioner = QnnPartitioner(QnnOptions(validate=False))
     reasons = refusals(partitioner, lambda x, i: x.scatter_reduce(1, i, x, "amax"), MATRIX[:, :3], PLACES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -52,14 +54,31 @@ def tiled(b: ProgramBuilder, tensor: Tensor, counts: list[int]) -> Tensor:
         return tensor
     if tensor.data is not None:
         return b.constant(np.tile(tensor.data, counts), tensor.datatype, tensor.encoding)
-    if tensor.rank > 4 and not (tensor.datatype.is_float or tensor.datatype.is_fixed_point):
-        # The processor repeats integers along four axes at most.
-        value = Value(tensor, identity(tensor.rank))
-        for axis, count in enumerate(counts):
-            value = concatenated(b, [value] * count, axis)
-        return b.dense(value)
     shape = [size * count for size, count in zip(tensor.shape, counts, strict=True)]
-    return b.emit("Tile", [tensor], shape, tensor.datatype, tensor.encoding, multiples=uint32(*counts))
+    if tensor.rank < 5:
+        return b.emit("Tile", [tensor], shape, tensor.datatype, tensor.encoding, multiples=uint32(*counts))
+    # The processor repeats along four axes at most.
+    runs = _repeated_alike(tensor.shape, counts)
+    if len(runs) > 4:
+        for axis, count in enumerate(counts):
+            tensor = tiled(b, tensor, [count if at == axis else 1 for at in range(len(counts))])
+        return tensor
+    merged = b.reshaped(tensor, [math.prod(tensor.shape[axis] for axis in run) for run in runs])
+    return b.reshaped(tiled(b, merged, [math.prod(counts[axis] for axis in run) for run in runs]), shape)
+
+
+def _repeated_alike(shape: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
+    """Neighboring axes that can be repeated as one: all stay, or all are repeated and only the last has elements."""
+    runs: list[list[int]] = []
+    for axis, (size, count) in enumerate(zip(shape, counts, strict=True)):
+        last = runs[-1] if runs else []
+        stays = all(counts[at] == 1 for at in last)
+        single = all(shape[at] == 1 for at in last)
+        if last and (size == count == 1 or (stays if count == 1 else single)):
+            last.append(axis)
+        else:
+            runs.append([axis])
+    return runs
 
 
 def _repeat(b: ProgramBuilder, call: Call) -> Value:
