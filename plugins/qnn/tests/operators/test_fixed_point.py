@@ -34,6 +34,7 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
     "norms": (nn.Sequential(nn.LayerNorm(8), nn.RMSNorm(8)), (ROWS,)),
     "linear": (nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5, bias=False)), (ROWS,)),
     "matrices": (lambda x, y: x @ y.transpose(1, 2), (ROWS, ROWS)),
+    "products of many axes and of vectors": (lambda x, y: (x.reshape(2, 1, 1, 6, 8) @ y.mT, y @ x[0, 0]), (ROWS, ROWS)),
     "attention": (F.scaled_dot_product_attention, (ROWS, ROWS, ROWS)),
     "convolution": (nn.Sequential(nn.Conv2d(4, 8, 3, 2, 1), nn.ReLU6(), nn.Conv2d(8, 8, 3, groups=8)), (IMAGES,)),
     "grouped convolution": (nn.Conv2d(4, 6, 3, groups=2, bias=False), (IMAGES,)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from delegatekit_api import Call, Operand
@@ -13,9 +14,10 @@ from ..ir.encodings import is_activation, weight_fault
 from ..ir.graph import Encoding, Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import REAL, add, as_result, mul
+from .common import REAL, add, as_result, broadcast, mul
 from .convolution import bias_of, integer_weight, least_scales, weight_of, weights_as_integers
 from .program import Lower, ProgramBuilder
+from .shape import tiled
 
 #: So many products of matrices are taken at once.
 _MATRICES: Final = 4096
@@ -116,35 +118,50 @@ def _product(b: ProgramBuilder, call: Call) -> Value:
     left, right = call["self"], call["mat2"] if call.has("mat2") else call["other"]
     if _is_weight(b, right) and right.rank == 2:
         return _connected(b, call, b.activation(left), right, None, turned=True)
+    values = [_matrices(b, left, is_right=False), _matrices(b, right, is_right=True)]
+    batch = broadcast(*(value.shape[:-2] for value in values))
+    if len(batch) > 2:
+        # Over five axes the library crashes at products, or refuses them after it said that it takes them.
+        values = [_in_one_batch(b, value, batch) for value in values]
+        batch = (math.prod(batch),)
     tensors, flags = [], []
-    for item, is_right in ((left, False), (right, True)):
-        if b.is_fixed and item.is_known:
-            value = Value(b.symmetric_constant(b.numbers(item)), identity(item.rank))
-        else:
-            value = b.activation(item)
-            value = _centered(b, value) if is_right else value
-        turned = value.rank >= 2 and value.order == (*range(value.rank - 2), value.rank - 1, value.rank - 2)
+    for value in values:
+        turned = value.order == (*range(value.rank - 2), value.rank - 1, value.rank - 2)
         tensors.append(value.tensor if turned else b.dense(value))
-        flags.append(Scalar(DataType.BOOL, bool(turned)))
+        flags.append(Scalar(DataType.BOOL, turned))
     datatype, encoding = b.result_type(call)
-    shape = tuple(call.result.shape)
+    shape = (*batch, values[0].shape[-2], values[1].shape[-1])
     made = b.emit("MatMul", tensors, shape, datatype, encoding, transpose_in0=flags[0], transpose_in1=flags[1])
-    return Value(made, identity(len(shape)))
+    made = b.reshaped(made, call.result.shape)
+    return Value(made, identity(call.result.rank))
+
+
+def _matrices(b: ProgramBuilder, operand: Operand, *, is_right: bool) -> Value:
+    """A factor as matrices: a vector is a row on the left, a column on the right."""
+    if b.is_fixed and operand.is_known:
+        value = Value(b.symmetric_constant(b.numbers(operand)), identity(operand.rank))
+    else:
+        value = b.activation(operand)
+        value = _centered(b, value) if is_right else value
+    if value.rank > 1:
+        return value
+    count = math.prod(value.shape)
+    return Value(b.reshaped(value.tensor, (count, 1) if is_right else (1, count)), (0, 1))
+
+
+def _in_one_batch(b: ProgramBuilder, value: Value, batch: Sequence[int]) -> Value:
+    """Matrices repeated for a whole batch, whose axes are one."""
+    own = (1,) * (len(batch) + 2 - value.rank) + value.shape[:-2]
+    flat = b.reshaped(b.dense(value), (*own, math.prod(value.shape[-2:])))
+    repeated = tiled(b, flat, [new // old for new, old in zip(batch, own, strict=True)] + [1])
+    return Value(b.reshaped(repeated, (math.prod(batch), *value.shape[-2:])), (0, 1, 2))
 
 
 def few_matrices(call: Call) -> str | None:
     """A batch that the library compiles within half a minute: its time grows with the square of their number."""
-    right = call["mat2"] if call.has("mat2") else call["other"]
-    many = 1 if right.is_known and right.rank == 2 else math.prod(call.result.shape[:-2])
-    return f"{many} products of matrices: {_MATRICES} are taken" if many > _MATRICES else None
-
-
-def alike_batches(call: Call) -> str | None:
-    """Products over five axes have one batch: the library's compiler crashes at many that broadcast."""
     left, right = call["self"], call["mat2"] if call.has("mat2") else call["other"]
-    if call.result.rank < 5 or (right.is_known and right.rank == 2) or left.shape[:-2] == right.shape[:-2]:
-        return None
-    return f"{left.shape} times {right.shape}: over five axes products do not broadcast"
+    many = 1 if right.is_known and right.rank == 2 else math.prod(broadcast(left.shape[:-2], right.shape[:-2]))
+    return f"{many} products of matrices: {_MATRICES} are taken" if many > _MATRICES else None
 
 
 def plain_sum(call: Call) -> str | None:
@@ -174,12 +191,6 @@ def _weight(call: Call) -> str | None:
     return None if is_activation(call["weight"].quantization) else weights_as_integers(call)
 
 
-def same_rank(call: Call) -> str | None:
-    """Both have at least two axes."""
-    found = call["self"], call["other"]
-    return None if min(item.rank for item in found) >= 2 else "an operand has one axis"
-
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row(
         "linear.default",
@@ -193,16 +204,5 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("addmm.default", _addmm, REAL, _right, fixed=_integer_sum, weights=("mat2",)),
     row("addbmm.default", _summed, REAL),
     row("mm.default bmm.default", _product, REAL, _right, few_matrices, fixed=True, weights=("mat2",)),
-    row(
-        "matmul.default",
-        _product,
-        REAL,
-        same_rank,
-        _right,
-        few_matrices,
-        alike_batches,
-        keep=True,
-        fixed=True,
-        weights=("other",),
-    ),
+    row("matmul.default", _product, REAL, _right, few_matrices, keep=True, fixed=True, weights=("other",)),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -109,7 +110,11 @@ class GraphWriter:
             return tensor if shape == tensor.shape else source
         if tensor.data is not None:
             return self.constant(tensor.data.reshape(shape), tensor.datatype, tensor.encoding)
-        made = self.emit("Reshape", [source], shape, tensor.datatype, tensor.encoding)
+        taken = source
+        if source.role == "input" and source.rank > 4 == len(shape) and 1 in source.shape:
+            # Some inputs of five axes, of which some have one element, the library does not make four of at once.
+            taken = self.emit("Reshape", [source], [math.prod(shape)], tensor.datatype, tensor.encoding)
+        made = self.emit("Reshape", [taken], shape, tensor.datatype, tensor.encoding)
         self._reshaped[made] = source
         return made
 
