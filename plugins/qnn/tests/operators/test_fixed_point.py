@@ -32,6 +32,7 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
     "softmax": (lambda x: (x.softmax(-1), x.softmax(1)), (ROWS,)),
     "reductions": (lambda x: (x.mean(1), x.sum(-1), x.amax(1)), (ROWS,)),
     "norms": (nn.Sequential(nn.LayerNorm(8), nn.RMSNorm(8)), (ROWS,)),
+    "norms of one element": (lambda x: (F.rms_norm(x, [1]), F.layer_norm(x, [1])), ((2, 3, 1),)),
     "linear": (nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5, bias=False)), (ROWS,)),
     "matrices": (lambda x, y: x @ y.transpose(1, 2), (ROWS, ROWS)),
     "products of many axes and of vectors": (lambda x, y: (x.reshape(2, 1, 1, 6, 8) @ y.mT, y @ x[0, 0]), (ROWS, ROWS)),
@@ -76,6 +77,10 @@ def _scale(node: torch.fx.Node) -> float:
 
 def test_relu_behind_weights_of_four_bits_over_four_axes_is_right(simulator: None) -> None:
     check(nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 32)), ((1, 3, 2, 32),), "16a4w")
+
+
+def test_gaps_in_windows_of_one_element_change_nothing(simulator: None) -> None:
+    check(nn.Conv2d(2, 8, 1, (3, 1), dilation=(2, 1)), ((3, 2, 2, 2),), "16a8w")
 
 
 @pytest.mark.parametrize("scheme", ["8a8w", "16a8w"])

@@ -86,6 +86,8 @@ def _convolve(b: ProgramBuilder, call: Call) -> Value:
         # Longer steps lead to no other place, but the library sizes its tiles by them.
         around = zip(stride, x.shape[2:], padding, strict=True)
         stride = [min(step, size + 2 * pad) for step, size, pad in around]
+        # Nor do gaps in windows of one element; with steps, the library compiles no 16-bit integers over them.
+        dilation = [gap if size > 1 else 1 for gap, size in zip(dilation, sizes[2:], strict=True)]
     flat = spatial == 1
     tensor = b.stored(x, to_channels_last(x.rank))
     if flat:
