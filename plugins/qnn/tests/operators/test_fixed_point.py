@@ -24,6 +24,13 @@ MATRIX = drawn(8, 4, seed=1)
 #: A module for inputs of these shapes.
 CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
     "sums": (lambda x, y: (F.relu(x + y), x - y[:, :1], x + 0.7), (ROWS, ROWS)),
+    "sums with factors": (
+        lambda x, y: (
+            *(torch.sub(x, y, alpha=1.5), torch.add(x, y, alpha=1.5), torch.add(x, y, alpha=-0.5)),
+            *(torch.sub(x, y, alpha=-3), torch.sub(x, y, alpha=0)),
+        ),
+        (ROWS, ROWS),
+    ),
     "products": (lambda x, y: (x * y, x * 0.3, x / 3), (ROWS, ROWS)),
     "extremes": (lambda x, y: (torch.maximum(x, y), torch.minimum(x, y)), (ROWS, ROWS)),
     "functions": (lambda x: (F.gelu(x), F.hardswish(x), torch.sigmoid(x), F.elu(x), F.leaky_relu(x, 0.1)), (ROWS,)),
@@ -55,6 +62,7 @@ QUICK = {
     "one output channel",
     "clamps",
     "sums",
+    "sums with factors",
     "functions",
     "softmax",
     "linear",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final, cast
 
 from delegatekit_api import Call, Operand
@@ -38,15 +39,33 @@ def _arithmetic(kind: str, *, swapped: bool = False) -> Lower:
         left = operand(b, call)
         right = term(b, call, "other", left)
         alpha = call.get("alpha", 1)
+        operator = kind
+        if alpha < 0 and left.is_fixed:
+            # A factor of integers' scale is positive: what is subtracted is added, and the other way around.
+            alpha, operator = -alpha, _OPPOSITE[kind]
         if alpha != 1 and swapped:
-            left = binary(b, "ElementWiseMultiply", left, alpha)
+            left = _times(b, left, alpha)
         elif alpha != 1:
-            right = binary(b, "ElementWiseMultiply", right, alpha)
+            right = _times(b, right, alpha)
         datatype, encoding = b.result_type(call)
         values = (right, left) if swapped else (left, right)
-        return operation(b, kind, values, datatype, encoding)
+        return operation(b, operator, values, datatype, encoding)
 
     return lower
+
+
+#: What adds a number that a kind subtracts, and the other way around.
+_OPPOSITE: Final = {"ElementWiseAdd": "ElementWiseSubtract", "ElementWiseSubtract": "ElementWiseAdd"}
+
+
+def _times(b: ProgramBuilder, x: Value, factor: float) -> Value:
+    """Numbers times a factor; integers stay as they are, and stand for as many times more."""
+    found = x.tensor.encoding
+    if found is None:
+        return binary(b, "ElementWiseMultiply", x, factor)
+    more = replace(found, scales=tuple(scale * factor for scale in found.scales)) if factor else found
+    values = [x, Value(b.scalar(factor, x.tensor), ())]
+    return operation(b, "ElementWiseMultiply", values, x.tensor.datatype, more)
 
 
 def _product(b: ProgramBuilder, call: Call) -> Value:
