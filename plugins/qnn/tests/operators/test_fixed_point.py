@@ -91,6 +91,10 @@ def test_gaps_in_windows_of_one_element_change_nothing(simulator: None) -> None:
     check(nn.Conv2d(2, 8, 1, (3, 1), dilation=(2, 1)), ((3, 2, 2, 2),), "16a8w")
 
 
+def test_the_logarithm_of_a_softmax_of_many_elements_is_right(simulator: None) -> None:
+    check(lambda x: x.log_softmax(-1), ((6, 129),), "8a8w")
+
+
 @pytest.mark.parametrize("scheme", ["8a8w", "16a8w"])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]

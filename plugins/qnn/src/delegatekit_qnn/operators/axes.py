@@ -107,14 +107,15 @@ def _softmax(kind: str) -> Lower:
     return lower
 
 
-def whole_vectors(call: Call) -> str | None:
-    """Of 65, 129, 193 ... integers the library's own logarithm of a softmax is wrong."""
-    size = call["self"].shape[axis_of(call["dim"], call["self"].rank)]
-    return f"{size} elements: one more than whole vectors" if size > 1 and size % 64 == 1 else None
+def _one_vector(call: Call) -> str | None:
+    """On integers a logarithm of a softmax has 64 elements at most: of more, the library's own may be wrong."""
+    x = call["self"]
+    count = x.shape[axis_of(call["dim"], x.rank)]
+    return f"{count} elements: 64 are taken on integers" if count > 64 else None
 
 
 def _log_softmax(b: ProgramBuilder, call: Call) -> Value:
-    """Of floats by its parts: the library's own is wrong for 65, 129, 193 ... elements, too, and subtracts the largest
+    """Of floats by its parts: the library's own is wrong for 65, 129, 193 ... elements, and subtracts the largest
     number only after it has added the logarithm, which large numbers swallow."""
     x = b.activation(call["self"])
     if x.is_fixed:
@@ -207,6 +208,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("cummax.default", _record("Greater"), _RECORDS, _AXES, several_elements, special_values=EQUAL),
     row("cummin.default", _record("Less"), _RECORDS, _AXES, several_elements, special_values=EQUAL),
     row("_softmax.default", _softmax("Softmax"), REAL, _AXES, fixed=True),
-    row("_log_softmax.default", _log_softmax, REAL, _AXES, fixed=whole_vectors),
+    row("_log_softmax.default", _log_softmax, REAL, _AXES, fixed=_one_vector),
     row("cumsum.default", _running_sum, ANY, _AXES, special_values=narrowed),
 )

@@ -188,12 +188,6 @@ def plain_numbers(call: Call) -> str | None:
     return None
 
 
-def no_factor(call: Call) -> str | None:
-    """Integers are added as they are."""
-    alpha = call.get("alpha", 1)
-    return f"alpha = {alpha}: 1 is taken" if alpha != 1 else None
-
-
 def no_rounding(call: Call) -> str | None:
     """No rounding of integers' quotients."""
     return "a quotient of integers" if not call.result.dtype.is_floating_point else None
@@ -204,9 +198,9 @@ _NO_NAN: Final = "the processor has no NaN"
 _SUMS: Final = (NUMBERS, plain_numbers, numbers_fit)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("add.Tensor add.Scalar", _arithmetic("ElementWiseAdd"), *_SUMS, fixed=no_factor),
-    row("sub.Tensor sub.Scalar", _arithmetic("ElementWiseSubtract"), *_SUMS, fixed=no_factor),
-    row("rsub.Scalar", _arithmetic("ElementWiseSubtract", swapped=True), *_SUMS, fixed=no_factor),
+    row("add.Tensor add.Scalar", _arithmetic("ElementWiseAdd"), *_SUMS, fixed=True),
+    row("sub.Tensor sub.Scalar", _arithmetic("ElementWiseSubtract"), *_SUMS, fixed=True),
+    row("rsub.Scalar", _arithmetic("ElementWiseSubtract", swapped=True), *_SUMS, fixed=True),
     row("mul.Tensor mul.Scalar", _product, numbers_or_truths, *_SUMS[1:], narrow_product, fixed=True),
     row("div.Tensor div.Scalar", _arithmetic("ElementWiseDivide"), NUMBERS, no_rounding, fixed=True),
     row("maximum.default", _arithmetic("ElementWiseMaximum"), NUMBERS, fixed=True),
