@@ -11,6 +11,7 @@ from torch.ao.quantization.fx import _decomposed  # noqa: F401  (registers quant
 from torch.nn import functional as F
 
 import delegatekit
+from delegatekit_conformance.cases.requantized import FORMS, rewritten
 from delegatekit_qnn import plugin
 from delegatekit_qnn.options import QnnOptions
 
@@ -82,6 +83,37 @@ def test_a_bias_that_32_bits_of_small_steps_do_not_reach_is_whole(simulator: Non
     found = delegatekit.load(program.buffer)["forward"](*samples[0])
     inexact = next(item for item in plugin.quantization_schemes(QnnOptions()) if item.name == "16a8w").relative_error
     assert torch.allclose(found, torch.full_like(found, 40.0), rtol=inexact, atol=0)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_channel_whose_weights_are_next_to_nothing_keeps_its_zero_and_bias(bias: bool, simulator: None) -> None:
+    torch.manual_seed(0)
+    samples = [(torch.randn(3, 32),) for _ in range(2)]
+    quantized = delegatekit.quantize(nn.Linear(32, 32, bias=bias).eval(), samples, backend="qnn", scheme="16a8w")
+    rewritten(quantized, FORMS["a-tiny-channel"])
+    program = delegatekit.lower(quantized, samples[0], backends=["qnn"])
+    assert len(program.report().methods[0].delegates) == 1 and not program.report().methods[0].fallback
+    found = delegatekit.load(program.buffer)["forward"](*samples[0])
+    assert (found - quantized(*samples[0])).abs().max() < 5e-4
+
+
+def test_factors_that_float16_has_not_are_left_to_the_runtime(simulator: None) -> None:
+    x = torch.tensor([0.5, -0.25, 0.125])
+    for model in (Factor(1e5), Factor(1e-6)):
+        program = delegatekit.lower(model, (x,), backends=["qnn"])
+        found = delegatekit.load(program.buffer)["forward"](x)
+        assert torch.allclose(found, model(x), rtol=4e-3, atol=0)
+
+
+class Factor(nn.Module):
+    """A factor, and the bounds of 16 bits, of which float16 has not the last."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.relu() * self.factor + (4e5 * (x * 2).clamp(0.0, 1.0)).clamp(0.0, 65535.0)
 
 
 class Integers(nn.Module):

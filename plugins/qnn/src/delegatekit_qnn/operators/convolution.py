@@ -39,7 +39,7 @@ def weight_of(
     datatype, encoding = weight_type(quantization, axis if quantization.axis is not None else None)
     scales = np.array(encoding.scales)
     if least is not None:
-        least = np.max(least.reshape(-1, scales.size) if least.size % scales.size == 0 else least, 0)
+        least = np.max(least.reshape(-1, scales.size), 0) if least.size % scales.size == 0 else least.max()
         raised = np.maximum(scales, least)
         parts = scales / raised
         if (parts < 1).any():
@@ -49,15 +49,24 @@ def weight_of(
     return b.constant(array, datatype, encoding), scales
 
 
-def least_scales(b: ProgramBuilder, bias: Operand | None, x: Tensor) -> Array | None:
-    """For each channel the least scale of weights with which the bias fits into 32 bits; None if there is none.
+#: The least step of input times weight, in steps of the result.
+_FINEST: Final = 2.0**-24
 
-    The library takes it in steps of input times weight, whatever its encoding says: of channels whose weights are next
-    to nothing beside 16 bits, it would be lost.
+
+def least_scales(b: ProgramBuilder, call: Call, bias: Operand | None, x: Tensor) -> Array | None:
+    """The least scales of weights, for each channel or for all, with which the library computes; None of floats.
+
+    It loses the zero point of the result where the steps of input times weight are next to nothing beside the result's,
+    as those of weights that are next to nothing are beside 16 bits; and a bias of more than 32 bits of such steps,
+    whatever its encoding says.
     """
-    if not b.is_fixed or bias is None or x.encoding is None:
+    _, result = b.result_type(call)
+    if not b.is_fixed or x.encoding is None or result is None:
         return None
-    return np.abs(b.numbers(bias).astype(np.float64)).reshape(-1) / ((2**31 - 1) * x.encoding.scale)
+    least = np.array([_FINEST * result.scale / x.encoding.scale])
+    if bias is None:
+        return least
+    return np.maximum(least, np.abs(b.numbers(bias).astype(np.float64)).reshape(-1) / ((2**31 - 1) * x.encoding.scale))
 
 
 def bias_of(b: ProgramBuilder, operand: Operand | None, channels: int, x: Tensor, scales: Array | None) -> Tensor:
@@ -96,7 +105,7 @@ def _convolve(b: ProgramBuilder, call: Call) -> Value:
         stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
         sizes = [*sizes[:2], 1, sizes[2]]
     transposed = call["transposed"]
-    least = least_scales(b, call["bias"], tensor)
+    least = least_scales(b, call, call["bias"], tensor)
     kind, parameters, weight, scales = _kind(b, call, source, sizes, groups, least)
     padding_pairs = np.array([[pad, pad] for pad in padding], dtype=np.uint32)
     parameters |= {"stride": uint32(*stride), "pad_amount": padding_pairs}

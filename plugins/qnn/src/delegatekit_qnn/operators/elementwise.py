@@ -54,6 +54,9 @@ def _arithmetic(kind: str, *, swapped: bool = False) -> Lower:
     return lower
 
 
+#: The ends of float16's normal numbers.
+_LEAST_HALF: Final = 2.0**-14
+_MOST_HALF: Final = 65504.0
 #: What adds a number that a kind subtracts, and the other way around.
 _OPPOSITE: Final = {"ElementWiseAdd": "ElementWiseSubtract", "ElementWiseSubtract": "ElementWiseAdd"}
 
@@ -188,6 +191,16 @@ def plain_numbers(call: Call) -> str | None:
     return None
 
 
+def factor_of_half(call: Call) -> str | None:
+    """A factor or divisor of floats is a number that float16 has with all its digits."""
+    factor = call["other"]
+    if not call.result.dtype.is_floating_point or call.result.quantization is not None:
+        return None
+    if isinstance(factor, Operand) or not factor or _LEAST_HALF <= abs(factor) <= _MOST_HALF or math.isinf(factor):
+        return None
+    return f"other = {factor}: the processor computes in float16, from {_LEAST_HALF:.3g} to {_MOST_HALF:.0f}"
+
+
 def no_rounding(call: Call) -> str | None:
     """No rounding of integers' quotients."""
     return "a quotient of integers" if not call.result.dtype.is_floating_point else None
@@ -201,8 +214,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("add.Tensor add.Scalar", _arithmetic("ElementWiseAdd"), *_SUMS, fixed=True),
     row("sub.Tensor sub.Scalar", _arithmetic("ElementWiseSubtract"), *_SUMS, fixed=True),
     row("rsub.Scalar", _arithmetic("ElementWiseSubtract", swapped=True), *_SUMS, fixed=True),
-    row("mul.Tensor mul.Scalar", _product, numbers_or_truths, *_SUMS[1:], narrow_product, fixed=True),
-    row("div.Tensor div.Scalar", _arithmetic("ElementWiseDivide"), NUMBERS, no_rounding, fixed=True),
+    row("mul.Tensor mul.Scalar", _product, numbers_or_truths, *_SUMS[1:], narrow_product, factor_of_half, fixed=True),
+    row("div.Tensor div.Scalar", _arithmetic("ElementWiseDivide"), NUMBERS, no_rounding, factor_of_half, fixed=True),
     row("maximum.default", _arithmetic("ElementWiseMaximum"), NUMBERS, fixed=True),
     row("minimum.default", _arithmetic("ElementWiseMinimum"), NUMBERS, fixed=True),
     row("fmax.default", _arithmetic("ElementWiseMaximum"), NUMBERS, keep=True, special_values=_NO_NAN),

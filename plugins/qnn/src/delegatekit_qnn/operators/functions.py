@@ -47,6 +47,8 @@ from .shape import sliced
 #: An operation of ElementWiseNeuron.
 _HARD_SIGMOID: Final = 2
 _LARGEST: Final = 3.4028234663852886e38
+#: The largest number of float16.
+_HALF_MAX: Final = 65504.0
 
 
 def _number(value: float) -> Scalar:
@@ -81,9 +83,14 @@ def unit_range(call: Call) -> str | None:
 
 def _clamped(low: float | None, high: float | None) -> dict[str, Scalar]:
     return {
-        "min_value": _number(-_LARGEST if low is None else low),
-        "max_value": _number(_LARGEST if high is None else high),
+        "min_value": _number(-_LARGEST if low is None else _within_half(low)),
+        "max_value": _number(_LARGEST if high is None else _within_half(high)),
     }
+
+
+def _within_half(bound: float) -> float:
+    """A bound that float16 would round away from zero, to what it has not: 65535, the last number of 16 bits."""
+    return math.copysign(_HALF_MAX, bound) if _HALF_MAX < abs(bound) < 2 * _HALF_MAX else bound
 
 
 def _clamp(b: ProgramBuilder, call: Call) -> Value:

@@ -36,7 +36,7 @@ def _connected(
     source = b.source(tensor)
     has_blocks = not b.is_fixed and source.rank in (3, 4) and source.shape[-1] == ins
     tensor = source if has_blocks else b.reshaped(tensor, (rows, ins))
-    stored, scales = weight_of(b, weight, order, (outs, ins), 0, least_scales(b, bias, tensor))
+    stored, scales = weight_of(b, weight, order, (outs, ins), 0, least_scales(b, call, bias, tensor))
     offsets = bias_of(b, bias, outs, tensor, scales)
     datatype, encoding = b.result_type(call)
     made = b.emit("FullyConnected", [tensor, stored, offsets], (rows, outs), datatype, encoding)
