@@ -63,10 +63,11 @@ def least_scales(b: ProgramBuilder, call: Call, bias: Operand | None, x: Tensor)
     _, result = b.result_type(call)
     if not b.is_fixed or x.encoding is None or result is None:
         return None
-    least = np.array([_FINEST * result.scale / x.encoding.scale])
-    if bias is None:
-        return least
-    return np.maximum(least, np.abs(b.numbers(bias).astype(np.float64)).reshape(-1) / ((2**31 - 1) * x.encoding.scale))
+    least: Array = np.array([_FINEST * result.scale / x.encoding.scale])
+    if bias is not None:
+        whole = np.abs(b.numbers(bias).astype(np.float64)).reshape(-1) / ((2**31 - 1) * x.encoding.scale)
+        least = np.maximum(least, whole)
+    return least
 
 
 def bias_of(b: ProgramBuilder, operand: Operand | None, channels: int, x: Tensor, scales: Array | None) -> Tensor:
