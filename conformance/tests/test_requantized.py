@@ -32,9 +32,9 @@ def test_a_rewritten_program_has_nearly_the_same_results(form: str, quantized: t
     assert count == (14 if FORMS[form] is None else 5)
     before, after = quantized(*INPUTS), other(*INPUTS)
     scale = max(float(item.abs().max()) for item in before)
-    first = FORMS[form] is not None and form == "a-tiny-channel"
     for one, two in zip(before, after, strict=True):
-        if not first:
+        # A tiny channel is another function, which its own numbers in eager are the measure of.
+        if form != "a-tiny-channel":
             assert float((one - two).abs().max()) < 0.1 * scale
     assert not all(torch.equal(one, two) for one, two in zip(before, after, strict=True)) or FORMS[form] is None
 

@@ -11,6 +11,7 @@ from torch.ao.quantization.fx import _decomposed  # noqa: F401  (registers quant
 from torch.nn import functional as F
 
 import delegatekit
+from delegatekit.accuracy import tolerance
 from delegatekit_conformance.cases.requantized import FORMS, rewritten
 from delegatekit_qnn import plugin
 from delegatekit_qnn.options import QnnOptions
@@ -94,6 +95,7 @@ def test_a_channel_whose_weights_are_next_to_nothing_keeps_its_zero_and_bias(bia
     program = delegatekit.lower(quantized, samples[0], backends=["qnn"])
     assert len(program.report().methods[0].delegates) == 1 and not program.report().methods[0].fallback
     found = delegatekit.load(program.buffer)["forward"](*samples[0])
+    # Ten steps of 16 bits; what was lost was all of it.
     assert (found - quantized(*samples[0])).abs().max() < 5e-4
 
 
@@ -102,7 +104,7 @@ def test_factors_that_float16_has_not_are_left_to_the_runtime(simulator: None) -
     for model in (Factor(1e5), Factor(1e-6)):
         program = delegatekit.lower(model, (x,), backends=["qnn"])
         found = delegatekit.load(program.buffer)["forward"](x)
-        assert torch.allclose(found, model(x), rtol=4e-3, atol=0)
+        assert torch.allclose(found, model(x), rtol=tolerance("float32", "float16", 1), atol=0)
 
 
 class Factor(nn.Module):

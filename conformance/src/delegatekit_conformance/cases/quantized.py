@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -154,15 +155,8 @@ _PATTERNS = (
 _CALIBRATION = 2
 
 
-class QuantizedCase(Case):
-    """A pattern quantized by each scheme of the backend: an example is the name of a scheme.
-
-    The measure is the quantized module in eager, which computes with the numbers that its integers stand for.
-    """
-
-    def __init__(self, pattern: SubjectCase) -> None:
-        self.name = f"quantized/{pattern.name.partition('/')[2]}"
-        self._pattern = pattern
+class SchemeCase(Case):
+    """A case of programs that are quantized by each scheme of the backend: an example is the name of a scheme."""
 
     @property
     def cost(self) -> float:
@@ -178,13 +172,29 @@ class QuantizedCase(Case):
         if example == NO_SCHEMES:
             return Outcome(Verdict.NOT_APPLICABLE, NO_SCHEMES, example=example)
         start = time.perf_counter()
-        outcome = self._try(example, context)
+        torch.manual_seed(0)
+        outcome = self.try_scheme(example, context)
         if outcome.verdict.is_fault:
             outcome = replace(outcome, snippet=self.snippet(example, context))
         return replace(outcome, example=example, seconds=time.perf_counter() - start)
 
-    def _try(self, scheme: str, context: Context) -> Outcome:
-        torch.manual_seed(0)
+    @abstractmethod
+    def try_scheme(self, scheme: str, context: Context) -> Outcome:
+        """What comes of the program by one scheme."""
+
+
+class QuantizedCase(SchemeCase):
+    """A pattern.
+
+    The measure is the quantized module in eager, which computes with the numbers that its integers stand for.
+    """
+
+    def __init__(self, pattern: SubjectCase) -> None:
+        self.name = f"quantized/{pattern.name.partition('/')[2]}"
+        self._pattern = pattern
+
+    def try_scheme(self, scheme: str, context: Context) -> Outcome:
+        """Quantize, lower, run, compare."""
         try:
             module, calls, *dynamic = self._pattern.build()
         except Exception as error:
@@ -217,11 +227,9 @@ def try_quantized(
     `decibels` is the least ratio of signal to noise that its outputs may have.
     """
     quantized = quantized_by(scheme, module, inputs, context, dynamic_shapes)
-    return (
-        quantized
-        if isinstance(quantized, Outcome)
-        else judged(quantized, inputs, scheme, context, dynamic=dynamic_shapes is not None, decibels=decibels)
-    )
+    if isinstance(quantized, Outcome):
+        return quantized
+    return judged(quantized, inputs, scheme, context, dynamic=dynamic_shapes is not None, decibels=decibels)
 
 
 def scheme_names(context: Context) -> tuple[str, ...]:

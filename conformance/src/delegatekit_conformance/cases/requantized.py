@@ -7,9 +7,8 @@ refuses it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch import nn
 from ..context import Context
 from ..outcome import Outcome, Verdict
 from .base import Case
-from .quantized import NO_SCHEMES, judged, quantized_by, scheme_names
+from .quantized import SchemeCase, judged, quantized_by
 from .quantized_operators import snippet_of
 
 _Q: Any = torch.ops.quantized_decomposed
@@ -100,51 +99,48 @@ def rewritten(quantized: torch.fx.GraphModule, form: Weights | None) -> int:
     Its own numbers in eager stay the measure: they are those that the new form stands for.
     """
     nodes = [node for node in quantized.graph.nodes if node.op == "call_function"]
-    change = _other_sign if form is None else _weights(quantized, form)
-    count = sum(change(node) for node in nodes)
+    count = sum(_other_sign(node) if form is None else _reweighted(quantized, form, node) for node in nodes)
     quantized.graph.eliminate_dead_code()
     quantized.recompile()
     return count
 
 
-def _weights(quantized: torch.fx.GraphModule, form: Weights) -> Callable[[torch.fx.Node], bool]:
-    def change(node: torch.fx.Node) -> bool:
-        kind = str(node.target)
-        source = node.args[0] if node.args else None
-        affine = kind.startswith("torchao.dequantize_affine")
-        if not affine and not kind.startswith("quantized_decomposed.dequantize_per"):
-            return False
-        if not isinstance(source, torch.fx.Node) or source.op != "get_attr":
-            return False
-        target: Any = node.target
-        with torch.no_grad():
-            weight = target(*(_fetched(quantized, item) for item in node.args), **node.kwargs)
-        if weight.dim() < 2 or (form.group and not (affine and weight.dim() == 2)):
-            return False  # a bias, or without groups
-        integers, scale, zero = form.of(weight)
-        names = []
+def _reweighted(quantized: torch.fx.GraphModule, form: Weights, node: torch.fx.Node) -> bool:
+    """Put a constant weight of another form in a dequantize's place, if it is one."""
+    affine = str(node.target).startswith("torchao.dequantize_affine")
+    if not affine and not str(node.target).startswith("quantized_decomposed.dequantize_per"):
+        return False
+    if not _is_constant(node.args[0]):
+        return False
+    target: Any = node.target
+    with torch.no_grad():
+        weight = target(*(_fetched(quantized, item) for item in node.args), **node.kwargs)
+    if weight.dim() < 2 or (form.group and not (affine and weight.dim() == 2)):
+        return False  # a bias, or without groups
+    integers, scale, zero = form.of(weight)
+    if not affine:
+        scale, zero = scale.reshape(-1), zero.reshape(-1)
+    with quantized.graph.inserting_before(node):
+        constants = []
         for what, value in (("integers", integers), ("scale", scale), ("zero", zero)):
-            names.append(f"{node.name}_{what}")
-            flat = value if affine or what == "integers" else value.reshape(-1)
-            quantized.register_buffer(names[-1], flat.contiguous())
-        ends = (form.low, form.high, form.dtype)
-        with quantized.graph.inserting_before(node):
-            data, scales, zeros = map(quantized.graph.get_attr, names)
-            arguments: tuple[Any, ...]
-            if affine:
-                arguments = (data, form.blocks(weight.shape), scales, zeros, form.dtype, form.low, form.high)
-            elif form.axis is None:
-                target, arguments = (
-                    _Q.dequantize_per_tensor.default,
-                    (data, float(scale.item()), int(zero.item()), *ends),
-                )
-            else:
-                target, arguments = _Q.dequantize_per_channel.default, (data, scales, zeros, form.axis, *ends)
-            made = quantized.graph.call_function(target, arguments)
-        node.replace_all_uses_with(made)
-        return True
+            quantized.register_buffer(f"{node.name}_{what}", value.contiguous())
+            constants.append(quantized.graph.get_attr(f"{node.name}_{what}"))
+        arguments: tuple[Any, ...]
+        if affine:
+            arguments = (constants[0], form.blocks(weight.shape), *constants[1:], form.dtype, form.low, form.high)
+        elif form.axis is None:
+            target = _Q.dequantize_per_tensor.default
+            arguments = (constants[0], float(scale.item()), int(zero.item()), form.low, form.high, form.dtype)
+        else:
+            target = _Q.dequantize_per_channel.default
+            arguments = (*constants, form.axis, form.low, form.high, form.dtype)
+        made = quantized.graph.call_function(target, arguments)
+    node.replace_all_uses_with(made)
+    return True
 
-    return change
+
+def _is_constant(item: Any) -> bool:
+    return isinstance(item, torch.fx.Node) and item.op == "get_attr"
 
 
 def _fetched(module: nn.Module, item: Any) -> Any:
@@ -159,42 +155,22 @@ def _other_sign(node: torch.fx.Node) -> bool:
         return False
     arguments: tuple[Any, ...] = node.args
     source, scale, *numbers, dtype = arguments
-    constant = isinstance(source, torch.fx.Node) and source.op == "get_attr"
-    if constant or dtype not in (torch.int8, torch.uint8):
+    if _is_constant(source) or dtype not in (torch.int8, torch.uint8):
         return False
     more, other = (128, torch.uint8) if dtype is torch.int8 else (-128, torch.int8)
     node.args = (source, scale, *(number + more for number in numbers), other)
     return True
 
 
-class RequantizedCase(Case):
-    """The layers with one form; an example is the name of the scheme that quantizes them first."""
+class RequantizedCase(SchemeCase):
+    """The layers with one form, quantized by the scheme first."""
 
     def __init__(self, form: str) -> None:
         self.name = f"quantized/given-{form}"
         self._form = form
 
-    @property
-    def cost(self) -> float:
-        """Quantizing takes most of it."""
-        return 4.0
-
-    def examples(self, context: Context) -> Sequence[str]:
-        """The schemes that the backend declares."""
-        return scheme_names(context) or (NO_SCHEMES,)
-
-    def run(self, example: str, context: Context) -> Outcome:
+    def try_scheme(self, scheme: str, context: Context) -> Outcome:
         """Quantize, rewrite, lower, run, compare with the rewritten module in eager."""
-        if example == NO_SCHEMES:
-            return Outcome(Verdict.NOT_APPLICABLE, NO_SCHEMES, example=example)
-        start = time.perf_counter()
-        outcome = self._try(example, context)
-        if outcome.verdict.is_fault:
-            outcome = replace(outcome, snippet=snippet_of(self.name, context))
-        return replace(outcome, example=example, seconds=time.perf_counter() - start)
-
-    def _try(self, scheme: str, context: Context) -> Outcome:
-        torch.manual_seed(0)
         generator = torch.Generator().manual_seed(1)
         inputs = tuple(torch.randn(shape, generator=generator) for shape in ((3, 32), (1, 4, 6, 5)))
         quantized = quantized_by(scheme, Layers(), inputs, context)
@@ -203,6 +179,10 @@ class RequantizedCase(Case):
         if not rewritten(quantized, FORMS[self._form]):
             return Outcome(Verdict.NOT_APPLICABLE, f"scheme {scheme} makes nothing that has such a form")
         return judged(quantized, inputs, scheme, context)
+
+    def snippet(self, example: str, context: Context) -> str:
+        """A script that tries the case again."""
+        return snippet_of(self.name, context)
 
 
 def cases() -> Iterator[Case]:

@@ -8,7 +8,6 @@ worse by `FACTOR` in any output channel, no more.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +27,7 @@ from ...declaration import Measured
 from ...outcome import Outcome, Verdict
 from ...trial import Runnable, attempt, flatten, words
 from ..base import Case
-from ..quantized import NO_SCHEMES, inexactness, output_scales
+from ..quantized import SchemeCase, inexactness, output_scales
 from .collect import steps_of
 
 #: How many times the textbook's error, as root of the mean square, a scheme's may be: two bits.
@@ -191,7 +190,7 @@ class _Given:
     steps: list[float]
 
 
-class QualityCase(Case):
+class QualityCase(SchemeCase):
     """Layers of one kind in all situations, quantized together; an example is the name of a scheme."""
 
     def __init__(self, name: str, operator: str, build: Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]):
@@ -204,22 +203,12 @@ class QualityCase(Case):
         """Quantizing takes most of it."""
         return 6.0
 
-    def examples(self, context: Context) -> Sequence[str]:
-        """The schemes that the backend declares."""
-        return tuple(_schemes(context)) or (NO_SCHEMES,)
-
-    def run(self, example: str, context: Context) -> Outcome:
-        """Quantize, lower, run and compare with the textbook."""
-        if example == NO_SCHEMES:
-            return Outcome(Verdict.NOT_APPLICABLE, NO_SCHEMES, example=example)
-        start = time.perf_counter()
-        outcome = self._try(_schemes(context)[example], context)
-        if outcome.verdict.is_fault:
-            outcome = replace(outcome, blame="backend")
-        return replace(outcome, example=example, seconds=time.perf_counter() - start)
+    def try_scheme(self, scheme: str, context: Context) -> Outcome:
+        """Quantize, lower, run and compare with the textbook: a fault is the backend's."""
+        outcome = self._try(_schemes(context)[scheme], context)
+        return replace(outcome, blame="backend") if outcome.verdict.is_fault else outcome
 
     def _try(self, scheme: QuantizationScheme, context: Context) -> Outcome:
-        torch.manual_seed(0)
         module, inputs = self._build()
         rule = rule_of(scheme, self._operator)
         if rule is None and scheme.rules:

@@ -81,13 +81,17 @@ def rows_of_last(shape: Sequence[int]) -> tuple[int, ...]:
     return (math.prod(shape[:-1]), shape[-1])
 
 
+def _below_largest(b: ProgramBuilder, x: Value, axis: int) -> Value:
+    """Floats less the largest along an axis, as an exponential wants them: the processor's softmax of large numbers is
+    inexact."""
+    return sub(b, x, reduced(b, "ReduceMax", x, (axis,), True, (DataType.FLOAT32, None)))
+
+
 def _softmax(kind: str) -> Lower:
     def lower(b: ProgramBuilder, call: Call) -> Value:
         x = b.activation(call["self"])
         axis = axis_of(call["dim"], x.rank)
-        if not x.is_fixed:
-            # What the processor makes of large numbers alone is inexact.
-            x = sub(b, x, reduced(b, "ReduceMax", x, (axis,), True, (DataType.FLOAT32, None)))
+        x = x if x.is_fixed else _below_largest(b, x, axis)
         last = (*(item for item in range(x.rank) if item != axis), axis)
         tensor = x.tensor if x.order[-1] == axis else b.stored(x, last)
         order = x.order if x.order[-1] == axis else last
@@ -120,9 +124,9 @@ def _log_softmax(b: ProgramBuilder, call: Call) -> Value:
     x = b.activation(call["self"])
     if x.is_fixed:
         return cast("Value", _softmax("LogSoftmax")(b, call))
-    axes, plain = (axis_of(call["dim"], x.rank),), (DataType.FLOAT32, None)
-    x = sub(b, x, reduced(b, "ReduceMax", x, axes, True, plain))
-    total = reduced(b, "ReduceSum", exponential(b, x), axes, True, plain)
+    axis = axis_of(call["dim"], x.rank)
+    x = _below_largest(b, x, axis)
+    total = reduced(b, "ReduceSum", exponential(b, x), (axis,), True, (DataType.FLOAT32, None))
     return sub(b, x, unary(b, "ElementWiseLog", total))
 
 

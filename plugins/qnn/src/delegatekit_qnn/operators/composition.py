@@ -9,7 +9,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Scalar
-from ..ir.types import DataType
+from ..ir.types import LARGEST, DataType
 from ..ir.values import Value
 from .common import (
     NUMBERS,
@@ -32,8 +32,6 @@ from .program import Lower, ProgramBuilder
 # -- exponentials and logarithms ---------------------------------------------------------------------------------------
 
 
-#: The largest number of float16.
-_LARGEST: Final = 65504.0
 #: Powers of e that float16 has: beyond them they are 0, or its largest number.
 _EXPONENTS: Final = (-20.0, 12.0)
 
@@ -54,7 +52,7 @@ def power(b: ProgramBuilder, base: Value | float, exponent: Value | float) -> Va
     size = mul(b, unary(b, "ElementWiseLog", unary(b, "ElementWiseAbs", base)), exponent)
     found = where(b, compared(b, "Less", size, _EXPONENTS[0]), 0, binary(b, "ElementWisePower", base, exponent))
     falls = isinstance(exponent, int | float) and exponent < 0
-    return where(b, compared(b, "Equal", base, 0), _LARGEST, found) if falls else found
+    return where(b, compared(b, "Equal", base, 0), LARGEST, found) if falls else found
 
 
 def within(b: ProgramBuilder, x: Value, low: float, high: float) -> Value:
@@ -83,7 +81,7 @@ def log1p(b: ProgramBuilder, x: Value) -> Value:
 
 def logarithm(b: ProgramBuilder, x: Value) -> Value:
     """ln(x). Of 0 it is the least number, as what stands for minus infinity; the processor's own says -7.625."""
-    return where(b, compared(b, "Equal", x, 0), -_LARGEST, unary(b, "ElementWiseLog", x))
+    return where(b, compared(b, "Equal", x, 0), -LARGEST, unary(b, "ElementWiseLog", x))
 
 
 def _exp2(b: ProgramBuilder, x: Value) -> Value:

@@ -11,7 +11,7 @@ from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.types import DataType
+from ..ir.types import LARGEST, DataType
 from ..ir.values import Value
 from .common import (
     ANY,
@@ -54,9 +54,8 @@ def _arithmetic(kind: str, *, swapped: bool = False) -> Lower:
     return lower
 
 
-#: The ends of float16's normal numbers.
-_LEAST_HALF: Final = 2.0**-14
-_MOST_HALF: Final = 65504.0
+#: The least of float16's normal numbers.
+_LEAST: Final = 2.0**-14
 #: What adds a number that a kind subtracts, and the other way around.
 _OPPOSITE: Final = {"ElementWiseAdd": "ElementWiseSubtract", "ElementWiseSubtract": "ElementWiseAdd"}
 
@@ -196,9 +195,9 @@ def factor_of_half(call: Call) -> str | None:
     factor = call["other"]
     if not call.result.dtype.is_floating_point or call.result.quantization is not None:
         return None
-    if isinstance(factor, Operand) or not factor or _LEAST_HALF <= abs(factor) <= _MOST_HALF or math.isinf(factor):
+    if isinstance(factor, Operand) or not factor or _LEAST <= abs(factor) <= LARGEST or math.isinf(factor):
         return None
-    return f"other = {factor}: the processor computes in float16, from {_LEAST_HALF:.3g} to {_MOST_HALF:.0f}"
+    return f"other = {factor}: the processor computes in float16, from {_LEAST:.3g} to {LARGEST:.0f}"
 
 
 def no_rounding(call: Call) -> str | None:

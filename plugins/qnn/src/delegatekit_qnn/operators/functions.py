@@ -14,7 +14,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.encodings import activation_type, made_as
 from ..ir.graph import Encoding, Scalar
-from ..ir.types import DataType
+from ..ir.types import LARGEST, DataType
 from ..ir.values import Value
 from .common import (
     ANY,
@@ -46,9 +46,7 @@ from .shape import sliced
 
 #: An operation of ElementWiseNeuron.
 _HARD_SIGMOID: Final = 2
-_LARGEST: Final = 3.4028234663852886e38
-#: The largest number of float16.
-_HALF_MAX: Final = 65504.0
+_FLOAT_MAX: Final = 3.4028234663852886e38
 
 
 def _number(value: float) -> Scalar:
@@ -83,14 +81,14 @@ def unit_range(call: Call) -> str | None:
 
 def _clamped(low: float | None, high: float | None) -> dict[str, Scalar]:
     return {
-        "min_value": _number(-_LARGEST if low is None else _within_half(low)),
-        "max_value": _number(_LARGEST if high is None else _within_half(high)),
+        "min_value": _number(-_FLOAT_MAX if low is None else _within_half(low)),
+        "max_value": _number(_FLOAT_MAX if high is None else _within_half(high)),
     }
 
 
 def _within_half(bound: float) -> float:
     """A bound that float16 would round away from zero, to what it has not: 65535, the last number of 16 bits."""
-    return math.copysign(_HALF_MAX, bound) if _HALF_MAX < abs(bound) < 2 * _HALF_MAX else bound
+    return math.copysign(LARGEST, bound) if LARGEST < abs(bound) < 2 * LARGEST else bound
 
 
 def _clamp(b: ProgramBuilder, call: Call) -> Value:
@@ -152,7 +150,6 @@ def _elu(b: ProgramBuilder, call: Call) -> Value:
 
 def _by_table(kind: str, floats: Callable[[ProgramBuilder, Value], Value]) -> Lower:
     """A function for whose integers the library has tables, and whose floats are composed."""
-
     of_integers, of_floats = function(kind), composed(floats)
 
     def lower(b: ProgramBuilder, call: Call) -> Value | tuple[Value, ...]:

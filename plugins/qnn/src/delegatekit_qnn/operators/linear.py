@@ -114,8 +114,12 @@ def _centered(b: ProgramBuilder, value: Value) -> Value:
     return b.quantized(value, DataType.UFIXED16, Encoding((scale,), (_MIDDLE,)))
 
 
+def _right_name(call: Call) -> str:
+    return "mat2" if call.has("mat2") else "other"
+
+
 def _product(b: ProgramBuilder, call: Call) -> Value:
-    left, right = call["self"], call["mat2"] if call.has("mat2") else call["other"]
+    left, right = call["self"], call[_right_name(call)]
     if _is_weight(b, right) and right.rank == 2:
         return _connected(b, call, b.activation(left), right, None, turned=True)
     values = [_matrices(b, left, is_right=False), _matrices(b, right, is_right=True)]
@@ -159,7 +163,7 @@ def _in_one_batch(b: ProgramBuilder, value: Value, batch: Sequence[int]) -> Valu
 
 def few_matrices(call: Call) -> str | None:
     """A batch that the library compiles within half a minute: its time grows with the square of their number."""
-    left, right = call["self"], call["mat2"] if call.has("mat2") else call["other"]
+    left, right = call["self"], call[_right_name(call)]
     many = 1 if right.is_known and right.rank == 2 else math.prod(broadcast(left.shape[:-2], right.shape[:-2]))
     return f"{many} products of matrices: {_MATRICES} are taken" if many > _MATRICES else None
 
@@ -177,7 +181,7 @@ def _integer_sum(call: Call) -> str | None:
 
 def _right(call: Call) -> str | None:
     """Scales of a constant matrix lie along its columns."""
-    name = "mat2" if call.has("mat2") else "other"
+    name = _right_name(call)
     found: Operand = call[name]
     if not found.is_known or found.rank != 2 or is_activation(found.quantization):
         return None
