@@ -20,14 +20,15 @@ import delegatekit
 from delegatekit.accuracy import tolerance
 from delegatekit_conformance.testkit import Lowered, compare, lower
 from delegatekit_coreml.blob.archive import read_archive
+from delegatekit_coreml.runtime.kernels import KERNELS
 
 
-def stock_buffer(model: nn.Module, inputs: tuple[Any, ...], target: str) -> bytes:
+def stock_buffer(model: nn.Module, inputs: tuple[Any, ...], target: str, shapes: Any = None) -> bytes:
     """The `.pte` of stock's partitioner and preprocess."""
-    return stock_methods({"forward": model}, inputs, target)
+    return stock_methods({"forward": model}, inputs, target, shapes)
 
 
-def stock_methods(methods: dict[str, nn.Module], inputs: tuple[Any, ...], target: str) -> bytes:
+def stock_methods(methods: dict[str, nn.Module], inputs: tuple[Any, ...], target: str, shapes: Any = None) -> bytes:
     """The same of several methods."""
     pytest.importorskip("executorch.backends.apple.coreml.partition", reason="executorch is not installed")
     level = logging.getLogger().level
@@ -40,7 +41,8 @@ def stock_methods(methods: dict[str, nn.Module], inputs: tuple[Any, ...], target
         with torch.no_grad(), contextlib.redirect_stdout(None):
             specs = CoreMLBackend.generate_compile_specs(minimum_deployment_target=coremltools.target[target])
             exported = {
-                name: torch.export.export(model.eval(), inputs, strict=False) for name, model in methods.items()
+                name: torch.export.export(model.eval(), inputs, dynamic_shapes=shapes, strict=False)
+                for name, model in methods.items()
             }
             partitioners = {name: [CoreMLPartitioner(compile_specs=specs)] for name in methods}
             edge = to_edge_transform_and_lower(exported, partitioner=partitioners)
@@ -202,6 +204,54 @@ def test_stock_s_blob_and_ours_compute_the_same(name: str) -> None:
     (ours,) = floats(model.eval(), *inputs).run()
     # Both compute in float16, with roundings in other places.
     assert float((ours - stock).abs().max() / stock.abs().max()) < HALF
+
+
+class Filled(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.full_like(x, 2.0) * x, torch.ones_like(x)
+
+
+class Whole(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return x.mean(), (x > 0).any(), x.argmax()
+
+
+#: What only stock's compiler writes: results without axes, values in the shape of another, borders that are cut off.
+ONLY_STOCK: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
+    "results without axes": (Whole(), (WORDS,)),
+    "filled": (Filled(), (WORDS,)),
+    "borders of two widths": (nn.ConvTranspose2d(3, 2, (3, 2), 2, (0, 1), (1, 0)), (IMAGE,)),
+}
+
+
+@pytest.mark.parametrize("name", ONLY_STOCK)
+def test_what_only_stock_writes_runs(name: str) -> None:
+    model, inputs = ONLY_STOCK[name]
+    got = delegatekit.load(stock_buffer(model, inputs, "iOS18"))["forward"].run(inputs)
+    with torch.no_grad():
+        wanted = model(*inputs)
+    for one, other in zip(got, wanted if isinstance(wanted, tuple) else [wanted], strict=True):
+        assert one.shape == other.shape and one.dtype == other.dtype
+        assert float((one.float() - other.float()).abs().max()) <= HALF * float(other.float().abs().max())
+
+
+class Rows(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[1:3] * 2
+
+
+def test_sizes_that_only_the_program_knows_are_checked_when_they_are_there() -> None:
+    rows = {0: torch.export.Dim("rows", min=4, max=9)}
+    x = drawn(5, 3)
+    program = delegatekit.load(stock_buffer(Rows(), (x,), "iOS18", (rows,)))
+    for given in (x, drawn(7, 3)):
+        assert torch.allclose(program["forward"](given), Rows()(given), atol=HALF * 5)
+
+
+@pytest.mark.parametrize("crops", [((-1, 0), (0, 0)), ((2, 2), (0, 0)), ((0, 0), (0, 6))], ids=str)
+def test_no_more_is_cut_off_than_there_is(crops: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="crops 3 x 5"):
+        KERNELS["crop"].function(torch.zeros(1, 2, 3, 5), *crops)
 
 
 class Difference(nn.Module):

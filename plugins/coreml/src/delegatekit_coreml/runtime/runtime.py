@@ -35,6 +35,8 @@ class _Handle:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     features: Mapping[str, Feature]
+    #: Outputs whose sizes the caller does not expect to change.
+    fixed: frozenset[str] = frozenset()
     closed: bool = False
     #: Sizes of earlier calls, which need no second check.
     known: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
@@ -84,7 +86,8 @@ class CoreMLRuntime:
         for name, spec in zip(package.outputs, payload.outputs, strict=True):
             _check_output(name, tape.types[name], spec)
         check_types(tape, {name: feature.shape for name, feature in features.items()})
-        return _Handle(tape, Signature.of_payload(payload), package.inputs, package.outputs, features)
+        fixed = (name for name, spec in zip(package.outputs, payload.outputs, strict=True) if not spec.dynamic)
+        return _Handle(tape, Signature.of_payload(payload), package.inputs, package.outputs, features, frozenset(fixed))
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once and write the results into `outputs`. Raises ExecutionError."""
@@ -122,6 +125,10 @@ class CoreMLRuntime:
                 raise ExecutionError(
                     f"{name} has the shape {tuple(result.shape)}: {tuple(output.shape)} is the largest", where=_WHERE
                 )
+            if name in handle.fixed and result.shape != output.shape:
+                raise ExecutionError(
+                    f"{name} has the shape {tuple(result.shape)}, in the program {tuple(output.shape)}", where=_WHERE
+                )
             found.append(result)
         store_results(outputs, found)
 
@@ -152,11 +159,14 @@ def _check_input(name: str, feature: Feature, kind: TensorType, spec: TensorSpec
 
 
 def _check_output(name: str, kind: TensorType, spec: TensorSpec) -> None:
-    """The caller's tensor is the model's; one without axes has one there."""
+    """The caller's tensor is the model's; one without axes has one there, or, as stock ExecuTorch writes it, none.
+
+    What the model does not know is compared when it is there (`_run`).
+    """
     dtype_of(spec.dtype, _WHERE)
-    shape = tuple(spec.shape) or (1,)
+    shape = tuple(spec.shape) or (1,) * len(kind.shape[:1])
     fits = len(shape) == len(kind.shape) and all(
-        spec.dynamic if known is None else known == size for size, known in zip(shape, kind.shape, strict=True)
+        known is None or known == size for size, known in zip(shape, kind.shape, strict=True)
     )
     if not fits:
         raise FormatError(f"{name[:60]} is {kind}, in the program {spec.dtype} {spec.shape}", where=_WHERE)

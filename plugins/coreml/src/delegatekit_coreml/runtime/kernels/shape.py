@@ -149,6 +149,19 @@ def _fill(shape: Ints, value: Tensor) -> Tensor:
     return value.expand(shape).clone()
 
 
+def _fill_like(ref_tensor: Tensor, value: Tensor) -> Tensor:
+    return value.expand(ref_tensor.shape).clone()
+
+
+def _crop(x: Tensor, crop_height: Ints, crop_width: Ints) -> Tensor:
+    """Images without some rows at the top and the bottom, and columns at the left and the right."""
+    (top, bottom), (left, right) = crop_height, crop_width
+    height, width = x.shape[-2:]
+    if min(top, bottom, left, right) < 0 or top + bottom > height or left + right > width:
+        raise ValueError(f"crops {height} x {width} by {crop_height} and {crop_width}")
+    return x[..., top : height - bottom, left : width - right]
+
+
 def _band_part(x: Tensor, lower: int = -1, upper: int = -1) -> Tensor:
     rows = torch.arange(x.shape[-2], device=x.device)[:, None]
     columns = torch.arange(x.shape[-1], device=x.device)[None]
@@ -159,6 +172,10 @@ def _band_part(x: Tensor, lower: int = -1, upper: int = -1) -> Tensor:
 
 def _shape(x: Tensor) -> Tensor:
     return torch.tensor(x.shape, dtype=torch.int32)
+
+
+def _range(end: int, start: int, step: int) -> Tensor:
+    return torch.arange(start, end, step, dtype=torch.int32)
 
 
 def _read_state(input: Tensor) -> Tensor:
@@ -181,10 +198,13 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "slice_update": _slice_update,
     "pad": _pad,
     "fill": _fill,
+    "fill_like": _fill_like,
+    "crop": _crop,
     "band_part": _band_part,
 }
 
 KERNELS: Final[dict[str, Kernel]] = {
     **{name: kernel(function, moves=True) for name, function in _FUNCTIONS.items()},
     "shape": kernel(_shape, moves=True, of_sizes=True),
+    "range_1d": kernel(_range, moves=True, of_sizes=True),
 }
