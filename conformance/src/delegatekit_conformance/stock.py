@@ -10,7 +10,7 @@ import itertools
 import os
 import pickle
 import signal
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -160,13 +160,30 @@ def refusal(delegates: Mapping[str, str]) -> str:
     """
     if find_spec("executorch") is None:
         return "the wheel executorch is not installed: pip install 'delegatekit-conformance[stock]'"
+    process = next((process for process in _started if process.owner == os.getpid()), None)
+    if process is None or not hasattr(os, "fork"):
+        return no_process()
+    told = (process.refusal(identifier, backend) for backend, identifier in delegates.items())
+    return next(filter(None, told), "")
+
+
+def no_process() -> str:
+    """Why no function can be called in the process (`elsewhere`); empty if it can. `start` was called before."""
     if not hasattr(os, "fork"):
         return "this system cannot fork the process that the stock runtime needs"
     process = next((process for process in _started if process.owner == os.getpid()), None)
     if process is None:
         return "the process of the stock runtime was not started here"
-    told = (process.refusal(identifier, backend) for backend, identifier in delegates.items())
-    return next(filter(None, told), "")
+    return f"the wheel executorch cannot be loaded: {process.fault}" if process.fault else ""
+
+
+def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of a module returns in the process: what it prints, loads and changes is not seen here.
+
+    Function, arguments and result are pickled. Raises StockError for what it raises, or if the process dies of it.
+    """
+    process = next(process for process in _started if process.owner == os.getpid())
+    return process.ask("call", (function, arguments))
 
 
 #: Ranks of tensors that may be in channels-last order.
@@ -302,6 +319,9 @@ def _serve(connection: Connection) -> int:
                 kept[:] = [content, load(*content)]
             elif kind == "ready":
                 answer = _ready(*content)
+            elif kind == "call":
+                function, arguments = content
+                answer = function(*arguments)
             else:
                 answer = list(kept[1](content))
         except Exception as error:

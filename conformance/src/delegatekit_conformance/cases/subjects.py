@@ -25,7 +25,7 @@ from .base import Case
 
 #: A module in eval mode, the inputs of its calls, and if sizes change, what `torch.export.export` gets for them.
 Built: TypeAlias = "tuple[nn.Module, Sequence[tuple[Any, ...]]] | tuple[nn.Module, Sequence[tuple[Any, ...]], Any]"
-#: Builds one, from torch alone: the imports of `_HEAD` are all that its text may use.
+#: Builds one, from torch alone: the imports of `HEAD` are all that its text may use.
 Builder: TypeAlias = Callable[[], Built]
 
 #: Runs whose median is the latency.
@@ -93,7 +93,7 @@ class SubjectCase(Case):
         """The builder's text, and how its module is tried."""
         options = f", options={{{context.backend!r}: {dict(context.options)}}}" if context.options else ""
         tail = _TAIL.format(name=self.build.__name__, backend=context.backend, options=options)
-        return f"{_HEAD}{COMPARISON}\n\n{_source(self.build)}{tail}"
+        return f"{HEAD}{COMPARISON}\n\n{source_of(self.build)}{tail}"
 
 
 def subject_of(
@@ -177,7 +177,8 @@ class Register:
         return self._cases
 
 
-_HEAD = """import copy
+#: What the text of a builder needs before it.
+HEAD = """import copy
 from typing import Any, TypeAlias
 
 import torch
@@ -207,6 +208,7 @@ with torch.no_grad():
 """
 
 
-def _source(build: Builder) -> str:
+def source_of(build: Builder) -> str:
+    """The text of a builder, without what is above it."""
     text = textwrap.dedent(inspect.getsource(build))
     return text[text.index("def ") :]

@@ -1,0 +1,151 @@
+"""How the compiler of stock ExecuTorch for a backend's delegate id is asked: a vendor's file says it, `write` does it.
+
+The file is `stock.toml` in the package of the plugin's module:
+
+    package = "acme_tools"         # optional: what the compiler needs beside the wheel executorch
+
+    [[way]]
+    name = "half"                  # in the names of cases: "foreign/half/images"
+    precision = "float16"          # how exact a device then computes
+    quick = { groups = ["images"], operators = 8, others = 0 }  # optional, as `default`: what these profiles try
+    partitioner = { call = "executorch.backends.acme:AcmePartitioner", half = true }
+
+A table with `call` stands for what that function or class returns for the table's other entries, a table with `name`
+for what has this name, "module:name". The compiler is called in the process of the stock runtime: it prints progress,
+changes logging, and loads much.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Final
+
+import torch
+from torch.export import ExportedProgram
+
+from ... import vendor
+from ...errors import InputError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+#: The file's name in the plugin's package.
+FILE: Final = "stock.toml"
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of the room's programs that a profile tries in one way."""
+
+    #: Groups of the room's own modules; empty for all.
+    groups: tuple[str, ...] = ()
+    #: One of so many operators.
+    operators: int = 1
+    #: One of so many modules of other rooms; 0 for none.
+    others: int = 1
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to write files: its name, how exact a device then computes, and the compiler's partitioner."""
+
+    name: str
+    precision: str
+    #: The table `partitioner`, as JSON.
+    partitioner: str
+    #: What the compiler needs beside the wheel executorch.
+    package: str = ""
+    #: What the quick profile tries, and the default one; others try all.
+    quick: Share = Share()
+    default: Share = Share()
+
+    @property
+    def missing(self) -> str:
+        """Why it cannot be used here; empty if nothing is known that speaks against it."""
+        if self.package and find_spec(self.package) is None:
+            return f"stock's compiler needs the package {self.package}: pip install {self.package}"
+        return ""
+
+    def share(self, profile: str) -> Share:
+        """What a profile tries."""
+        return {"quick": self.quick, "default": self.default}.get(profile, Share())
+
+
+def ways_of(backend: str) -> Mapping[str, Way]:
+    """The ways in a backend's wheel by name; none if it has no such file. Raises InputError if that is something else.
+
+    >>> parse('[[way]]\\nname = "plain"\\nprecision = "float32"\\npartitioner = {call = "acme:P"}')["plain"].partitioner
+    '{"call": "acme:P"}'
+    """
+    found = vendor.file_of(backend, FILE)
+    return parse(*found) if found else {}
+
+
+def parse(text: str, where: str = FILE) -> Mapping[str, Way]:
+    """The ways in a file's text. Raises InputError, with `where`, for what says none."""
+    try:
+        values = tomllib.loads(text)
+        package = str(values.pop("package", ""))
+        ways = [_way(package, **entry) for entry in values.pop("way")]
+        if values:
+            raise ValueError(f"there is no {', '.join(values)}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"says no ways of stock's compiler: {error}", where=where) from error
+    return {way.name: way for way in ways}
+
+
+def _way(
+    package: str,
+    *,
+    name: str,
+    precision: str,
+    partitioner: Mapping[str, Any],
+    quick: Mapping[str, Any] | None = None,
+    default: Mapping[str, Any] | None = None,
+) -> Way:
+    return Way(name, precision, json.dumps(partitioner), package, _share(quick or {}), _share(default or {}))
+
+
+def _share(values: Mapping[str, Any]) -> Share:
+    share = Share(**{**values, "groups": tuple(values.get("groups", ()))})
+    if share.operators < 1 or share.others < 0:
+        raise ValueError("operators must be at least 1, others at least 0")
+    return share
+
+
+def write(partitioner: str, exported: ExportedProgram) -> bytes:
+    """The file of stock's pipeline, with the delegates of a partitioner (`Way`); without any, if that is empty.
+
+    Raises whatever the pipeline raises.
+    """
+    from executorch.exir import to_edge_transform_and_lower
+
+    made = [_value(json.loads(partitioner))] if partitioner else []
+    with torch.no_grad():
+        edge = to_edge_transform_and_lower(exported, partitioner=made)
+        buffer: bytes = edge.to_executorch().buffer
+    return buffer
+
+
+def _value(entry: Any) -> Any:
+    """What an entry of the file stands for."""
+    if not isinstance(entry, dict):
+        return entry
+    if "name" in entry:
+        return _named(entry["name"])
+    values = {key: _value(value) for key, value in entry.items() if key != "call"}
+    return _named(entry["call"])(**values) if "call" in entry else values
+
+
+def _named(path: str) -> Any:
+    """What has a name, "module:name"."""
+    module, _, name = path.partition(":")
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))

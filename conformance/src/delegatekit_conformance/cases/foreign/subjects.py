@@ -1,0 +1,157 @@
+"""What is lowered by stock's compilers: one or several pieces, each a recipe or a module, in one program."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from ...context import Context
+from ...drawing import draw
+from ...recipe import Recipe
+from ...strategies import OperatorStrategy
+from ...trial import Part, Subject, flatten
+from ..subjects import Builder, subject_of
+from .compilers import Way
+
+#: The dtypes of tensors that stock's compilers are given.
+DTYPES = ("float32", "float16", "int32", "bool")
+#: How many recipes are drawn for each that is kept: with elements, in order, of these dtypes, without NaN.
+_DRAWN = 6
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module by the function that builds it."""
+
+    build: Builder
+    stateful: bool = False
+    #: What the report calls it.
+    title: str = ""
+
+    def made(self) -> tuple[nn.Module, Sequence[tuple[Any, ...]], Any]:
+        """The module in eval mode, the inputs of its calls, and which sizes change. Raises what the builder raises."""
+        torch.manual_seed(0)
+        module, calls, *dynamic = self.build()
+        if dynamic:
+            # Stock's pipeline takes a size that may be 1 for at least 2, and some of its compilers write that.
+            calls = [call for call in calls if not _is_single(call, calls[0])]
+        return module.eval().requires_grad_(False), calls, dynamic[0] if dynamic else None
+
+    def subject(self) -> Subject:
+        """What is tried. Raises what the builder and torch.export raise."""
+        module, calls, shapes = self.made()
+        return subject_of(module, calls, shapes, stateful=self.stateful)
+
+    def describe(self) -> str:
+        """One line."""
+        return self.title or (self.build.__doc__ or self.build.__name__).strip().splitlines()[0]
+
+
+def _is_single(call: Sequence[Any], first: Sequence[Any]) -> bool:
+    """Whether a size is 1 in a call and not in the first one."""
+    pairs = zip(call, first, strict=True)
+    sizes = [zip(x.shape, y.shape, strict=True) for x, y in pairs if isinstance(x, torch.Tensor)]
+    return any(size == 1 != usual for pair in sizes for size, usual in pair)
+
+
+Piece: TypeAlias = Recipe | Module
+
+
+class _Together(nn.Module):
+    """Modules that share nothing: the inputs are those of all in order, and so are the outputs."""
+
+    def __init__(self, parts: Sequence[nn.Module], counts: Sequence[int]) -> None:
+        super().__init__()
+        self.parts, self.counts = nn.ModuleList(parts), tuple(counts)
+        self.eval()
+
+    def forward(self, *inputs: Any) -> Any:
+        """The tensors that the modules return."""
+        found, start = [], 0
+        for part, count in zip(self.parts, self.counts, strict=True):
+            found += flatten(part(*inputs[start : start + count]))
+            start += count
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Pieces that stock's compiler lowers together in one of its ways.
+
+    What it writes is kept, and goes with the program where that is pickled: it depends on nothing of the backend's.
+    """
+
+    way: Way
+    pieces: tuple[Piece, ...]
+
+    @cached_property
+    def written(self) -> dict[str, Any]:
+        """What was written by way; `trial` fills it."""
+        return {}
+
+    @cached_property
+    def halves(self) -> tuple[Program, Program]:
+        """Two programs of half the pieces each."""
+        middle = len(self.pieces) // 2
+        return replace(self, pieces=self.pieces[:middle]), replace(self, pieces=self.pieces[middle:])
+
+    def describe(self) -> str:
+        """One line: all pieces."""
+        return "; ".join(piece.describe() for piece in self.pieces)
+
+    def subject(self) -> Subject:
+        """What is tried: several pieces are judged apart. Raises what the builders and torch.export raise."""
+        subjects = [Subject.of_recipe(one) if isinstance(one, Recipe) else one.subject() for one in self.pieces]
+        if len(subjects) == 1:
+            return subjects[0]
+        parts = []
+        with torch.no_grad():
+            for one in subjects:
+                count = len(flatten(copy.deepcopy(one.module)(*one.calls[0])))
+                parts.append(Part(count, one.accuracy))
+        module = _Together([one.module for one in subjects], [len(one.calls[0]) for one in subjects])
+        loosest = replace(subjects[0].accuracy, ill_conditioned=any(one.accuracy.ill_conditioned for one in subjects))
+        return Subject(module, (tuple(x for one in subjects for x in one.calls[0]),), loosest, parts=tuple(parts))
+
+    def exported(self) -> ExportedProgram:
+        """The program. Raises what the builders and torch.export raise."""
+        shapes: Any = None
+        if len(self.pieces) == 1 and isinstance(self.pieces[0], Module):
+            module, calls, shapes = self.pieces[0].made()
+            inputs = calls[0]
+        else:
+            made = [(one.module(), one.inputs()) if isinstance(one, Recipe) else _first(one) for one in self.pieces]
+            module = made[0][0] if len(made) == 1 else _Together([one for one, _ in made], [len(x) for _, x in made])
+            inputs = tuple(value for _, given in made for value in given)
+        with torch.no_grad():
+            return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+
+
+def _first(piece: Module) -> tuple[nn.Module, tuple[Any, ...]]:
+    """A module with the inputs of its first call."""
+    module, calls, _ = piece.made()
+    return module, calls[0]
+
+
+def recipes(entry: OperatorStrategy, dtype: str, count: int, context: Context) -> list[Recipe]:
+    """Up to `count` recipes of an operator that stock's compilers can take."""
+    drawn = draw(entry.recipes(dtype), count * _DRAWN, context.seed_of(f"foreign/{entry.operator}/{dtype}"))
+    return [recipe for recipe in drawn if _is_plain(recipe)][-count:]
+
+
+def _is_plain(recipe: Recipe) -> bool:
+    """Whether no tensor is empty, lies in another order, or has NaN or a dtype that stock's compilers refuse."""
+    tensors = [tensor for _, tensor in recipe.tensors]
+    return (
+        recipe.has_elements
+        and not recipe.sizes
+        and all(tensor.layout == "contiguous" and tensor.values[0] != "special" for tensor in tensors)
+        and all(tensor.dtype in (*DTYPES, "int64") for tensor in tensors)
+    )
