@@ -103,6 +103,11 @@ def in_this_process(context: Context) -> Mapping[str, Case]:
     return {name: case for name, case in source(context).items() if name.startswith("sums")}
 
 
+def with_other_numbers(context: Context) -> Mapping[str, Case]:
+    """The same, and one of them with another number."""
+    return {**in_this_process(context), "sums/double": Sum("sums/double", twice, (1, 3, 8))}
+
+
 def in_two_parts(context: Context) -> Mapping[str, Case]:
     """One whose first example settles it, and one whose does not."""
     cases = (Settled("more/double", twice, (2,), after=(8, 9)), Settled("settled/double", twice, (2,)))

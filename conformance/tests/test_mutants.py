@@ -28,6 +28,7 @@ from delegatekit_conformance.mutants.changes import changes
 from delegatekit_conformance.mutants.choice import Chooser, within
 from delegatekit_conformance.mutants.chosen import Attempt, pack
 from delegatekit_conformance.mutants.engine import Found, Trial, judge
+from delegatekit_conformance.mutants.example import Example, mask
 from delegatekit_conformance.mutants.overlay import overlay
 from delegatekit_conformance.mutants.page import TITLE, table, updated
 from delegatekit_conformance.mutants.probe import differs, watching
@@ -129,12 +130,12 @@ def test_the_map_says_which_example_runs_which_lines_also_in_other_processes(toy
     by_name = {(example.case, example.index): example for example in found}
     assert len(by_name) == 6
     greater, other = by_name["sums/double", 2], by_name["sums/double", 0]
-    assert greater.reaches("sums.py", reach.mask(6, 6))
-    assert not greater.reaches("sums.py", reach.mask(7, 7))
-    assert other.reaches("sums.py", reach.mask(7, 7))
-    assert not other.reaches("sums.py", reach.mask(6, 6))
-    assert by_name["sums/count_down", 0].lines["sums.py"] == reach.mask(11, 13)
-    assert by_name["manners/elsewhere", 0].reaches("sums.py", reach.mask(6, 6)), "a fresh process"
+    assert greater.reaches("sums.py", mask(6, 6))
+    assert not greater.reaches("sums.py", mask(7, 7))
+    assert other.reaches("sums.py", mask(7, 7))
+    assert not other.reaches("sums.py", mask(6, 6))
+    assert by_name["sums/count_down", 0].lines["sums.py"] == mask(11, 13)
+    assert by_name["manners/elsewhere", 0].reaches("sums.py", mask(6, 6)), "a fresh process"
     assert path.stat().st_mode & 0o077 == 0
     before = path.read_bytes()
     assert reach.record(toy, CONTEXT, path, source=mutant_cases.source) == found
@@ -151,7 +152,7 @@ def test_examples_that_come_after_the_first_are_on_the_map(toy: Plugin, tmp_path
     assert killed.killed and killed.case == "more/double"
 
 
-def test_a_map_that_was_cut_off_is_completed_and_one_of_other_sources_made_anew(toy: Plugin, tmp_path: Path) -> None:
+def test_a_map_that_was_cut_off_is_completed(toy: Plugin, tmp_path: Path) -> None:
     path = tmp_path / "map.jsonl"
     found = reach.record(toy, CONTEXT, path, source=mutant_cases.in_this_process)
     lines = path.read_bytes().splitlines(keepends=True)
@@ -159,9 +160,37 @@ def test_a_map_that_was_cut_off_is_completed_and_one_of_other_sources_made_anew(
     again = reach.record(toy, CONTEXT, path, source=mutant_cases.in_this_process)
     before = [(example.case, example.index, example.lines["sums.py"]) for example in found]
     assert [(example.case, example.index, example.lines["sums.py"]) for example in again] == before
-    (toy.folder / "sums.py").write_text("#\n" + SUMS)
+
+
+def test_a_map_of_other_sources_keeps_what_runs_the_same_code_and_draws_the_same(toy: Plugin, tmp_path: Path) -> None:
+    path = tmp_path / "map.jsonl"
+    found = reach.record(toy, CONTEXT, path, source=mutant_cases.in_this_process)
+    lines = {(example.case, example.index): example.lines["sums.py"] for example in found}
+    # Everything is a line lower, and one function is another one.
+    (toy.folder / "sums.py").write_text("#\n" + SUMS.replace("x -= 1", "x = x - 1"))
     moved = reach.record(Plugin.of("seeded"), CONTEXT, path, source=mutant_cases.in_this_process)
-    assert [(example.case, example.index, example.lines["sums.py"] >> 1) for example in moved] == before
+    assert {(example.case, example.index): example.lines["sums.py"] >> 1 for example in moved} == lines
+    assert {example.case: example.carried for example in moved} == {"sums/double": True, "sums/count_down": False}
+    # A number that all functions may use.
+    (toy.folder / "sums.py").write_text("#\n" + SUMS.replace("LIMIT = 5", "LIMIT = 6"))
+    changed = reach.record(Plugin.of("seeded"), CONTEXT, path, source=mutant_cases.in_this_process)
+    assert not any(example.carried for example in changed)
+    # Other examples of the same code.
+    (toy.folder / "sums.py").write_text(SUMS.replace("LIMIT = 5", "LIMIT = 6"))
+    others = reach.record(Plugin.of("seeded"), CONTEXT, path, source=mutant_cases.with_other_numbers)
+    assert {example.case: example.carried for example in others} == {"sums/double": False, "sums/count_down": True}
+
+
+def test_what_was_seen_with_other_sources_is_verified_before_it_counts(toy: Plugin) -> None:
+    more = mutant(toy, "number", "2", "3")
+    carried = replace(attempt("sums/double", 7), sound=False)
+    assert judged(more, carried).killed
+    wrong = replace(attempt("wrong/double", 2), sound=False)
+    assert not judged(more, wrong, source=mutant_cases.with_more_in_default).killed, "wrong without the change, too"
+    known = replace(attempt("sums/working", 4), delegated_nodes=2, delegate_operators=2)
+    assert judged(more, known, source=mutant_cases.working).work
+    carried = replace(known, sound=False)
+    assert not judged(more, carried, source=mutant_cases.working).told, "as much without the change"
 
 
 def test_a_mutant_is_tried_with_what_reaches_it_one_way_after_the_other(toy: Plugin, tmp_path: Path) -> None:
@@ -175,6 +204,7 @@ def test_a_mutant_is_tried_with_what_reaches_it_one_way_after_the_other(toy: Plu
     assert chooser.attempts(mutant(toy, "arithmetic", "x + 1", "((x) - (1))")) == [], "no example reaches it"
     found = chooser.attempts(mutant(toy, "number", "5", "6"))
     assert len(found) == 4, "run at import: who uses it, and a sample"
+    found = [replace(one, seconds=1.0) for one in found]
     assert within(found, 1e6) == found and within(found, 0.0) == found[:1]
 
 
@@ -192,7 +222,7 @@ def test_where_a_line_reads_an_option_examples_with_its_values_come_first(toy: P
     }
     cases = {"sums/double": 0.1, "options/factor=3": 1.0, "options/other=1": 0.2}
     examples = [
-        reach.Example(case, 0, seconds=seconds, lines={"sums.py": 1 << line}, **common)  # type: ignore[arg-type]
+        Example(case, 0, seconds=seconds, lines={"sums.py": 1 << line}, **common)  # type: ignore[arg-type]
         for case, seconds in cases.items()
     ]
     plugin = Plugin.of("seeded")

@@ -30,6 +30,7 @@ from .choice import Chooser, within
 from .chosen import Attempt
 from .deeper import Deeper
 from .engine import Found, Trial, is_sound, judge
+from .example import Example
 from .score import Judged, Score
 from .sites import Mutant, Plugin, digest, draw
 
@@ -192,7 +193,7 @@ class Campaign:
         return trials
 
     def _deeper(
-        self, mutants: Sequence[Mutant], context: Context, examples: Sequence[reach.Example], chooser: Chooser
+        self, mutants: Sequence[Mutant], context: Context, examples: Sequence[Example], chooser: Chooser
     ) -> list[Trial]:
         """The trials with a later profile's examples."""
         deeper = Deeper(context, self._source(context), examples, chooser)

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import islice, zip_longest
 
 from .chosen import Attempt
-from .reach import Example, mask
+from .example import Example, mask
 from .sites import Mutant, Plugin, surroundings
 
 #: Where many examples reach a place because it is run once for all, so many different ones are tried.
@@ -56,7 +56,7 @@ class Chooser:
         known = {
             name: getattr(example, name) for name in Attempt.__dataclass_fields__ if name not in ("limit", "sound")
         }
-        return Attempt(**known, limit=_LEAST + _SLOWER * example.seconds)
+        return Attempt(**known, limit=_LEAST + _SLOWER * example.seconds, sound=not example.carried)
 
     @staticmethod
     def unknown(case: str, index: int, packed: str, seconds: float) -> Attempt:

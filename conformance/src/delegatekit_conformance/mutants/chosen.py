@@ -53,7 +53,8 @@ class Attempt:
     limit: float
     #: How many operators the delegates have without the change.
     delegate_operators: int = 0
-    #: Whether it is known to have no fault without the change, and what is said here of it is true.
+    #: Whether it is known to have no fault without the change, and what is said here of it is true; otherwise it was
+    #: seen with other sources, or never (then it has no verdict).
     sound: bool = True
 
     @property

@@ -17,7 +17,7 @@ from ..joined import Joined
 from ..recipe import Recipe
 from .choice import Chooser
 from .chosen import Attempt, pack, unpack
-from .reach import Example
+from .example import Example
 from .sites import Mutant
 
 #: CPU seconds of an example of a later profile, beside one of the quick one: it also runs without any backend.

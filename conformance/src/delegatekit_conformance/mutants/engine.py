@@ -101,14 +101,13 @@ class Found:
 def judge(trial: Trial, context: Context, expectations: Expectations, source: Source = all_cases) -> Found:
     """Try a mutant, example by example, up to the first fault that is new.
 
-    An example that finds one at the limit of its time, or by a rule of manners, or that nobody tried before, must be
-    sound with the plugin as it is right after. Raises RuntimeError if the mutant is not what the workers import.
+    An example that finds one at the limit of its time, or by a rule of manners, or that nobody tried with these
+    sources, must be sound with the plugin as it is right after. Raises RuntimeError if the mutant is not what the
+    workers import.
     """
     start = time.perf_counter()
     found = Found(trial.name, trial.profile, killed=False, possible=trial.possible, reaching=trial.reaching)
-    less: dict[str, None] = {}
-    larger: dict[str, None] = {}
-    work: dict[str, None] = {}
+    told: dict[str, dict[str, None]] = {"less": {}, "larger": {}, "work": {}}
     if trial.attempts:
         plugin = Plugin.of(trial.backend)
         with (
@@ -122,18 +121,37 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
                 if result.is_fault and not _unsteady(result, attempt, plugin, context, expectations, source):
                     found = _killed(found, attempt, result)
                     break
-                if not attempt.sound:
-                    continue
-                if is_lost(Verdict(attempt.verdict), result.verdict) or is_fewer(attempt, result):
-                    less[attempt.case] = None
-                elif is_more_work(attempt, result):
-                    work[attempt.case] = None
-                elif is_larger(attempt, result):
-                    larger[attempt.case] = None
+                how = _told(attempt, result) if attempt.verdict else ""
+                if how and not attempt.sound:
+                    now = _unchanged(attempt, plugin, context, expectations, source)
+                    how = _told(_counted(attempt, now), result)
+                if how:
+                    told[how][attempt.case] = None
             if not found.killed:
                 found = replace(found, said=_otherwise(trial, pool, plugin, context, source))
-    found = replace(found, less=tuple(less), larger=tuple(larger), work=tuple(work))
+    found = replace(found, less=tuple(told["less"]), larger=tuple(told["larger"]), work=tuple(told["work"]))
     return replace(found, seconds=round(time.perf_counter() - start, 1))
+
+
+def _told(before: Attempt, now: CaseResult) -> str:
+    """What `conform diff` would tell of a result: "less", "work", "larger", or nothing."""
+    if is_lost(Verdict(before.verdict), now.verdict) or is_fewer(before, now):
+        return "less"
+    if is_more_work(before, now):
+        return "work"
+    return "larger" if is_larger(before, now) else ""
+
+
+def _counted(attempt: Attempt, result: CaseResult) -> Attempt:
+    """The attempt with what its example has now."""
+    return replace(
+        attempt,
+        verdict=result.verdict.value,
+        delegated_nodes=result.delegated_nodes,
+        fallback_calls=result.fallback_calls,
+        delegate_bytes=result.delegate_bytes,
+        delegate_operators=result.delegate_operators,
+    )
 
 
 def is_sound(attempts: Sequence[Attempt], context: Context, plugin: Plugin, source: Source = all_cases) -> str:
@@ -205,8 +223,15 @@ def _unsteady(
     """Whether the same fault comes without the change."""
     if attempt.sound and result.verdict not in _UNSTEADY:
         return False
+    return _unchanged(attempt, plugin, context, expectations, source).is_fault
+
+
+def _unchanged(
+    attempt: Attempt, plugin: Plugin, context: Context, expectations: Expectations, source: Source
+) -> CaseResult:
+    """What the example gives without the change."""
     with overlay(plugin.folder) as folder, _pool(plugin, context, (attempt,), source, str(folder)) as pool:
-        return expectations.mark(_own(pool.run_case(attempt.name), attempt)).is_fault
+        return expectations.mark(_own(pool.run_case(attempt.name), attempt))
 
 
 def _killed(found: Found, attempt: Attempt, result: CaseResult) -> Found:

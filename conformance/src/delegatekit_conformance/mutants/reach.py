@@ -1,7 +1,8 @@
 """The map of what examples reach: a run of the suite in which each example's lines of the plugin are recorded.
 
 The examples are kept with their lines, so that a mutant is tried without drawing them again. Only examples that are
-sound with the plugin as it is can kill a mutant.
+sound with the plugin as it is can kill a mutant. After a change of the sources, cases whose examples and code of the
+plugin are the same keep what was recorded (`carried`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,11 +26,13 @@ from ..cases import Case, all_cases
 from ..context import Context
 from ..errors import InputError
 from ..expectations import Expectations
-from ..outcome import CaseResult, Outcome, Verdict
+from ..outcome import CaseResult, Outcome
 from ..runner import Pool, Source, select
 from .around import Around
+from .carried import Moved, files_of
 from .chosen import off_first_imports, pack
 from .dispatches import Dispatches
+from .example import Example
 from .sites import Plugin, digest
 
 #: Recording makes Python slower by up to this factor.
@@ -38,51 +41,6 @@ _SLOWER = 3.0
 _SLOWER_EXAMPLE = 1.5
 #: The hook by which `coverage` records processes that a rule starts: the name of a file of settings.
 _PROCESSES = "COVERAGE_PROCESS_START"
-
-
-@dataclass(frozen=True)
-class Example:
-    """One example with what it reaches."""
-
-    case: str
-    index: int
-    #: The example, pickled and packed.
-    packed: str
-    #: CPU seconds, as far as they can be told beside the recording.
-    seconds: float
-    verdict: str
-    #: How many operators the backend and the runtime run, and the bytes of the delegates.
-    delegated_nodes: int
-    fallback_calls: int
-    delegate_bytes: int
-    #: The lines that it runs of each of the plugin's files: bit n is line n.
-    lines: Mapping[str, int]
-    tags: Mapping[str, str]
-    #: How many operators the delegates have.
-    delegate_operators: int = 0
-
-    def reaches(self, file: str, lines: int) -> bool:
-        """Whether it runs one of the lines."""
-        return bool(self.lines.get(file, 0) & lines)
-
-    @property
-    def is_rule(self) -> bool:
-        """Whether it asks something of its own: it is no program that is tried."""
-        return self.verdict == Verdict.PASSED.value
-
-    @property
-    def total(self) -> int:
-        """How many lines it runs."""
-        return sum(mask.bit_count() for mask in self.lines.values())
-
-
-def mask(first: int, last: int) -> int:
-    """The lines from `first` to `last`.
-
-    >>> bin(mask(2, 3))
-    '0b1100'
-    """
-    return (1 << last + 1) - (1 << first)
 
 
 def record(
@@ -110,7 +68,10 @@ def record(
         ) from error
     cases = source(context)
     names = select(cases, patterns)
-    journal = _Journal(path, key(plugin, context))
+    journal = _Journal(path, key(plugin, context), files_of(plugin))
+    if journal.older:
+        kept = journal.begin(_carried(journal, cases, context))
+        tell(f"{kept} of {len(names)} cases keep what was recorded with other sources")
     missing = [name for name in names if name not in journal.cases]
     if missing:
         tell(f"recording what {len(missing)} of {len(names)} cases reach")
@@ -131,42 +92,94 @@ def key(plugin: Plugin, context: Context) -> str:
 
 
 class _Journal:
-    """The file of the map: a line for what it depends on, and one for each case. Lines that were cut off are lost."""
+    """The file of the map: a line for what it depends on, and one for each case. Lines that were cut off are lost.
 
-    def __init__(self, path: Path, header: str) -> None:
+    A file of other sources is read, and stays as it is up to `begin`.
+    """
+
+    def __init__(self, path: Path, header: str, files: Mapping[str, str]) -> None:
         self._path = path
+        self._header = {"map": header, "files": files}
+        self.files = files
+        #: What was recorded with the sources as they are, and with other ones.
         self.cases: dict[str, tuple[Example, ...]] = {}
+        self.older: dict[str, tuple[tuple[str, ...], tuple[Example, ...]]] = {}
+        #: The files of the plugin with which the older ones were recorded.
+        self.older_files: Mapping[str, str] = {}
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         whole = self._read(header) if path.exists() else 0
-        if not whole:
-            path.touch(mode=0o600)
-        with path.open("r+b") as file:
-            file.truncate(whole)
-        if not whole:
-            self._write({"map": header})
+        if whole:
+            with path.open("r+b") as file:
+                file.truncate(whole)
+        elif not self.older:
+            self.begin({})
 
-    def add(self, name: str, examples: Sequence[Example]) -> None:
+    def begin(self, carried: Mapping[str, tuple[tuple[str, ...], Sequence[Example]]]) -> int:
+        """Begin the file of these sources with what is kept of others; how many cases that are."""
+        self._path.touch(mode=0o600)
+        with self._path.open("r+b") as file:
+            file.truncate(0)
+        self._write(self._header)
+        for name, (drawn, examples) in carried.items():
+            self.add(name, drawn, examples)
+        return len(carried)
+
+    def add(self, name: str, drawn: Sequence[str], examples: Sequence[Example]) -> None:
         self.cases[name] = tuple(examples)
-        self._write({"case": name, "examples": examples})
+        self._write({"case": name, "drawn": drawn, "examples": examples})
 
     def _write(self, values: Mapping[str, Any]) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(to_json(values, indent=None, compact=True) + "\n")
 
     def _read(self, header: str) -> int:
+        """The bytes of whole lines, if the file is one of these sources."""
         data = self._path.read_bytes()
         whole = data.rfind(b"\n") + 1
         lines = data[:whole].splitlines()
         try:
-            known = json.loads(lines[0])["map"] if lines else ""
-            if known != header:
-                return 0  # of other sources
-            for line in lines[1:]:
+            first: dict[str, Any] = json.loads(lines[0]) if lines else {"map": ""}
+            is_own, self.older_files = first["map"] == header, first.get("files", {})
+            for line in lines[1:] if self.older_files else ():
                 values = json.loads(line)
-                self.cases[values["case"]] = tuple(Example(**example) for example in values["examples"])
+                examples = tuple(Example(**example) for example in values["examples"])
+                if is_own:
+                    self.cases[values["case"]] = examples
+                else:
+                    self.older[values["case"]] = tuple(values["drawn"]), examples
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"is no map of what examples reach: {error!r}", where=str(self._path)) from error
-        return whole
+        return whole if is_own else 0
+
+
+def _carried(
+    journal: _Journal, cases: Mapping[str, Case], context: Context
+) -> dict[str, tuple[tuple[str, ...], Sequence[Example]]]:
+    """The cases of other sources that draw the same examples, all of which run code that is still there."""
+    moved = Moved(journal.older_files, journal.files)
+    found: dict[str, tuple[tuple[str, ...], Sequence[Example]]] = {}
+    for name, (drawn, examples) in journal.older.items():
+        now = [example for example in map(moved.example, examples) if example is not None]
+        if name in cases and len(now) == _count(drawn) and _draws(cases[name], context, drawn):
+            found[name] = drawn, now
+    return found
+
+
+def _draws(case: Case, context: Context, drawn: Sequence[str]) -> bool:
+    """Whether a case draws the examples that it drew."""
+    first = tuple(case.examples(context))
+    if not drawn or _told(first) != drawn[0]:
+        return False
+    return len(drawn) == 1 or _told(case.further(first, context)) == drawn[1]
+
+
+def _told(examples: Sequence[Any]) -> str:
+    """How many examples these are, and which ones."""
+    return f"{len(examples)}-{hashlib.sha256(repr([pack(one) for one in examples]).encode()).hexdigest()[:16]}"
+
+
+def _count(drawn: Sequence[str]) -> int:
+    return sum(int(told.partition("-")[0]) for told in drawn)
 
 
 def _record(
@@ -184,8 +197,8 @@ def _record(
     patient = replace(context, timeout=context.timeout * _SLOWER)
     with Pool(patient, jobs=jobs, source=watched) as pool:
         for number, result in enumerate(pool.run(names), 1):
-            found = _read_case(folder, result.case, result.tags)
-            journal.add(result.case, _sound(found))
+            drawn, examples = _read_case(folder, result.case, result.tags)
+            journal.add(result.case, drawn, examples)
             for fault in _unexpected(expectations.mark(result)):
                 tell(f"faulty without a change: {result.case}: {fault.verdict.value}: {fault.detail}")
             if number % 200 == 0 or number == len(names):
@@ -196,21 +209,23 @@ def _unexpected(result: CaseResult) -> Sequence[Outcome]:
     return result.faults if result.is_fault else ()
 
 
-def _read_case(folder: Path, name: str, tags: Mapping[str, str]) -> list[tuple[bool, Example]]:
-    found: dict[int, tuple[bool, Example]] = {}
+def _read_case(folder: Path, name: str, tags: Mapping[str, str]) -> tuple[tuple[str, ...], list[Example]]:
+    """What a case draws, and its sound examples."""
+    drawn: dict[int, str] = {}
+    found: dict[int, Example | None] = {}
     path = folder / _file_of(name)
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     for line in lines:
         with suppress(ValueError):  # its writer died
             values = json.loads(line)
-            sound = values.pop("sound")
-            found[values["index"]] = sound, Example(name, tags=dict(tags), **values)
+            if "drawn" in values:
+                drawn[values["part"]] = values["drawn"]
+                continue
+            is_sound = values.pop("sound")
+            found[values["index"]] = Example(name, tags=dict(tags), **values) if is_sound else None
     path.unlink(missing_ok=True)
-    return [found[index] for index in sorted(found)]
-
-
-def _sound(found: Iterable[tuple[bool, Example]]) -> list[Example]:
-    return [example for sound, example in found if sound]
+    examples = [example for _, example in sorted(found.items()) if example is not None]
+    return tuple(text for _, text in sorted(drawn.items())), examples
 
 
 def _file_of(name: str) -> str:
@@ -321,12 +336,14 @@ class Recorded(Around):
     def examples(self, context: Context) -> Sequence[Any]:
         """The case's."""
         self._examples = tuple(super().examples(context))
+        self._write({"part": 0, "drawn": _told(self._examples)})
         return self._examples
 
     def further(self, first: Sequence[Any], context: Context) -> Sequence[Any]:
         """The case's."""
         more = super().further(first, context)
         self._examples = (*self._examples, *more)
+        self._write({"part": 1, "drawn": _told(more)})
         return more
 
     def tried(self, example: Any, context: Context) -> Outcome:
@@ -351,9 +368,12 @@ class Recorded(Around):
             "lines": lines,
             "sound": not (outcome.verdict.is_fault or outcome.core or outcome.blame),
         }
+        self._write(values)
+        return outcome
+
+    def _write(self, values: Mapping[str, Any]) -> None:
         with (self._recorder.folder / _file_of(self.name)).open("a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
-        return outcome
 
 
 def _cpu() -> float:

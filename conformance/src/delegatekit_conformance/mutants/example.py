@@ -1,0 +1,55 @@
+"""An example of the suite with what it reaches of a plugin's code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..outcome import Verdict
+
+
+@dataclass(frozen=True)
+class Example:
+    """One example with what it reaches."""
+
+    case: str
+    index: int
+    #: The example, pickled and packed.
+    packed: str
+    #: CPU seconds, as far as they can be told beside the recording.
+    seconds: float
+    verdict: str
+    #: How many operators the backend and the runtime run, and the bytes of the delegates.
+    delegated_nodes: int
+    fallback_calls: int
+    delegate_bytes: int
+    #: The lines that it runs of each of the plugin's files: bit n is line n.
+    lines: Mapping[str, int]
+    tags: Mapping[str, str]
+    #: How many operators the delegates have.
+    delegate_operators: int = 0
+    #: Whether it was recorded with other sources, whose code it runs is still there.
+    carried: bool = False
+
+    def reaches(self, file: str, lines: int) -> bool:
+        """Whether it runs one of the lines."""
+        return bool(self.lines.get(file, 0) & lines)
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether it asks something of its own: it is no program that is tried."""
+        return self.verdict == Verdict.PASSED.value
+
+    @property
+    def total(self) -> int:
+        """How many lines it runs."""
+        return sum(mask.bit_count() for mask in self.lines.values())
+
+
+def mask(first: int, last: int) -> int:
+    """The lines from `first` to `last`.
+
+    >>> bin(mask(2, 3))
+    '0b1100'
+    """
+    return (1 << last + 1) - (1 << first)
