@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from delegatekit_conformance.mutants import shaders
+from delegatekit_conformance.mutants.blocks import Blocks
 from delegatekit_conformance.mutants.changes import KINDS, Change, changes, compiles
 from delegatekit_conformance.mutants.dispatches import Dispatches
 from delegatekit_conformance.mutants.sites import Plugin
@@ -171,6 +172,44 @@ def test_the_specialization_of_a_shader_has_all_numbers_up_to_the_largest() -> N
     assert shaders.specialized(module()) == 0
 
 
+def branching() -> bytes:
+    """A shader that branches by its number 0: 1 leads to block 2, 2 to block 3, which leads to 2, all others to 4."""
+    return module(
+        INT,
+        (20, 3),  # bool
+        (71, 10, 1, 0),
+        (50, 2, 10, 1),  # the 4th instruction: the number
+        (43, 2, 11, 7),  # the 5th: what only block 4 uses
+        (52, 3, 12, 170, 10, 11),  # the 6th: whether it is 7
+        (54, 1, 20, 0, 4),
+        (248, 30),
+        (251, 10, 33, 1, 31, 2, 32),
+        (248, 31),  # block 2
+        (253,),
+        (248, 32),
+        (250, 40, 31, 31),
+        (248, 33),
+        (128, 2, 41, 11, 11),
+        (250, 12, 34, 35),
+        (248, 34),
+        (253,),
+        (248, 35),
+        (253,),
+        (56,),
+    )
+
+
+def test_the_blocks_that_run_follow_from_the_numbers_of_the_specialization() -> None:
+    blocks = Blocks(branching())
+    assert blocks.reached((1,)) == 0b0000111
+    assert blocks.reached((2,)) == 0b0001111
+    assert blocks.reached((7,)) == 0b0110011
+    assert blocks.reached((8,)) == 0b1010011
+    assert blocks.reached(()) == blocks.all == 0b1111111, "nothing is known"
+    places = {number: blocks.of_instruction(number) for number in (1, 4, 5, 6, 9, 15)}
+    assert places == {1: blocks.all, 4: 0b10010, 5: 0b10000, 6: 0b10000, 9: 0b10, 15: 0b10000}
+
+
 TAPE = """
 class Tape:
     def dispatch(self, shader, values, push, constants=()):
@@ -178,7 +217,7 @@ class Tape:
 
 
 def double(kind):
-    return Tape().dispatch("twice", [object()], (7,), (True, kind))
+    return Tape().dispatch("twice", [object()], (7, 8), (kind,))
 
 
 def fill():
@@ -193,19 +232,16 @@ def test_dispatches_of_shaders_are_told_apart_by_their_specialization(
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "tape.py").write_text(TAPE)
-    (package / "twice.spv").write_bytes(module((71, 5, 1, 0), (71, 6, 1, 1)))
+    (package / "twice.spv").write_bytes(branching())
     (package / "fill.spv").write_bytes(module())
     monkeypatch.syspath_prepend(tmp_path)
     tape = importlib.import_module("shader_toy.tape")
     try:
         dispatches = Dispatches(Plugin("", "shader_toy", package))
         assert tape.fill() == "fill" and dispatches.end() == {"fill.spv": 1}
-        found = []
-        for kind in (0, 1, 1):
-            dispatches.begin()
-            assert tape.double(kind) == "twice"
-            found.append(dispatches.end()["twice.spv"])
-        assert found[0] != found[1] == found[2]
+        dispatches.begin()
+        assert tape.double(1) == "twice" and dispatches.end() == {"twice.spv": Blocks(branching()).reached((1,))}
+        assert tape.double(8) == "twice" and dispatches.end() == {"twice.spv": 0b1010111}, "of both"
     finally:
         for name in ("shader_toy", "shader_toy.tape"):
             sys.modules.pop(name)

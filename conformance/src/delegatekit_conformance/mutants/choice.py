@@ -70,13 +70,14 @@ class Chooser:
         return tuple(_diverse(self._examples))
 
     def _ordered(self, mutant: Mutant) -> Iterator[Example]:
+        if mutant.file in self._plugin.shaders and self._reaching(mutant.file, -1):
+            yield from _mixed(self._reaching(mutant.file, mutant.blocks), {mutant.file: -1})
+            return
         known = surroundings(self._plugin, mutant)
         around = {mutant.file: mask(*(known.function or mutant.lines))}
         # Python reports no line of its own for each part of an expression.
         direct = self._reaching(mutant.file, mask(*mutant.lines))
         direct = direct or self._reaching(mutant.file, mask(*known.statement))
-        if mutant.file in self._plugin.shaders:
-            yield from _mixed(self._reaching(mutant.file, -1), {mutant.file: -1})
         # Elsewhere an option has its default.
         read = set(_OPTION.findall(mutant.text))
         yield from _mixed((example for example in direct if _option_of(example) in read), around)

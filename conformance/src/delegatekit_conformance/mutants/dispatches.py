@@ -1,6 +1,6 @@
-"""How examples use a plugin's shaders: which of them are dispatched, and with what specialization.
+"""How examples use a plugin's shaders: which of them are dispatched, and which of their blocks may then run.
 
-Python's lines do not tell what runs inside a shader. What does is known where it is dispatched: a function of the
+Python's lines do not tell what runs inside a shader. What may is known where it is dispatched: a function of the
 plugin is given the shader's name, and a number for each of its specialization constants, by which the shader branches.
 """
 
@@ -10,7 +10,6 @@ import ast
 import functools
 import inspect
 import sys
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,9 +17,6 @@ from typing import Any
 
 from . import shaders
 from .sites import Plugin
-
-#: A specialization is one of so many bits: two that share one count as alike.
-_BITS = 61
 
 
 class Dispatches:
@@ -30,7 +26,9 @@ class Dispatches:
         """Put a watch around each function of the plugin that some call gives the name of a shader."""
         self._constants = {Path(file).stem: shaders.specialized(data) for file, data in plugin.shaders.items()}
         self._files = {Path(file).stem: file for file in plugin.shaders}
+        self._plugin = plugin
         self._found: dict[str, int] = {}
+        self._known: dict[tuple[str, tuple[float, ...]], int] = {}
         names = set(_given_names(plugin, set(self._files)))
         for module in [sys.modules[name] for name in sorted(sys.modules) if _is_of(sys.modules[name], plugin)]:
             for owner in (module, *(item for item in vars(module).values() if inspect.isclass(item))):
@@ -42,7 +40,7 @@ class Dispatches:
         self._found = {}
 
     def end(self) -> Mapping[str, int]:
-        """The shaders that were dispatched, by their files; each specialization is a bit, as lines are."""
+        """The blocks that may have run (`blocks.Blocks`), by the files of the shaders that were dispatched."""
         return self._found
 
     def _watch(self, owner: Any, name: str) -> None:
@@ -62,11 +60,16 @@ class Dispatches:
         for name in (value for value in values if isinstance(value, str) and value in self._files):
             count = self._constants[name]
             given = [value for value in values if isinstance(value, tuple | list) and len(value) == count]
-            numbers = [
-                tuple(map(float, value)) for value in given if all(isinstance(one, int | float) for one in value)
-            ]
-            bit = 1 + zlib.crc32(repr(numbers).encode()) % _BITS if count else 0
-            self._found[self._files[name]] = self._found.get(self._files[name], 0) | 1 << bit
+            known = [tuple(value) for value in given if all(isinstance(one, int | float) for one in value)]
+            file = self._files[name]
+            for numbers in known or [()]:
+                self._found[file] = self._found.get(file, 0) | self._reached(file, numbers)
+
+    def _reached(self, file: str, numbers: tuple[float, ...]) -> int:
+        key = file, numbers
+        if key not in self._known:
+            self._known[key] = self._plugin.blocks(file).reached(numbers)
+        return self._known[key]
 
 
 def _given_names(plugin: Plugin, stems: set[str]) -> Iterator[str]:

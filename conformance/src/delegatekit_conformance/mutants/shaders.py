@@ -71,7 +71,7 @@ def changes(data: bytes) -> list[Change]:
         return []
     kinds: dict[int, str] = {}
     found = []
-    for number, (offset, words) in enumerate(_instructions(data), 1):
+    for number, (offset, words) in enumerate(instructions(data), 1):
         code, count = words[0] & 0xFFFF, len(words)
         if code in (_TYPE_INT, _TYPE_FLOAT) and words[2] == 32:
             kinds[words[1]] = "float" if code == _TYPE_FLOAT else "int"
@@ -83,7 +83,7 @@ def changes(data: bytes) -> list[Change]:
 
 def specialized(data: bytes) -> int:
     """How many specialization constants a module is given, by the largest of their numbers."""
-    decorations = (words for _, words in _instructions(data) if words[0] & 0xFFFF == _DECORATE and len(words) == 4)
+    decorations = (words for _, words in instructions(data) if words[0] & 0xFFFF == _DECORATE and len(words) == 4)
     return max((1 + words[3] for words in decorations if words[2] == _SPEC_ID), default=0)
 
 
@@ -102,7 +102,7 @@ def words(data: bytes, change: Change) -> tuple[str, str, str]:
     return f"instruction {change.lines[0]}", texts[0], texts[1]
 
 
-def _instructions(data: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
+def instructions(data: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
     """The offset in bytes and the words of each instruction."""
     place = 4 * _HEADER
     while place < len(data):

@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from delegatekit.plugins import discovery
 
 from ..errors import InputError
 from . import shaders
+from .blocks import Blocks
 from .changes import Change, Source, changes, compiles
 
 #: A room with so many places has at least so many of the mutants.
@@ -64,10 +65,19 @@ class Plugin:
             path.relative_to(self.folder).as_posix(): path.read_bytes() for path in sorted(self.folder.rglob("*.spv"))
         }
 
+    def blocks(self, file: str) -> Blocks:
+        """The blocks of one of its SPIR-V modules."""
+        return _blocks(self.shaders[file])
+
     @property
     def digest(self) -> str:
         """A digest of everything in the folder that its behavior may depend on."""
         return digest(self.folder)
+
+
+@lru_cache(maxsize=64)
+def _blocks(data: bytes) -> Blocks:
+    return Blocks(data)
 
 
 #: The folder of these modules, which no verdict depends on.
@@ -102,6 +112,8 @@ class Mutant:
     lines: tuple[int, int] = (0, 0)
     #: The first byte of what is changed.
     start: int = 0
+    #: Of a shader the blocks of which one must run for the change to matter: bit n is block n (`blocks`).
+    blocks: int = 0
 
     @property
     def room(self) -> str:
@@ -216,6 +228,7 @@ def mutant_of(plugin: Plugin, file: str, change: Change) -> Mutant | None:
             change.lines[0],
             *shaders.words(plugin.shaders[file], change),
             shaders.apply(plugin.shaders[file], change),
+            blocks=plugin.blocks(file).of_instruction(change.lines[0]),
         )
     source = plugin.sources[file]
     if not compiles(change, source.data):
