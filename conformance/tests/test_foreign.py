@@ -82,6 +82,20 @@ def test_a_file_that_says_no_ways_is_an_error_with_its_place(text: str) -> None:
     assert "acme/stock.toml" in str(error.value)
 
 
+def test_what_stands_above_the_ways_holds_for_those_that_do_not_say_otherwise() -> None:
+    head = "package = 'acme'\nstates = 'float16'\n"
+    ways = [f"[[way]]\nname = '{name}'\nprecision = 'float32'\npartitioner = {{}}\n" for name in "ab"]
+    found = compilers.parse(head + ways[0] + "states = 'float32'\n" + ways[1])
+    assert [(way.package, way.states) for way in found.values()] == [("acme", "float32"), ("acme", "float16")]
+
+
+def test_results_that_follow_from_states_are_as_exact_as_states() -> None:
+    assert program(Module(_sines)).precision == "float32"
+    assert program(groups()["state"][0]).precision == "float16"
+    way = replace(WAY, states="")
+    assert Program(way, (groups()["state"][0],)).precision == "float32"
+
+
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for module_, name in ((trial, "executorch"), (compilers, "coremltools")):
         with monkeypatch.context() as patch:

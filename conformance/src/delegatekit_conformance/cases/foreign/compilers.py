@@ -3,6 +3,7 @@
 The file is `stock.toml` in the package of the plugin's module:
 
     package = "acme_tools"         # optional: what the compiler needs beside the wheel executorch
+    states = "float16"             # optional: how exact buffers that change are kept; else as exact as the rest
 
     [[way]]
     name = "half"                  # in the names of cases: "foreign/half/images"
@@ -10,9 +11,9 @@ The file is `stock.toml` in the package of the plugin's module:
     quick = { groups = ["images"], operators = 8, others = 0 }  # optional, as `default`: what these profiles try
     partitioner = { call = "executorch.backends.acme:AcmePartitioner", half = true }
 
-A table with `call` stands for what that function or class returns for the table's other entries, a table with `name`
-for what has this name, "module:name". The compiler is called in the process of the stock runtime: it prints progress,
-changes logging, and loads much.
+What stands above the ways holds for each that does not say otherwise. A table with `call` stands for what that
+function or class returns for the table's other entries, a table with `name` for what has this name, "module:name". The
+compiler is called in the process of the stock runtime: it prints progress, changes logging, and loads much.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Way:
     partitioner: str
     #: What the compiler needs beside the wheel executorch.
     package: str = ""
+    #: How exact buffers that change are kept; empty if as exact as a device computes.
+    states: str = ""
     #: What the quick profile tries, and the default one; others try all.
     quick: Share = Share()
     default: Share = Share()
@@ -93,25 +96,20 @@ def parse(text: str, where: str = FILE) -> Mapping[str, Way]:
     """The ways in a file's text. Raises InputError, with `where`, for what says none."""
     try:
         values = tomllib.loads(text)
-        package = str(values.pop("package", ""))
-        ways = [_way(package, **entry) for entry in values.pop("way")]
-        if values:
-            raise ValueError(f"there is no {', '.join(values)}")
+        entries = values.pop("way")
+        ways = [_way(**{**values, **entry}) for entry in entries]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"says no ways of stock's compiler: {error}", where=where) from error
     return {way.name: way for way in ways}
 
 
 def _way(
-    package: str,
-    *,
-    name: str,
-    precision: str,
     partitioner: Mapping[str, Any],
     quick: Mapping[str, Any] | None = None,
     default: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> Way:
-    return Way(name, precision, json.dumps(partitioner), package, _share(quick or {}), _share(default or {}))
+    return Way(partitioner=json.dumps(partitioner), quick=_share(quick or {}), default=_share(default or {}), **fields)
 
 
 def _share(values: Mapping[str, Any]) -> Share:

@@ -102,6 +102,12 @@ class Program:
         middle = len(self.pieces) // 2
         return replace(self, pieces=self.pieces[:middle]), replace(self, pieces=self.pieces[middle:])
 
+    @property
+    def precision(self) -> str:
+        """The precision that its results are judged in: that of states, where buffers change."""
+        stateful = any(isinstance(piece, Module) and piece.stateful for piece in self.pieces)
+        return (stateful and self.way.states) or self.way.precision
+
     def describe(self) -> str:
         """One line: all pieces."""
         return "; ".join(piece.describe() for piece in self.pieces)

@@ -81,7 +81,7 @@ def _tried(program: Program, context: Context) -> Outcome:
 
 
 def _try(program: Program, context: Context) -> Outcome:
-    precision = program.way.precision
+    precision = program.precision
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of exporting recurrent layers
