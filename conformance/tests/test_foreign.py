@@ -96,6 +96,12 @@ def test_results_that_follow_from_states_are_as_exact_as_states() -> None:
     assert Program(way, (groups()["state"][0],)).precision == "float32"
 
 
+def test_calls_of_sizes_that_a_way_does_not_write_are_left_out() -> None:
+    changes = next(one for one in groups()["state"] if one.title == "length-changes")
+    sizes = [[x.shape[0] for (x,) in changes.subject(way).calls] for way in (WAY, replace(WAY, least_size=0))]
+    assert sizes == [[3, 7, 2], [3, 1, 7, 2, 1]]
+
+
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for module_, name in ((trial, "executorch"), (compilers, "coremltools")):
         with monkeypatch.context() as patch:

@@ -4,6 +4,7 @@ The file is `stock.toml` in the package of the plugin's module:
 
     package = "acme_tools"         # optional: what the compiler needs beside the wheel executorch
     states = "float16"             # optional: how exact buffers that change are kept; else as exact as the rest
+    least_size = 2                 # optional: smaller sizes of dimensions that change are written as not allowed
 
     [[way]]
     name = "half"                  # in the names of cases: "foreign/half/images"
@@ -66,6 +67,8 @@ class Way:
     package: str = ""
     #: How exact buffers that change are kept; empty if as exact as a device computes.
     states: str = ""
+    #: The least size of a dimension that changes.
+    least_size: int = 0
     #: What the quick profile tries, and the default one; others try all.
     quick: Share = Share()
     default: Share = Share()

@@ -39,14 +39,12 @@ class Module:
         """The module in eval mode, the inputs of its calls, and which sizes change. Raises what the builder raises."""
         torch.manual_seed(0)
         module, calls, *dynamic = self.build()
-        if dynamic:
-            # Stock's pipeline takes a size that may be 1 for at least 2, and some of its compilers write that.
-            calls = [call for call in calls if not _is_single(call, calls[0])]
         return module.eval().requires_grad_(False), calls, dynamic[0] if dynamic else None
 
-    def subject(self) -> Subject:
-        """What is tried. Raises what the builder and torch.export raise."""
+    def subject(self, way: Way) -> Subject:
+        """What is tried in a way. Raises what the builder and torch.export raise."""
         module, calls, shapes = self.made()
+        calls = [call for call in calls if not _changes_below(way.least_size, call, calls[0])]
         return subject_of(module, calls, shapes, stateful=self.stateful)
 
     def describe(self) -> str:
@@ -54,11 +52,11 @@ class Module:
         return self.title or (self.build.__doc__ or self.build.__name__).strip().splitlines()[0]
 
 
-def _is_single(call: Sequence[Any], first: Sequence[Any]) -> bool:
-    """Whether a size is 1 in a call and not in the first one."""
+def _changes_below(least: int, call: Sequence[Any], first: Sequence[Any]) -> bool:
+    """Whether a size is below the least in a call and another than in the first one."""
     pairs = zip(call, first, strict=True)
     sizes = [zip(x.shape, y.shape, strict=True) for x, y in pairs if isinstance(x, torch.Tensor)]
-    return any(size == 1 != usual for pair in sizes for size, usual in pair)
+    return any(size < least and size != usual for pair in sizes for size, usual in pair)
 
 
 Piece: TypeAlias = Recipe | Module
@@ -114,7 +112,7 @@ class Program:
 
     def subject(self) -> Subject:
         """What is tried: several pieces are judged apart. Raises what the builders and torch.export raise."""
-        subjects = [Subject.of_recipe(one) if isinstance(one, Recipe) else one.subject() for one in self.pieces]
+        subjects = [Subject.of_recipe(one) if isinstance(one, Recipe) else one.subject(self.way) for one in self.pieces]
         if len(subjects) == 1:
             return subjects[0]
         parts = []
