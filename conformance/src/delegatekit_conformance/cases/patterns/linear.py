@@ -19,8 +19,11 @@ def linear_gelu() -> Built:
 
 @pattern("linear-over-pixels")
 def linear_over_pixels() -> Built:
-    """Linear layers over the channels of images, as in ConvNeXt and Swin: four axes, and 32 of each to sum up."""
-    return nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 32)), [(torch.randn(1, 3, 2, 32),)]
+    """Linear layers over the channels of images, as in ConvNeXt and Swin: four axes, and 32 of each to sum up.
+
+    Rows and columns of the first result fill no block of a kernel, and are more than one.
+    """
+    return nn.Sequential(nn.Linear(32, 67), nn.ReLU(), nn.Linear(67, 32)), [(torch.randn(1, 3, 4, 32),)]
 
 
 @pattern("linear-gelu-tanh")
