@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delegatekit_conformance.cases.traced import Row, confused
+from delegatekit_conformance.cases.traced import Row, confused, forgotten
 
 ALONE = {
     "mul": frozenset({"product"}),
@@ -33,3 +33,14 @@ def test_operators_that_become_another_beside_others_are_not_blamed() -> None:
 
 def test_what_cannot_be_asked_alone_is_not_judged() -> None:
     assert confused(rows(("sum", "index_put"), ("product", "mul")), ALONE) == ""
+
+
+def test_an_operator_that_is_fused_into_another_keeps_its_handles() -> None:
+    assert forgotten(rows(("product", "mul relu"), ("sum", "add")), ALONE) == ""
+    assert "relu" in forgotten(rows(("product", "mul"), ("sum", "add")), ALONE)
+
+
+def test_what_is_not_told_by_handles_or_only_quantizes_is_not_missed() -> None:
+    assert forgotten(rows(("product", "mul"), ("sum", "")), ALONE) == "", "not everything is traced"
+    quantizing = {"quantized_decomposed.quantize_per_tensor.default": frozenset({"convert"}), "mul": ALONE["mul"]}
+    assert forgotten(rows(("product", "mul")), quantizing) == ""

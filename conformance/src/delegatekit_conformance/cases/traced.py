@@ -2,11 +2,13 @@
 
 What an operator becomes is known from a program that has it alone. Where something inside a delegate is traced to
 operators that do not become such by themselves, while another operator of the delegate does and is traced to nothing
-of the kind, the handles are those of other operators.
+of the kind, the handles are those of other operators. Where an operator that becomes something by itself is traced to
+by nothing, what it is fused into has lost its handles.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +28,8 @@ from delegatekit_api.profiling import ProfilingRuntime
 from ..context import Context
 from .specimens import backend_of, blank, delegates, observed
 
+#: Operators whose work is to say how the operators beside them compute.
+_QUANTIZING = re.compile(r"\w+\.(de)?quantize_|\w+\.choose_qparams")
 #: Inputs of a program's calls: (method, inputs).
 Calls = Sequence[tuple[str, Sequence[Any]]]
 
@@ -62,7 +66,8 @@ def untrue(program: LoweredProgram, calls: Calls, context: Context) -> str:
         for name, node in nodes.items():
             if name not in known.alone:
                 known.alone[name] = _alone(node, delegate, context)
-        wrong = confused(rows, {name: known.alone[name] for name in nodes})
+        alone = {name: known.alone[name] for name in nodes}
+        wrong = confused(rows, alone) or forgotten(rows, alone)
         if wrong:
             return wrong
     return ""
@@ -86,6 +91,18 @@ def confused(rows: Sequence[Row], alone: Mapping[str, frozenset[str] | None]) ->
             told = ", ".join(sorted(row.operators))
             return f"the debug handles of {row.name!r} are those of {told}, which does not become it: {lost[0]} does"
     return ""
+
+
+def forgotten(rows: Sequence[Row], alone: Mapping[str, frozenset[str] | None]) -> str:
+    """What became part of another operator that does not have its debug handles; `alone` as for `confused`.
+
+    Only where everything that is told is traced.
+    """
+    if not all(row.operators for row in rows):
+        return ""
+    told = frozenset[str]().union(*(row.operators for row in rows))
+    lost = [name for name in alone if alone[name] and name not in told and not _QUANTIZING.match(name)]
+    return f"nothing that is told of has the debug handles of {lost[0]}" if lost else ""
 
 
 def traced(program: LoweredProgram, calls: Calls, context: Context) -> list[tuple[Delegate, list[Row]]]:
