@@ -242,6 +242,16 @@ def _wide_convolution(sketch: HurtfulSketch, name: str) -> Recipe:
     return sketch.recipe(reduction_length=inputs * kernel**rank + 1)
 
 
+@row("aten.conv2d.default")
+def _many_terms(sketch: HurtfulSketch, name: str) -> Recipe:
+    """A window over the whole input: more terms of one result than 16 bits count, along every axis."""
+    inputs, height, width = sketch.choice(((33, 47, 43), (17, 61, 65)))
+    x = sketch.tensor((1, inputs, height, width), values=("among", (0.5, 1.0, 1.5)), layouts=False)
+    weight = sketch.tensor((2, inputs, height, width), values=("among", (0.5, 1.0, 2.0)), constant=True)
+    sketch.call(name, x, weight, None, [1, 1], [0, 0], [1, 1], 1)
+    return sketch.recipe(reduction_length=inputs * height * width)
+
+
 # Products
 
 

@@ -69,15 +69,26 @@ class HurtfulSketch(Sketch):
     """A sketch that draws at random, without Hypothesis, and by a theme.
 
     `lever` is the number of the request for a size that gets one of the theme's pool, in the order in which the
-    strategy makes them; -1 changes none. `largest` limits sizes for operators whose results grow with their square.
+    strategy makes them; -1 changes none. `largest` limits sizes for operators whose results grow with their square,
+    and `elements` those of one tensor.
     """
 
-    def __init__(self, seed: str, dtype: str, theme: Theme, *, lever: int = -1, largest: int | None = None) -> None:
+    def __init__(
+        self,
+        seed: str,
+        dtype: str,
+        theme: Theme,
+        *,
+        lever: int = -1,
+        largest: int | None = None,
+        elements: int = LARGEST,
+    ) -> None:
         super().__init__(_undrawable, dtype)
         self._random = random.Random(seed)
         self._theme = theme
         self._lever = lever
         self._largest = largest
+        self._elements = elements
         self._long: int | None = None
         #: Whether the integers are sizes of one shape.
         self._sizing = False
@@ -173,7 +184,7 @@ class HurtfulSketch(Sketch):
         layouts: bool = True,
     ) -> Ref:
         """A tensor of the example, whose numbers may be changed by the theme."""
-        self.require(0 < _elements(shape) <= LARGEST and len(shape) <= RANK and len(self._tensors) < _PARTS)
+        self.require(0 < _elements(shape) <= self._elements and len(shape) <= RANK and len(self._tensors) < _PARTS)
         # NaN and infinities are what the operators' own cases are about.
         ref = super().tensor(shape, dtype, values=_finite(values), constant=constant, layouts=layouts)
         name, made = self._tensors[-1]

@@ -21,6 +21,9 @@ _FLOAT_THEMES = (ODD, FAR, LONG, ENDS)
 _NUMBERS = (HUGE, TINY, EQUAL, OFFSET, ZERO)
 _WHOLE_THEMES = (ODD, FAR, ENDS, LONG)
 
+#: Elements of one tensor of a written example, of which some are about large weights.
+_WRITTEN = 1 << 20
+
 #: Operators whose results, or whose programs, grow faster than their inputs -> the largest size.
 _LIMITS: Mapping[str, int] = {
     "aten.diag.default": 129,
@@ -95,7 +98,7 @@ class Extremes:
         return None
 
     def _row(self, key: str, dtype: str, number: int) -> Recipe:
-        sketch = HurtfulSketch(key, dtype, ENDS)
+        sketch = HurtfulSketch(key, dtype, ENDS, elements=_WRITTEN)
         return rows_of(self.operator, dtype)[number](sketch, self.operator)
 
     def _themed(self, key: str, dtype: str, number: int) -> Recipe | None:
