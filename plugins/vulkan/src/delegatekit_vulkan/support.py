@@ -212,16 +212,19 @@ class VulkanPartitioner(TablePartitioner):
             return f"{state.name} has no elements"
         if dtype == "int64" and bool((initial.int() != initial).any()):
             return f"{state.name} begins with a number that 32 bits cannot hold"
-        size = initial.numel() * device_type(initial.dtype, half=self._options.fp16).bytes
+        return self._too_many_bytes(state.name, initial.numel(), initial.dtype)
+
+    def _too_many_bytes(self, name: str, elements: int, dtype: torch.dtype) -> str | None:
+        size = elements * device_type(dtype, half=self._options.fp16).bytes
         if size > self._buffer:
-            return f"{state.name} has {size} bytes: {self._buffer} are the most on {self._options.target}"
+            return f"{name} has {size} bytes: {self._buffer} are the most on {self._options.target}"
         return None
 
     def _too_large(self, call: Call) -> str | None:
         for item in call.tensors:
-            size = math.prod(map(largest, shape_of(item))) * device_type(item.dtype, half=self._options.fp16).bytes
-            if size > self._buffer:
-                return f"{item.name} has {size} bytes: {self._buffer} are the most on {self._options.target}"
+            reason = self._too_many_bytes(item.name, math.prod(map(largest, shape_of(item))), item.dtype)
+            if reason is not None:
+                return reason
         for facts in _stock(call):
             if any(form.storage is Storage.BUFFER for form in facts.forms):
                 continue
