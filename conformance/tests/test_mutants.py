@@ -232,6 +232,19 @@ def test_where_a_line_reads_an_option_examples_with_its_values_come_first(toy: P
     assert [attempt.case for attempt in found] == ["options/factor=3", "sums/double", "options/other=1"]
 
 
+def test_rules_about_a_module_come_first_for_what_runs_when_it_is_imported(toy: Plugin) -> None:
+    def example(case: str, seconds: float, verdict: str, **lines: int) -> Example:
+        return Example(case, 0, "", seconds, verdict, 1, 0, 1, lines=lines, tags={})
+
+    examples = [
+        example("operators/double", 0.1, "correct, delegated", **{"sums.py": -1}),
+        example("contract/options-defaults", 2.0, "passed"),
+        example("contract/sums-are-told", 3.0, "passed"),
+    ]
+    found = Chooser(toy, examples).attempts(mutant(toy, "number", "5", "6"))
+    assert [attempt.case for attempt in found][:2] == ["contract/sums-are-told", "operators/double"]
+
+
 def test_examples_that_make_no_difference_to_a_changed_expression_are_not_tried(toy: Plugin, tmp_path: Path) -> None:
     chooser = Chooser(toy, reach.record(toy, CONTEXT, tmp_path / "map", source=mutant_cases.in_this_process))
     opposite = mutant(toy, "comparison", "x > 0", "((x) <= (0))")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice, zip_longest
+from pathlib import Path
 
 from .chosen import Attempt
 from .example import Example, mask
@@ -84,6 +85,9 @@ class Chooser:
         if not known.once:
             yield from _mixed(direct, around)
             return
+        # The rules about options are for the module of this name, and so on.
+        subject = Path(mutant.file).stem
+        yield from _mixed((one for one in self._examples if one.is_rule and subject in _words(one.case)), {})
         users: dict[str, int] = {}
         for file, line in known.users:
             users[file] = users.get(file, 0) | 1 << line
@@ -99,6 +103,10 @@ class Chooser:
 
     def _reaching(self, file: str, lines: int) -> list[Example]:
         return [example for example in self._examples if example.reaches(file, lines)]
+
+
+def _words(case: str) -> list[str]:
+    return re.split(r"\W+", case)
 
 
 def _computes(example: Example) -> bool:
