@@ -71,10 +71,16 @@ class Chooser:
         return tuple(_diverse(self._examples))
 
     def _ordered(self, mutant: Mutant) -> Iterator[Example]:
+        known = surroundings(self._plugin, mutant)
+        users: dict[str, int] = {}
+        for file, line in known.users:
+            users[file] = users.get(file, 0) | 1 << line
         if mutant.file in self._plugin.shaders and self._reaching(mutant.file, -1):
             yield from _mixed(self._reaching(mutant.file, mutant.blocks), {mutant.file: -1})
+            # Others dispatch it in a process of their own, if at all.
+            unseen = (example for example in self._examples if mutant.file not in example.lines)
+            yield from _mixed((one for one in unseen if any(one.reaches(*user) for user in users.items())), users)
             return
-        known = surroundings(self._plugin, mutant)
         around = {mutant.file: mask(*(known.function or mutant.lines))}
         # Python reports no line of its own for each part of an expression.
         direct = self._reaching(mutant.file, mask(*mutant.lines))
@@ -88,9 +94,6 @@ class Chooser:
         # The rules about options are for the module of this name, and so on.
         subject = Path(mutant.file).stem
         yield from _mixed((one for one in self._examples if one.is_rule and subject in _words(one.case)), {})
-        users: dict[str, int] = {}
-        for file, line in known.users:
-            users[file] = users.get(file, 0) | 1 << line
         named = [example for example in self._examples if _concerns(example, known.operators)]
         using = [example for example in self._examples if any(example.reaches(*user) for user in users.items())]
         # What runs at import is reached by rules about processes, which take seconds: a few others come first.
