@@ -14,21 +14,15 @@ layout(push_constant) uniform Push {
     uint inner;
 };
 layout(constant_id = 1) const bool LEAST = false;
-layout(constant_id = 2) const bool WHOLE = false;
 // Whether the best positions of each part are known already.
-layout(constant_id = 3) const bool KNOWN = false;
+layout(constant_id = 2) const bool KNOWN = false;
 
-layout(std430, binding = 0) readonly buffer From { uint source[]; };
+layout(std430, binding = 0) readonly buffer From { float source[]; };
 layout(std430, binding = 1) readonly buffer Known { int known[]; };
 layout(std430, binding = 2) writeonly buffer To { int target[]; };
 
-bool replaces(uint found, uint next) {
-    if (WHOLE) {
-        return LEAST ? int(next) < int(found) : int(next) > int(found);
-    }
-    float a = uintBitsToFloat(found);
-    float b = uintBitsToFloat(next);
-    return !is_nan(a) && (is_nan(b) || (LEAST ? b < a : b > a));
+bool replaces(float found, float next) {
+    return !is_nan(found) && (is_nan(next) || (LEAST ? next < found : next > found));
 }
 
 void main() {
@@ -44,10 +38,10 @@ void main() {
     uint first = part * length;
     uint end = KNOWN ? parts : min(first + length, size);
     int place = KNOWN ? known[candidates] : int(first);
-    uint found = source[start + uint(place) * inner];
+    float found = source[start + uint(place) * inner];
     for (uint i = first + 1u; i < end; i++) {
         int here = KNOWN ? known[candidates + i * inner] : int(i);
-        uint next = source[start + uint(here) * inner];
+        float next = source[start + uint(here) * inner];
         if (replaces(found, next)) {
             found = next;
             place = here;

@@ -1,6 +1,5 @@
 #version 450
 //! Sums, products and extremes along an axis, in parts of a given length.
-//! variants: float int
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "exponential.glsl"
@@ -18,52 +17,38 @@ layout(push_constant) uniform Push {
     float divisor;
     float epsilon;
 };
-// 0: sum, 1: largest, 2: least, 3: product; sums of 4: the exponential of what an element is above the row's shift, 5: the
-// square of that.
+// 0: sum, 1: largest, 2: least; sums of 3: the exponential of what an element is above the row's shift, 4: the square of
+// that.
 layout(constant_id = 1) const uint OPERATION = 0u;
 // What becomes of a sum: 0: nothing, 1: it is divided, 2: divided, and 1 / sqrt(that + epsilon).
 layout(constant_id = 2) const uint FINISH = 0u;
 // Whether each row has a shift; else it is 0.
 layout(constant_id = 3) const bool SHIFTED = false;
 
-#ifdef FLOAT
-#define NUMBER float
-#else
-#define NUMBER int
-#endif
+layout(std430, binding = 0) readonly buffer From { float source[]; };
+layout(std430, binding = 1) readonly buffer Shifts { float shifts[]; };
+layout(std430, binding = 2) writeonly buffer To { float target[]; };
 
-layout(std430, binding = 0) readonly buffer From { NUMBER source[]; };
-layout(std430, binding = 1) readonly buffer Shifts { NUMBER shifts[]; };
-layout(std430, binding = 2) writeonly buffer To { NUMBER target[]; };
-
-#ifdef FLOAT
 bool replaces(float found, float next) {
     // The first NaN stays.
     return !is_nan(found) && (is_nan(next) || (OPERATION == 1u ? next > found : next < found));
 }
-#else
-bool replaces(int found, int next) {
-    return OPERATION == 1u ? next > found : next < found;
-}
-#endif
 
-NUMBER joined(NUMBER found, NUMBER next) {
+float joined(float found, float next) {
     if (OPERATION == 1u || OPERATION == 2u) {
         return replaces(found, next) ? next : found;
     }
-    return OPERATION == 3u ? found * next : found + next;
+    return found + next;
 }
 
-NUMBER element(uint place, NUMBER shift) {
-    NUMBER x = source[place];
-#ifdef FLOAT
-    if (OPERATION == 4u) {
+float element(uint place, float shift) {
+    float x = source[place];
+    if (OPERATION == 3u) {
         return exponential(x - shift);
     }
-    if (OPERATION == 5u) {
+    if (OPERATION == 4u) {
         return (x - shift) * (x - shift);
     }
-#endif
     return x;
 }
 
@@ -78,20 +63,19 @@ void main() {
     uint first = part * length;
     uint end = min(first + length, size);
     uint start = outer * size * inner + within;
-    NUMBER shift = SHIFTED ? shifts[outer * inner + within] : NUMBER(0);
-    NUMBER found = NUMBER(OPERATION == 3u ? 1 : 0);
+    float shift = SHIFTED ? shifts[outer * inner + within] : 0.0;
+    float found = 0.0;
     if (OPERATION == 1u || OPERATION == 2u) {
         found = source[start + first * inner];
     }
     // In short parts: a long sum loses small terms.
     for (uint block = first; block < end; block += 64u) {
-        NUMBER here = element(start + block * inner, shift);
+        float here = element(start + block * inner, shift);
         for (uint i = block + 1u; i < min(block + 64u, end); i++) {
             here = joined(here, element(start + i * inner, shift));
         }
         found = joined(found, here);
     }
-#ifdef FLOAT
     if (FINISH > 0u) {
         found = found / divisor;
     }
@@ -99,6 +83,5 @@ void main() {
         found = 1.0 / sqrt(found + epsilon);
     }
     found = rounded(found);
-#endif
     target[index] = found;
 }

@@ -13,7 +13,7 @@ from ..memory import Value
 from ..tape import Tape
 
 #: Numbers of the operations in shaders/reduce.comp.
-SUM, MAX, MIN, PRODUCT, SUM_EXPONENTIALS, SUM_SQUARES = range(6)
+SUM, MAX, MIN, SUM_EXPONENTIALS, SUM_SQUARES = range(5)
 
 #: Fewer rows than this that are longer than `_LONG` are reduced in parts first, and all rows longer than `LONGEST`.
 _FEW, _LONG, LONGEST = 512, 1024, 16384
@@ -25,8 +25,8 @@ def _reduction(operation: int, *, mean: bool = False) -> Kernel:
         axes = call.axes(1, value.rank)
         target = tape.result(call.result, reduced_shape(value.shape, axes, keep=call.truth(2, False)))
         count = math.prod(value.shape[axis] for axis in axes) if value.rank else 1
-        if value.is_float != target.is_float or (mean and not value.is_float):
-            raise call.error("reduces numbers of one kind to another")
+        if not (value.is_float and target.is_float):
+            raise call.error("reduces integers")
         if operation in (MAX, MIN) and not count:
             raise call.error(f"looks for the largest of no elements: {value.shape}")
         reduce(tape, Reduction(operation, divisor=float(count) if mean else None), value, target, axes)
@@ -64,7 +64,7 @@ def reduce(tape: Tape, what: Reduction, value: Value, target: Value, axes: Seque
     """Dispatch a reduction: axes that lie together at once, from the last to the first."""
     steps = _steps(value.shape, axes) or [(value.count, 1, 1)]
     for sizes in steps[:-1]:
-        made = tape.scratch((sizes[0] * sizes[2],), DataType.FLOAT32 if value.is_float else DataType.INT32)
+        made = tape.scratch((sizes[0] * sizes[2],))
         reduce_axis(tape, what.without_finish(), value, made, sizes)
         value = made
     reduce_axis(tape, what, value, target, steps[-1])
@@ -76,7 +76,7 @@ def reduce_axis(tape: Tape, what: Reduction, value: Value, target: Value, sizes:
     length = part_length(outer * inner, size)
     if length < size:
         parts = -(-size // length)
-        made = tape.scratch((outer * parts * inner,), DataType.FLOAT32 if value.is_float else DataType.INT32)
+        made = tape.scratch((outer * parts * inner,))
         _dispatch(tape, what.without_finish(), value, made, sizes, length)
         value, what, sizes = made, what.of_parts(), (outer, parts, inner)
     _dispatch(tape, what, value, target, sizes, sizes[1])
@@ -99,8 +99,7 @@ def _dispatch(
     finish = 0 if what.divisor is None else 1 if what.epsilon is None else 2
     push = (count, size, max(length, 1), parts, inner, what.divisor or 0.0, what.epsilon or 0.0)
     constants = (target.is_half, what.operation, finish, what.shift is not None)
-    shader = "reduce_float" if value.is_float else "reduce_int"
-    tape.dispatch(shader, (value, what.shift or value, target), push, constants, items=count)
+    tape.dispatch("reduce", (value, what.shift or value, target), push, constants, items=count)
 
 
 def _steps(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -138,12 +137,12 @@ def _position(*, least: bool) -> Kernel:
         outer, size, inner = steps[0]
         if not size:
             raise call.error(f"looks for a position among no elements: {value.shape}")
-        if target.is_float:
-            raise call.error("gives positions that are not integers")
+        if target.is_float or not value.is_float:
+            raise call.error("looks for a position among integers, or gives positions that are not integers")
         length = part_length(outer * inner, size)
         parts = -(-size // length)
         push = (size, length, parts, inner)
-        constants = (False, least, not value.is_float)
+        constants = (False, least)
         rows, known = outer * inner, target if parts == 1 else tape.scratch((outer * parts * inner,), DataType.INT32)
         tape.dispatch(
             "arg_reduce", (value, value, known), (rows * parts, *push), (*constants, False), items=rows * parts
