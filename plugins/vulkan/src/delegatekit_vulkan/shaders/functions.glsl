@@ -123,13 +123,16 @@ float positive_power(float size, float exponent) {
     precise float back = product(s, divisor, error);
     precise float rest = ((fraction - back) - error) - s * lost;
     precise float s_low = rest / divisor;
-    // whole * LN2_HIGH is exact; adding 2 s to it loses what `low` gets.
+    // whole * LN2_HIGH is exact; adding 2 s to it loses what `rounding` gets.
     precise float first = whole * LN2_HIGH;
     precise float second = 2.0 * s;
-    precise float high = first + second;
-    precise float kept = high - first;
-    precise float low = (first - (high - kept)) + (second - kept);
-    low = low + (whole * LN2_LOW + (2.0 * s_low + artanh_rest(s)));
+    precise float sum = first + second;
+    precise float kept = sum - first;
+    precise float rounding = (first - (sum - kept)) + (second - kept);
+    rounding = rounding + (whole * LN2_LOW + (2.0 * s_low + artanh_rest(s)));
+    // Many times `low` must still be small.
+    precise float high = sum + rounding;
+    precise float low = rounding - (high - sum);
     // Exponents beyond the range of results: also of those that a splitting could not hold.
     if (abs(exponent * high) > 200.0) {
         return (exponent > 0.0) == (high > 0.0) ? INFINITY : 0.0;
