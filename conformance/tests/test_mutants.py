@@ -257,6 +257,14 @@ def test_examples_that_make_no_difference_to_a_changed_expression_are_not_tried(
     assert found.order(overlapping, wanted[2][1]) == wanted[2][1], "of what has no probe nothing is known"
 
 
+def test_of_what_other_examples_evaluated_in_the_place_of_these_nothing_is_known(toy: Plugin) -> None:
+    these = [attempt("sums/double", 0), attempt("sums/double", 1)]
+    once = mutant(toy, "number", "5", "6")
+    run = frozenset({"sums/double#0", "sums/double#1", "sums/double#2"})
+    assert infection.Infections({once.name: {"sums/double#2": True}}, run).order(once, these) == these
+    assert infection.Infections({once.name: {"sums/double#1": True}}, run).order(once, these) == these[1:]
+
+
 FUNCTION = """
 def f(b, x, low, high):
     if low < len(x.shape) and (high - 1) in x.shape:

@@ -189,6 +189,8 @@ class Infections:
         known = self.known.get(mutant.name)
         if not known:
             return list(attempts)  # no site, or reached in processes of the plugin's own
+        if not any(attempt.name in known for attempt in attempts):
+            return list(attempts)  # what runs once in a process ran in another example this time
         infecting = [attempt for attempt in attempts if known.get(attempt.name)]
         return [*infecting, *(attempt for attempt in attempts if attempt.name not in self.run)]
 
