@@ -23,6 +23,7 @@ from .common import (
     REAL,
     add,
     apply,
+    as_numbers,
     as_result,
     binary,
     compared,
@@ -257,6 +258,9 @@ def _cast(b: ProgramBuilder, call: Call) -> Value:
     if x.tensor.datatype.is_float and not wanted.is_float:
         # The processor rounds to the nearest integer.
         x = truncated(b, x)
+    if wanted.is_float:
+        # The processor makes 1 + 2^-23 of a truth value.
+        x = as_numbers(b, x)
     return Value(b.cast(x.tensor, wanted), x.order)
 
 
