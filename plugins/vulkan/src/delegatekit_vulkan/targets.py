@@ -56,4 +56,10 @@ TARGETS: Final = {
 
 def list_targets() -> tuple[TargetInfo, ...]:
     """All targets as the core shows them."""
-    return tuple(TargetInfo(target.name, target.summary, {"target": target.name}) for target in TARGETS.values())
+    return tuple(TargetInfo(target.name, _told(target), {"target": target.name}) for target in TARGETS.values())
+
+
+def _told(target: Target) -> str:
+    """The class and its limits."""
+    width, height, depth = target.texture
+    return f"{target.summary}: textures up to {width} x {height} x {depth}, buffers up to {target.buffer // _MIB} MiB"
