@@ -183,7 +183,10 @@ CALLS: dict[str, tuple[dict[str, Argument], list[Tensor], list[dict[str, Any]]]]
             "b_scale": 0.1, "b_zero": 0, "scale": 0.1, "zero": 0, "alpha": 1.0,
         },
         [tensor(3, 4, datatype=INT8)],
-        [{"a": tensor(3, 4)}, {"b": tensor(3, 5, datatype=INT8)}, {"a_zero": 128}, {"b_scale": 0.0}, {"alpha": "1"}],
+        [
+            *({"a": tensor(3, 4)}, {"b": tensor(3, 5, datatype=INT8)}, {"b": tensor(4, datatype=INT8)}),
+            *({"a_zero": 128}, {"b_scale": 0.0}, {"alpha": "1"}),
+        ],
     ),
     "et_vk.q8ta_relu.default": (
         {"x": tensor(3, 4, datatype=INT8), "scale": 0.1, "zero": 0, "out": 0.1, "out_zero": 0},

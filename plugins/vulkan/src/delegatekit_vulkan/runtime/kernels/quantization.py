@@ -11,7 +11,7 @@ from ...ir.types import DataType
 from ...targets import LEAST_SCALE
 from ..calls import Kernel, Reader
 from ..memory import Value
-from ..strided import broadcast, viewed
+from ..strided import viewed
 from ..tape import Tape
 from ..transfer import constant_array
 from .affine import (
@@ -203,12 +203,13 @@ def _shape_of_blocks(call: Reader, value: Value, split: _Split) -> tuple[int, ..
 
 def _add(tape: Tape, call: Reader) -> None:
     left, right = call.tensor(0), call.tensor(1)
-    shape = broadcast(left.shape, right.shape)
-    if shape is None:
-        raise call.error(f"has operands of the sizes {left.shape} and {right.shape}")
-    target = tape.result(call.result, shape)
+    if left.shape != right.shape:
+        raise call.error(
+            f"adds integers of the sizes {left.shape} and {right.shape}: ExecuTorch's runtime takes equal ones"
+        )
+    target = tape.result(call.result, left.shape)
     step = read_step(call, 6, target.datatype)
-    total = tape.scratch(shape)
+    total = tape.scratch(left.shape)
     binary(tape, ADD, _numbers(tape, call, left, 2), _numbers(tape, call, right, 4), total, call.number(8, 1.0))
     affine(tape, QUANTIZE, total, target, step, integers(call, target.datatype))
 
