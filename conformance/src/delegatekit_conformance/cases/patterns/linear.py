@@ -46,9 +46,20 @@ def gelu_written_out() -> Built:
 
 @pattern("linear-relu-chain")
 def linear_relu_chain() -> Built:
-    """Four linear layers of different widths."""
-    layers = [nn.Linear(7, 16), nn.ReLU(), nn.Linear(16, 3), nn.ReLU(), nn.Linear(3, 9), nn.Tanh(), nn.Linear(9, 1)]
-    return nn.Sequential(*layers), [(torch.randn(4, 7),), (torch.randn(4, 7),)]
+    """Four linear layers of different widths: kernels go over several blocks of rows and columns, and rests of both."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 134), nn.Linear(134, 4)
+            self.third, self.last = nn.Linear(4, 135), nn.Linear(135, 1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            wide = self.first(x)
+            wider = self.third(self.second(wide.relu()).relu())
+            return wide, wider, self.last(wider.tanh())
+
+    return Model(), [(torch.randn(9, 8),), (torch.randn(9, 8),)]
 
 
 @pattern("addmm-chain")
