@@ -12,6 +12,8 @@ from torch.nn import functional as F
 import delegatekit
 from delegatekit_toolkit.testing import as_module
 
+quantized_decomposed = torch.ops.quantized_decomposed
+
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
@@ -95,6 +97,32 @@ def test_the_logarithm_of_a_softmax_of_many_elements_is_right(simulator: None) -
     check(lambda x: x.log_softmax(-1), ((6, 129),), "8a8w")
 
 
+@pytest.mark.parametrize("base", [128.0, -128.0])
+def test_the_logarithm_of_a_softmax_of_numbers_far_from_zero_is_right(base: float, simulator: None) -> None:
+    x = torch.randint(0, 4, (6, 20), generator=torch.Generator().manual_seed(0)) * 2 + base
+    check_calls(lambda x: x.log_softmax(-1), [(x,)], "8a8w")
+
+
+@pytest.mark.parametrize(("scale", "zero_point"), [(0.0392, 0), (1.9725, 0), (0.0157, 85)])
+def test_the_library_quantizes_by_a_product_of_float16(scale: float, zero_point: int, simulator: None) -> None:
+    """What `conformance.toml` says of numbers near the middle between two steps, as an equation."""
+
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        integers = quantized_decomposed.quantize_per_tensor(x, scale, zero_point, 0, 255, torch.uint8)
+        return quantized_decomposed.dequantize_per_tensor(integers, scale, zero_point, 0, 255, torch.uint8)
+
+    x = (torch.rand(2000, generator=torch.Generator().manual_seed(0)) * 255 - zero_point) * scale
+    program = delegatekit.lower(as_module(rounded).eval(), (x,), backends=["qnn"])
+    (result,) = torch.utils._pytree.tree_leaves(delegatekit.load(program.buffer)["forward"](x))
+    product = x.half() * torch.tensor(1 / scale).half()
+    assert torch.equal((result / scale).round() + zero_point, (product.float().round() + zero_point).clamp(0, 255))
+
+
+def test_floats_are_rounded_to_steps_before_a_function_of_floats_reads_them(simulator: None) -> None:
+    check(torch.tanh, ((7,),), "8a8w", factor=10_000)
+    check(torch.tanh, ((2, 3, 3, 2, 4),), "8a8w", factor=10_000)
+
+
 @pytest.mark.parametrize("scheme", ["8a8w", "16a8w"])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]
@@ -103,9 +131,16 @@ def test_results_are_those_of_the_quantized_module(name: str, scheme: str, simul
     check(*CASES[name], scheme)
 
 
-def check(model: Any, shapes: tuple[tuple[int, ...], ...], scheme: str) -> None:
-    """The model is one delegate, whose results are those of the quantized module."""
-    calls = [tuple(drawn(*shape, seed=10 * call + place) for place, shape in enumerate(shapes)) for call in range(8)]
+def check(model: Any, shapes: tuple[tuple[int, ...], ...], scheme: str, *, factor: float = 1.0) -> None:
+    """Check the model's results for random numbers times a factor."""
+    calls = [
+        tuple(factor * drawn(*shape, seed=10 * call + place) for place, shape in enumerate(shapes)) for call in range(8)
+    ]
+    check_calls(model, calls, scheme)
+
+
+def check_calls(model: Any, calls: list[tuple[torch.Tensor, ...]], scheme: str) -> None:
+    """The model is one delegate, whose results for the first of the calls are those of the quantized module."""
     quantized = delegatekit.quantize(as_module(model).eval(), calls, backend="qnn", scheme=scheme)
     program = delegatekit.lower(quantized, calls[0], backends=["qnn"])
     (method,) = program.report().methods

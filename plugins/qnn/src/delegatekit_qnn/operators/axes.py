@@ -15,6 +15,7 @@ from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.narrowing import may_be_large, narrowed
 from delegatekit_toolkit.support import Row, row
 
+from ..ir.encodings import made_as
 from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
@@ -111,11 +112,25 @@ def _softmax(kind: str) -> Lower:
     return lower
 
 
+#: So many steps of a result of 8 bits a step of the input may be: from about ten on, the library's logarithm is 0.
+_STEPS: Final = 8
+
+
 def _one_vector(call: Call) -> str | None:
-    """On integers a logarithm of a softmax has 64 elements at most: of more, the library's own may be wrong."""
+    """On integers a logarithm of a softmax has 64 elements at most: of more, the library's own may be wrong.
+
+    Of 8 bits it is also wrong where a step of the input is many of the result: numbers all far from zero, near each
+    other.
+    """
     x = call["self"]
     count = x.shape[axis_of(call["dim"], x.rank)]
-    return f"{count} elements: 64 are taken on integers" if count > 64 else None
+    if count > 64:
+        return f"{count} elements: 64 are taken on integers"
+    found, made = x.quantization, made_as(call.result)
+    if found is None or made is None or made.dtype.itemsize > 1:
+        return None
+    steps = float(found.scale) / float(made.scale)
+    return f"a step of the input is {steps:.3g} of the result: {_STEPS} are taken" if steps > _STEPS else None
 
 
 def _log_softmax(b: ProgramBuilder, call: Call) -> Value:

@@ -30,6 +30,8 @@ class GraphWriter:
         self._constants: Merging[Tensor] = Merging()
         self._stored: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
         self._floats: dict[Tensor, Tensor] = {}
+        #: Integers that floats were made.
+        self._from_floats: set[Tensor] = set()
         #: What was reshaped, and what it was made of.
         self._reshaped: dict[Tensor, Tensor] = {}
 
@@ -41,7 +43,11 @@ class GraphWriter:
         if not tensor.datatype.is_fixed_point:
             return value
         if tensor not in self._floats:
-            self._floats[tensor] = self.emit("Dequantize", [tensor], tensor.shape, DataType.FLOAT32)
+            read = tensor
+            if tensor in self._from_floats:
+                # A dequantize right after a quantize the library leaves out with it: nothing would be rounded.
+                read = self.emit("ElementWiseMaximum", [tensor, tensor], tensor.shape, tensor.datatype, tensor.encoding)
+            self._floats[tensor] = self.emit("Dequantize", [read], tensor.shape, DataType.FLOAT32)
         return Value(self._floats[tensor], value.order)
 
     def quantized(self, value: Value, datatype: DataType, encoding: Encoding) -> Value:
@@ -50,7 +56,10 @@ class GraphWriter:
         if (tensor.datatype, tensor.encoding) == (datatype, encoding):
             return value
         kind = "Convert" if tensor.datatype.is_fixed_point else "Quantize"
-        return Value(self.emit(kind, [tensor], tensor.shape, datatype, encoding), value.order)
+        made = self.emit(kind, [tensor], tensor.shape, datatype, encoding)
+        if kind == "Quantize":
+            self._from_floats.add(made)
+        return Value(made, value.order)
 
     # -- constants -----------------------------------------------------------------------------------------------------
 
