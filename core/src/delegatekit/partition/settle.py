@@ -76,6 +76,8 @@ def settle(edge: EdgeMethod, asked: Asked, stage: Callable[[str], AbstractContex
             selected = asked.selection.partitioners(edge, asked.partitioners, asked.descriptions)
             plan = partition(edge, selected, descriptions=asked.descriptions, owners=asked.owners, ask_all=asked.every)
         stranded = {node: reason for node in plan.fallback if (reason := refusal(node)) is not None}
+        # What a backend takes in company waits for what the others become: that may be its company.
+        stranded = {node: reason for node, reason in stranded.items() if not _is_taken(node, plan)} or stranded
         if number == 1:
             stranded.update(_misfits(edge, plan))
         if not stranded:
@@ -91,6 +93,11 @@ def settle(edge: EdgeMethod, asked: Asked, stage: Callable[[str], AbstractContex
         edge = decomposed.edge.verified()
     plans = {call: tuple(settled[id(region)].plan for region in regions) for call, regions in edge.regions.items()}
     return PartitionedMethod(edge, replace(plan, regions=plans), tuple(found))
+
+
+def _is_taken(node: Node, plan: PartitionPlan) -> bool:
+    """Whether a backend takes a node, if only beside others."""
+    return any(verdict.supported for verdict in plan.verdicts[node].values())
 
 
 def _misfits(edge: EdgeMethod, plan: PartitionPlan) -> dict[Node, str]:

@@ -97,6 +97,10 @@ def test_the_logarithm_of_a_softmax_of_many_elements_is_right(simulator: None) -
     check(lambda x: x.log_softmax(-1), ((6, 129),), "8a8w")
 
 
+def test_a_norm_with_a_computed_weight_is_right(simulator: None) -> None:
+    check(lambda x, weight: F.rms_norm(x, [4, 3], weight[:1].expand(4, 3), 0.1), ((2, 4, 4, 3), (4, 3)), "16a4w")
+
+
 @pytest.mark.parametrize("base", [128.0, -128.0])
 def test_the_logarithm_of_a_softmax_of_numbers_far_from_zero_is_right(base: float, simulator: None) -> None:
     x = torch.randint(0, 4, (6, 20), generator=torch.Generator().manual_seed(0)) * 2 + base
