@@ -359,6 +359,11 @@ def test_results_are_those_of_double_precision(name: str, agree: Callable[..., A
     agree(as_module(model).eval(), *inputs)
 
 
+def test_a_threshold_is_compared_where_the_numbers_are(agree: Callable[..., Any]) -> None:
+    steps = torch.arange(-72, 72).view(3, 2, 3, 2, 4) / 8
+    agree(nn.Hardshrink(1.0), steps)
+
+
 def test_squares_of_large_numbers_stay_within_half_precision(agree: Callable[..., Any]) -> None:
     agree(lambda x: (x.std(1), x.var((0, 2)) / 100), 100 * drawn(2, 8, 8))
     agree(nn.RMSNorm(8), 3000 * drawn(2, 8))
@@ -374,6 +379,10 @@ def test_what_the_processor_computes_otherwise_is_refused_in_words() -> None:
     many = drawn(5000, 2, 2)
     assert refusals(partitioner, torch.bmm, many, many) == ["5000 products of matrices: 4096 are taken"]
     assert refusals(partitioner, nn.Linear(2, 2), many) == []
+    assert refusals(partitioner, nn.AdaptiveAvgPool2d((8193, 2)), drawn(1, 3, 4)) == [
+        "8193 windows of several sizes: 8192 are taken"
+    ]
+    assert refusals(partitioner, nn.AdaptiveAvgPool2d((8192, 2)), drawn(1, 3, 4)) == []
     (reason,) = refusals(partitioner, nn.ConvTranspose3d(4, 4, 2, groups=2), drawn(1, 4, 2, 2, 2))
     assert "with 2 groups" in reason
 

@@ -178,6 +178,14 @@ def _leaky(b: ProgramBuilder, call: Call) -> Value:
     return Value(apply(b, "Prelu", [x.tensor, slope], datatype, encoding), x.order)
 
 
+def _hardshrink(b: ProgramBuilder, call: Call) -> Value:
+    def shrunk(b: ProgramBuilder, x: Value) -> Value:
+        small = compared(b, "LessEqual", unary(b, "ElementWiseAbs", x), call["lambd"])
+        return where(b, small, 0, x)
+
+    return composed(shrunk)(b, call)  # type: ignore[return-value]
+
+
 def _glu(b: ProgramBuilder, call: Call) -> Value:
     x = operand(b, call)
     axis = axis_of(call["dim"], x.rank)
@@ -296,6 +304,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     ),
     row("elu.default", _elu, REAL, keep=True, fixed=True),
     row("leaky_relu.default", _leaky, REAL, keep=True, fixed=True),
+    row("hardshrink.default", _hardshrink, REAL, keep=True),
     row("glu.default", _glu, REAL, has_axes("self")),
     row("exp.default", _by_table("ElementWiseExp", exponential), NUMBERS, fixed=True),
     row("log.default", _by_table("ElementWiseLog", logarithm), NUMBERS, fixed=eight_bits),

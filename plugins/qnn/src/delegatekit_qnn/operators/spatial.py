@@ -207,6 +207,16 @@ def equal_windows(call: Call) -> str | None:
     return None if divides(call) else f"{tuple(old)} is no multiple of {tuple(new)}"
 
 
+#: So many windows of several sizes along an axis are taken.
+_MANY: Final = 8192
+
+
+def few_windows(call: Call) -> str | None:
+    """Windows of several sizes, at most 8192 along an axis: more, made five axes, the library does not compile."""
+    count = max(call.result.shape[-_axes(call) :])
+    return None if count <= _MANY or divides(call) else f"{count} windows of several sizes: {_MANY} are taken"
+
+
 _IMAGES: Final = rank("self", 3, 4)
 _BLOCKS: Final = rank("self", 4, 5)
 
@@ -234,7 +244,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         fixed=True,
     ),
     row("avg_pool2d.default", _average, _IMAGES, REAL, windows_inside, fixed=True),
-    row("_adaptive_avg_pool2d.default", _adaptive_average, _IMAGES, REAL, fixed=True),
+    row("_adaptive_avg_pool2d.default", _adaptive_average, _IMAGES, REAL, few_windows, fixed=True),
     row(
         "pixel_shuffle.default",
         _shuffled("DepthToSpace", "upscale_factor"),
