@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from math import isfinite
 from typing import Any
@@ -179,6 +179,28 @@ class Outcome:
     def from_json(cls, values: Any, where: str = "outcome") -> Outcome:
         """The inverse of `to_json`, also after JSON. Raises FormatError, with `where`, for what is none."""
         return decoded(cls, values, where)
+
+
+def worst_of(outcomes: Sequence[Outcome]) -> Outcome:
+    """The first outcome that has the gravest verdict of all."""
+    worst = gravest(outcome.verdict for outcome in outcomes)
+    return next(outcome for outcome in outcomes if outcome.verdict is worst)
+
+
+def whole_of(parts: Sequence[Outcome], example: str) -> Outcome:
+    """The outcome of an example whose parts were tried one by one: the gravest, with what all of them count."""
+    return replace(
+        worst_of(parts),
+        example=example,
+        delegates=sum(part.delegates for part in parts),
+        delegated_nodes=sum(part.delegated_nodes for part in parts),
+        fallback_calls=sum(part.fallback_calls for part in parts),
+        delegate_bytes=sum(part.delegate_bytes for part in parts),
+        delegate_operators=sum(part.delegate_operators for part in parts),
+        refusals=tuple(dict.fromkeys(reason for part in parts for reason in part.refusals)),
+        taken=tuple(dict.fromkeys(name for part in parts for name in part.taken)),
+        seconds=sum(part.seconds for part in parts),
+    )
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from . import stock
 from .context import Context
 from .insides import operators_of
 from .joined import Joined
-from .outcome import Outcome, Verdict, gravest
+from .outcome import Outcome, Verdict, whole_of
 from .recipe import Recipe
 
 #: The reference of one call: outputs in double precision, what eager returns without that, and what the outputs become
@@ -165,19 +165,7 @@ def _one_by_one(joined: Joined, context: Context) -> Outcome:
     if faults:
         first, *others = faults.values()
         return replace(first, others=tuple(others))
-    best = next(one for one in outcomes if one.verdict is gravest(each.verdict for each in outcomes))
-    return replace(
-        best,
-        example=joined.describe(),
-        delegates=sum(one.delegates for one in outcomes),
-        delegated_nodes=sum(one.delegated_nodes for one in outcomes),
-        fallback_calls=sum(one.fallback_calls for one in outcomes),
-        delegate_bytes=sum(one.delegate_bytes for one in outcomes),
-        delegate_operators=sum(one.delegate_operators for one in outcomes),
-        refusals=tuple(dict.fromkeys(reason for one in outcomes for reason in one.refusals)),
-        taken=tuple(dict.fromkeys(name for one in outcomes for name in one.taken)),
-        seconds=sum(one.seconds for one in outcomes),
-    )
+    return whole_of(outcomes, joined.describe())
 
 
 def try_subject(

@@ -20,7 +20,7 @@ from delegatekit_api import BackendOptions, DelegateKitError, OptionError
 
 from ..context import Context
 from ..declaration import Measured
-from ..outcome import Outcome, Verdict, gravest
+from ..outcome import Outcome, Verdict, worst_of
 from ..recipe import Recipe
 from ..trial import try_recipe, try_subject
 from .base import Case
@@ -150,8 +150,7 @@ class TogetherCase(Case):
         if refusal is not None:
             return Outcome(Verdict.NOT_APPLICABLE, refusal, example=example.describe())
         outcomes = [try_recipe(_program(name), chosen) for name in _TOGETHER]
-        worst = gravest(outcome.verdict for outcome in outcomes)
-        return replace(next(one for one in outcomes if one.verdict is worst), example=example.describe())
+        return replace(worst_of(outcomes), example=example.describe())
 
 
 def _is_whole(value: Any) -> bool:
@@ -178,8 +177,7 @@ def _anew(context: Context) -> Outcome:
         for number in range(_PROGRAMS):
             outcomes.append(try_recipe(SPECIMENS[name].reseeded(number + 1), replace(context, stock=False)))
             gc.collect()
-    worst = gravest(outcome.verdict for outcome in outcomes)
-    return next(outcome for outcome in outcomes if outcome.verdict is worst)
+    return worst_of(outcomes)
 
 
 def _precise(context: Context, option: str) -> Outcome:
@@ -192,9 +190,9 @@ def _precise(context: Context, option: str) -> Outcome:
         return Outcome(Verdict.NOT_APPLICABLE, f"the precision is {told}: it loosens nothing")
     outcomes = [try_recipe(SPECIMENS[name], replace(context, stock=False)) for name in _ROUNDED]
     delegated = [item for item in outcomes if item.verdict is Verdict.DELEGATED and item.error is not None]
-    worst = gravest(item.verdict for item in outcomes)
-    if worst.is_fault:
-        return next(item for item in outcomes if item.verdict is worst)
+    worst = worst_of(outcomes)
+    if worst.verdict.is_fault:
+        return worst
     if len(delegated) < len(_ROUNDED):
         return Outcome(Verdict.NOT_APPLICABLE, "the programs that show a precision are not all delegated")
     finer = max((name for name in ROUNDOFF if ROUNDOFF[name] < ROUNDOFF[told]), key=ROUNDOFF.__getitem__)

@@ -25,7 +25,7 @@ from .base import Case
 
 #: A module in eval mode, the inputs of its calls, and if sizes change, what `torch.export.export` gets for them.
 Built: TypeAlias = "tuple[nn.Module, Sequence[tuple[Any, ...]]] | tuple[nn.Module, Sequence[tuple[Any, ...]], Any]"
-#: Builds one, from torch alone: the imports of `HEAD` are all that its text may use.
+#: Builds one, from torch alone: the imports of `_HEAD` are all that its text may use.
 Builder: TypeAlias = Callable[[], Built]
 
 #: Runs whose median is the latency.
@@ -92,8 +92,7 @@ class SubjectCase(Case):
     def snippet(self, example: str, context: Context) -> str:
         """The builder's text, and how its module is tried."""
         options = f", options={{{context.backend!r}: {dict(context.options)}}}" if context.options else ""
-        tail = _TAIL.format(name=self.build.__name__, backend=context.backend, options=options)
-        return f"{HEAD}{COMPARISON}\n\n{source_of(self.build)}{tail}"
+        return script(self.build, _LOWERING.format(backend=context.backend, options=options))
 
 
 def subject_of(
@@ -178,7 +177,7 @@ class Register:
 
 
 #: What the text of a builder needs before it.
-HEAD = """import copy
+_HEAD = """import copy
 from typing import Any, TypeAlias
 
 import torch
@@ -199,16 +198,21 @@ bound = None
 with torch.no_grad():
     shapes = dynamic[0] if dynamic else None
     exported = torch.export.export(copy.deepcopy(module), calls[0], dynamic_shapes=shapes, strict=False)
-    program = delegatekit.lower(exported, backends=["{backend}"]{options})
-    print(program.report())
-    method = delegatekit.load(program.buffer)["forward"]
+{lowering}
+with torch.no_grad():
     for inputs in calls:
         wide = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
         compare(method(*inputs), exact(*wide), bound)
 """
 
 
-def source_of(build: Builder) -> str:
-    """The text of a builder, without what is above it."""
+_LOWERING = """program = delegatekit.lower(exported, backends=["{backend}"]{options})
+print(program.report())
+method = delegatekit.load(program.buffer)["forward"]"""
+
+
+def script(build: Builder, lowering: str) -> str:
+    """A script that tries what a builder makes; `lowering` is the part that makes `method` of `exported`."""
     text = textwrap.dedent(inspect.getsource(build))
-    return text[text.index("def ") :]
+    source = text[text.index("def ") :]
+    return f"{_HEAD}{COMPARISON}\n\n{source}{_TAIL.format(name=build.__name__, lowering=lowering)}"

@@ -7,15 +7,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from delegatekit.accuracy.script import COMPARISON
-
 from ...context import Context
 from ...outcome import Outcome
 from ...recipe import Recipe
 from ...strategies import OperatorStrategy, load_operators
 from .. import dynamic, patterns, state
 from ..base import Case
-from ..subjects import HEAD, Register, source_of
+from ..subjects import Register, script
 from .compilers import Way
 from .modules import MODULES
 from .subjects import DTYPES, Module, Piece, Program, recipes
@@ -146,29 +144,10 @@ def _script(piece: Recipe | Module, program: Program, context: Context) -> str:
         rest = text[end:].replace("program.buffer", "data")
         exported = "exported = torch.export.export(module, inputs, strict=False)\n"
         return f"{text[:start]}{exported}{lowering}{rest}"
-    return f"{HEAD}{COMPARISON}\n\n{source_of(piece.build)}" + _TAIL.format(
-        name=piece.build.__name__, lowering=lowering
-    )
+    return script(piece.build, f'{lowering}method = delegatekit.load(data)["forward"]')
 
 
 _LOWER = """from delegatekit_conformance.cases.foreign.compilers import ways_of, write
 
 data = write(ways_of("{backend}")["{way}"].partitioner, exported)
-"""
-_TAIL = """
-
-torch.manual_seed(0)
-module, calls, *dynamic = {name}()
-module.eval()
-exact = copy.deepcopy(module).double()
-bound = None
-with torch.no_grad():
-    shapes = dynamic[0] if dynamic else None
-    exported = torch.export.export(copy.deepcopy(module), calls[0], dynamic_shapes=shapes, strict=False)
-{lowering}
-method = delegatekit.load(data)["forward"]
-with torch.no_grad():
-    for inputs in calls:
-        wide = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
-        compare(method(*inputs), exact(*wide), bound)
 """

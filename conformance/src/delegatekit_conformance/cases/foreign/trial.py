@@ -14,7 +14,7 @@ from delegatekit_api import DelegateKitError, RuntimeUnavailableError
 
 from ... import stock
 from ...context import Context
-from ...outcome import Outcome, Verdict, gravest
+from ...outcome import Outcome, Verdict, whole_of
 from ...trial import run_calls, words
 from .compilers import Way, write
 from .subjects import Program
@@ -67,17 +67,7 @@ def _tried(program: Program, context: Context) -> Outcome:
         return replace(first, others=(*first.others, *(replace(one, others=()) for one in others)))
     if outcome.verdict.is_fault:
         return outcome
-    worst = gravest(half.verdict for half in halves)
-    best = next(half for half in halves if half.verdict is worst)
-    return replace(
-        best,
-        example=program.describe(),
-        delegates=sum(half.delegates for half in halves),
-        delegated_nodes=sum(half.delegated_nodes for half in halves),
-        fallback_calls=sum(half.fallback_calls for half in halves),
-        delegate_bytes=sum(half.delegate_bytes for half in halves),
-        refusals=tuple(dict.fromkeys(reason for half in halves for reason in half.refusals)),
-    )
+    return whole_of(halves, program.describe())
 
 
 def _try(program: Program, context: Context) -> Outcome:
