@@ -37,22 +37,23 @@ _LARGEST_WHOLE = 1 << 15
 
 def explained(example: Any, outcome: Outcome, context: Context) -> Outcome:
     """The outcome, and those of other kinds in it, each with what the backend declares that explains it."""
-    parts = example.parts if isinstance(example, Joined) else (example,)
-    recipes = {part.describe(): part for part in parts if isinstance(part, Recipe)}
+    # A fault of several recipes may be one that only the whole shows.
+    parts = (*example.parts, example) if isinstance(example, Joined) else (example,)
+    programs = {part.describe(): part for part in parts if isinstance(part, Recipe | Joined)}
 
     def with_words(fault: Outcome) -> Outcome:
-        recipe = recipes.get(fault.example)
-        return fault if recipe is None else replace(fault, declared=_declared(recipe, fault, context))
+        program = programs.get(fault.example)
+        return fault if program is None else replace(fault, declared=_declared(program, fault, context))
 
     return replace(with_words(outcome), others=tuple(map(with_words, outcome.others)))
 
 
-def _declared(recipe: Recipe, outcome: Outcome, context: Context) -> str:
-    """What the backend declares that explains the fault of a recipe, in its own words; empty if nothing does."""
+def _declared(program: Recipe | Joined, outcome: Outcome, context: Context) -> str:
+    """What the backend declares that explains the fault of a program, in its own words; empty if nothing does."""
     if outcome.verdict not in _EXPLAINED or outcome.blame != "backend":
         return ""
     try:
-        subject = Subject.of_recipe(recipe)
+        subject = Subject.of_recipe(program) if isinstance(program, Recipe) else Subject.of_joined(program)
         said = dict.fromkeys(_said(subject, context))
         half = discovery.get_backend(context.backend).compute_precision(context.options) == "float16"
         ordinary, largest = (_LARGEST_HALF, _LARGEST_HALF) if half else (_LARGEST, sys.float_info.max)

@@ -171,6 +171,13 @@ class CoreMLPartitioner(TablePartitioner):
         """Why a buffer cannot be a state of the delegate; None if it can."""
         return state_fault(program, buffer, self._options)
 
+    def special_values(self, call: Call) -> str:
+        """The table's, and what the precision means."""
+        said = super().special_values(call)
+        if self._options.precision == "float16" and any(item.dtype.is_floating_point for item in call.tensors):
+            said = "; ".join(filter(None, (said, "with precision=float16 numbers beyond 65504 are infinite")))
+        return said
+
     def check(self, call: Call) -> Verdict:
         """The table's verdict, and whether the deployment target has the operator."""
         verdict = super().check(call)

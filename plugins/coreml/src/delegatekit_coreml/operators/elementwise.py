@@ -14,7 +14,6 @@ from ..ir.builder import Var, datatype_of
 from ..ir.types import DataType
 from .common import (
     ANY,
-    FLOATS,
     INTEGERS,
     NUMBERS,
     REAL,
@@ -204,11 +203,8 @@ def _to_type(b: ProgramBuilder, call: Call) -> Var:
 
 
 def wide_result(call: Call) -> str:
-    """What conversions between integers and floating-point numbers mean on the device."""
-    if narrowed(call):
-        return "numbers beyond 32 bits are not PyTorch's"
-    from_integers = call["self"].dtype_name in INTEGERS and call.result.dtype_name in FLOATS
-    return "with precision=float16 numbers beyond 65504 are infinite" if from_integers else ""
+    """What conversions of integers mean on the device."""
+    return "numbers beyond 32 bits are not PyTorch's" if narrowed(call) else ""
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
