@@ -649,6 +649,80 @@ def _products_ranks() -> Built:
     ]
 
 
+def _bytes_products() -> Built:
+    """A linear layer with weights of bytes, a scale for each column, of numbers that were rounded to bytes."""
+    import torch.ao.quantization.fx._decomposed
+
+    q = torch.ops.quantized_decomposed
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Buffer(torch.randint(-127, 128, (12, 16), dtype=torch.int8))
+            self.scales = nn.Buffer(torch.rand(12) / 64 + 1 / 128)
+            self.zeros = nn.Buffer(torch.zeros(12, dtype=torch.int64))
+            self.bias = nn.Buffer(torch.randn(12))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            # The exact form, too, rounds to bytes in float32.
+            steps = q.quantize_per_tensor.default(x.float(), 1 / 32, -5, -128, 127, torch.int8)
+            rounded = q.dequantize_per_tensor.default(steps, 1 / 32, -5, -128, 127, torch.int8)
+            scales = self.scales.float()
+            weight = q.dequantize_per_channel.default(self.weight, scales, self.zeros, 0, -127, 127, torch.int8)
+            return nn.functional.linear(rounded.to(x.dtype), weight.to(x.dtype), self.bias)
+
+    return Model(), [(torch.randn(3, 16),)]
+
+
+def _bytes_convolutions() -> Built:
+    """A convolution with weights of bytes, and one for each channel, of numbers that were rounded to bytes."""
+    import torch.ao.quantization.fx._decomposed
+
+    q = torch.ops.quantized_decomposed
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Buffer(torch.randint(-127, 128, (8, 4, 3, 3), dtype=torch.int8))
+            self.each = nn.Buffer(torch.randint(-127, 128, (8, 1, 3, 3), dtype=torch.int8))
+            self.scales = nn.Buffer(torch.rand(8) / 64 + 1 / 128)
+            self.zeros = nn.Buffer(torch.zeros(8, dtype=torch.int64))
+            self.bias = nn.Buffer(torch.randn(8))
+
+        def rounded(self, x: torch.Tensor, step: float, zero: int) -> torch.Tensor:
+            # The exact form, too, rounds to bytes in float32.
+            steps = q.quantize_per_tensor.default(x.float(), step, zero, -128, 127, torch.int8)
+            return q.dequantize_per_tensor.default(steps, step, zero, -128, 127, torch.int8).to(x.dtype)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            scales = self.scales.float()
+            weight = q.dequantize_per_channel.default(self.weight, scales, self.zeros, 0, -127, 127, torch.int8)
+            each = q.dequantize_per_channel.default(self.each, scales, self.zeros, 0, -127, 127, torch.int8)
+            x = self.rounded(x, 1 / 32, -5)
+            x = self.rounded(nn.functional.conv2d(x, weight.to(x.dtype), self.bias, padding=1), 0.25, 3)
+            return self.rounded(nn.functional.conv2d(x, each.to(x.dtype), self.bias, groups=8), 1.5, 0)
+
+    return Model(), [(torch.randn(1, 4, 7, 9),)]
+
+
+def _bytes_sums() -> Built:
+    """A sum of numbers that were rounded to bytes, in bytes."""
+    import torch.ao.quantization.fx._decomposed
+
+    q = torch.ops.quantized_decomposed
+
+    class Model(nn.Module):
+        def rounded(self, x: torch.Tensor, step: float, zero: int) -> torch.Tensor:
+            # The exact form, too, rounds to bytes in float32.
+            steps = q.quantize_per_tensor.default(x.float(), step, zero, -128, 127, torch.int8)
+            return q.dequantize_per_tensor.default(steps, step, zero, -128, 127, torch.int8).to(x.dtype)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return self.rounded(self.rounded(x, 1 / 32, -5) + self.rounded(y, 1 / 16, 7), 0.07, 2)
+
+    return Model(), [(torch.randn(2, 4, 5, 7), torch.randn(2, 4, 5, 7))]
+
+
 def _functions_activations() -> Built:
     """Activations."""
 
@@ -829,6 +903,11 @@ MODULES: Final[Mapping[str, tuple[Module, ...]]] = {
     "products": (
         Module(_products_sums_of_products),
         Module(_products_ranks),
+    ),
+    "bytes": (
+        Module(_bytes_products),
+        Module(_bytes_convolutions),
+        Module(_bytes_sums),
     ),
     "functions": (
         Module(_functions_activations),
