@@ -186,5 +186,5 @@ class CoreMLPartitioner(TablePartitioner):
         if (oldest := oldest_target(call)) > self._target:
             return Verdict.no(f"{call.operator} needs {oldest.name}: the target is {self._target.name}")
         if _fact(call, "integers"):
-            return Verdict.yes(passenger=True, group=quantization.unit_of(call))
+            return replace(verdict, group=quantization.unit_of(call))
         return verdict

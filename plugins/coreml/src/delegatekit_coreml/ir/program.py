@@ -78,7 +78,7 @@ class Feature:
     datatype: DataType
     #: The usual sizes; empty for an output whose sizes change.
     shape: tuple[int, ...]
-    #: The least and the largest size of each axis, -1 for no bound; empty where sizes do not change in ranges.
+    #: The least and the largest size of each axis; empty where sizes do not change in ranges.
     ranges: tuple[tuple[int, int], ...] = ()
     #: The shapes that there are, the usual one among them; empty where there are not only some.
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -90,7 +90,7 @@ class Feature:
 
     @property
     def largest(self) -> tuple[int, ...]:
-        """The largest size of each axis, -1 where it has no bound."""
+        """The largest size of each axis."""
         if self.shapes:
             return tuple(map(max, *self.shapes)) if len(self.shapes) > 1 else self.shapes[0]
         return tuple(high for _, high in self.ranges) or self.shape
@@ -109,7 +109,7 @@ class Feature:
         if not self.ranges:
             return shape == self.shape
         return len(shape) == len(self.ranges) and all(
-            low <= size and (high < 0 or size <= high) for size, (low, high) in zip(shape, self.ranges, strict=True)
+            low <= size <= high for size, (low, high) in zip(shape, self.ranges, strict=True)
         )
 
     def __str__(self) -> str:

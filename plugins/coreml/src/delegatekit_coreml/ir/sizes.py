@@ -133,7 +133,7 @@ class SizeWriter:
         return made
 
     def _binary(self, kind: str, left: Any, right: Any) -> Any:
-        if not (hasattr(left, "op") or hasattr(right, "op")):
+        if not hasattr(left, "op"):
             left = self._call("const", val=left)
         return self._call(kind, x=left, y=right)
 

@@ -177,7 +177,7 @@ def _edge_pad(mode: str) -> Lower:
         last = [pad for pair in ((0, 0),) * (rank - 2) + tuple(pads[-2:]) for pad in pair][-2 * rank :]
         if any(last):
             x = b.call("pad", x=x, pad=numbers(last), mode=mode)
-        if rank < 3 or not any(pads[-3]):
+        if not any(map(any, pads[-3:-2])):
             return _distinct(b, call, x)
         order = [*range(rank - 3), rank - 1, rank - 2, rank - 3]
         x = b.call("transpose", x=x, perm=numbers(order))

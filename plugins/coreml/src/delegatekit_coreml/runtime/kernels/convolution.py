@@ -103,7 +103,7 @@ def _max_pool(
     axes = len(kernel_sizes)
     strides = strides or (1,) * axes
     padded = _padded(x, _pads(x, kernel_sizes, strides, (1,) * axes, pad_type, pad), -math.inf)
-    return _MAXIMA[axes](padded, list(kernel_sizes), list(strides), ceil_mode=ceil_mode)
+    return _MAXIMA[axes](padded, kernel_sizes, strides, ceil_mode=ceil_mode)
 
 
 def _avg_pool(
@@ -119,12 +119,10 @@ def _avg_pool(
     strides = strides or (1,) * axes
     pads = _pads(x, kernel_sizes, strides, (1,) * axes, pad_type, pad)
     average = _AVERAGES[axes]
-    result = average(_padded(x, pads), list(kernel_sizes), list(strides), ceil_mode=ceil_mode)
+    result = average(_padded(x, pads), kernel_sizes, strides, ceil_mode=ceil_mode)
     if not exclude_padding_from_average or not any(pads):
         return result
-    shares = average(
-        _padded(x.new_ones((1, 1, *x.shape[2:])), pads), list(kernel_sizes), list(strides), ceil_mode=ceil_mode
-    )
+    shares = average(_padded(x.new_ones((1, 1, *x.shape[2:])), pads), kernel_sizes, strides, ceil_mode=ceil_mode)
     return result / shares
 
 

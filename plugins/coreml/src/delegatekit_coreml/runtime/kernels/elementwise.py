@@ -45,17 +45,12 @@ def _cast(x: Tensor, dtype: str) -> Tensor:
     if datatype.is_float:
         return x.to(torch.float32)
     if x.is_floating_point():
-        low, high = _integer_range(datatype)
-        x = x.double().clamp(low, high)
+        bounds = torch.iinfo(getattr(torch, dtype))
+        x = x.double().clamp(bounds.min, bounds.max)
     wide = x.to(torch.int64)
     if not datatype.is_signed:
         wide = wide & ((1 << datatype.bits) - 1)
     return wide.to(held_as(datatype))
-
-
-def _integer_range(datatype: DataType) -> tuple[int, int]:
-    bits = datatype.bits
-    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if datatype.is_signed else (0, (1 << bits) - 1)
 
 
 def _select(cond: Tensor, a: Tensor, b: Tensor) -> Tensor:

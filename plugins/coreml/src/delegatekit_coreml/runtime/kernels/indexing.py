@@ -16,15 +16,9 @@ def _counted(indices: Tensor, size: int) -> Tensor:
 
 
 def _gather(x: Tensor, indices: Tensor, axis: int = 0, batch_dims: int = 0, validate_indices: bool = False) -> Tensor:
-    axis = axis % x.dim()
-    if not 0 <= batch_dims <= min(axis, indices.dim()):
-        raise ValueError(f"batch_dims = {batch_dims}")
     if batch_dims:
-        rows = [
-            _gather(part, index, axis - 1, batch_dims - 1)
-            for part, index in zip(x.unbind(), indices.unbind(), strict=True)
-        ]
-        return torch.stack(rows)
+        raise ValueError("batch_dims of gather are not known here")
+    axis = axis % x.dim()
     found = _counted(indices, x.shape[axis])
     taken = torch.index_select(x, axis, found.reshape(-1))
     return taken.reshape((*x.shape[:axis], *found.shape, *x.shape[axis + 1 :]))

@@ -44,14 +44,8 @@ def _instance_norm(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None =
     return functional.instance_norm(x, weight=gamma, bias=beta, eps=epsilon)
 
 
-def _l2_norm(x: Tensor, epsilon: float = 1e-6) -> Tensor:
-    axes = tuple(range(max(x.dim() - 3, 0), x.dim()))
-    return x / torch.sqrt(x.square().sum(axes, keepdim=True) + epsilon)
-
-
 KERNELS: Final[dict[str, Kernel]] = {
     "layer_norm": kernel(_layer_norm),
     "batch_norm": kernel(_batch_norm),
     "instance_norm": kernel(_instance_norm),
-    "l2_norm": kernel(_l2_norm),
 }

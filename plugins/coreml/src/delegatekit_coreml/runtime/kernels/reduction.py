@@ -61,9 +61,9 @@ def _cumulative(x: Tensor, axis: int = 0, exclusive: bool = False, reverse: bool
 
 def _largest(
     x: Tensor,
-    k: int = 1,
-    axis: int = -1,
-    ascending: bool = False,
+    k: int,
+    axis: int,
+    ascending: bool,
     sort: bool = True,
     return_indices: bool = True,
     output_indices_dtype: str = "int32",

@@ -69,10 +69,12 @@ def _pieces(
     begin_mask: Flags | None,
     end_mask: Flags | None,
     squeeze_mask: Flags | None,
-) -> tuple[Tensor, tuple[int | slice, ...]]:
-    """A value, flipped where a stride is negative, and the index that takes the part."""
+) -> tuple[int | slice, ...]:
+    """The index that takes a part of a value."""
     rank = x.dim()
     strides = stride or (1,) * rank
+    if min(strides, default=1) < 0:
+        raise ValueError("slices backwards")
     masks = [mask or (False,) * rank for mask in (begin_mask, end_mask, squeeze_mask)]
     if any(len(item) != rank for item in (begin, end, strides, *masks)):
         raise ValueError(f"slices of {rank} axes")
@@ -82,12 +84,8 @@ def _pieces(
         if masks[2][axis]:
             index.append(begin[axis])
             continue
-        start, stop, step = slice(first, last, strides[axis]).indices(x.shape[axis])
-        if step < 0:
-            x = x.flip(axis)
-            start, stop, step = x.shape[axis] - 1 - start, x.shape[axis] - 1 - stop, -step
-        index.append(slice(start, max(start, stop), step))
-    return x, tuple(index)
+        index.append(slice(first, last, strides[axis]))
+    return tuple(index)
 
 
 def _slice_by_index(
@@ -99,8 +97,7 @@ def _slice_by_index(
     end_mask: Flags | None = None,
     squeeze_mask: Flags | None = None,
 ) -> Tensor:
-    source, index = _pieces(x, begin, end, stride, begin_mask, end_mask, squeeze_mask)
-    return source[index]
+    return x[_pieces(x, begin, end, stride, begin_mask, end_mask, squeeze_mask)]
 
 
 def _slice_update(
@@ -113,9 +110,7 @@ def _slice_update(
     end_mask: Flags | None = None,
     squeeze_mask: Flags | None = None,
 ) -> Tensor:
-    if stride is not None and min(stride, default=1) < 0:
-        raise ValueError("updates backwards")
-    result, index = _pieces(x.clone(), begin, end, stride, begin_mask, end_mask, squeeze_mask)
+    result, index = x.clone(), _pieces(x, begin, end, stride, begin_mask, end_mask, squeeze_mask)
     if result[index].shape != update.shape:
         raise ValueError(f"updates {tuple(result[index].shape)} with {tuple(update.shape)}")
     result[index] = update
