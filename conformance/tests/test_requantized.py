@@ -10,7 +10,7 @@ import torch
 
 import delegatekit
 from delegatekit_api.quantization import Quantization
-from delegatekit_conformance.cases.requantized import FORMS, Layers, RequantizedCase, Weights, rewritten
+from delegatekit_conformance.cases.requantized import FORMS, InTurnCase, Layers, RequantizedCase, Weights, rewritten
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.outcome import Verdict
 from delegatekit_xnnpack.ir import formats
@@ -77,3 +77,13 @@ def test_an_axis_that_is_not_looked_at_is_found(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(program, "weight_format", along_the_outputs)
     outcome = case.run("int8", context)
     assert outcome.verdict.is_fault and "show('quantized/given-scales-along-the-inputs'" in outcome.snippet
+
+
+def test_forms_in_turn_are_for_the_target_that_has_most_schemes() -> None:
+    case = InTurnCase()
+    context = Context("coreml", PROFILES["quick"])
+    assert "int4-weight-only" in case.examples(context)
+    outcome = case.run("int8-weight-only", context)
+    assert outcome.verdict is Verdict.DELEGATED, outcome.detail
+    (none,) = case.examples(Context("xnnpack", PROFILES["quick"]))
+    assert case.run(none, context).verdict is Verdict.NOT_APPLICABLE

@@ -8,17 +8,20 @@ refuses it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle
 from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import nn
 
+from delegatekit.plugins import discovery
+
 from ..context import Context
 from ..outcome import Outcome, Verdict
 from .base import Case
-from .quantized import SchemeCase, judged, quantized_by
+from .quantized import SchemeCase, judged, quantized_by, scheme_names
 from .quantized_operators import snippet_of
 
 _Q: Any = torch.ops.quantized_decomposed
@@ -76,6 +79,13 @@ FORMS: Mapping[str, Weights | None] = {
     "smaller-groups": Weights(low=-8, high=7, group=16),
     "bytes-of-the-other-sign": None,
 }
+#: Forms that the layers of one program have in turn.
+_IN_TURN = (
+    FORMS["zero-points-of-weights"],
+    FORMS["unsigned-weights"],
+    Weights(low=-8, high=7, shifted=True),
+    FORMS["one-scale"],
+)
 
 
 class Layers(nn.Module):
@@ -93,13 +103,17 @@ class Layers(nn.Module):
         return self.second(self.first(rows).relu()), planes
 
 
-def rewritten(quantized: torch.fx.GraphModule, form: Weights | None) -> int:
-    """Give a quantized module another form of weights or activations, in place; how many it had.
+def rewritten(quantized: torch.fx.GraphModule, *forms: Weights | None) -> int:
+    """Give a quantized module other forms of weights or activations in turn, in place; how many it had.
 
     Its own numbers in eager stay the measure: they are those that the new form stands for.
     """
     nodes = [node for node in quantized.graph.nodes if node.op == "call_function"]
-    count = sum(_other_sign(node) if form is None else _reweighted(quantized, form, node) for node in nodes)
+    turn, count = cycle(forms), 0
+    form = next(turn)
+    for node in nodes:
+        if _other_sign(node) if form is None else _reweighted(quantized, form, node):
+            form, count = next(turn), count + 1
     quantized.graph.eliminate_dead_code()
     quantized.recompile()
     return count
@@ -171,21 +185,62 @@ class RequantizedCase(SchemeCase):
 
     def try_scheme(self, scheme: str, context: Context) -> Outcome:
         """Quantize, rewrite, lower, run, compare with the rewritten module in eager."""
-        generator = torch.Generator().manual_seed(1)
-        inputs = tuple(torch.randn(shape, generator=generator) for shape in ((3, 32), (1, 4, 6, 5)))
-        quantized = quantized_by(scheme, Layers(), inputs, context)
-        if isinstance(quantized, Outcome):
-            return quantized
-        if not rewritten(quantized, FORMS[self._form]):
-            return Outcome(Verdict.NOT_APPLICABLE, f"scheme {scheme} makes nothing that has such a form")
-        return judged(quantized, inputs, scheme, context)
+        return _try(scheme, context, FORMS[self._form])
 
     def snippet(self, example: str, context: Context) -> str:
         """A script that tries the case again."""
         return snippet_of(self.name, context)
 
 
+_NO_TARGET = "no target has more schemes than these options have"
+
+
+class InTurnCase(SchemeCase):
+    """The layers with a form each, for the target that has most schemes: it stores weights as others cannot."""
+
+    name = "quantized/given-forms-in-turn"
+
+    def examples(self, context: Context) -> Sequence[str]:
+        """The schemes of that target, if the run's own options have fewer."""
+        names = scheme_names(_for_schemes(context))
+        return names if len(names) > len(scheme_names(context)) else (_NO_TARGET,)
+
+    def run(self, example: str, context: Context) -> Outcome:
+        """What comes of a scheme, or that there is nothing to try."""
+        if example == _NO_TARGET:
+            return Outcome(Verdict.NOT_APPLICABLE, example, example=example)
+        return super().run(example, context)
+
+    def try_scheme(self, scheme: str, context: Context) -> Outcome:
+        """Quantize, rewrite, lower, run, compare with the rewritten module in eager."""
+        return _try(scheme, _for_schemes(context), *_IN_TURN)
+
+    def snippet(self, example: str, context: Context) -> str:
+        """A script that tries the case again."""
+        return snippet_of(self.name, context)
+
+
+def _for_schemes(context: Context) -> Context:
+    """The context for the first target that has most schemes; as it is, if no target has more."""
+    targets = discovery.get_backend(context.backend).targets()
+    others = (replace(context, options={**context.options, **target.options}) for target in targets)
+    return max((context, *others), key=lambda item: len(scheme_names(item)))
+
+
+def _try(scheme: str, context: Context, *forms: Weights | None) -> Outcome:
+    """What comes of the layers with these forms, quantized by a scheme first."""
+    generator = torch.Generator().manual_seed(1)
+    inputs = tuple(torch.randn(shape, generator=generator) for shape in ((3, 32), (1, 4, 6, 5)))
+    quantized = quantized_by(scheme, Layers(), inputs, context)
+    if isinstance(quantized, Outcome):
+        return quantized
+    if not rewritten(quantized, *forms):
+        return Outcome(Verdict.NOT_APPLICABLE, f"scheme {scheme} makes nothing that has such a form")
+    return judged(quantized, inputs, scheme, context)
+
+
 def cases() -> Iterator[Case]:
-    """One for each form."""
+    """One for each form, and one for several."""
     for form in FORMS:
         yield RequantizedCase(form)
+    yield InTurnCase()

@@ -18,11 +18,12 @@ from typing import Any
 
 import torch
 
-from delegatekit_api import PartitionProgram
+from delegatekit_api import OptionError, PartitionProgram, RuntimeUnavailableError, UnsupportedError
 
 from ...context import Context
 from ...insides import bytes_of
 from ...recipe import Recipe, Ref
+from ...trial import words
 from ..base import Broken, Late, NotApplicable
 from ..fresh import in_fresh_process
 from ..keeping import choices, keeping
@@ -108,6 +109,8 @@ def same_bytes_elsewhere(context: Context) -> str:
     for (name, options), one, other in zip(more, first["with options"], second["with options"], strict=True):
         if one != other:
             raise Broken(f"{name} with {dict(options)}: two processes{_BETWEEN} write different files")
+        if one.startswith(_FAILED):
+            raise Broken(f"{name} with {dict(options)}: {one}")
     for one, other in zip(first["reasons"], second["reasons"], strict=True):
         if one != other:
             raise Broken(f"two processes give different reasons: {one!r}, and {other!r}")
@@ -124,6 +127,8 @@ _BETWEEN = " with different hash seeds, dates, threads and orders of lowering"
 
 #: CPU seconds, those of compilers included, in which each process lowers programs with options, by profile.
 _LOWERING = {"quick": 1.0, "default": 6.0, "thorough": 60.0}
+#: How what became of a program begins if it was neither lowered nor refused.
+_FAILED = "cannot be lowered: "
 #: The program that is lowered with every value: it has several methods, state, and a constant that they share.
 _WHOLE = "methods-of-own-state"
 
@@ -157,14 +162,16 @@ def _with_options(context: Context) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def with_options(context: Context, wanted: Sequence[tuple[str, Mapping[str, Any]]], *, backwards: bool) -> list[str]:
-    """Digests of the files of programs with options; the kind of error where one is refused."""
+    """Digests of the files of programs with options; the kind of error where one is refused, all of another error."""
     library, found = Library(context, (context.backend,)), {}
     for number in range(len(wanted))[:: -1 if backwards else 1]:
         name, options = wanted[number]
         try:
             found[number] = files(library.lower(Wanted(KINDS[name], 0), options))
-        except Exception as error:  # what goes wrong must do so in each process
+        except (OptionError, RuntimeUnavailableError, UnsupportedError) as error:  # must be refused in each process
             found[number] = type(error).__name__
+        except Exception as error:
+            found[number] = f"{_FAILED}{words(error)}"
     return [found[number] for number in range(len(wanted))]
 
 

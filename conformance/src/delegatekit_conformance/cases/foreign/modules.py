@@ -748,9 +748,9 @@ def _functions_activations() -> Built:
     return Model(), [(torch.randn(3, 5),)]
 
 
-def _functions_prelu() -> Built:
-    """A slope for each channel."""
-    return nn.PReLU(4), [(torch.randn(2, 4, 5, 6),)]
+def _functions_of_channels() -> Built:
+    """A slope for each channel, and a softplus with a slope of its own."""
+    return nn.Sequential(nn.PReLU(4), nn.Softplus(2.0)), [(torch.randn(2, 4, 5, 6),)]
 
 
 def _functions_mathematics() -> Built:
@@ -911,7 +911,7 @@ MODULES: Final[Mapping[str, tuple[Module, ...]]] = {
     ),
     "functions": (
         Module(_functions_activations),
-        Module(_functions_prelu),
+        Module(_functions_of_channels),
         Module(_functions_mathematics),
         Module(_functions_choices),
     ),
