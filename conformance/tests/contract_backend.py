@@ -37,14 +37,18 @@ KEPT = []
 ESTIMATE = Estimate("seeded 1", latency=1e-6)
 
 
+def stranger(names):
+    return next((f"{name!r} is no operator" for name in sorted(names) if not name.startswith("aten.")), None)
+
+
 @dataclass(frozen=True)
 class Options(BackendOptions):
     """The options."""
 
     level: int = option(1, help="How hard to try.", choices=(0, 1, 2))
-    names: frozenset[str] = option(frozenset(), help="Operators to leave.")
+    names: frozenset[str] = option(frozenset(), help="Operators to leave.", check=stranger)
     exact: bool = option(False, help="Whether to be exact.")
-    leave_out: frozenset[str] = option(frozenset(), help="Operators that are not taken.")
+    leave_out: frozenset[str] = option(frozenset(), help="Operators that are not taken.", check=stranger)
     whole_graph: bool = option(False, help="Whether a program must be one delegate.")
 
 

@@ -145,6 +145,18 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "    @classmethod\n    def from_mapping(cls, v, *, backend=''):\n        return cls(**v)\n    exact: bool",
         "TypeError",
     ),
+    (
+        "options-refused",
+        "    exact: bool",
+        '    many: int = option(0, help="So many.")\n    exact: bool',
+        "many = -1 is accepted",
+    ),
+    (
+        "options-name-something",
+        "    exact: bool",
+        '    wide: frozenset[str] = option(frozenset(), help="Layers to be wide.")\n    exact: bool',
+        "which names nothing",
+    ),
     ("check-changes-nothing", CHECK, CHECK + "        node.meta['seen'] = 1\n", "metadata"),
     ("check-changes-nothing", CHECK, CHECK + "        node.name = node.name + '_'\n", "name"),
     (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 import typing
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +17,7 @@ from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE
 
 from ...context import Context
 from ..base import Broken, NotApplicable
-from ..specimens import SPECIMENS, backend_of, compiles, delegates, lower, taken
+from ..specimens import SPECIMENS, backend_of, compiles, delegates, lower, lowered, taken
 from .rules import Rules
 
 RULES = Rules()
@@ -81,7 +83,10 @@ def options_strings(context: Context) -> str:
 
 @RULES.add
 def options_refused(context: Context) -> str:
-    """An unknown option and a value of another type are refused with an OptionError that names the option."""
+    """An unknown option and a value of another type are refused with an OptionError that names the option.
+
+    So is a number below 0 where the default is none and the help says nothing of it.
+    """
     options = backend_of(context).description.options
     _refuse(context, "there_is_no_such_option", "1")
     tried = 1
@@ -89,6 +94,40 @@ def options_refused(context: Context) -> str:
         _refuse(context, name, wrong)
         tried += 1
     return f"{tried} refused"
+
+
+@RULES.add
+def options_name_something(context: Context) -> str:
+    """A name in an option of names that is none of the program's, nor one of the backend's, is refused."""
+    compiles(context)
+    options = _options(context)
+    rows = [row for row in options.describe() if typing.get_origin(_hint(options, row.name)[0]) is frozenset]
+    rows = [row for row in rows if not row.choices]
+    if not rows:
+        raise NotApplicable("no option is a set of names")
+    name = _first_taken(context)
+    for row in rows:
+        try:
+            lower(SPECIMENS[name], replace(context, options={**context.options, row.name: [_NOTHING]}))
+        except OptionError as error:
+            if row.name not in str(error):
+                raise Broken(f"the refusal of {row.name} = {_NOTHING} does not name it: {error}") from None
+        else:
+            raise Broken(f"{name} is lowered with {row.name} = {_NOTHING}, which names nothing")
+    return ", ".join(row.name for row in rows)
+
+
+def _first_taken(context: Context) -> str:
+    """The first specimen of which the backend takes something."""
+    for name in SPECIMENS:
+        with suppress(Exception):  # contract/compiles-what-it-takes reports it
+            if delegates(lowered(name, context), context.backend):
+                return name
+    raise NotApplicable("the backend takes nothing of the specimens")
+
+
+#: What nothing is called.
+_NOTHING = "there_is_no_such_name"
 
 
 @RULES.add
@@ -179,3 +218,9 @@ def _wrong(options: type[BackendOptions]) -> Iterator[tuple[str, Any]]:
         # A text for a sequence is taken apart at commas; a number is not a sequence.
         for value in [*wrong.get(hint, [5, 0.5]), object(), {}]:
             yield row.name, value
+        if hint in (int, float) and (row.default is None or row.default >= 0) and not _BELOW.search(row.help):
+            yield row.name, hint(-1)
+
+
+#: How a help text says that a number may be below 0.
+_BELOW = re.compile(r"-\d|negative|below 0|below zero")
