@@ -10,7 +10,6 @@ import torch
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, TensorSpec
 from delegatekit_api.profiling import OperatorTime
-from delegatekit_toolkit.dtypes import dtype_of
 from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.signature import Signature, aligned, check_call, store_results
 
@@ -140,7 +139,6 @@ class CoreMLRuntime:
 
 def _check_input(name: str, feature: Feature, kind: TensorType, spec: TensorSpec) -> None:
     """The caller's tensor is the model's, and that of its function; one without axes has one there."""
-    dtype_of(spec.dtype, _WHERE)
     inside = len(kind.shape) == len(feature.shape) and all(
         known is None or (known == size and not changes)
         for known, size, changes in zip(kind.shape, feature.shape, feature.changes, strict=True)
@@ -163,7 +161,6 @@ def _check_output(name: str, kind: TensorType, spec: TensorSpec) -> None:
 
     What the model does not know is compared when it is there (`_run`).
     """
-    dtype_of(spec.dtype, _WHERE)
     shape = tuple(spec.shape) or (1,) * len(kind.shape[:1])
     fits = len(shape) == len(kind.shape) and all(
         known is None or known == size for size, known in zip(shape, kind.shape, strict=True)
