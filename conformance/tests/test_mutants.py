@@ -33,7 +33,7 @@ from delegatekit_conformance.mutants.overlay import overlay
 from delegatekit_conformance.mutants.page import TITLE, table, updated
 from delegatekit_conformance.mutants.probe import differs, watching
 from delegatekit_conformance.mutants.score import Judged, Rate, Score, merge, read, write
-from delegatekit_conformance.mutants.sites import Mutant, Plugin, draw, mutant_of, shares, surroundings
+from delegatekit_conformance.mutants.sites import Mutant, Plugin, draw, mutant_of, runs_at_import, shares, surroundings
 from delegatekit_conformance.runner import Source
 
 pytest.importorskip("coverage")
@@ -119,6 +119,17 @@ def test_what_a_module_defines_concerns_the_functions_that_use_it(toy: Plugin) -
     assert known.once
     assert known.function is None
     assert known.users == {("sums.py", 5)}
+
+
+def test_a_function_that_runs_at_import_concerns_those_who_use_what_it_makes(toy: Plugin) -> None:
+    module = Path(toy.folder) / "sums.py"
+    made = "def made(x):\n    return x - 7\n\n\nTABLE = made(9)\n\n\ndef used(x):\n    return x + TABLE\n"
+    module.write_text(f"{SUMS}\n\n{made}")
+    toy = Plugin.of("seeded")
+    place = mutant(toy, "number", "7", "8")
+    known = surroundings(toy, place)
+    assert runs_at_import(toy, place) and not known.once
+    assert known.users == {("sums.py", 28)}
 
 
 # -- what is reached

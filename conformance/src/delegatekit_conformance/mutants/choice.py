@@ -88,14 +88,16 @@ class Chooser:
         # Elsewhere an option has its default.
         read = set(_OPTION.findall(mutant.text))
         yield from _mixed((example for example in direct if _option_of(example) in read), around)
+        using = [example for example in self._examples if any(example.reaches(*user) for user in users.items())]
         if not known.once:
             yield from _mixed(direct, around)
+            # What a module makes by it at import, others use.
+            yield from islice(_mixed(using, users), _FIRST)
             return
         # The rules about options are for the module of this name, and so on.
         subject = Path(mutant.file).stem
         yield from _mixed((one for one in self._examples if one.is_rule and subject in _words(one.case)), {})
         named = [example for example in self._examples if _concerns(example, known.operators)]
-        using = [example for example in self._examples if any(example.reaches(*user) for user in users.items())]
         # What runs at import is reached by rules about processes, which take seconds: a few others come first.
         first = _alternately(_mixed(filter(_computes, named), users), _mixed(filter(_computes, using), users))
         yield from islice(first, _FIRST)

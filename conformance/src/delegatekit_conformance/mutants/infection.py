@@ -31,7 +31,7 @@ from .changes import Source as PythonSource
 from .chosen import Attempt, Chosen, chosen_cases, placeholders
 from .overlay import overlay
 from .probe import watching
-from .sites import Mutant, Plugin
+from .sites import Mutant, Plugin, runs_at_import
 
 #: So many examples of each mutant are run, in the order in which they would be tried.
 _MOST = 300
@@ -212,7 +212,7 @@ def record(
     for mutant, reaching in wanted:
         text = plugin.sources.get(mutant.file)
         place = site(text, mutant.start, mutant.before, mutant.after) if text is not None else None
-        if place is None:
+        if place is None or runs_at_import(plugin, mutant):
             continue
         probes.append(Probe(mutant, place))
         attempts.update((attempt.name, attempt) for attempt in reaching[:_MOST])

@@ -264,7 +264,7 @@ class Surroundings:
     statement: tuple[int, int]
     #: Whether its lines run once for many examples: at import, or in a function whose result is kept.
     once: bool
-    #: Lines (file, line) of function bodies that name what the place defines.
+    #: Lines (file, line) of function bodies that name what the place defines, if it runs once, or at import, too.
     users: frozenset[tuple[str, int]]
     #: The operators that the statement names: "aten.add.Tensor", or "aten.add" for all its overloads.
     operators: frozenset[str]
@@ -282,7 +282,7 @@ def surroundings(plugin: Plugin, mutant: Mutant) -> Surroundings:
     function = source.function(node)
     if function is not None:
         kept = any(_last_name(mark) in _KEEPING for mark in function.decorator_list)
-        users = _users(plugin, {function.name}) if kept else frozenset()
+        users = _users(plugin, {function.name}) if kept or _is_imported(plugin, function.name) else frozenset()
         lines = (function.lineno, function.end_lineno or function.lineno)
         return Surroundings(lines, _own_lines(node), kept, users, frozenset())
     statement = _outermost(source, node)
@@ -395,6 +395,23 @@ def _users(plugin: Plugin, names: set[str]) -> frozenset[tuple[str, int]]:
         left = {name for _, _, defined, _ in using for name in defined} - known
         known |= left
     return frozenset(found)
+
+
+def runs_at_import(plugin: Plugin, mutant: Mutant) -> bool:
+    """Whether a mutant's place is in a function that runs at import: for whichever example imports it."""
+    source = plugin.sources[mutant.file]
+    function = source.function(_innermost(source, *mutant.lines))
+    return function is not None and _is_imported(plugin, function.name)
+
+
+def _is_imported(plugin: Plugin, name: str) -> bool:
+    """Whether a module's or class' own body calls a function of the name."""
+    return any(
+        isinstance(node, ast.Call) and _last_name(node.func) == name and source.function(node) is None
+        for source in plugin.sources.values()
+        if name in source.words
+        for node in ast.walk(source.tree)
+    )
 
 
 def _uses(file: str, source: Source, names: set[str]) -> Iterator[tuple[str, int, set[str], str]]:
