@@ -689,7 +689,7 @@ def _bytes_convolutions() -> Built:
             self.zeros = nn.Buffer(torch.zeros(8, dtype=torch.int64))
             self.bias = nn.Buffer(torch.randn(8))
 
-        def rounded(self, x: torch.Tensor, step: float, zero: int) -> torch.Tensor:
+        def rounded(self, x: torch.Tensor, step: float, zero: int) -> Any:
             # The exact form, too, rounds to bytes in float32.
             steps = q.quantize_per_tensor.default(x.float(), step, zero, -128, 127, torch.int8)
             return q.dequantize_per_tensor.default(steps, step, zero, -128, 127, torch.int8).to(x.dtype)
@@ -712,7 +712,7 @@ def _bytes_sums() -> Built:
     q = torch.ops.quantized_decomposed
 
     class Model(nn.Module):
-        def rounded(self, x: torch.Tensor, step: float, zero: int) -> torch.Tensor:
+        def rounded(self, x: torch.Tensor, step: float, zero: int) -> Any:
             # The exact form, too, rounds to bytes in float32.
             steps = q.quantize_per_tensor.default(x.float(), step, zero, -128, 127, torch.int8)
             return q.dequantize_per_tensor.default(steps, step, zero, -128, 127, torch.int8).to(x.dtype)
