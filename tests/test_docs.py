@@ -223,7 +223,7 @@ def test_the_architecture_page_names_what_exists() -> None:
         # Entry point groups and named data look like names of modules.
         if name in FOREIGN_NAMES or section in OPERATORS or re.fullmatch(r"delegatekit\.\w+", name):
             continue
-        if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name) and not re.search(r"\.(py|md|txt)$", name):
+        if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name) and not re.search(r"\.(py|md|txt|toml)$", name):
             looked_up[name] = name.partition(".")[0] in FOREIGN or is_ours(name)
         elif re.fullmatch(r"[A-Z]+[a-z]\w*", name) or (is_call and re.fullmatch(r"[a-z]\w*", name)):
             looked_up[name] = any(ours == name or ours.endswith(f".{name}") for ours in our_names())

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +29,9 @@ from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
+
+from delegatekit.json_text import to_json
+from delegatekit.strict_json import parse_object
 
 from ... import vendor
 from ...errors import InputError
@@ -112,7 +114,12 @@ def _way(
     default: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Way:
-    return Way(partitioner=json.dumps(partitioner), quick=_share(quick or {}), default=_share(default or {}), **fields)
+    return Way(
+        partitioner=to_json(partitioner, indent=None),
+        quick=_share(quick or {}),
+        default=_share(default or {}),
+        **fields,
+    )
 
 
 def _share(values: Mapping[str, Any]) -> Share:
@@ -129,7 +136,7 @@ def write(partitioner: str, exported: ExportedProgram) -> bytes:
     """
     from executorch.exir import to_edge_transform_and_lower
 
-    made = [_value(json.loads(partitioner))] if partitioner else []
+    made = [_value(parse_object(partitioner.encode(), FILE))] if partitioner else []
     with torch.no_grad():
         edge = to_edge_transform_and_lower(exported, partitioner=made)
         buffer: bytes = edge.to_executorch().buffer
