@@ -78,7 +78,7 @@ def trial(mutant: Mutant, *attempts: Attempt) -> Trial:
 
 
 def attempt(case: str, example: Any, *, limit: float = 10.0, verdict: str = "correct, delegated") -> Attempt:
-    return Attempt(case, int(example or 0), pack(example), 0.1, verdict, 0, 0, 0, limit)
+    return Attempt(case, int(example or 0), pack(example), 0.1, verdict, 0, 0, 0, limit=limit)
 
 
 def judged(mutant: Mutant, *attempts: Attempt, source: Source = mutant_cases.source) -> Found:

@@ -102,9 +102,7 @@ class _Process:
         """Why it cannot run the delegates of a backend with this id; empty if it can. Asked once."""
         key = identifier, backend
         if key not in self.refusals:
-            if self.fault:
-                self.refusals[key] = f"the wheel executorch cannot be loaded: {self.fault}"
-            elif identifier not in self.known:
+            if identifier not in self.known:
                 self.refusals[key] = f"the wheel executorch does not have the delegate {identifier}"
             else:
                 try:
@@ -158,23 +156,28 @@ def refusal(delegates: Mapping[str, str]) -> str:
 
     `start` was called before.
     """
-    if find_spec("executorch") is None:
-        return "the wheel executorch is not installed: pip install 'delegatekit-conformance[stock]'"
-    process = next((process for process in _started if process.owner == os.getpid()), None)
-    if process is None or not hasattr(os, "fork"):
-        return no_process()
+    reason, process = no_process(), _own()
+    if reason or process is None:
+        return reason
     told = (process.refusal(identifier, backend) for backend, identifier in delegates.items())
     return next(filter(None, told), "")
 
 
 def no_process() -> str:
-    """Why no function can be called in the process (`elsewhere`); empty if it can. `start` was called before."""
+    """Why there is no process that anything can be asked of; empty if there is one. `start` was called before."""
+    if find_spec("executorch") is None:
+        return "the wheel executorch is not installed: pip install 'delegatekit-conformance[stock]'"
     if not hasattr(os, "fork"):
         return "this system cannot fork the process that the stock runtime needs"
-    process = next((process for process in _started if process.owner == os.getpid()), None)
+    process = _own()
     if process is None:
         return "the process of the stock runtime was not started here"
     return f"the wheel executorch cannot be loaded: {process.fault}" if process.fault else ""
+
+
+def _own() -> _Process | None:
+    """The process that was started from this one."""
+    return next((process for process in _started if process.owner == os.getpid()), None)
 
 
 def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -182,7 +185,9 @@ def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
 
     Function, arguments and result are pickled. Raises StockError for what it raises, or if the process dies of it.
     """
-    process = next(process for process in _started if process.owner == os.getpid())
+    process = _own()
+    if process is None:
+        raise StockError(no_process())
     return process.ask("call", (function, arguments))
 
 

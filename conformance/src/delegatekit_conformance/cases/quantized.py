@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.export import ExportedProgram
@@ -158,19 +158,26 @@ _CALIBRATION = 2
 class SchemeCase(Case):
     """A case of programs that are quantized by each scheme of the backend: an example is the name of a scheme."""
 
+    #: Why there is nothing to try, where there are no schemes.
+    no_schemes: ClassVar[str] = NO_SCHEMES
+
+    def schemes(self, context: Context) -> Sequence[str]:
+        """The schemes that the backend declares."""
+        return scheme_names(context)
+
     @property
     def cost(self) -> float:
         """Quantizing takes most of it."""
         return 4.0
 
     def examples(self, context: Context) -> Sequence[str]:
-        """The schemes that the backend declares."""
-        return scheme_names(context) or (NO_SCHEMES,)
+        """The schemes, or the reason why there are none."""
+        return self.schemes(context) or (self.no_schemes,)
 
     def run(self, example: str, context: Context) -> Outcome:
         """Quantize, lower, run, compare; and run without a backend, so that a fault of core is told apart."""
-        if example == NO_SCHEMES:
-            return Outcome(Verdict.NOT_APPLICABLE, NO_SCHEMES, example=example)
+        if example == self.no_schemes:
+            return Outcome(Verdict.NOT_APPLICABLE, example, example=example)
         start = time.perf_counter()
         torch.manual_seed(0)
         outcome = self.try_scheme(example, context)

@@ -176,8 +176,16 @@ def _other_sign(node: torch.fx.Node) -> bool:
     return True
 
 
-class RequantizedCase(SchemeCase):
-    """The layers with one form, quantized by the scheme first."""
+class _GivenCase(SchemeCase):
+    """The layers in some form, quantized by the scheme first."""
+
+    def snippet(self, example: str, context: Context) -> str:
+        """A script that tries the case again."""
+        return snippet_of(self.name, context)
+
+
+class RequantizedCase(_GivenCase):
+    """The layers with one form."""
 
     def __init__(self, form: str) -> None:
         self.name = f"quantized/given-{form}"
@@ -187,37 +195,21 @@ class RequantizedCase(SchemeCase):
         """Quantize, rewrite, lower, run, compare with the rewritten module in eager."""
         return _try(scheme, context, FORMS[self._form])
 
-    def snippet(self, example: str, context: Context) -> str:
-        """A script that tries the case again."""
-        return snippet_of(self.name, context)
 
-
-_NO_TARGET = "no target has more schemes than these options have"
-
-
-class InTurnCase(SchemeCase):
+class InTurnCase(_GivenCase):
     """The layers with a form each, for the target that has most schemes: it stores weights as others cannot."""
 
     name = "quantized/given-forms-in-turn"
+    no_schemes = "no target has more schemes than these options have"
 
-    def examples(self, context: Context) -> Sequence[str]:
+    def schemes(self, context: Context) -> Sequence[str]:
         """The schemes of that target, if the run's own options have fewer."""
         names = scheme_names(_for_schemes(context))
-        return names if len(names) > len(scheme_names(context)) else (_NO_TARGET,)
-
-    def run(self, example: str, context: Context) -> Outcome:
-        """What comes of a scheme, or that there is nothing to try."""
-        if example == _NO_TARGET:
-            return Outcome(Verdict.NOT_APPLICABLE, example, example=example)
-        return super().run(example, context)
+        return names if len(names) > len(scheme_names(context)) else ()
 
     def try_scheme(self, scheme: str, context: Context) -> Outcome:
         """Quantize, rewrite, lower, run, compare with the rewritten module in eager."""
         return _try(scheme, _for_schemes(context), *_IN_TURN)
-
-    def snippet(self, example: str, context: Context) -> str:
-        """A script that tries the case again."""
-        return snippet_of(self.name, context)
 
 
 def _for_schemes(context: Context) -> Context:

@@ -11,18 +11,15 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Final
 
-from . import shaders
+from .shaders import CONSTANT, SPEC_CONSTANT, TYPE_FLOAT, instructions, spec_ids
 
-_BOOL, _FLOAT, _FUNCTION, _LABEL = 20, 22, 54, 248
-_TRUE, _FALSE, _CONSTANT, _COMPOSITE = 41, 42, 43, 44
-_SPEC_TRUE, _SPEC_FALSE, _SPEC_CONSTANT, _SPEC_COMPOSITE, _SPEC_OPERATION = 48, 49, 50, 51, 52
-_DECORATE, _SPEC_ID = 71, 1
+_TYPE_BOOL, _FUNCTION, _LABEL = 20, 54, 248
+_TRUE, _FALSE, _COMPOSITE = 41, 42, 44
+_SPEC_TRUE, _SPEC_FALSE, _SPEC_COMPOSITE, _SPEC_OPERATION = 48, 49, 51, 52
 _BRANCH, _CONDITIONAL, _SWITCH = 249, 250, 251
-_SELECT = 169
-_CONSTANTS: Final = frozenset({_TRUE, _FALSE, _CONSTANT, _SPEC_TRUE, _SPEC_FALSE, _SPEC_CONSTANT})
+_CONSTANTS: Final = frozenset({_TRUE, _FALSE, CONSTANT, _SPEC_TRUE, _SPEC_FALSE, SPEC_CONSTANT})
 #: Instructions of a module that make an id of others, and all that give one to a number.
 _MADE: Final = frozenset({_COMPOSITE, _SPEC_COMPOSITE, _SPEC_OPERATION})
 _DEFINING: Final = _CONSTANTS | _MADE
@@ -48,7 +45,7 @@ _COMPUTED: Mapping[int, Callable[..., _Value]] = {
     166: lambda a, b: bool(a or b),
     167: lambda a, b: bool(a and b),
     168: operator.not_,
-    _SELECT: lambda condition, a, b: a if condition else b,
+    169: lambda condition, a, b: a if condition else b,
     170: operator.eq,
     171: operator.ne,
     172: _of_unsigned(operator.gt),
@@ -68,42 +65,35 @@ class Blocks:
     def __init__(self, data: bytes) -> None:
         """`data` is a SPIR-V module."""
         self._types: dict[int, int] = {}
-        #: Specialization constants by their number, and what is defined by a result id: its words.
-        self._given: dict[int, int] = {}
+        self._given = spec_ids(data)
+        #: The instruction that defines an id, where its value may be known.
         self._defined: dict[int, tuple[int, ...]] = {}
-        #: The module's own instructions before the first function, and those of each block.
+        #: The instructions outside of blocks, and those of each block.
         self._module: list[tuple[int, ...]] = []
         self._blocks: list[list[tuple[int, ...]]] = []
         self._labels: dict[int, int] = {}
+        #: The first block of each function: whether it is called is not asked.
+        self._entries: list[int] = []
         #: The block of each instruction; 0 for those outside.
         self._places: list[int] = [0]
         inside = False
-        for _, words in shaders.instructions(data):
+        for _, words in instructions(data):
             code = words[0] & 0xFFFF
             if code == _LABEL:
                 self._blocks.append([])
                 self._labels[words[1]] = len(self._blocks)
+                self._entries += [] if inside else [len(self._blocks)]
                 inside = True
             elif code == _FUNCTION:
                 inside = False
             self._places.append(len(self._blocks) if inside else 0)
-            if inside:
-                self._blocks[-1].append(words)
-            else:
-                self._see(code, words)
-            if code in _COMPUTED and len(words) > 3:
+            (self._blocks[-1] if inside else self._module).append(words)
+            if code in (_TYPE_BOOL, TYPE_FLOAT):
+                self._types[words[1]] = code
+            elif code in _CONSTANTS or code == _SPEC_OPERATION or (code in _COMPUTED and len(words) > 3):
                 self._defined[words[2]] = words
 
-    def _see(self, code: int, words: tuple[int, ...]) -> None:
-        self._module.append(words)
-        if code in (_BOOL, _FLOAT):
-            self._types[words[1]] = code
-        elif code == _DECORATE and len(words) == 4 and words[2] == _SPEC_ID:
-            self._given[words[1]] = words[3]
-        elif code in _CONSTANTS or code == _SPEC_OPERATION:
-            self._defined[words[2]] = words
-
-    @cached_property
+    @property
     def all(self) -> int:
         """All blocks, and the module."""
         return (1 << len(self._blocks) + 1) - 1
@@ -130,39 +120,29 @@ class Blocks:
     def reached(self, numbers: Sequence[float]) -> int:
         """The blocks that may be reached where the specialization constants have these numbers, from the first on."""
         known: dict[int, _Value | None] = {}
-        found, left = 1, list(self._entries)
+        found, left = 1, [*self._entries]
         while left:
             number = left.pop()
             if found >> number & 1:
                 continue
             found |= 1 << number
-            left += [self._labels[label] for label in self._next(self._blocks[number - 1], numbers, known)]
+            left += [self._labels[label] for label in self._next(self._blocks[number - 1][-1], numbers, known)]
         return found
 
-    @cached_property
-    def _entries(self) -> list[int]:
-        """The first block of each function: whether it is called is not asked."""
-        targets = {target for block in self._blocks for target in self._next(block, (), None)}
-        return [number for label, number in self._labels.items() if label not in targets]
-
-    def _next(
-        self, block: list[tuple[int, ...]], numbers: Sequence[float], known: dict[int, _Value | None] | None
-    ) -> Sequence[int]:
-        """The labels that a block may continue at; with no table of what is known, all that it names."""
-        words = block[-1]
-        match words[0] & 0xFFFF:
-            case code if code == _BRANCH:
-                return words[1:2]
-            case code if code == _CONDITIONAL:
-                value = None if known is None else self._value(words[1], numbers, known)
-                return words[2:4] if value is None else words[2:3] if value else words[3:4]
-            case code if code == _SWITCH:
-                value = None if known is None else self._value(words[1], numbers, known)
-                literals, labels = words[3::2], words[4::2]
-                if value is None:
-                    return (words[2], *labels)
-                return (dict(zip(literals, labels, strict=True)).get(_unsigned(value), words[2]),)
-        return ()
+    def _next(self, words: tuple[int, ...], numbers: Sequence[float], known: dict[int, _Value | None]) -> Sequence[int]:
+        """The labels at which it may go on after a block's last instruction."""
+        code = words[0] & 0xFFFF
+        if code == _BRANCH:
+            return words[1:2]
+        if code not in (_CONDITIONAL, _SWITCH):
+            return ()
+        value = self._value(words[1], numbers, known)
+        if code == _CONDITIONAL:
+            return words[2:4] if value is None else words[2:3] if value else words[3:4]
+        literals, labels = words[3::2], words[4::2]
+        if value is None:
+            return (words[2], *labels)
+        return (dict(zip(literals, labels, strict=True)).get(_unsigned(value), words[2]),)
 
     def _value(self, name: int, numbers: Sequence[float], known: dict[int, _Value | None]) -> _Value | None:
         """What an id stands for; None if that is not known before the shader runs."""
@@ -175,17 +155,17 @@ class Blocks:
         self, words: tuple[int, ...], numbers: Sequence[float], known: dict[int, _Value | None]
     ) -> _Value | None:
         code = words[0] & 0xFFFF if words else 0
-        if code in (_SPEC_TRUE, _SPEC_FALSE, _SPEC_CONSTANT):
+        if code in (_SPEC_TRUE, _SPEC_FALSE, SPEC_CONSTANT):
             place = self._given.get(words[2], len(numbers))
             if place >= len(numbers):
                 return None
             kind = self._types.get(words[1])
             value = numbers[place]
-            return bool(value) if kind == _BOOL else float(value) if kind == _FLOAT else int(value)
+            return bool(value) if kind == _TYPE_BOOL else float(value) if kind == TYPE_FLOAT else int(value)
         if code in (_TRUE, _FALSE):
             return code == _TRUE
-        if code == _CONSTANT:
-            return _number(words[3], self._types.get(words[1]) == _FLOAT) if len(words) == 4 else None
+        if code == CONSTANT:
+            return _number(words[3], self._types.get(words[1]) == TYPE_FLOAT) if len(words) == 4 else None
         if code == _SPEC_OPERATION:
             code, words = words[3], (0, *words[1:3], *words[4:])
         if code not in _COMPUTED:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from functools import cached_property
 from itertools import islice, zip_longest
 from pathlib import Path
 
 from .chosen import Attempt
-from .example import Example, mask
+from .example import Example, Seen, mask
 from .sites import Mutant, Plugin, surroundings
 
 #: Where many examples reach a place because it is run once for all, so many different ones are tried.
@@ -54,16 +55,14 @@ class Chooser:
     @staticmethod
     def attempt(example: Example) -> Attempt:
         """What a worker must know of an example."""
-        known = {
-            name: getattr(example, name) for name in Attempt.__dataclass_fields__ if name not in ("limit", "sound")
-        }
+        known = {one.name: getattr(example, one.name) for one in fields(Seen)}
         return Attempt(**known, limit=_LEAST + _SLOWER * example.seconds, sound=not example.carried)
 
     @staticmethod
     def unknown(case: str, index: int, packed: str, seconds: float) -> Attempt:
         """What a worker must know of an example that was not tried yet, and takes about so many CPU `seconds`."""
         limit = _LEAST + _SLOWER * seconds
-        return Attempt(case, index, packed, seconds, "", 0, 0, 0, limit, sound=False)
+        return Attempt(case, index, packed, seconds, "", 0, 0, 0, limit=limit, sound=False)
 
     @cached_property
     def sample(self) -> Sequence[Example]:

@@ -8,7 +8,7 @@ import pickle
 import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ..described import Saying, describe
 from ..outcome import CaseResult, Outcome, Verdict
 from ..runner import Source
 from .around import Around
+from .example import Seen
 from .overlay import put_first
 
 #: What a case of one example may take is this multiple of its cost (`runner.plan.limit_of`).
@@ -35,24 +36,11 @@ NOT_FOUND = "the mutant is not found"
 
 
 @dataclass(frozen=True)
-class Attempt:
+class Attempt(Seen):
     """One example that a mutant is tried with."""
 
-    case: str
-    index: int
-    #: The example, as `pack` gives it.
-    packed: str
-    #: CPU seconds that it takes without the change, and the verdict.
-    seconds: float
-    verdict: str
-    #: How many operators the backend and the runtime run without the change, and the bytes of the delegates.
-    delegated_nodes: int
-    fallback_calls: int
-    delegate_bytes: int
     #: CPU seconds after which it is taken for a hang.
-    limit: float
-    #: How many operators the delegates have without the change.
-    delegate_operators: int = 0
+    limit: float = field(kw_only=True)
     #: Whether it is known to have no fault without the change, and what is said here of it is true; otherwise it was
     #: seen with other sources, or never (then it has no verdict).
     sound: bool = True

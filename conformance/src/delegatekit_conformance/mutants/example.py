@@ -1,20 +1,20 @@
-"""An example of the suite with what it reaches of a plugin's code."""
+"""An example of the suite with what came of it, and what it reaches of a plugin's code."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..outcome import Verdict
 
 
 @dataclass(frozen=True)
-class Example:
-    """One example with what it reaches."""
+class Seen:
+    """One example with what came of it, with the plugin as it is."""
 
     case: str
     index: int
-    #: The example, pickled and packed.
+    #: The example, as `chosen.pack` gives it.
     packed: str
     #: CPU seconds, as far as they can be told beside the recording.
     seconds: float
@@ -23,11 +23,17 @@ class Example:
     delegated_nodes: int
     fallback_calls: int
     delegate_bytes: int
-    #: The lines that it runs of each of the plugin's files: bit n is line n.
-    lines: Mapping[str, int]
-    tags: Mapping[str, str]
     #: How many operators the delegates have.
     delegate_operators: int = 0
+
+
+@dataclass(frozen=True)
+class Example(Seen):
+    """One example with what it reaches."""
+
+    #: The lines that it runs of each of the plugin's files: bit n is line n. Of a shader its blocks (`blocks`).
+    lines: Mapping[str, int] = field(kw_only=True)
+    tags: Mapping[str, str] = field(kw_only=True)
     #: Whether it was recorded with other sources, whose code it runs is still there.
     carried: bool = False
 

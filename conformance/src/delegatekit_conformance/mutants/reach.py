@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 from delegatekit.json_text import to_json
 
@@ -91,6 +91,10 @@ def key(plugin: Plugin, context: Context) -> str:
     return hashlib.sha256(repr((digests, context, sys.version)).encode()).hexdigest()
 
 
+#: What a case draws (`_told`), and its sound examples.
+_Case: TypeAlias = tuple[tuple[str, ...], Sequence[Example]]
+
+
 class _Journal:
     """The file of the map: a line for what it depends on, and one for each case. Lines that were cut off are lost.
 
@@ -103,7 +107,7 @@ class _Journal:
         self.files = files
         #: What was recorded with the sources as they are, and with other ones.
         self.cases: dict[str, tuple[Example, ...]] = {}
-        self.older: dict[str, tuple[tuple[str, ...], tuple[Example, ...]]] = {}
+        self.older: dict[str, _Case] = {}
         #: The files of the plugin with which the older ones were recorded.
         self.older_files: Mapping[str, str] = {}
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -114,7 +118,7 @@ class _Journal:
         elif not self.older:
             self.begin({})
 
-    def begin(self, carried: Mapping[str, tuple[tuple[str, ...], Sequence[Example]]]) -> int:
+    def begin(self, carried: Mapping[str, _Case]) -> int:
         """Begin the file of these sources with what is kept of others; how many cases that are."""
         self._path.touch(mode=0o600)
         with self._path.open("r+b") as file:
@@ -152,12 +156,10 @@ class _Journal:
         return whole if is_own else 0
 
 
-def _carried(
-    journal: _Journal, cases: Mapping[str, Case], context: Context
-) -> dict[str, tuple[tuple[str, ...], Sequence[Example]]]:
+def _carried(journal: _Journal, cases: Mapping[str, Case], context: Context) -> dict[str, _Case]:
     """The cases of other sources that draw the same examples, all of which run code that is still there."""
     moved = Moved(journal.older_files, journal.files)
-    found: dict[str, tuple[tuple[str, ...], Sequence[Example]]] = {}
+    found: dict[str, _Case] = {}
     for name, (drawn, examples) in journal.older.items():
         now = [example for example in map(moved.example, examples) if example is not None]
         if name in cases and len(now) == _count(drawn) and _draws(cases[name], context, drawn):
@@ -209,7 +211,7 @@ def _unexpected(result: CaseResult) -> Sequence[Outcome]:
     return result.faults if result.is_fault else ()
 
 
-def _read_case(folder: Path, name: str, tags: Mapping[str, str]) -> tuple[tuple[str, ...], list[Example]]:
+def _read_case(folder: Path, name: str, tags: Mapping[str, str]) -> _Case:
     """What a case draws, and its sound examples."""
     drawn: dict[int, str] = {}
     found: dict[int, Example | None] = {}

@@ -13,7 +13,7 @@ from .changes import Change
 #: The first word of a module, and the words before its first instruction.
 _MAGIC = 0x07230203
 _HEADER = 5
-_TYPE_INT, _TYPE_FLOAT, _CONSTANT, _SPEC_CONSTANT, _DECORATE = 21, 22, 43, 50, 71
+_TYPE_INT, TYPE_FLOAT, CONSTANT, SPEC_CONSTANT, _DECORATE = 21, 22, 43, 50, 71
 #: The decoration that gives a specialization constant its number.
 _SPEC_ID = 1
 _BARRIER = 224
@@ -73,18 +73,23 @@ def changes(data: bytes) -> list[Change]:
     found = []
     for number, (offset, words) in enumerate(instructions(data), 1):
         code, count = words[0] & 0xFFFF, len(words)
-        if code in (_TYPE_INT, _TYPE_FLOAT) and words[2] == 32:
-            kinds[words[1]] = "float" if code == _TYPE_FLOAT else "int"
+        if code in (_TYPE_INT, TYPE_FLOAT) and words[2] == 32:
+            kinds[words[1]] = "float" if code == TYPE_FLOAT else "int"
         for kind, other in _others(words, kinds):
             after = struct.pack(f"<{count}I", *other).hex()
             found.append(Change(kind, offset, offset + 4 * count, after, (number, number)))
     return found
 
 
+def spec_ids(data: bytes) -> dict[int, int]:
+    """The numbers of a module's specialization constants by their result ids."""
+    decorations = (words for _, words in instructions(data) if words[0] & 0xFFFF == _DECORATE and len(words) == 4)
+    return {words[1]: words[3] for words in decorations if words[2] == _SPEC_ID}
+
+
 def specialized(data: bytes) -> int:
     """How many specialization constants a module is given, by the largest of their numbers."""
-    decorations = (words for _, words in instructions(data) if words[0] & 0xFFFF == _DECORATE and len(words) == 4)
-    return max((1 + words[3] for words in decorations if words[2] == _SPEC_ID), default=0)
+    return 1 + max(spec_ids(data).values(), default=-1)
 
 
 def apply(data: bytes, change: Change) -> bytes:
@@ -97,7 +102,7 @@ def words(data: bytes, change: Change) -> tuple[str, str, str]:
     texts = []
     for raw in (data[change.start : change.end], bytes.fromhex(change.after)):
         code, *operands = struct.unpack(f"<{len(raw) // 4}I", raw)
-        name = {_CONSTANT: "OpConstant", _SPEC_CONSTANT: "OpSpecConstant", _BARRIER: "OpControlBarrier", _NOP: "OpNop"}
+        name = {CONSTANT: "OpConstant", SPEC_CONSTANT: "OpSpecConstant", _BARRIER: "OpControlBarrier", _NOP: "OpNop"}
         texts.append(" ".join([(name | dict(_NAMES)).get(code & 0xFFFF, str(code & 0xFFFF)), *map(str, operands)]))
     return f"instruction {change.lines[0]}", texts[0], texts[1]
 
@@ -117,7 +122,7 @@ def _others(words: tuple[int, ...], kinds: Mapping[int, str]) -> Iterator[tuple[
     code = words[0] & 0xFFFF
     head = words[0] & 0xFFFF0000
     # Of specialization constants these are defaults only: who dispatches gives the numbers.
-    if code == _CONSTANT and len(words) == 4 and words[1] in kinds:
+    if code == CONSTANT and len(words) == 4 and words[1] in kinds:
         yield from (("number", (*words[:3], bits)) for bits in _numbers(words[3], kinds[words[1]]))
     for kind, others in _OTHERS.items():
         if code in others:

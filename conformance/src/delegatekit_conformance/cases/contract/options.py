@@ -7,7 +7,6 @@ import pickle
 import re
 import typing
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE
 
 from ...context import Context
 from ..base import Broken, NotApplicable
-from ..specimens import SPECIMENS, backend_of, compiles, delegates, lower, lowered, taken
+from ..specimens import SPECIMENS, backend_of, compiles, delegates, lower, taken
 from .rules import Rules
 
 RULES = Rules()
@@ -101,29 +100,22 @@ def options_name_something(context: Context) -> str:
     """A name in an option of names that is none of the program's, nor one of the backend's, is refused."""
     compiles(context)
     options = _options(context)
-    rows = [row for row in options.describe() if typing.get_origin(_hint(options, row.name)[0]) is frozenset]
-    rows = [row for row in rows if not row.choices]
-    if not rows:
+    names = [
+        row.name
+        for row in options.describe()
+        if typing.get_origin(_hint(options, row.name)[0]) is frozenset and not row.choices
+    ]
+    if not names:
         raise NotApplicable("no option is a set of names")
-    name = _first_taken(context)
-    for row in rows:
+    program = next(iter(taken(context)))
+    for name in names:
         try:
-            lower(SPECIMENS[name], replace(context, options={**context.options, row.name: [_NOTHING]}))
+            lower(SPECIMENS[program], replace(context, options={**context.options, name: [_NOTHING]}))
         except OptionError as error:
-            if row.name not in str(error):
-                raise Broken(f"the refusal of {row.name} = {_NOTHING} does not name it: {error}") from None
+            _check_named(error, name, _NOTHING)
         else:
-            raise Broken(f"{name} is lowered with {row.name} = {_NOTHING}, which names nothing")
-    return ", ".join(row.name for row in rows)
-
-
-def _first_taken(context: Context) -> str:
-    """The first specimen of which the backend takes something."""
-    for name in SPECIMENS:
-        with suppress(Exception):  # contract/compiles-what-it-takes reports it
-            if delegates(lowered(name, context), context.backend):
-                return name
-    raise NotApplicable("the backend takes nothing of the specimens")
+            raise Broken(f"{program} is lowered with {name} = {_NOTHING!r}, which names nothing")
+    return ", ".join(names)
 
 
 #: What nothing is called.
@@ -159,14 +151,19 @@ def _refuse(context: Context, name: str, value: Any) -> None:
     try:
         backend_of(context).make_options({name: value})
     except OptionError as error:
-        if name not in str(error):
-            raise Broken(f"the refusal of {name} = {value!r} does not name it: {error}") from None
+        _check_named(error, name, value)
         if not error.hint:
             raise Broken(f"the refusal of {name} = {value!r} has no hint about what is allowed: {error}") from None
     except Exception as error:
         raise Broken(f"{name} = {value!r} raises {type(error).__name__}, not OptionError: {error}") from None
     else:
         raise Broken(f"{name} = {value!r} is accepted")
+
+
+def _check_named(error: OptionError, name: str, value: Any) -> None:
+    """Raise Broken if the refusal of an option's value does not name the option."""
+    if name not in str(error):
+        raise Broken(f"the refusal of {name} = {value!r} does not name it: {error}") from None
 
 
 def _hint(options: type[BackendOptions], name: str) -> tuple[Any, bool]:

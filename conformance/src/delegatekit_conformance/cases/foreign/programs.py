@@ -52,7 +52,7 @@ class _Foreign(Case):
         return outcome
 
     def snippet(self, example: Program, context: Context) -> str:
-        """The program as Python, where it is one recipe or module; else how it is tried."""
+        """The program as Python, where it is one recipe or module."""
         if len(example.pieces) == 1:
             (piece,) = example.pieces
             return _script(piece, example, context)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 import delegatekit
@@ -32,9 +31,7 @@ def missing(way: Way, context: Context) -> str:
     """Why stock's compiler cannot be asked here; empty if it can."""
     if not context.stock:
         return stock.OFF
-    if find_spec("executorch") is None:
-        return "the wheel executorch is not installed: pip install 'delegatekit-conformance[stock]'"
-    return way.missing or stock.no_process()
+    return stock.no_process() or way.missing
 
 
 def try_program(program: Program, context: Context) -> Outcome:
@@ -82,7 +79,7 @@ def _try(program: Program, context: Context) -> Outcome:
     written = _file(program, program.way.partitioner)
     if written.fault:
         told = f"stock's pipeline does not lower it: {written.fault}"
-        return Outcome(Verdict.NOT_APPLICABLE, told, refusals=(_line(written.fault, program),))
+        return Outcome(Verdict.NOT_APPLICABLE, told, refusals=(f"{program.describe()[:120]}: {written.fault}",))
     try:
         (method,) = delegatekit.inspect(written.data).methods
     except Exception as error:
@@ -147,7 +144,3 @@ def _file(program: Program, partitioner: str) -> _Written:
 def _write(program: Program, partitioner: str) -> bytes:
     """Runs in the process of the stock runtime."""
     return write(partitioner, program.exported())
-
-
-def _line(fault: str, program: Program) -> str:
-    return f"{program.describe()[:120]}: {fault}"

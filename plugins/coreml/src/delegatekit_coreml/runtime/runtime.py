@@ -34,8 +34,6 @@ class _Handle:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     features: Mapping[str, Feature]
-    #: Outputs whose sizes the caller does not expect to change.
-    fixed: frozenset[str] = frozenset()
     closed: bool = False
     #: Sizes of earlier calls, which need no second check.
     known: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
@@ -85,8 +83,7 @@ class CoreMLRuntime:
         for name, spec in zip(package.outputs, payload.outputs, strict=True):
             _check_output(name, tape.types[name], spec)
         check_types(tape, {name: feature.shape for name, feature in features.items()})
-        fixed = (name for name, spec in zip(package.outputs, payload.outputs, strict=True) if not spec.dynamic)
-        return _Handle(tape, Signature.of_payload(payload), package.inputs, package.outputs, features, frozenset(fixed))
+        return _Handle(tape, Signature.of_payload(payload), package.inputs, package.outputs, features)
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once and write the results into `outputs`. Raises ExecutionError."""
@@ -118,13 +115,13 @@ class CoreMLRuntime:
             handle.check_sizes({name: tuple(value.shape) for name, value in given.items()})
         results = handle.tape.run(given, times)
         found = []
-        for name, output in zip(handle.outputs, outputs, strict=True):
+        for name, kind, output in zip(handle.outputs, handle.signature.outputs, outputs, strict=True):
             result = results[name].reshape(()) if output.dim() == 0 else results[name]
             if any(size > most for size, most in zip(result.shape, output.shape, strict=True)):
                 raise ExecutionError(
                     f"{name} has the shape {tuple(result.shape)}: {tuple(output.shape)} is the largest", where=_WHERE
                 )
-            if name in handle.fixed and result.shape != output.shape:
+            if not kind.is_dynamic and result.shape != output.shape:
                 raise ExecutionError(
                     f"{name} has the shape {tuple(result.shape)}, in the program {tuple(output.shape)}", where=_WHERE
                 )

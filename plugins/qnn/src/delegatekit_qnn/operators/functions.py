@@ -178,12 +178,12 @@ def _leaky(b: ProgramBuilder, call: Call) -> Value:
     return Value(apply(b, "Prelu", [x.tensor, slope], datatype, encoding), x.order)
 
 
-def _hardshrink(b: ProgramBuilder, call: Call) -> Value:
+def _hardshrink(b: ProgramBuilder, call: Call) -> Value | tuple[Value, ...]:
     def shrunk(b: ProgramBuilder, x: Value) -> Value:
         small = compared(b, "LessEqual", unary(b, "ElementWiseAbs", x), call["lambd"])
         return where(b, small, 0, x)
 
-    return composed(shrunk)(b, call)  # type: ignore[return-value]
+    return composed(shrunk)(b, call)
 
 
 def _glu(b: ProgramBuilder, call: Call) -> Value:

@@ -1,5 +1,5 @@
 #version 450
-//! Sums, products and extremes along an axis, in parts of a given length.
+//! Sums and extremes along an axis, in parts of a given length.
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "exponential.glsl"
