@@ -103,7 +103,7 @@ def test_calls_of_sizes_that_a_way_does_not_write_are_left_out() -> None:
 
 
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module_, name in ((trial, "executorch"), (compilers, "coremltools")):
+    for module_, name in ((stock, "executorch"), (compilers, "coremltools")):
         with monkeypatch.context() as patch:
             patch.setattr(module_, "find_spec", lambda asked, name=name: None if asked == name else object())
             outcome = trial.try_program(program(Module(_sines)), CONTEXT)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from delegatekit_api.devices import TargetInfo
+
     from .outcome import Outcome
 
 
@@ -94,6 +96,10 @@ class Context:
     def by_backend(self) -> Mapping[str, Mapping[str, Any]] | None:
         """The options as `delegatekit.lower` takes them for its backends; None if there are none."""
         return {self.backend: self.options} if self.options else None
+
+    def for_target(self, target: TargetInfo) -> Context:
+        """The context with the options of another target, and those with which its programs run here."""
+        return replace(self, options={**self.options, **target.options, **target.on_host})
 
     @property
     def option_items(self) -> tuple[tuple[str, Any], ...]:

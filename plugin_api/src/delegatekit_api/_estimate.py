@@ -55,3 +55,5 @@ class TargetInfo:
     summary: str
     #: The options that choose it.
     options: Mapping[str, str] = field(default_factory=dict)
+    #: Options beside these with which a host runs what is compiled for it: for verification, where a device needs none.
+    on_host: Mapping[str, str] = field(default_factory=dict)

@@ -55,7 +55,7 @@ def choices(context: Context) -> Iterator[Mapping[str, Any]]:
     """The options of every target, and every value of every option that can be listed, each beside those of the run."""
     backend = compiles(context)
     for target in backend.targets():
-        yield {**context.options, **target.options}
+        yield context.for_target(target).options
     for name, value in values_of(backend.description.options):
         yield {**context.options, name: value}
 

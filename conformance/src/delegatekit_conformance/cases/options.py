@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,9 +23,9 @@ from ..declaration import Measured
 from ..outcome import Outcome, Verdict, worst_of
 from ..recipe import Recipe
 from ..trial import try_recipe, try_subject
-from .base import Case
+from .base import Case, NotApplicable
 from .contract.options import values_of
-from .specimens import DECODER, DYNAMIC, JOINED_SIZES, LARGE, SPECIMENS
+from .specimens import DECODER, DYNAMIC, JOINED_SIZES, LARGE, QUANTIZED_SPECIMENS, SPECIMENS, taken
 from .state import accumulate
 from .subjects import subject_of
 
@@ -65,13 +65,13 @@ class OptionCase(Case):
     def examples(self, context: Context) -> Sequence[str]:
         """Names of programs: fewer in the quick profile, where what a compiler keeps is asked once for each option."""
         quick = context.profile.name == "quick"
-        sample = (*_SHORT, *(_AT_ENDS if self._at_end else ())) if quick else SAMPLE
+        sample = (*_short(context), *(_AT_ENDS if self._at_end else ())) if quick else (*SAMPLE, *_integers(context))
         names = (name for name in sample if name != _LARGE or not _is_whole(self._value))
         return (*names, *((_ANEW,) if self._is_first or not quick else ()), _PRECISION)
 
     def run(self, example: str, context: Context) -> Outcome:
         """Try the program with the option, or what is declared of the precision."""
-        chosen = replace(context, options={**context.options, self._option: self._value})
+        chosen = _chosen(context, self._option, self._value)
         refusal = _refusal(chosen)
         if refusal is not None:
             return Outcome(Verdict.NOT_APPLICABLE, refusal, example=example)
@@ -92,6 +92,31 @@ _PRECISION = "the precision that is declared"
 _ANEW = "programs with other weights, one after another"
 #: So many programs are lowered, and forgotten before the next: their memory is where that of the next is.
 _PROGRAMS = 5
+
+
+def _chosen(context: Context, option: str, value: Any) -> Context:
+    """The context with the option; where that chooses a target, so that its programs run here."""
+    targets = discovery.get_backend(context.backend).targets()
+    target = next((one for one in targets if one.options == {option: value}), None)
+    return context.for_target(target) if target else replace(context, options={**context.options, option: value})
+
+
+def _short(context: Context) -> Sequence[str]:
+    """The sample of the quick profile."""
+    return _integers(context) or _SHORT
+
+
+def _integers(context: Context) -> Sequence[str]:
+    """The quantized programs, if the backend takes no others; none else."""
+    return () if any(name not in QUANTIZED_SPECIMENS for name in _taken(context)) else tuple(QUANTIZED_SPECIMENS)
+
+
+def _taken(context: Context) -> Collection[str]:
+    """The small programs of which the backend takes something; of one that compiles none, all."""
+    try:
+        return taken(context)
+    except NotApplicable:
+        return SPECIMENS
 
 
 def _program(name: str) -> Recipe:
@@ -149,7 +174,7 @@ class TogetherCase(Case):
         refusal = _refusal(chosen)
         if refusal is not None:
             return Outcome(Verdict.NOT_APPLICABLE, refusal, example=example.describe())
-        outcomes = [try_recipe(_program(name), chosen) for name in _TOGETHER]
+        outcomes = [try_recipe(_program(name), chosen) for name in _integers(context) or _TOGETHER]
         return replace(worst_of(outcomes), example=example.describe())
 
 

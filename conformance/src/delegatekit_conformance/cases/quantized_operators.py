@@ -34,7 +34,7 @@ _JOINED = 4
 _DRAWN = 4
 #: The dtype that is quantized.
 _DTYPE = "float32"
-#: Of so many operators the quick profile tries one with a scheme that only another target has.
+#: Of so many operators the quick profile tries one with another target.
 _ELSEWHERE = 3
 #: Outputs of a few elements have no ratio to speak of: steps alone judge them.
 _NO_DECIBELS = 0.0
@@ -48,7 +48,7 @@ class Quantized:
     recipes: Joined
     #: Whether the inputs are sums: some operators are quantized only where what they read is.
     led: bool = False
-    #: Options beside those of the run: those of another target, which has the scheme.
+    #: Options beside those of the run: those of another target.
     options: tuple[tuple[str, Any], ...] = ()
 
     def describe(self) -> str:
@@ -77,14 +77,19 @@ class QuantizedOperator(Case):
     def examples(self, context: Context) -> Sequence[Quantized]:
         """A program for each scheme that names the operator: in the quick profile for two of them, the first always.
 
-        Schemes that only other targets have are tried with their options, in the quick profile for some operators.
+        Schemes that only other targets have are tried with their options; and the first scheme with those of one other
+        target, which may lower it in another way. In the quick profile that is so for some operators.
         """
         number = zlib.crc32(self.name.encode())
         named = schemes_for(context, self._operator.operator)
         others = _of_targets(context, self._operator.operator)
+        targets = _other_targets(context) if named else []
+        elsewhere = [(*named[0], targets[number % len(targets)])] if targets else []
         if context.profile.joined == 1:
             named = named[:1] + named[1 + number % (len(named) - 1) :][:1] if len(named) > 2 else named
-            others = others[number % len(others) :][:1] if others and number % _ELSEWHERE == 0 else []
+            others = others[number % len(others) :][:1] if others else []
+            others, elsewhere = (others, elsewhere) if number % _ELSEWHERE == 0 else ([], [])
+        others += elsewhere
         if not named and not others:
             return ()
         count = _JOINED * context.profile.joined
@@ -95,6 +100,17 @@ class QuantizedOperator(Case):
         return here + [
             Quantized(scheme.name, program, led, options) for scheme, led, options in others for program in programs
         ]
+
+    def further(self, first: Sequence[Quantized], context: Context) -> Sequence[Quantized]:
+        """The first program with the options of the last target, which may take what others refuse."""
+        known = [example for example in first if not example.options][:1]
+        return [replace(example, options=options) for example in known for options in _other_targets(context)[-1:]]
+
+    def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
+        """Whether the backend took the operator: by its name, or as others that it is made of."""
+        name = self._operator.operator
+        refused = any(reason.startswith(f"{name}:") for outcome in tried for reason in outcome.refusals)
+        return any(name in outcome.taken or (outcome.taken and not refused) for outcome in tried)
 
     def run(self, example: Quantized, context: Context) -> Outcome:
         """Quantize, lower, run, compare; where that goes wrong, each recipe by itself."""
@@ -173,12 +189,20 @@ def _of_targets(context: Context, operator: str) -> list[tuple[QuantizationSchem
     known = {scheme.name for scheme in backend.quantization_schemes(backend.make_options(context.options))}
     found = []
     for target in backend.targets():
-        chosen = replace(context, options={**context.options, **target.options})
+        chosen = context.for_target(target)
         for scheme, led in schemes_for(chosen, operator):
             if scheme.name not in known:
                 known.add(scheme.name)
-                found.append((scheme, led, tuple(target.options.items())))
+                found.append((scheme, led, chosen.option_items))
     return found
+
+
+def _other_targets(context: Context) -> list[tuple[tuple[str, Any], ...]]:
+    """The options of the run with those of each target but the run's own."""
+    backend = discovery.get_backend(context.backend)
+    own = backend.make_options(context.options)
+    found = [context.for_target(target) for target in backend.targets() if target.options]
+    return [one.option_items for one in found if backend.make_options(one.options) != own]
 
 
 def _is_meant(name: str, operator: str) -> bool:

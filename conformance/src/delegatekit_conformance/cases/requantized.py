@@ -8,7 +8,7 @@ refuses it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle
 from operator import attrgetter
 from typing import Any
@@ -215,8 +215,7 @@ class InTurnCase(_GivenCase):
 def _for_schemes(context: Context) -> Context:
     """The context for the first target that has most schemes; as it is, if no target has more."""
     targets = discovery.get_backend(context.backend).targets()
-    others = (replace(context, options={**context.options, **target.options}) for target in targets)
-    return max((context, *others), key=lambda item: len(scheme_names(item)))
+    return max((context, *map(context.for_target, targets)), key=lambda item: len(scheme_names(item)))
 
 
 def _try(scheme: str, context: Context, *forms: Weights | None) -> Outcome:

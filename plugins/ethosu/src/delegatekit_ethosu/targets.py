@@ -106,6 +106,8 @@ def list_targets() -> tuple[TargetInfo, ...]:
             + (f" on {target.cores} cores" if target.cores > 1 else "")
             + f"; {target.system_config}, {target.memory_mode} by default",
             {"target": target.name},
+            # The host executes commands of the U55 alone.
+            {} if target.family == "u55" else {"keep_tosa": "true"},
         )
         for target in TARGETS.values()
     )

@@ -146,7 +146,7 @@ def targets(context: Context) -> str:
         if not target.name.strip() or not target.summary.strip():
             raise Broken(f"the target {target.name!r} has no name or no summary")
         try:
-            backend_of(context).make_options(target.options)
+            backend_of(context).make_options({**target.options, **target.on_host})
         except OptionError as error:
             raise Broken(f"the options of target {target.name} are refused: {error.what}") from None
     return f"{len(names)} targets"

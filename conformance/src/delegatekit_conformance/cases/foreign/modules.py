@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ..subjects import Built
+from . import language
 from .subjects import Module
 
 
@@ -909,6 +910,7 @@ MODULES: Final[Mapping[str, tuple[Module, ...]]] = {
         Module(_bytes_convolutions),
         Module(_bytes_sums),
     ),
+    "language": tuple(map(Module, language.MODELS)),
     "functions": (
         Module(_functions_activations),
         Module(_functions_of_channels),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from stream_features import features
 from stream_graphs import KINDS, draw
 from stream_networks import NETWORKS, build
 
@@ -99,7 +100,7 @@ def _programs() -> Iterator[Blob]:
 
 def test_the_list_of_what_is_executed_is_what_these_tests_execute() -> None:
     """Each feature that is listed occurs in the programs above, and no other one does."""
-    used = {name for blob in _programs() for item in stream.Machine(blob).operations for name in stream.features(item)}
+    used = {name for blob in _programs() for item in stream.Machine(blob).operations for name in features(item)}
     assert used == set(stream.EXECUTED)
     assert not used & set(stream.REFUSED)
 

@@ -7,7 +7,7 @@ of operation. Nothing that is not understood is skipped: it is refused, with the
 from __future__ import annotations
 
 from .commands import Command, CommandStream, Configuration, decode
-from .coverage import EXECUTED, REFUSED, features, listing
+from .coverage import EXECUTED, REFUSED, listing
 from .errors import NotExecutableError
 from .machine import Machine, execute
 
@@ -21,6 +21,5 @@ __all__ = [
     "NotExecutableError",
     "decode",
     "execute",
-    "features",
     "listing",
 ]

@@ -1,0 +1,68 @@
+"""Options of one program: what a vendor's file may say, and what is a fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delegatekit_api import OptionError
+from delegatekit_conformance.cases import option_programs
+from delegatekit_conformance.cases.option_programs import Choice, ProgramCase, parse
+from delegatekit_conformance.context import Context
+from delegatekit_conformance.errors import InputError
+from delegatekit_conformance.outcome import Outcome, Verdict
+
+CONTEXT = Context("reference", stock=False)
+
+
+def run(monkeypatch: pytest.MonkeyPatch | None = None, raises: Exception | None = None, **values: Any) -> Outcome:
+    """The outcome of one entry; where lowering `raises` something."""
+
+    def lower(*_: Any) -> Any:
+        assert raises is not None
+        raise raises
+
+    if monkeypatch is not None:
+        monkeypatch.setattr(option_programs, "lower", lower)
+    choice = Choice(**{"name": "one", "program": "dynamic", "options": {}, **values})
+    return ProgramCase(choice).run(choice, CONTEXT)
+
+
+def test_calls_that_are_right_and_one_that_is_refused() -> None:
+    outcome = run(calls=((9,), (2,)), refused=((10,),))
+    assert outcome.verdict is Verdict.DELEGATED
+
+
+def test_a_call_that_should_be_refused_is_a_fault() -> None:
+    outcome = run(calls=((9,),), refused=((10,), (7,)))
+    assert outcome.verdict is Verdict.VIOLATION and "sizes (7,)" in outcome.detail
+
+
+def test_words_of_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, OptionError("needs two"), error="two").verdict is Verdict.PASSED
+    outcome = run(monkeypatch, OptionError("needs three"), error="two")
+    assert outcome.verdict is Verdict.VIOLATION and "other words than 'two'" in outcome.detail
+    outcome = run(monkeypatch, ValueError("two"), error="two")
+    assert outcome.verdict is Verdict.VIOLATION and "another error than OptionError" in outcome.detail
+
+
+def test_what_is_lowered_and_should_be_refused_is_a_fault() -> None:
+    outcome = run(error="at least two")
+    assert outcome.verdict is Verdict.VIOLATION and "should be refused" in outcome.detail
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "says no options of programs"),
+        ("[[program]]\nname = 'a'\n", "says no options of programs"),
+        ("[[program]]\nname = 'a'\nprogram = 'none'\noptions = {}\ncalls = [[1]]", "there is no program 'none'"),
+        ("[[program]]\nname = 'a'\nprogram = 'dynamic'\noptions = {}\ncalls = [[1, 2]]", "1 sizes that change"),
+        ("[[program]]\nname = 'a'\nprogram = 'dynamic'\noptions = {}", "either calls"),
+        ("[[program]]\nname = 'a'\nprogram = 'dynamic'\noptions = {}\ncalls = [[2]]\nerror = 'b'", "either calls"),
+    ],
+)
+def test_a_file_that_says_something_else_is_one_clear_error(text: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        parse(text)
