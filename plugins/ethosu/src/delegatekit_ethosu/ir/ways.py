@@ -31,12 +31,13 @@ class Ways:
 
         `key` tells apart what the ways do for tensors of one shape and type. Raises LoweringError if there is no way.
         """
-        if self._cycles is None or len(ways) + len(otherwise) == 1:
+        every = (*ways, *otherwise)
+        if self._cycles is None or len(every) == 1:
             return ways[0]
         known = self._choices.get((key, x.dtype, x.shape))
         if known is None:
             known = self._choices[(key, x.dtype, x.shape)] = self._cheapest(x, ways, otherwise)
-        return (*ways, *otherwise)[known]
+        return every[known]
 
     def _cheapest(self, x: Tensor, ways: Sequence[Way], otherwise: Sequence[Way]) -> int:
         costs = {place: cost for place, way in enumerate(ways) if (cost := self._cost(x, way)) is not None}

@@ -63,7 +63,7 @@ def weight_of(b: ProgramBuilder, operand: Operand, channels: int) -> tuple[Array
     assert operand.integers is not None and operand.integers.constant is not None
     scale = b.quantization(operand).scale
     scales = scale.detach().double().numpy() if isinstance(scale, torch.Tensor) else np.array([float(scale)])
-    return operand.integers.constant.detach().numpy(), np.broadcast_to(scales, (channels,)).copy()
+    return operand.integers.constant.detach().numpy(), np.broadcast_to(scales, (channels,))
 
 
 def _linear(b: ProgramBuilder, call: Call, result: Result) -> Value:

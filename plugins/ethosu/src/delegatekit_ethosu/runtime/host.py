@@ -6,9 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from delegatekit_api import (
     Availability,
@@ -138,7 +136,7 @@ def _by_reference(program: bytes, payload: DelegatePayload) -> tuple[_Run, _Clos
     shapes = [tensor.shape for tensor in graph.inputs]
 
     def run(inputs: Sequence[Array]) -> list[Array]:
-        if [value.size for value in inputs] != [int(np.prod(shape)) for shape in shapes]:
+        if [value.size for value in inputs] != [*map(math.prod, shapes)]:
             raise ExecutionError(f"takes inputs of {shapes}", where="TOSA program")
         shaped = [value.reshape(shape) for value, shape in zip(inputs, shapes, strict=True)]
         return model.run(shaped)
@@ -174,10 +172,7 @@ def _check(payload: DelegatePayload, blob: Blob) -> None:
         if len(specs) != len(bindings):
             raise FormatError(f"has {len(bindings)} {name}s, the call {len(specs)}", where=f"{DELEGATE_ID} blob")
         for index, (spec, binding) in enumerate(zip(specs, bindings, strict=True)):
-            count: Any = np.prod(spec.shape, dtype=np.int64)
-            if spec.dynamic or (_SIZES.get(spec.dtype), int(count)) != (
-                binding.element_size,
-                int(np.prod(binding.shape)),
-            ):
+            wanted = _SIZES.get(spec.dtype), math.prod(spec.shape)
+            if spec.dynamic or wanted != (binding.element_size, math.prod(binding.shape)):
                 what = f"is {binding.shape} of {binding.element_size} bytes, in the call {spec.dtype} {spec.shape}"
                 raise FormatError(what, where=f"{name} {index} of the {DELEGATE_ID} blob")

@@ -60,9 +60,9 @@ def read_ifm(registers: Registers, ofm: FeatureMap, kernel: Kernel, upscale: Ups
     shape, whole = [], registers.get("IFM_DEPTH_M1") + 1
     for axis in range(2):
         extent = (kernel.size[axis] - 1) * kernel.dilation[axis] + 1
-        size = (ofm.shape[axis] - 1) * kernel.stride[axis] + extent
-        size -= kernel.padding[axis] + kernel.padding[axis + 2]
-        whole *= size + kernel.padding[axis] + kernel.padding[axis + 2]
+        padded = (ofm.shape[axis] - 1) * kernel.stride[axis] + extent
+        size = padded - kernel.padding[axis] - kernel.padding[axis + 2]
+        whole *= padded
         shape.append(-(-size // 2) if upscale else size)
     if whole > _ELEMENTS:
         raise registers.refuse(f"an input of {whole} elements with its padding is too large")

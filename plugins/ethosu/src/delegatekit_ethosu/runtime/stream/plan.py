@@ -183,13 +183,12 @@ def _elementwise(registers: Registers, command: Command) -> Elementwise:
         second = read_scalar(registers) if broadcast & 0x80 else read_feature_map(registers, "IFM2", tuple(shape))
     rounding = read_rounding(registers, "OFM_PRECISION")
     scale = None
-    scaled = registers.get("OFM_PRECISION") >> 8 & 1
     if mode in SCALED_MODES:
-        if not scaled:
+        if not registers.get("OFM_PRECISION") >> 8 & 1:
             raise registers.refuse(f"elementwise {mode.name} with a scale for each channel is unknown")
         multiplier, shift = registers.scale("OFM_SCALE")
         scale = Scale(multiplier, check_shift(registers, shift), rounding)
-    elif scaled and registers.scale("OFM_SCALE") != _IDENTITY:
+    elif registers.scale("OFM_SCALE") != _IDENTITY:
         raise registers.refuse(f"elementwise {mode.name} with a scale is unknown")
     operand_scales = _operand_scales(registers, mode, ifm, second)
     read_accumulator_bits(registers)
