@@ -110,6 +110,7 @@ _PATTERNS = (
     "conv-hardswish",
     "conv-used-twice",
     "convolution-kinds",
+    "strides-and-borders",
     "convolutions-over-time",
     "patches-and-class-token",
     "linear-over-columns",

@@ -98,6 +98,23 @@ def convolution_kinds() -> Built:
     return Model(), [(torch.randn(3, 3, 9, 12) * torch.tensor([1.0, 10.0, 0.1]).view(3, 1, 1, 1),)]
 
 
+@pattern("strides-and-borders")
+def strides_and_borders() -> Built:
+    """Windows that leave pixels out, or begin beside the image: of many sizes of strides devices have a few."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.groups = nn.Conv2d(2, 4, 2, stride=(4, 5), groups=2)
+            self.point = nn.Conv2d(2, 3, 1, stride=2, padding=1)
+            self.corner = nn.Conv2d(2, 2, 2, stride=2, padding=1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.groups(x), self.point(x), self.corner(x[:, :, :1, :1])
+
+    return Model(), [(torch.randn(1, 2, 10, 12),)]
+
+
 @pattern("patches-and-class-token")
 def patches_and_class_token() -> Built:
     """Patches of an image as tokens after a learned one, with learned positions, as vision transformers begin."""
