@@ -6,7 +6,7 @@ import math
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.support import row
-from delegatekit_toolkit.tosa import DType, Gather, Tensor
+from delegatekit_toolkit.tosa import Gather, Tensor
 
 from ..ir.program import ProgramBuilder
 from ..ir.values import Result, Value
@@ -27,14 +27,14 @@ def _embedded(b: ProgramBuilder, call: Call, result: Result) -> Value:
     """The table is constant, and gets the result's scale at once."""
     weight = call["weight"]
     table = b.requantized(b.integers(weight).tensor, b.scale(weight), Result(result.scale))
-    indices = _indices(b, call["indices"])
+    indices = b.contiguous(b.integers(call["indices"]))
     rows = _gathered(b, table, b.reshaped(indices, (math.prod(indices.shape),)))
     return Value.dense(b.clamped(b.reshaped(rows, (*indices.shape, table.shape[1])), result))
 
 
 def _selected(b: ProgramBuilder, call: Call, result: Result) -> Value:
     operand = call["self"]
-    value, indices = b.integers(operand), _indices(b, call["index"])
+    value, indices = b.integers(operand), b.contiguous(b.integers(call["index"]))
     axis = call["dim"] % len(value.order)
     order = (axis, *(other for other in value.order if other != axis))
     tensor = b.stored(value, order)
@@ -42,13 +42,6 @@ def _selected(b: ProgramBuilder, call: Call, result: Result) -> Value:
     rows = _gathered(b, flat, b.reshaped(indices, (math.prod(indices.shape),)))
     made = b.reshaped(rows, (rows.shape[0], *tensor.shape[1:]))
     return Value(b.requantized(made, b.scale(operand), result), order)
-
-
-def _indices(b: ProgramBuilder, operand: Operand) -> Tensor:
-    data = operand.constant
-    if data is not None:
-        return b.graph.constant(data.numpy(), DType.INT32, operand.name)
-    return b.contiguous(b.integers(operand))
 
 
 def _gathered(b: ProgramBuilder, table: Tensor, indices: Tensor) -> Tensor:
