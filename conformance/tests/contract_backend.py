@@ -21,7 +21,7 @@ from delegatekit_api import (
     option,
 )
 from delegatekit_api.blobs import BlobOperator
-from delegatekit_api.devices import Estimate
+from delegatekit_api.devices import Estimate, Verification
 from delegatekit_api.nodes import operator_name
 from delegatekit_api.profiling import OperatorTime
 
@@ -65,6 +65,12 @@ def describe_backend():
         supports_dynamic_shapes=True,
         integrity_check=True,
     )
+
+
+@hookimpl
+def verification(options):
+    level = options.level
+    return Verification("a simulator", level > 0, "" if level else "level is 0")
 
 
 class Partitioner:

@@ -275,6 +275,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ),
     ("documentation", "class Partitioner:", BROKEN_HOOK.format("documentation"), "KeyError"),
     ("targets", "class Partitioner:", TARGETS, "unknown option"),
+    ("verification", '"" if level else "level is 0"', '""', "not a reason"),
     ("compiles-what-it-takes", "latency=1e-6", "latency=-1.0", "estimate has a negative number"),
     ("estimates", '"seeded 1"', '" "', "where it comes from"),
     (

@@ -10,8 +10,9 @@ from delegatekit_api import OptionError
 from delegatekit_api.versions import API_VERSION, incompatibility
 
 from ...context import Context
-from ..base import Broken
+from ..base import Broken, NotApplicable
 from ..specimens import backend_of
+from .options import values_of
 from .rules import Rules
 
 RULES = Rules()
@@ -150,6 +151,21 @@ def targets(context: Context) -> str:
         except OptionError as error:
             raise Broken(f"the options of target {target.name} are refused: {error.what}") from None
     return f"{len(names)} targets"
+
+
+@RULES.add
+def verification(context: Context) -> str:
+    """With every value of every option a judge is named, and the reason where it does not judge, and only there."""
+    backend = backend_of(context)
+    known = backend.description.options
+    chosen = [backend.make_options(context.options), *(known.from_mapping(dict([item])) for item in values_of(known))]
+    for options in chosen:
+        told = backend.verification(options)
+        if told is None:
+            raise NotApplicable("the backend names no judge")
+        if not told.judge.strip() or told.used == bool(told.reason.strip()):
+            raise Broken(f"with {options.to_mapping()}: {told} has no name, or not a reason where it does not judge")
+    return f"{len(chosen)} choices of options"
 
 
 def _normal(distribution: str) -> str:
