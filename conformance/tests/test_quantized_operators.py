@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from delegatekit_conformance.cases import quantized
-from delegatekit_conformance.cases.quantized_operators import QuantizedOperator, cases, show
+from delegatekit_conformance.cases.quantized_operators import QuantizedOperator, cases, is_plain, show
 from delegatekit_conformance.context import PROFILES, Context
+from delegatekit_conformance.drawing import draw
 from delegatekit_conformance.outcome import Verdict
 from delegatekit_conformance.strategies import load_operators
 from delegatekit_conformance.trial import flatten
@@ -47,6 +48,11 @@ def test_examples_are_programs_of_finite_numbers_for_the_first_scheme_and_anothe
     for example in examples:
         assert len(example.recipes.parts) == 4
         assert all(bool(x.isfinite().all()) and x.numel() for part in example.recipes.parts for x in part.inputs())
+
+
+def test_a_table_of_constants_is_quantized_though_no_input_has_floats() -> None:
+    plain = filter(is_plain, draw(load_operators()["aten.embedding.default"].recipes("float32"), 16, 0))
+    assert any(recipe.tensors[0][1].constant for recipe in plain)
 
 
 def test_longer_profiles_have_more_programs_for_every_scheme() -> None:

@@ -198,7 +198,7 @@ def _refusal(context: Context) -> str | None:
 def _anew(context: Context) -> Outcome:
     """Lower and run programs that differ in their weights alone; the gravest outcome."""
     outcomes = []
-    for name in _ROUNDED[:2]:
+    for name in _integers(context)[1:] or _ROUNDED[:2]:
         for number in range(_PROGRAMS):
             outcomes.append(try_recipe(SPECIMENS[name].reseeded(number + 1), replace(context, stock=False)))
             gc.collect()

@@ -212,11 +212,14 @@ def _is_meant(name: str, operator: str) -> bool:
 
 
 def is_plain(recipe: Recipe) -> bool:
-    """Whether there is something to quantize: float inputs with elements, and finite numbers from end to end."""
+    """Whether there is something to quantize: floats with elements, an input, finite numbers from end to end.
+
+    A table of constants that integers choose rows of has no floats among its inputs.
+    """
     tensors = [tensor for _, tensor in recipe.tensors]
     if not recipe.has_elements or recipe.calls or any(tensor.values[0] == "special" for tensor in tensors):
         return False
-    if not any(tensor.dtype == _DTYPE and not tensor.constant for tensor in tensors):
+    if not any(tensor.dtype == _DTYPE for tensor in tensors) or all(tensor.constant for tensor in tensors):
         return False
     try:
         inputs = recipe.inputs()
