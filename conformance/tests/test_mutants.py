@@ -431,6 +431,15 @@ def test_a_run_resumes_and_shards_are_parts_of_the_whole(toy: Plugin, tmp_path: 
         run(resume=resume, seed=1)
 
 
+def test_statements_that_no_example_reaches_are_listed(toy: Plugin) -> None:
+    campaign = Campaign(Request("seeded", select=("sums/count_down",)), source=mutant_cases.in_this_process)
+    found = {(one.line, one.text) for one in campaign.unreached() if one.file == "sums.py"}
+    lines = SUMS.splitlines()
+    assert (6, lines[5].strip()) in found and (7, lines[6].strip()) in found
+    assert not any(11 <= line <= 13 for line, _ in found), "those that the case reaches"
+    assert not any(text.startswith('"') for _, text in found), "docstrings are none"
+
+
 def test_what_survives_is_tried_with_a_later_profiles_examples(toy: Plugin) -> None:
     request = Request("seeded", count=100, rooms=("sums",), profile="default")
     score = Campaign(request, source=mutant_cases.with_more_in_default).run()

@@ -40,6 +40,9 @@ def run(
     option: Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="An option of the backend; repeatable.")] = [],  # noqa: B006
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the score as JSON.")] = None,
     names_only: Annotated[bool, typer.Option("--list", help="Print the mutants, and try none.")] = False,
+    unreached: Annotated[
+        bool, typer.Option("--unreached", help="Print the statements that no example reaches, and try no mutants.")
+    ] = False,
 ) -> None:
     """Change a plugin in one place after the other, and count what the conformance suite finds."""
     from delegatekit.cli.console import remark, say
@@ -67,6 +70,10 @@ def run(
     if names_only:
         for mutant in campaign.mutants:
             say(f"{mutant.name}  |  {mutant.text}")
+        return
+    if unreached:
+        for statement in campaign.unreached():
+            say(f"{statement.file}:{statement.line}: {statement.text}")
         return
     score = campaign.run()
     for line in table(score):

@@ -33,6 +33,7 @@ from .engine import Found, Trial, is_sound, judge
 from .example import Example
 from .score import Judged, Score
 from .sites import Mutant, Plugin, digest, draw
+from .unreached import Statement, statements
 
 #: So many of the most different examples must be sound where mutants are tried, before any is.
 _CHECKED = 3
@@ -144,19 +145,30 @@ class Campaign:
             self.request.seconds,
         )
 
-    def _run_profile(self, profile: str, mutants: Sequence[Mutant], finished: _Finished) -> None:
-        first = Context(self.request.backend, PROFILES[self.request.profiles[0]], options=self.request.options)
-        context = replace(first, profile=PROFILES[profile])
-        examples = reach.record(
+    def unreached(self) -> Iterator[Statement]:
+        """The statements of the plugin that no example of the first profile reaches."""
+        return statements(self.plugin, self._examples(self._first))
+
+    @property
+    def _first(self) -> Context:
+        return Context(self.request.backend, PROFILES[self.request.profiles[0]], options=self.request.options)
+
+    def _examples(self, context: Context) -> list[Example]:
+        return reach.record(
             self.plugin,
-            first,
-            self._map(first),
+            context,
+            self._map(context),
             jobs=self.request.jobs,
             patterns=self.request.select,
             source=self._source,
             expectations=self._expectations,
             tell=self._tell,
         )
+
+    def _run_profile(self, profile: str, mutants: Sequence[Mutant], finished: _Finished) -> None:
+        first = self._first
+        context = replace(first, profile=PROFILES[profile])
+        examples = self._examples(first)
         chooser = Chooser(self.plugin, examples)
         if profile == first.profile.name:
             trials = self._trials(mutants, context, chooser)
