@@ -123,6 +123,24 @@ def test_what_is_the_same_program_or_none_is_not_one() -> None:
     assert not compiles(Change("number", 4, 7, "1 +", (1, 1)), data)
 
 
+@pytest.mark.parametrize(
+    ("text", "has_order"),
+    [
+        ("x in (a, b)", False),
+        ("isinstance(x, (a, b))", False),
+        ("frozenset((*(a, b), c))", False),
+        ("_KINDS = (a, b)\ny = isinstance(x, _KINDS) or z in _KINDS", False),
+        ("_KINDS: Final = (a, b)\ny = any(x == kind for kind in _KINDS)", False),
+        ("KINDS = (a, b)\ny = x in KINDS", True),
+        ("_KINDS = (a, b)\ny = x in _KINDS or _KINDS[0]", True),
+        ("_KINDS = (a, b)\ny = [f(kind) for kind in _KINDS]", True),
+        ("_KINDS = (a, b)", True),
+    ],
+)
+def test_where_the_order_has_no_meaning_elements_stay(text: str, has_order: bool) -> None:
+    assert any("b, a" in changed for changed in sources(text, "elements")) is has_order
+
+
 # -- shaders
 
 

@@ -64,6 +64,18 @@ class Source:
         """A line (from 1), without the blanks around it."""
         return self.data[self._starts[number - 1] : self._starts[number]].decode().strip()
 
+    def uses(self, name: str) -> Sequence[ast.Name]:
+        """Where a name is read."""
+        return self._uses.get(name, ())
+
+    @cached_property
+    def _uses(self) -> Mapping[str, Sequence[ast.Name]]:
+        found: dict[str, list[ast.Name]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                found.setdefault(node.id, []).append(node)
+        return found
+
     def line_of(self, byte: int) -> int:
         """The number (from 1) of the line that a byte is in."""
         return bisect_right(self._starts, byte)
@@ -427,14 +439,28 @@ def _elements(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 def _is_set(node: ast.AST, source: Source) -> bool:
     """Whether a tuple or list only says what belongs together: the order has no meaning."""
-    match source.parents.get(node):
+    parent = source.parents.get(node)
+    match parent:
         case ast.Compare(ops=[*_, ast.In() | ast.NotIn()]):
             return True
         case ast.keyword(arg="choices"):  # of an option
             return True
         case ast.Call(func=called):
-            return _name(called) in ("isinstance", "issubclass", "set", "frozenset", "any", "all", "sum")
+            return _name(called) in _WITHOUT_ORDER
+        case ast.Starred():
+            return isinstance(whole := source.parents[parent], ast.Tuple | ast.List) and _is_set(whole, source)
+        case ast.comprehension(iter=iterated) if iterated is node:
+            whole = source.parents[parent]
+            return isinstance(whole, ast.SetComp) or (isinstance(whole, ast.GeneratorExp) and _is_set(whole, source))
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            uses = source.uses(name)
+            # Another module reads no name that begins so.
+            return name.startswith("_") and bool(uses) and all(_is_set(use, source) for use in uses)
     return False
+
+
+#: Functions to which the order of their arguments, or of what they read, makes no difference.
+_WITHOUT_ORDER = ("isinstance", "issubclass", "set", "frozenset", "any", "all", "sum")
 
 
 def _is_row(node: ast.AST) -> bool:
