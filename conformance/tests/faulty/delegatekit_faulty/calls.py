@@ -233,6 +233,12 @@ def _index_select_is_reversed(name: str, args: list[Any], kwargs: dict[str, Any]
     return sound(args[0], args[1], args[2].flip(0) if args[0].dim() == 3 and args[2].dim() else args[2])
 
 
+@wrong("aten.index_select.default", "contract/index-beyond-the-end:index_select")
+def _indices_are_clipped(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
+    """An index beyond the end reads the last element."""
+    return sound(args[0], args[1], args[2].clamp(max=max(args[0].shape[args[1]] - 1, 0)) if args[0].dim() else args[2])
+
+
 @wrong("aten.constant_pad_nd.default")
 def _pads_with_zero(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
     """Padding is always zero."""
