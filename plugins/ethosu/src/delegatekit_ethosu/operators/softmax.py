@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.support import row
@@ -81,8 +80,6 @@ def row_obstacle(shape: Sequence[int], dim: int) -> str | None:
 def near_scores(call: Call) -> str | None:
     """Scores of a range of at most 8192."""
     found = call["self"].quantization
-    if found is None or isinstance(found.scale, torch.Tensor):
-        return None
     span = (found.maximum - found.minimum) * found.scale
     if span <= MAX_SCORES:
         return None

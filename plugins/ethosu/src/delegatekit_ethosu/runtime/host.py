@@ -15,6 +15,7 @@ from delegatekit_api import (
     FormatError,
     LoweringError,
     RuntimeUnavailableError,
+    TensorSpec,
 )
 from delegatekit_toolkit.blob import compile_spec, named_bytes
 from delegatekit_toolkit.signature import Signature, check_call
@@ -125,11 +126,9 @@ def _by_reference(program: bytes, payload: DelegatePayload) -> tuple[_Run, _Clos
         graph.verify()
     except LoweringError as error:
         raise FormatError(error.what, where=f"TOSA program, {error.where}") from error
-    for name, tensors, specs in (("input", graph.inputs, payload.inputs), ("output", graph.outputs, payload.outputs)):
-        given = [(tensor.size, NUMPY_TYPES[tensor.dtype].itemsize) for tensor in tensors]
-        wanted = [(math.prod(spec.shape), _SIZES.get(spec.dtype)) for spec in specs]
-        if given != wanted:
-            raise FormatError(f"has {name}s of other sizes than the call", where="TOSA program")
+    for name, tensors, specs in (("inputs", graph.inputs, payload.inputs), ("outputs", graph.outputs, payload.outputs)):
+        found = [(NUMPY_TYPES[tensor.dtype].itemsize, tensor.shape) for tensor in tensors]
+        _check_tensors(name, found, specs, "TOSA program")
     # Written anew, as the model looks at fields of the file that were not read; and in a process of its own, which the
     # model ends over some programs.
     model = Isolated(write(graph))
@@ -166,13 +165,20 @@ def _sidecar(payload: DelegatePayload) -> bytes | None:
 def _check(payload: DelegatePayload, blob: Blob) -> None:
     """That the call and the blob agree in number, element size and count of inputs and outputs."""
     for name, specs, bindings in (
-        ("input", payload.inputs, blob.inputs),
-        ("output", payload.outputs, blob.outputs),
+        ("inputs", payload.inputs, blob.inputs),
+        ("outputs", payload.outputs, blob.outputs),
     ):
-        if len(specs) != len(bindings):
-            raise FormatError(f"has {len(bindings)} {name}s, the call {len(specs)}", where=f"{DELEGATE_ID} blob")
-        for index, (spec, binding) in enumerate(zip(specs, bindings, strict=True)):
-            wanted = _SIZES.get(spec.dtype), math.prod(spec.shape)
-            if spec.dynamic or wanted != (binding.element_size, math.prod(binding.shape)):
-                what = f"is {binding.shape} of {binding.element_size} bytes, in the call {spec.dtype} {spec.shape}"
-                raise FormatError(what, where=f"{name} {index} of the {DELEGATE_ID} blob")
+        found = [(binding.element_size, binding.shape) for binding in bindings]
+        _check_tensors(name, found, specs, f"{DELEGATE_ID} blob")
+
+
+def _check_tensors(
+    name: str, found: Sequence[tuple[int, Sequence[int]]], specs: Sequence[TensorSpec], where: str
+) -> None:
+    """That tensors, each with the bytes of an element and its shape, are as large as those of the call."""
+    wanted = [None if spec.dynamic else (_SIZES.get(spec.dtype), math.prod(spec.shape)) for spec in specs]
+    if [(size, math.prod(shape)) for size, shape in found] == wanted:
+        return
+    own = ", ".join(f"{tuple(shape)} of {size} bytes" for size, shape in found) or "none"
+    call = ", ".join(f"{spec.dtype} {spec.shape}" for spec in specs) or "none"
+    raise FormatError(f"has the {name} {own}, and the call {call}", where=where)

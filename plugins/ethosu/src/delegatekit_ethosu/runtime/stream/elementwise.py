@@ -76,5 +76,5 @@ def _shift_right(values: Integers, shift: Integers, rounding: Rounding) -> Integ
 
 def _leading_zeros(values: Integers) -> Integers:
     """Of 32 bits, from the highest one."""
-    bits = np.frexp((values & 0xFFFFFFFF).astype(np.float64))[1]
+    bits = np.frexp(values & 0xFFFFFFFF)[1]
     return 32 - bits.astype(np.int64)

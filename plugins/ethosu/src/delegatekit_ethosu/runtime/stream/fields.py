@@ -13,9 +13,8 @@ from .registers import Registers
 _WIDTHS: Final = {0: 1, 1: 2, 2: 4}
 #: Elements of a feature map, with its padding: far more than fits the memory of such a system.
 _ELEMENTS: Final = 1 << 27
-#: Elements of a window, and rows: what the compiler takes.
+#: Elements of a window: what the compiler takes.
 _WINDOW: Final = 1 << 16
-_ROWS: Final = 256
 _BASES: Final = ("BASE0", "BASE1", "BASE2", "BASE3")
 #: Bytes that the NPU fetches at once: what it reads as a row of bytes, or in bricks, begins and ends with one.
 _UNIT: Final = 16
@@ -38,7 +37,7 @@ def read_kernel(registers: Registers) -> tuple[Kernel, bool]:
             raise registers.refuse(f"{name} {extent} is not a multiple of the dilation")
         size.append(extent // step + 1)
     top, left, bottom, right = (registers.get(f"IFM_PAD_{side}") for side in ("TOP", "LEFT", "BOTTOM", "RIGHT"))
-    if size[0] * size[1] > _WINDOW or size[0] > _ROWS:
+    if size[0] * size[1] > _WINDOW:
         raise registers.refuse(f"a kernel of {size[0]} by {size[1]} is too large")
     height, width = ((many - 1) * step + 1 for many, step in zip(size, dilation, strict=True))
     if max(top, bottom) >= height or max(left, right) >= width:
@@ -77,7 +76,6 @@ def read_feature_map(registers: Registers, name: str, shape: tuple[int, ...]) ->
     dtype, bricks = _type(registers, name)
     if height * width * depth > _ELEMENTS:
         raise registers.refuse(f"{name} of {height} by {width} by {depth} elements is too large")
-    point = f"{name}_ZERO_POINT"
     if bricks:
         check_aligned(registers, *(f"{name}_{part}" for part in (*_BASES, "STRIDE_Y", "STRIDE_C")))
     return FeatureMap(
@@ -92,7 +90,7 @@ def read_feature_map(registers: Registers, name: str, shape: tuple[int, ...]) ->
         registers.stride(f"{name}_STRIDE_Y"),
         registers.stride(f"{name}_STRIDE_X"),
         registers.stride(f"{name}_STRIDE_C"),
-        registers.signed(point) if dtype.kind == "i" else registers.get(point),
+        registers.number(f"{name}_ZERO_POINT", dtype),
     )
 
 
@@ -114,9 +112,7 @@ def _type(registers: Registers, name: str) -> tuple[np.dtype[np.generic], bool]:
 def read_scalar(registers: Registers) -> int:
     """The second operand as a number, less its zero point."""
     dtype, _ = _type(registers, "IFM2")
-    if dtype.kind == "i":
-        return registers.signed("IFM2_SCALAR") - registers.signed("IFM2_ZERO_POINT")
-    return registers.get("IFM2_SCALAR") - registers.get("IFM2_ZERO_POINT")
+    return registers.number("IFM2_SCALAR", dtype) - registers.number("IFM2_ZERO_POINT", dtype)
 
 
 def read_activation(registers: Registers, ofm: FeatureMap) -> Activation:
@@ -135,9 +131,8 @@ def read_activation(registers: Registers, ofm: FeatureMap) -> Activation:
         return Activation(None, None)
     if table and ofm.dtype.itemsize == 2:
         raise registers.refuse(f"there is one table of 16-bit elements, not number {table}")
-    if ofm.dtype == np.uint16:
-        return Activation((registers.get("ACTIVATION_MIN"), registers.get("ACTIVATION_MAX")), table)
-    return Activation((registers.signed("ACTIVATION_MIN"), registers.signed("ACTIVATION_MAX")), table)
+    low, high = (registers.number(f"ACTIVATION_{end}", ofm.dtype) for end in ("MIN", "MAX"))
+    return Activation((low, high), table)
 
 
 def read_accumulator_bits(registers: Registers) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from delegatekit_api import FormatError
 
 from .commands import PAYLOAD_COMMANDS, Command
@@ -49,6 +51,10 @@ class Registers:
         """A register's value as a two's complement number."""
         value = self.get(name)
         return value - (1 << bits) if value >> (bits - 1) else value
+
+    def number(self, name: str, dtype: np.dtype[np.generic]) -> int:
+        """A register's value for elements of a type: with a sign if they have one."""
+        return self.signed(name) if dtype.kind == "i" else self.get(name)
 
     def stride(self, name: str) -> int:
         """A stride in bytes: it may be negative."""
