@@ -82,7 +82,7 @@ def _sums(b: ProgramBuilder, value: Value, before: Scale, axes: Sequence[int], s
 
     def by_windows(b: TosaBuilder, x: Tensor) -> Tensor:
         """A depthwise convolution with ones over all rows; of more channels than there may be some are columns."""
-        height = _height(shape[places[0]], size) if channels == inner else size
+        height = shape[places[0]] if channels == inner else size
         wide = size // height
         image = b.reshaped(x, (math.prod(shape[: places[0]]), height, wide * inner // channels, channels))
         ones = np.ones((channels, 1, height, wide), np.int8)
@@ -116,11 +116,6 @@ def _channels(inner: int) -> int:
         return inner
     fitting = range(_CHANNELS, MAX_AXIS + 1)
     return next((some for some in fitting if inner % some == 0 and inner // some <= MAX_AXIS), 0)
-
-
-def _height(first: int, size: int) -> int:
-    """The height of the window: that of the image, if it is not too high."""
-    return first if first <= KERNEL[0] else 1
 
 
 def _extreme(*, largest: bool) -> LowerCall:

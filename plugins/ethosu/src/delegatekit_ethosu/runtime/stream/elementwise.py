@@ -76,5 +76,5 @@ def _shift_right(values: Integers, shift: Integers, rounding: Rounding) -> Integ
 
 def _leading_zeros(values: Integers) -> Integers:
     """Of 32 bits, from the highest one."""
-    bits = np.frexp(values & 0xFFFFFFFF)[1]
-    return 32 - bits.astype(np.int64)
+    bits: Integers = np.frexp(values & 0xFFFFFFFF)[1].astype(np.int64)
+    return 32 - bits
