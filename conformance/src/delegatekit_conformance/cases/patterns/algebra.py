@@ -53,6 +53,27 @@ def many_elements() -> Built:
     return Model(), [(torch.randn(3, 25013), torch.randn(3, 25013))]
 
 
+@pattern("choices")
+def choices() -> Built:
+    """Comparisons of two values and with a number, logic on what they tell, choices by it; rows chosen by indices."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.places = nn.Embedding(7, 6), nn.Buffer(torch.tensor([2, 0, 3]))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor) -> Any:
+            a, b = x + y, x * y
+            near = ((a > y) & (b < 1.25)) | ~(b >= -0.25)
+            chosen = torch.where(near ^ (y > 0.5), a, b)
+            rows = self.table(indices) + 1
+            return chosen, torch.where(y <= x, chosen, b), rows, torch.index_select(rows, 0, self.places)
+
+    # Nothing is so close to what it is compared with that a rounding decides.
+    x, y = torch.randint(-2, 2, (4, 6)) + 0.5, torch.randint(-1, 3, (4, 6)).float()
+    return Model(), [(x, y, torch.tensor([5, 1, 0, 6, 5], dtype=torch.int32))]
+
+
 @pattern("weight-as-output")
 def weight_as_output() -> Built:
     """A weight that a layer uses is returned, too."""
@@ -129,7 +150,7 @@ def functions() -> Built:
 
 @pattern("scaled")
 def scaled() -> Built:
-    """Products and quotients of a computed value with numbers and with a constant for each channel."""
+    """Products, quotients and differences of a computed value with numbers and with a constant for each channel."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -138,7 +159,8 @@ def scaled() -> Built:
 
         def forward(self, x: torch.Tensor) -> Any:
             y = self.conv(x)
-            return nn.functional.relu(y * -0.5), y / 3.0, y * self.scale, nn.functional.avg_pool2d(y * self.scale, 4)
+            pooled = nn.functional.avg_pool2d(y * self.scale, 4)
+            return nn.functional.relu(y * -0.5), y / 3.0, y * self.scale, pooled, y - 0.25
 
     return Model(), [(torch.randn(1, 3, 6, 6),)]
 
