@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from delegatekit_api import Call, Operand
 
 from .support import Constraint
@@ -249,6 +251,30 @@ def finite_constants() -> Constraint:
         return None
 
     return _documented(check, "Constants are finite.")
+
+
+def nearest_pixels() -> Constraint:
+    """Upsampling to the nearest pixel, from static sizes, takes the exact ones.
+
+    PyTorch computes places in single precision: for a few sizes it takes the pixel before.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> upsample = torch.ops.aten.upsample_nearest2d.vec
+    >>> nearest_pixels()(call_of(lambda x: upsample(x, [82, 4], None), torch.ones(1, 1, 2, 4)))
+    "from (2, 4) to (82, 4) PyTorch's rounding selects other pixels"
+    """
+
+    def check(call: Call) -> str | None:
+        before, after = tuple(call["input"].shape[2:]), tuple(call.result.shape[2:])
+        for old, new in zip(before, after, strict=True):
+            places = np.arange(new)
+            found = np.floor(places.astype(np.float32) * np.float32(old / new)).clip(max=old - 1)
+            if not np.array_equal(found, places * old // new):
+                return f"from {before} to {after} PyTorch's rounding selects other pixels"
+        return None
+
+    return _documented(check, "PyTorch's rounding selects the exact pixels.")
 
 
 def element_count(operand: Operand) -> int | None:

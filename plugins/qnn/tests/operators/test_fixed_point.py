@@ -97,6 +97,20 @@ def test_the_logarithm_of_a_softmax_of_many_elements_is_right(simulator: None) -
     check(lambda x: x.log_softmax(-1), ((6, 129),), "8a8w")
 
 
+def test_floats_beside_integers_are_looked_up_and_repeated(simulator: None) -> None:
+    """By computed places along a later axis; and where PyTorch's single precision takes the pixel before."""
+
+    def model(x: torch.Tensor, y: torch.Tensor, places: torch.Tensor) -> Any:
+        pixels = y.reshape(1, 2, 6, 8)
+        return x + 1, y.index_select(1, places), y[:, places], F.interpolate(pixels, size=(6 * 41, 8))
+
+    inputs = (drawn(*ROWS), drawn(*ROWS, seed=1), torch.tensor([3, 0, 5, 3], dtype=torch.int32))
+    quantized = delegatekit.quantize(as_module(model).eval(), [inputs], backend="qnn", scheme="8a8w")
+    results = delegatekit.load(delegatekit.lower(quantized, inputs, backends=["qnn"]).buffer)["forward"](*inputs)
+    for result, reference in zip(results[1:], quantized(*inputs)[1:], strict=True):
+        assert torch.allclose(result, reference, atol=0.01)
+
+
 def test_a_norm_with_a_computed_weight_is_right(simulator: None) -> None:
     check(lambda x, weight: F.rms_norm(x, [4, 3], weight[:1].expand(4, 3), 0.1), ((2, 4, 4, 3), (4, 3)), "16a4w")
 

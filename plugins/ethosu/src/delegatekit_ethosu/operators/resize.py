@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import starmap
 
 import numpy as np
 
 from delegatekit_api import Call
+from delegatekit_toolkit.constraints import nearest_pixels
 from delegatekit_toolkit.support import Constraint, row
 from delegatekit_toolkit.tosa import DType, Resize, ResizeMode, Sub, Tensor, Tile
 
@@ -48,11 +48,7 @@ def resize_obstacle(
 
     With `lacks`, the reason of what only the U85 does, None: of any sizes, with corners aligned or not.
     """
-    if len(before) != 4:
-        return f"an input of {len(before)} axes"
     sizes = list(zip(before[2:], after[2:], strict=True))
-    if mode == "nearest" and not all(starmap(_finds_pixels, sizes)):
-        return f"from {tuple(before[2:])} to {tuple(after[2:])} PyTorch's rounding selects other pixels"
     ratios = [new / old for old, new in sizes]
     if factors and list(factors) != ratios:
         return f"scale_factors {tuple(factors)} are not the ratio of the sizes"
@@ -87,12 +83,6 @@ def _step_obstacle(old: int, new: int, mode: str, corners: bool) -> str | None:
         least = f"steps of a {MAX_RESIZE_STEPS // 2}th, and a {MAX_SHRINKING}th of the size, are the least"
         return f"from {old} to {new}: {least}"
     return None
-
-
-def _finds_pixels(old: int, new: int) -> bool:
-    """Whether PyTorch, which multiplies in single precision, finds the nearest pixels."""
-    found = np.floor(np.arange(new, dtype=np.float32) * np.float32(old / new)).clip(max=old - 1)
-    return bool((found == np.arange(new) * old // new).all())
 
 
 # -- lowerings -------------------------------------------------------------------------------------------------------
@@ -232,6 +222,6 @@ def _bordered(b: ProgramBuilder, x: Tensor, axis: int) -> Tensor:
 def rows(target: Target) -> Rows:
     """The rows for an accelerator."""
     return (
-        row("upsample_nearest2d.vec", _nearest, resizes("nearest", target), keep=True),
+        row("upsample_nearest2d.vec", _nearest, nearest_pixels(), resizes("nearest", target), keep=True),
         row("upsample_bilinear2d.vec", _bilinear, resizes("bilinear", target), keep=True),
     )

@@ -45,8 +45,12 @@ def _embedding(b: ProgramBuilder, call: Call) -> Value:
 def _selected(b: ProgramBuilder, call: Call) -> Value:
     x = b.value(call["self"])
     axis = axis_of(call["dim"], x.rank)
-    places = b.reshaped(b.dense(b.value(call["index"])), (call.result.shape[axis],))
-    return looked_up(b, x, axis, Value(places, (0,)))
+    places = Value(b.reshaped(b.dense(b.value(call["index"])), (call.result.shape[axis],)), (0,))
+    if x.is_fixed or call["index"].is_constant:
+        return looked_up(b, x, axis, places)
+    # Among quantized tensors the library (2.49) finds wrong floats by computed indices of a later axis than the first.
+    order = (axis, *(other for other in range(x.rank) if other != axis))
+    return looked_up(b, x.permuted(order), 0, places).permuted([order.index(place) for place in range(x.rank)])
 
 
 def _gathered(b: ProgramBuilder, call: Call) -> Value:

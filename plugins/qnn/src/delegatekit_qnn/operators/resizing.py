@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delegatekit_api import Call
+from delegatekit_toolkit.constraints import nearest_pixels
 from delegatekit_toolkit.layout import to_channels_last
 from delegatekit_toolkit.support import Row, row
 
@@ -99,7 +100,15 @@ def plain_factors(call: Call) -> str | None:
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("upsample_bilinear2d.vec", _resized("ResizeBilinear"), REAL, plain_factors, keep=True, fixed=True),
-    row("upsample_nearest2d.vec", _resized("ResizeNearestNeighbor"), REAL, plain_factors, keep=True, fixed=True),
+    row(
+        "upsample_nearest2d.vec",
+        _resized("ResizeNearestNeighbor"),
+        REAL,
+        plain_factors,
+        nearest_pixels(),
+        keep=True,
+        fixed=True,
+    ),
     row("upsample_bicubic2d.vec", _cubic, REAL, plain_factors, keep=True),
     row("grid_sampler_2d.default", _sampled, REAL, sampling_modes, keep=True),
 )
