@@ -83,7 +83,7 @@ class QuantizedOperator(Case):
         number = zlib.crc32(self.name.encode())
         named = schemes_for(context, self._operator.operator)
         others = _of_targets(context, self._operator.operator)
-        targets = _other_targets(context) if named else []
+        targets = other_targets(context) if named else []
         elsewhere = [(*named[0], targets[number % len(targets)])] if targets else []
         if context.profile.joined == 1:
             named = named[:1] + named[1 + number % (len(named) - 1) :][:1] if len(named) > 2 else named
@@ -104,7 +104,7 @@ class QuantizedOperator(Case):
     def further(self, first: Sequence[Quantized], context: Context) -> Sequence[Quantized]:
         """The first program with the options of the last target, which may take what others refuse."""
         known = [example for example in first if not example.options][:1]
-        return [replace(example, options=options) for example in known for options in _other_targets(context)[-1:]]
+        return [replace(example, options=options) for example in known for options in other_targets(context)[-1:]]
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
         """Whether the backend took the operator: by its name, or as others that it is made of."""
@@ -197,7 +197,7 @@ def _of_targets(context: Context, operator: str) -> list[tuple[QuantizationSchem
     return found
 
 
-def _other_targets(context: Context) -> list[tuple[tuple[str, Any], ...]]:
+def other_targets(context: Context) -> list[tuple[tuple[str, Any], ...]]:
     """The options of the run with those of each target but the run's own."""
     backend = discovery.get_backend(context.backend)
     own = backend.make_options(context.options)

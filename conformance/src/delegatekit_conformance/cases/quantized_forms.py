@@ -1,0 +1,140 @@
+"""Quantized programs for two targets: what one accelerator refuses, another may compute with kernels of its own.
+
+Each program has many forms of one family, of which a target takes some: rows chosen by indices, masks that are
+computed, sizes of images, axes. It is tried with the run's own options, and with those of the last target that the
+backend lists.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+from torch.nn.functional import embedding, interpolate
+
+from ..context import Context
+from ..outcome import Outcome, Verdict
+from .base import Case
+from .quantized import NO_SCHEMES, scheme_names, try_quantized
+from .quantized_operators import other_targets, snippet_of
+
+#: A module, and its inputs.
+Built: TypeAlias = "tuple[nn.Module, tuple[torch.Tensor, ...]]"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A scheme, with options beside those of the run; no scheme where the backend has none."""
+
+    scheme: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def describe(self) -> str:
+        """One line."""
+        return self.scheme + "".join(f" with {name}={value}" for name, value in self.options)
+
+
+class FormsCase(Case):
+    """One program, by the first scheme, and by the first and the last one for the last target."""
+
+    def __init__(self, name: str, build: Callable[[], Built]) -> None:
+        self.name = f"quantized/forms-of-{name}"
+        self._build = build
+
+    @property
+    def cost(self) -> float:
+        """Quantizing takes most of it."""
+        return 4.0
+
+    def examples(self, context: Context) -> Sequence[Tried]:
+        """The first scheme; the first and the last of the last target."""
+        found = [Tried(name) for name in scheme_names(context)[:1]]
+        for options in other_targets(context)[-1:]:
+            names = scheme_names(replace(context, options=dict(options)))
+            found += [Tried(name, options) for name in dict.fromkeys((*names[:1], *names[-1:]))]
+        return found or (Tried(NO_SCHEMES),)
+
+    def run(self, example: Tried, context: Context) -> Outcome:
+        """Quantize, lower, run, compare."""
+        start = time.perf_counter()
+        if example.scheme == NO_SCHEMES:
+            return Outcome(Verdict.NOT_APPLICABLE, NO_SCHEMES, example=NO_SCHEMES)
+        chosen = replace(context, options={**context.options, **dict(example.options)})
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            outcome = try_quantized(*self._build(), example.scheme, chosen)
+        if outcome.verdict.is_fault:
+            outcome = replace(outcome, snippet=snippet_of(self.name, context))
+        return replace(outcome, example=example.describe(), seconds=time.perf_counter() - start)
+
+
+def choices() -> Built:
+    """Rows of tables by indices, numbers by truth values, and scores that a computed mask hides from a softmax."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(9, 6)
+
+        def forward(self, indices: torch.Tensor, order: torch.Tensor, queries: torch.Tensor) -> Any:
+            rows = self.table(indices)
+            scores = queries @ rows.mT
+            positive, small = scores > 0.0, scores < scores.mT
+            hidden = (positive & small) ^ ~(positive | (scores >= 1.0))
+            # In one row all is hidden.
+            weights = scores.masked_fill(hidden | (scores.cumsum(1) == scores), -1e4).softmax(-1)
+            # Where others are lower still, a softmax does not ignore them; and a mask may repeat scores.
+            near = queries[..., :5].clamp(max=-100.0).masked_fill(hidden, -90.0).softmax(-1)
+            more = (scores[:1] * 0.5).masked_fill(hidden, -1e4).softmax(1)
+            deep = scores.reshape(1, 1, 2, 5, 5).masked_fill(hidden, -1e4).softmax(-1)
+            chosen = torch.where(hidden, scores, 0.25)
+            computed = embedding(order, queries[0] + queries[1]) + 1.0
+            return weights @ rows, near, more, deep, chosen, rows.index_select(1, order), hidden, computed
+
+    inputs = torch.randint(9, (2, 5), dtype=torch.int32), torch.tensor([3, 0, 3], dtype=torch.int32)
+    return Model(), (*inputs, torch.randn(2, 5, 6))
+
+
+def sizes() -> Built:
+    """Images of other sizes: of the program's inputs, whose scale is another than the result's, and of sums."""
+
+    class Model(nn.Module):
+        def forward(self, image: torch.Tensor, column: torch.Tensor) -> Any:
+            computed = image + image
+            larger = [
+                interpolate(one, size=size, mode="bilinear", align_corners=corners)
+                for one in (image, computed)
+                for size, corners in (((6, 8), False), ((5, 7), False), ((5, 7), True))
+            ]
+            repeated = [interpolate(computed, size=size) for size in ((9, 12), (6, 12), (5, 7))]
+            # Where single precision finds another pixel; and an image that is made very small.
+            rounded = interpolate(column[:, :, :2], size=(82, 1))
+            return *larger, *repeated, rounded, interpolate(column, size=(4, 1), mode="bilinear")
+
+    return Model(), (torch.randn(1, 2, 3, 4) + 0.5, torch.randn(1, 1, 64, 1))
+
+
+def axes() -> Built:
+    """As many axes as there may be, axes that are long, and numbers that are far apart."""
+
+    class Model(nn.Module):
+        def forward(self, deep: torch.Tensor, long: torch.Tensor) -> Any:
+            sums, far = deep + deep, long + long
+            stepped = sums[:, :, ::2], sums[..., 1::2], sums.roll(5), sums.repeat(1, 1, 1, 1, 1, 1)
+            extremes = deep.amin((1, 3)), sums.amin(2), long.amax(1), far[:, :5].amin(0)
+            steep = long * 4.0
+            softmaxes = steep[:, :257].softmax(1), steep.softmax(1) + long, (long * 4000.0).log_softmax(1)
+            return *stepped, *extremes, *softmaxes, far.reshape(100, 6).sum(0)
+
+    return Model(), (torch.randn(2, 1, 3, 2, 2, 4), torch.randn(2, 300))
+
+
+def cases() -> Iterator[Case]:
+    """One for each family."""
+    yield FormsCase("choices", choices)
+    yield FormsCase("sizes", sizes)
+    yield FormsCase("axes", axes)
