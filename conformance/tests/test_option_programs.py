@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +47,22 @@ def test_words_of_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcome.verdict is Verdict.VIOLATION and "other words than 'two'" in outcome.detail
     outcome = run(monkeypatch, ValueError("two"), error="two")
     assert outcome.verdict is Verdict.VIOLATION and "another error than OptionError" in outcome.detail
+
+
+def test_options_name_files_that_are_there_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+
+    def lower(recipe: Any, context: Context) -> Any:
+        path = Path(context.options["settings"])
+        read.append(path)
+        raise OptionError(f"{path} says {path.read_text()}")
+
+    monkeypatch.setattr(option_programs, "lower", lower)
+    files = {"own.ini": "fast"}
+    choice = Choice("one", "dynamic", {"settings": "own.ini", "words": ["own.ini"]}, error="says fast", files=files)
+    outcome = ProgramCase(choice).run(choice, CONTEXT)
+    assert (outcome.verdict, outcome.detail) == (Verdict.PASSED, f".{os.sep}own.ini says fast")
+    assert not read[0].exists()
 
 
 def test_what_is_lowered_and_should_be_refused_is_a_fault() -> None:

@@ -17,6 +17,13 @@ are called inputs_0, inputs_1 and so on.
     program = "dynamic"
     options = { shapes = ["inputs_0:9x6"] }
     error = "at least two shapes"  # lowering raises OptionError with these words
+
+    [[program]]
+    name = "a file of the user's"
+    program = "linear"
+    options = { settings = "own.ini" }  # the path of the file, while the program is tried
+    files = { "own.ini" = "[clock]" }
+    calls = [[]]
 """
 
 from __future__ import annotations
@@ -24,6 +31,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import delegatekit
@@ -60,6 +69,8 @@ class Choice:
     refused: tuple[tuple[int, ...], ...] = ()
     #: Words of the error that lowering raises; empty if it is lowered.
     error: str = ""
+    #: Names and texts of files that options name.
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)
     where: str = field(default=FILE, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -79,6 +90,13 @@ class Choice:
     def describe(self) -> str:
         """One line."""
         return f"{self.program} with {', '.join(f'{name}={value}' for name, value in self.options.items())}"
+
+    def options_in(self, folder: Path) -> Mapping[str, Any]:
+        """The options; the files are written into a folder."""
+        for name, content in self.files.items():
+            (folder / name).write_text(content, encoding="utf-8")
+        named = {name for name, value in self.options.items() if isinstance(value, str) and value in self.files}
+        return {name: str(folder / value) if name in named else value for name, value in self.options.items()}
 
     def _wrong(self, what: str) -> InputError:
         return InputError(f"program {self.name}: {what}", where=self.where)
@@ -116,20 +134,24 @@ class ProgramCase(Case):
 
     def run(self, example: Choice, context: Context) -> Outcome:
         """Lower it with the options, and call it with the sizes."""
-        chosen = replace(context, options={**context.options, **example.options})
-        if example.error:
-            outcome = _refused(example, chosen)
-        else:
-            outcome = try_recipe(replace(example.recipe, calls=example.calls), chosen)
-            if outcome.verdict is Verdict.REFUSED:
-                outcome = _broken(f"is refused: {outcome.detail}")
-            elif not outcome.verdict.is_fault and outcome.delegates:
-                outcome = _with_refusals(outcome, example, chosen)
-        return replace(outcome, example=example.describe())
+        with TemporaryDirectory(prefix="conformance-options-") as folder:
+            chosen = replace(context, options={**context.options, **example.options_in(Path(folder))})
+            outcome = _refused(example, chosen) if example.error else _lowered(example, chosen)
+        return replace(outcome, example=example.describe(), detail=outcome.detail.replace(folder, "."))
 
     def snippet(self, example: Choice, context: Context) -> str:
         """The program as Python; the options are in the example's line."""
         return example.recipe.snippet(context.backend)
+
+
+def _lowered(example: Choice, context: Context) -> Outcome:
+    """What comes of the calls that are right, and of those that are refused."""
+    outcome = try_recipe(replace(example.recipe, calls=example.calls), context)
+    if outcome.verdict is Verdict.REFUSED:
+        return _broken(f"is refused: {outcome.detail}")
+    if outcome.verdict.is_fault or not outcome.delegates:
+        return outcome
+    return _with_refusals(outcome, example, context)
 
 
 def _refused(example: Choice, context: Context) -> Outcome:

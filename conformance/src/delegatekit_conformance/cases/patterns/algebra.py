@@ -148,6 +148,22 @@ def functions() -> Built:
     return Model(), [(torch.randn(1, 3, 6, 6),)]
 
 
+@pattern("gates-and-slopes")
+def gates_and_slopes() -> Built:
+    """Activations with bends away from zero after a convolution: gates, and slopes that are alike or learned."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.slopes = nn.Conv2d(3, 4, 3), nn.PReLU(4)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.conv(x)
+            return nn.functional.hardsigmoid(4 * y) * y, nn.functional.leaky_relu(y, 0.2), self.slopes(y)
+
+    return Model(), [(torch.randn(1, 3, 6, 6),)]
+
+
 @pattern("scaled")
 def scaled() -> Built:
     """Products, quotients and differences of a computed value with numbers and with a constant for each channel."""

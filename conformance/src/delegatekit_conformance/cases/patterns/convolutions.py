@@ -255,6 +255,45 @@ def pad_conv() -> Built:
     return Model(), [(torch.randn(1, 3, 8, 8),)]
 
 
+@pattern("pads-beside-zeros")
+def pads_beside_zeros() -> Built:
+    """Pads that no convolution can do by itself: with another number, of channels, and wider than what windows read."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.deeper = nn.Conv2d(2, 3, 3), nn.Conv2d(4, 3, 2)
+            self.apart = nn.Conv2d(2, 2, 2, stride=3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = nn.functional.relu(x)
+            ones = nn.functional.pad(y, (1, 1, 1, 1), value=1.0)
+            return (
+                self.conv(ones),
+                self.deeper(nn.functional.pad(y, (0, 0, 0, 0, 1, 1))),
+                self.apart(nn.functional.pad(y[:, :, :1], (0, 0, 2, 0))),
+            )
+
+    return Model(), [(torch.randn(1, 2, 4, 5),)]
+
+
+@pattern("averages-at-borders")
+def averages_at_borders() -> Built:
+    """Averages of what a convolution makes: windows beyond the border, which count what is inside, and strides."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(2, 3, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = nn.functional.relu(self.conv(x))
+            inside = nn.functional.avg_pool2d(y, (3, 2), stride=(2, 1), padding=1, count_include_pad=False)
+            return inside, nn.functional.avg_pool2d(y, 2, stride=(4, 5), ceil_mode=True)
+
+    return Model(), [(torch.randn(1, 2, 9, 10),)]
+
+
 @pattern("pads-of-four-widths")
 def pads_of_four_widths() -> Built:
     """Padding whose four sides differ, before a convolution and a pool that pad by themselves, and twice in a row."""
