@@ -77,7 +77,7 @@ class Case:
     def by_command_stream(self, example: torch.Tensor) -> list[Array]:
         """The blob of the file, executed (Ethos-U55 only)."""
         file, delegate, _ = self._file()
-        return stream.execute(unpack(file.delegate_blob(delegate)), self.target, [self.integers(example)])
+        return stream.Machine(unpack(file.delegate_blob(delegate))).run([self.integers(example)])
 
     def by_reference(self, example: torch.Tensor) -> list[Array]:
         """The TOSA program of the file in Arm's reference model."""

@@ -80,7 +80,7 @@ def test_blocks_in_other_shapes_are_read_where_they_are(
     program = tosa.write(b.finish())
     data = np.random.default_rng(0).integers(-128, 128, shape).astype(np.int8)
     options = EthosUOptions(target="ethos-u55-128")
-    (result,) = stream.execute(unpack(pack(compile_program(program, options))), options.target, [data])
+    (result,) = stream.Machine(unpack(pack(compile_program(program, options)))).run([data])
     (expected,) = reference.run(program, [data])
     np.testing.assert_array_equal(result.reshape(other), expected)
 

@@ -58,9 +58,6 @@ class Scale:
     zero_point: int
     dtype: DType = DType.INT8
 
-    def __str__(self) -> str:
-        return f"{self.dtype.name} {self.scale:g}, {self.zero_point}"
-
 
 @dataclass(frozen=True)
 class Result:

@@ -147,7 +147,7 @@ def constant_parameters(*names: str) -> Constraint:
     """The constraint that parameters, if there are any, are constant."""
 
     def check(call: Call) -> str | None:
-        """Weight and bias, if there are any, are constant."""
+        """Parameters, if there are any, are constant."""
         for item in map(call.__getitem__, names):
             if item is not None and not is_constant(item):
                 return f"its parameter {item.name} is computed"

@@ -33,8 +33,6 @@ def convolution_obstacle(
     axes = len(weight) - 2
     if axes not in (1, 2):
         return f"a convolution over {axes} axes: the NPU supports one or two"
-    if min(padding, default=0) < 0:
-        return f"negative padding {tuple(padding)}"
     extent = [step * (size - 1) + 1 for step, size in zip(dilation, weight[2:], strict=True)]
     axes_of = zip(shape[2:], result[2:], weight[2:], stride, dilation, padding, strict=False)
     if not all(starmap(_reads, axes_of)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,7 +26,7 @@ from ..ir.program import LowerCall, ProgramBuilder
 from ..ir.tables import looked_up
 from ..ir.values import Result, Scale, Value
 from ..targets import COMMON_RANK
-from .common import Rows, eight_bits, is_constant
+from .common import Rows, constant_parameters, eight_bits
 
 #: Sums of two int8 (int16) are in steps of so small a part of the larger operand's: they fit into 30 bits.
 _HEADROOM = {DType.INT8: 1 << 20, DType.INT16: 1 << 15}
@@ -54,17 +53,6 @@ def constant_divisor(call: Call) -> str | None:
     integers = call["other"].integers
     known = integers is not None and integers.constant is not None and bool(integers.constant.all())
     return None if known else "its divisor is computed: int16 has tables of smooth functions only"
-
-
-def slope_per_channel(call: Call) -> str | None:
-    """One constant slope, or one for each channel."""
-    weight: Operand = call["weight"]
-    if not is_constant(weight):
-        return f"its slopes {weight.name} are computed"
-    slopes, shape = math.prod(weight.shape), call["self"].shape
-    if slopes == 1 or (len(shape) > 1 and slopes == shape[1]):
-        return None
-    return f"{slopes} slopes for an input of shape {shape}"
 
 
 # -- lowerings -------------------------------------------------------------------------------------------------------
@@ -237,6 +225,6 @@ ROWS: Rows = (
     row("maximum.default", _extreme(Maximum()), pointwise=True),
     row("minimum.default", _extreme(Minimum()), pointwise=True),
     row("div.Tensor", _quotient, constant_divisor, pointwise=True),
-    row("prelu.default", _sloped, slope_per_channel, keep=True),
+    row("prelu.default", _sloped, constant_parameters("weight"), keep=True),
     row("glu.default", _gated, eight_bits, keep=True),
 )

@@ -33,7 +33,7 @@ def test_the_commands_are_those_that_vela_writes() -> None:
 @pytest.mark.parametrize(("macs", "kilobytes"), [(32, 16), (64, 16), (128, 24), (256, 48)])
 def test_a_program_says_which_npu_it_is_for(small_program: bytes, macs: int, kilobytes: int) -> None:
     stream = decode(compile_program(small_program, EthosUOptions(target=f"ethos-u55-{macs}")).command_stream)
-    assert stream.configuration.name == f"ethos-u55-{macs}"
+    assert stream.configuration.macs == macs
     assert stream.configuration.internal_memory == 1024 * kilobytes
     assert stream.commands[-1].name == "OP_STOP"
 

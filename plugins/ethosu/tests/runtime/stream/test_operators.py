@@ -10,7 +10,7 @@ from stream_features import features
 from stream_graphs import KINDS, draw
 from stream_networks import NETWORKS, build
 
-from delegatekit_api import ExecutionError, FormatError
+from delegatekit_api import ExecutionError
 from delegatekit_ethosu.blob import Blob, pack, unpack
 from delegatekit_ethosu.compiler import compile_program
 from delegatekit_ethosu.options import EthosUOptions
@@ -32,7 +32,7 @@ def compiled(program: bytes, macs: int, optimize: str = "performance", limit: in
 
 def check(program: bytes, inputs: list[np.ndarray], blob: Blob, macs: int) -> None:
     wanted = reference.run(program, inputs)
-    found = stream.execute(blob, f"ethos-u55-{macs}", inputs)
+    found = stream.Machine(blob).run(inputs)
     assert len(found) == len(wanted)
     for result, expected in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(result.reshape(expected.shape), expected)
@@ -113,12 +113,6 @@ def test_nothing_is_left_over_from_what_was_in_memory(monkeypatch: pytest.Monkey
     monkeypatch.setattr("delegatekit_ethosu.runtime.stream.machine._DIRT", 0x3C)
     (after,) = machine.run(inputs)
     np.testing.assert_array_equal(before, after)
-
-
-def test_a_program_for_another_size_is_refused() -> None:
-    program, inputs = draw("added", 0)
-    with pytest.raises(FormatError, match="is for an ethos-u55-64, not for an ethos-u55-128"):
-        stream.execute(compiled(program, 64), "ethos-u55-128", inputs)
 
 
 def test_inputs_of_another_size_are_refused() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from .commands import Command, CommandStream, Configuration, decode
 from .coverage import EXECUTED, REFUSED, listing
 from .errors import NotExecutableError
-from .machine import Machine, execute
+from .machine import Machine
 
 __all__ = [
     "EXECUTED",
@@ -20,6 +20,5 @@ __all__ = [
     "Machine",
     "NotExecutableError",
     "decode",
-    "execute",
     "listing",
 ]

@@ -141,11 +141,6 @@ class Configuration:
     macs: int
     internal_memory: int
 
-    @property
-    def name(self) -> str:
-        """The accelerator's name, as the compiler knows it."""
-        return f"ethos-u55-{self.macs}"
-
 
 @dataclass(frozen=True)
 class Command:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from delegatekit_api import ExecutionError, FormatError
+from delegatekit_api import ExecutionError
 
 from ...blob import Binding, Blob
 from .commands import Configuration, decode
@@ -99,14 +99,6 @@ class Machine:
             weights = decode_weights(data, operation.order, operation.where).astype(np.float64)
             self._weights[key] = weights
         return weights
-
-
-def execute(blob: Blob, accelerator: str, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """Run a program that was compiled for `accelerator`, such as "ethos-u55-128", once. See `Machine`."""
-    machine = Machine(blob)
-    if machine.configuration.name != accelerator:
-        raise FormatError(f"is for an {machine.configuration.name}, not for an {accelerator}", where="command stream")
-    return machine.run(inputs)
 
 
 def _place(binding: Binding, scratch: Bytes) -> Bytes:
