@@ -114,6 +114,18 @@ def _normalization_unit_vectors() -> Built:
     return Model(), [(torch.randn(2, 4, 5, 6),)]
 
 
+def _normalization_channels() -> Built:
+    """Layer normalization over the channels of images, written out."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            centred = x - x.mean(1, keepdim=True)
+            variance = (centred * centred).mean(1, keepdim=True)
+            return centred * torch.rsqrt(variance + 0.1)
+
+    return Model(), [(torch.randn(2, 16, 3, 5),)]
+
+
 def _images_nearest() -> Built:
     """Nearest neighbors of twice and thrice the size."""
 
@@ -536,6 +548,21 @@ def _places_joined() -> Built:
     ]
 
 
+def _places_made() -> Built:
+    """Tensors whose elements alternate, halves that are split, places as rows of ones, and equal elements."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+            return (
+                torch.stack((x, y), 2).reshape(1, 8, 3, 5),
+                nn.functional.glu(x, 1),
+                nn.functional.one_hot(z, 5) * 2,
+                torch.full_like(x, 2.0) * x,
+            )
+
+    return Model(), [(torch.randn(1, 4, 3, 5), torch.randn(1, 4, 3, 5), torch.tensor([[1, 0, 4], [2, 2, 3]]))]
+
+
 def _places_rows_written() -> Built:
     """Rows of a tensor written."""
 
@@ -623,13 +650,19 @@ def _products_sums_of_products() -> Built:
     """Sums of products in different orders."""
 
     class Model(nn.Module):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-            return torch.einsum("bij,bjk->bik", x, y), torch.einsum("bij,bjk->bki", x, y), x.transpose(1, 2) @ x
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+            return (
+                torch.einsum("bij,bjk->bik", x, y),
+                torch.einsum("bij,bjk->bki", x, y),
+                x.transpose(1, 2) @ x,
+                torch.einsum("chw,whu->chu", z, x.permute(2, 1, 0)),
+            )
 
     return Model(), [
         (
             torch.randn(2, 3, 4),
             torch.randn(2, 4, 5),
+            torch.randn(6, 3, 4),
         )
     ]
 
@@ -751,7 +784,9 @@ def _functions_activations() -> Built:
 
 def _functions_of_channels() -> Built:
     """A slope for each channel, and a softplus with a slope of its own."""
-    return nn.Sequential(nn.PReLU(4), nn.Softplus(2.0)), [(torch.randn(2, 4, 5, 6),)]
+    slopes = nn.PReLU(4)
+    slopes.weight = nn.Parameter(torch.tensor([0.1, 0.2, -0.3, 0.5]))
+    return nn.Sequential(slopes, nn.Softplus(2.0)), [(torch.randn(2, 4, 5, 6),)]
 
 
 def _functions_mathematics() -> Built:
@@ -782,7 +817,8 @@ def _functions_mathematics() -> Built:
                 (x * 0.2).asin(),
                 (x * 0.2).acos(),
                 (x * 0.2).atanh(),
-                x.exp2(),
+                # So far from 0 that an epsilon, which Core ML's has, is nothing.
+                (x.abs() + 1000).reciprocal(),
             )
 
     return Model(), [(torch.randn(3, 5),)]
@@ -815,6 +851,19 @@ def _functions_choices() -> Built:
     ]
 
 
+def _apart_any_length() -> Built:
+    """Attention that sees what came before, normalized groups and a diagonal, of sequences of any length."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            seen = nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+            return seen, nn.functional.group_norm(x, 2), y.trace()
+
+    length = torch.export.Dim("length", min=2, max=9)
+    calls = [(torch.randn(2, 4, count, 8), torch.randn(3, 3)) for count in (5, 2, 9)]
+    return Model(), calls, ({2: length}, {})
+
+
 def _apart_gelu_tanh() -> Built:
     """GELU by tanh."""
     return nn.GELU(approximate="tanh"), [(torch.randn(3, 5),)]
@@ -838,6 +887,7 @@ MODULES: Final[Mapping[str, tuple[Module, ...]]] = {
         Module(_normalization_group_norm),
         Module(_normalization_layer_norm),
         Module(_normalization_batch_norm),
+        Module(_normalization_channels),
         Module(_normalization_unit_vectors),
     ),
     "images": (
@@ -892,6 +942,7 @@ MODULES: Final[Mapping[str, tuple[Module, ...]]] = {
         Module(_places_written),
         Module(_places_in_order),
         Module(_places_joined),
+        Module(_places_made),
         Module(_places_rows_written),
     ),
     "reductions": (
@@ -926,6 +977,7 @@ MODULES: Final[Mapping[str, tuple[Module, ...]]] = {
         Module(_apart_largest),
         Module(_apart_whole_means),
         Module(_apart_gelu_tanh),
+        Module(_apart_any_length),
         Module(_apart_shuffled),
     ),
 }

@@ -119,12 +119,6 @@ def _sparse(nonzero_data: Tensor, mask: Tensor, shape: Ints | None = None) -> Te
     return result
 
 
-def _constant_cast(source_val: Tensor, output_dtype: str) -> Tensor:
-    if output_dtype != "fp32":
-        raise ValueError(f"a cast to {output_dtype!r:.20}")
-    return source_val
-
-
 KERNELS: Final[dict[str, Kernel]] = {
     "quantize": kernel(_quantize),
     "dequantize": kernel(_dequantize),
@@ -132,5 +126,4 @@ KERNELS: Final[dict[str, Kernel]] = {
     "constexpr_blockwise_shift_scale": kernel(_blockwise, once=True),
     "constexpr_lut_to_dense": kernel(_table, once=True, moves=True),
     "constexpr_sparse_to_dense": kernel(_sparse, once=True, moves=True),
-    "constexpr_cast": kernel(_constant_cast, once=True, moves=True),
 }

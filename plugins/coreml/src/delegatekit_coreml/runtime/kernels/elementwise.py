@@ -89,8 +89,6 @@ def _division(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _gelu(x: Tensor, mode: str = "EXACT") -> Tensor:
-    if mode == "SIGMOID_APPROXIMATION":
-        return x * torch.sigmoid(1.702 * x)
     return functional.gelu(x, approximate={"EXACT": "none", "TANH_APPROXIMATION": "tanh"}[mode])
 
 
@@ -114,16 +112,8 @@ def _linear_activation(x: Tensor, alpha: float, beta: float) -> Tensor:
     return x * alpha + beta
 
 
-def _scaled_tanh(x: Tensor, alpha: float, beta: float) -> Tensor:
-    return alpha * torch.tanh(x * beta)
-
-
 def _thresholded_relu(x: Tensor, alpha: float) -> Tensor:
     return torch.where(x >= alpha, x, 0.0)
-
-
-def _clamped_relu(x: Tensor, alpha: float, beta: float) -> Tensor:
-    return torch.clamp(torch.where(x >= 0, x, x * alpha), max=beta)
 
 
 def _softplus(x: Tensor) -> Tensor:
@@ -197,8 +187,6 @@ KERNELS: Final[dict[str, Kernel]] = {
     "elu": kernel(_elu),
     "sigmoid_hard": kernel(_sigmoid_hard),
     "linear_activation": kernel(_linear_activation),
-    "scaled_tanh": kernel(_scaled_tanh),
     "thresholded_relu": kernel(_thresholded_relu),
-    "clamped_relu": kernel(_clamped_relu),
     "softplus_parametric": kernel(_softplus_parametric),
 }

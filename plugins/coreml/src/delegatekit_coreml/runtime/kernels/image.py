@@ -40,10 +40,6 @@ def _upsample_nearest(x: Tensor, scale_factor_height: float = 1.0, scale_factor_
     return _resized(x, height, width, "nearest")
 
 
-def _resize_nearest(x: Tensor, target_size_height: int, target_size_width: int) -> Tensor:
-    return _resized(x, target_size_height, target_size_width, "nearest")
-
-
 def _resample(
     x: Tensor,
     coordinates: Tensor,
@@ -76,7 +72,6 @@ def _pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
 KERNELS: Final[dict[str, Kernel]] = {
     "upsample_bilinear": kernel(_upsample_bilinear),
     "upsample_nearest_neighbor": kernel(_upsample_nearest, moves=True),
-    "resize_nearest_neighbor": kernel(_resize_nearest, moves=True),
     "resample": kernel(_resample),
     "pixel_shuffle": kernel(_pixel_shuffle, moves=True),
     "pixel_unshuffle": kernel(_pixel_unshuffle, moves=True),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import torch
 from torch.nn import functional
 
 from ..kernel import Ints, Kernel, Tensor, kernel
@@ -19,14 +18,10 @@ def _layer_norm(
 ) -> Tensor:
     rank = x.dim()
     chosen = sorted(axis % rank for axis in (range(rank) if axes is None else axes))
-    if chosen == list(range(rank - len(chosen), rank)):
-        return functional.layer_norm(x, x.shape[rank - len(chosen) :], gamma, beta, epsilon)
-    variance, mean = torch.var_mean(x, chosen, correction=0, keepdim=True)
-    result = (x - mean) * torch.rsqrt(variance + epsilon)
-    sizes = [x.shape[axis] if axis in chosen else 1 for axis in range(rank)]
-    if gamma is not None:
-        result = result * gamma.reshape(sizes)
-    return result if beta is None else result + beta.reshape(sizes)
+    last = list(range(rank - len(chosen), rank))
+    moved = x.movedim(chosen, last)
+    result = functional.layer_norm(moved, [moved.shape[axis] for axis in last], gamma, beta, epsilon)
+    return result.movedim(last, chosen)
 
 
 def _batch_norm(

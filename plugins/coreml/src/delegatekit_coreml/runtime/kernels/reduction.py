@@ -25,19 +25,6 @@ def _product(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     return x
 
 
-def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    if x.is_floating_point():
-        return x.mean(axes, keepdim=keep)
-    return torch.div(x.sum(axes, keepdim=keep), _count(x, axes), rounding_mode="floor")
-
-
-def _count(x: Tensor, axes: list[int]) -> int:
-    count = 1
-    for axis in axes:
-        count *= x.shape[axis]
-    return count
-
-
 def _position(function: Callable[..., Any]) -> Kernel:
     def run(x: Tensor, axis: int = -1, keep_dims: bool = False, output_dtype: str = "int32") -> Tensor:
         result: Tensor = function(x, axis, keepdim=keep_dims).to(torch.int32)
@@ -51,12 +38,9 @@ def _softmax(x: Tensor, axis: int = -1) -> Tensor:
 
 
 def _cumulative(x: Tensor, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    if reverse:
-        x = x.flip(axis)
-    result = torch.cumsum(x, axis, dtype=x.dtype)
-    if exclusive:
-        result = result - x
-    return result.flip(axis) if reverse else result
+    if exclusive or reverse:
+        raise ValueError("sums from the other end, or without the element itself, are not known here")
+    return torch.cumsum(x, axis, dtype=x.dtype)
 
 
 def _largest(
@@ -78,7 +62,7 @@ def _order(x: Tensor, axis: int = -1, ascending: bool = False) -> Tensor:
 
 
 KERNELS: Final[dict[str, Kernel]] = {
-    "reduce_mean": _reduction(_mean),
+    "reduce_mean": _reduction(lambda x, axes, keep: x.mean(axes, keepdim=keep)),
     "reduce_sum": _reduction(lambda x, axes, keep: x.sum(axes, keepdim=keep)),
     "reduce_max": _reduction(lambda x, axes, keep: x.amax(axes, keepdim=keep)),
     "reduce_min": _reduction(lambda x, axes, keep: x.amin(axes, keepdim=keep)),

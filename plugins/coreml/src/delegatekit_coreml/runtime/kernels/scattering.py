@@ -10,18 +10,13 @@ from ..kernel import Kernel, Tensor, kernel
 
 #: MIL's modes -> PyTorch's reductions.
 _REDUCTIONS: Final = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
-#: Modes that are others, with the inverse of what is written.
-_INVERSES: Final = {"sub": ("sum", torch.neg), "div": ("prod", torch.reciprocal)}
 
 
 def _written(flat: Tensor, places: Tensor, updates: Tensor, mode: str) -> Tensor:
     """A vector with updates at places."""
     if mode == "update":
         return flat.scatter(0, places, updates)
-    reduction, inverse = _INVERSES.get(mode, ("", None))
-    if inverse is not None:
-        updates = inverse(updates)
-    return flat.scatter_reduce(0, places, updates.to(flat.dtype), reduction or _REDUCTIONS[mode])
+    return flat.scatter_reduce(0, places, updates.to(flat.dtype), _REDUCTIONS[mode])
 
 
 def _counted(indices: Tensor, size: int) -> Tensor:
