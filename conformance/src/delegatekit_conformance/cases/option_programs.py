@@ -2,8 +2,8 @@
 comes of them.
 
 The file is `options.toml` in the package of the plugin's module. Programs are the suite's: those of `specimens`, whose
-changing sizes `calls` and `refused` list, one number for each, in the order in which the recipe has them. Their inputs
-are called inputs_0, inputs_1 and so on.
+changing sizes `calls` and `refused` list, one number for each, in the order in which the recipe has them; where none
+changes, `calls = [[]]`. Their inputs are called inputs_0, inputs_1 and so on.
 
     [[program]]
     name = "two shapes"            # in the name of the case: "options/program/two shapes"
@@ -45,7 +45,7 @@ from ..outcome import Outcome, Verdict
 from ..recipe import Recipe
 from ..trial import try_recipe, words
 from .base import Broken, Case
-from .specimens import DYNAMIC, JOINED_SIZES, SPECIMENS, delegates, lower
+from .specimens import CLUSTERS, DYNAMIC, JOINED_SIZES, LARGE, SPECIMENS, TWO_SIZES, delegates, lower
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -55,7 +55,14 @@ else:
 #: The file's name in the plugin's package.
 FILE: Final = "options.toml"
 
-_PROGRAMS: Final[Mapping[str, Recipe]] = {**SPECIMENS, "dynamic": DYNAMIC, "joined sizes": JOINED_SIZES}
+_PROGRAMS: Final[Mapping[str, Recipe]] = {
+    **SPECIMENS,
+    "dynamic": DYNAMIC,
+    "joined sizes": JOINED_SIZES,
+    "two sizes": TWO_SIZES,
+    "large weights": LARGE,
+    "weights near four numbers": CLUSTERS,
+}
 
 
 @dataclass(frozen=True)

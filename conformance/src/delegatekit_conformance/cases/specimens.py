@@ -209,6 +209,25 @@ LARGE = recipe_of(
     outputs=tuple(map(Ref, "mnucpgk")),
 )
 
+#: A layer whose weights are near four numbers: tables of these are as good as float16.
+CLUSTERS = recipe_of(
+    {
+        "x": tensor_of(4, 64),
+        "w": tensor_of(
+            48,
+            64,
+            values=(
+                "among",
+                tuple(centre * (1 + step) for centre in (-1.0, -0.375, 0.25, 1.5) for step in (0, 2.0**-10)),
+            ),
+            constant=True,
+            seed=1,
+        ),
+    },
+    ("l", "aten.linear.default", _X, Ref("w")),
+    reduction_length=64,
+)
+
 #: A program with a size that changes from call to call.
 DYNAMIC = recipe_of(
     {"x": tensor_of(4, 6), "y": tensor_of(4, 6, seed=1)},
@@ -229,6 +248,15 @@ JOINED_SIZES = recipe_of(
     calls=((5, 7), (2, 3), (4, 2)),
     reduction_length=8,
     depth=2,
+)
+
+#: Two inputs with a size each that changes.
+TWO_SIZES = recipe_of(
+    {"x": tensor_of(4, 6), "y": tensor_of(6, 5, seed=1)},
+    ("m", "aten.mm.default", _X, _Y),
+    sizes=(Size("rows", 3, 9, (("x", 0),)), Size("columns", 2, 7, (("y", 1),))),
+    calls=((9, 2), (3, 7), (4, 4)),
+    reduction_length=6,
 )
 
 #: What newer devices have operations of their own for, and older ones do in another way: attention in its usual scale

@@ -87,14 +87,6 @@ def compiler_availability(options: BackendOptions) -> Availability:
 
 
 @hookimpl
-def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
-    """Compile a partition."""
-    from .compile import compile_partition
-
-    return compile_partition(partition, cast(CoreMLOptions, options))
-
-
-@hookimpl
 def preprocess_methods(
     methods: Mapping[str, Sequence[PartitionProgram]], options: BackendOptions
 ) -> Mapping[str, Sequence[PreprocessResult]]:

@@ -89,13 +89,6 @@ class Feature:
         return bool(self.ranges or self.shapes)
 
     @property
-    def largest(self) -> tuple[int, ...]:
-        """The largest size of each axis."""
-        if self.shapes:
-            return tuple(map(max, *self.shapes)) if len(self.shapes) > 1 else self.shapes[0]
-        return tuple(high for _, high in self.ranges) or self.shape
-
-    @property
     def changes(self) -> tuple[bool, ...]:
         """For each axis, whether its size changes from call to call."""
         if self.shapes:
