@@ -54,9 +54,6 @@ def is_fixed(size: Any) -> bool:
 
 def is_computable(size: Any) -> bool:
     """Whether MIL can compute a size from others."""
-    found = size_of(size)
-    if isinstance(found, int):
-        return True
     return all(
         node.is_Symbol
         or node.is_Rational
@@ -64,7 +61,7 @@ def is_computable(size: Any) -> bool:
         or node.is_Mul
         or (node.is_Pow and node.exp.is_Integer and node.exp > 0)
         or node.func.__name__ in _OPERATIONS
-        for node in sympy.preorder_traversal(found)
+        for node in sympy.preorder_traversal(sympy.sympify(size_of(size)))
     )
 
 

@@ -225,15 +225,6 @@ def fixed_axes(name: str, argument: str = "dim") -> Constraint:
     return check
 
 
-def integer_numbers(call: Call) -> str | None:
-    """A number beside integers is an integer."""
-    for name in ("other", "alpha", "min", "max", "exponent"):
-        found = call.get(name)
-        if isinstance(found, float) and call.result.dtype_name in INTEGERS and not found.is_integer():
-            return f"{name} = {found} beside integers"
-    return None
-
-
 def no_nan(call: Call) -> str | None:
     """Numbers are not NaN."""
     for name in ("other", "alpha", "min", "max", "exponent", "value"):

@@ -9,19 +9,14 @@ from delegatekit_toolkit.constraints import constant
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
-from .common import REAL, reshaped, tensor
+from .common import REAL, tensor
 from .compression import weight_of
 from .program import Lower, ProgramBuilder
 
 
 def _convolution(b: ProgramBuilder, call: Call) -> Var:
-    x = tensor(b, call, "input")
-    spatial = call["weight"].rank - 2
-    batched = len(x.shape) == spatial + 2
-    if not batched:
-        x = reshaped(b, x, (1, *x.shape))
     arguments: dict[str, Any] = {
-        "x": x,
+        "x": tensor(b, call, "input"),
         "weight": weight_of(b, call),
         "strides": numbers(call["stride"]),
         "pad_type": "custom",
@@ -31,8 +26,7 @@ def _convolution(b: ProgramBuilder, call: Call) -> Var:
     }
     if call["bias"] is not None:
         arguments["bias"] = tensor(b, call, "bias")
-    result = b.call("conv_transpose" if call["transposed"] else "conv", **arguments)
-    return result if batched else reshaped(b, result, call.result.shape)
+    return b.call("conv_transpose" if call["transposed"] else "conv", **arguments)
 
 
 def _pads(call: Call) -> list[tuple[int, int]]:

@@ -22,7 +22,6 @@ from .common import (
     clamp,
     div,
     floating,
-    integer_numbers,
     mul,
     no_nan,
     sub,
@@ -209,7 +208,7 @@ def wide_result(call: Call) -> str:
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
-_FITTING: Final = (numbers_fit, integer_numbers, no_nan)
+_FITTING: Final = (numbers_fit, no_nan)
 #: Arguments that may be sizes which change from call to call.
 _OTHER: Final = ("other",)
 

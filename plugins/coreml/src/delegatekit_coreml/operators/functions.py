@@ -227,11 +227,9 @@ def _softplus(b: ProgramBuilder, call: Call) -> Var:
 
 
 def even_halves(call: Call) -> str | None:
-    """self has axes, of which the halved one keeps its size."""
-    operand = call["self"]
-    if not operand.rank:
-        return "self has no axes"
-    return None if is_fixed(operand.shape[call["dim"]]) else "the size of the halves changes from call to call"
+    """The halved axis of self keeps its size."""
+    size = call["self"].shape[call["dim"]]
+    return None if is_fixed(size) else "the size of the halves changes from call to call"
 
 
 def _glu(b: ProgramBuilder, call: Call) -> Var:

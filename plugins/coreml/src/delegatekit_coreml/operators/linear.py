@@ -166,14 +166,6 @@ def _may_hide_rows(call: Call) -> bool:
     return not bool(seen.any(-1).all())
 
 
-def mask_axes(call: Call) -> str | None:
-    """The mask has as many axes as the scores at most, and at least one."""
-    mask = call["attn_mask"]
-    if mask is None or 1 <= mask.rank <= call["query"].rank:
-        return None
-    return f"a mask of {mask.rank} axes"
-
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("linear.default", _linear, REAL, matrix_weight, keep=True),
     row("mm.default", _product("mat2"), REAL),
@@ -187,7 +179,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         types_of("query", *FLOATS),
         types_of("attn_mask", *FLOATS, "bool"),
         plain_attention,
-        mask_axes,
         keep=True,
     ),
 )

@@ -205,8 +205,6 @@ def device_array(data: torch.Tensor, datatype: DataType) -> Any:
 
 def _fits_half(elements: torch.Tensor) -> bool:
     """Whether no element is beyond float16, as in nearly all constants: then no copies are made on the way."""
-    if not elements.numel():
-        return True
     low, high = elements.aminmax()
     return bool((low >= -_HALF_MAX) & (high <= _HALF_MAX))
 
