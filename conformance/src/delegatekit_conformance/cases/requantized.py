@@ -75,6 +75,7 @@ FORMS: Mapping[str, Weights | None] = {
     "zero-points-of-weights": Weights(low=-128, shifted=True),
     "unsigned-weights": Weights(low=0, high=255, dtype=torch.uint8, shifted=True),
     "four-bits-in-bytes": Weights(low=-8, high=7),
+    "two-bits-in-bytes": Weights(low=-2, high=1),
     "a-tiny-channel": Weights(first=_TINY),
     "smaller-groups": Weights(low=-8, high=7, group=16),
     "bytes-of-the-other-sign": None,

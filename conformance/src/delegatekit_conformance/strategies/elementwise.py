@@ -548,6 +548,17 @@ def _hypot(sketch: Sketch, name: str) -> Recipe:
     return sketch.recipe(depth=3)
 
 
+@operator("aten.ldexp.Tensor", dtypes=ALL_FLOATS)
+def _times_power(sketch: Sketch, name: str) -> Recipe:
+    # Exponents are integers or such floats: a power of two is exact.
+    shape = sketch.shape()
+    x = sketch.tensor(shape, special=True)
+    dtype = sketch.dtype if sketch.flag() else "int32"
+    places = sketch.tensor(sketch.broadcast(shape), dtype, values=("among", (-3, -1, 0, 1, 2, 5)))
+    sketch.call(name, x, places)
+    return sketch.recipe()
+
+
 @operator("aten.logaddexp.default", "aten.logaddexp2.default", dtypes=ALL_FLOATS)
 def _logaddexp(sketch: Sketch, name: str) -> Recipe:
     # Positive: elsewhere the sum of two exponentials may be near 1, where the logarithm crosses zero.

@@ -277,14 +277,15 @@ def _scatter_with(sketch: Sketch, name: str) -> Recipe:
     return sketch.recipe(reduction_length=_extent(sizes, dim) + 1, depth=2, exact=not sketch.is_float)
 
 
-@operator("aten.put.default", dtypes=NUMBERS)
+@operator("aten.put.default", dtypes=(*NUMBERS, "bool"))
 def _put(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape(zeros=False)
     places = math.prod(shape)
     values = summands(sketch, shape)
     x = sketch.tensor(shape, values=values)
     sizes = (sketch.integer(0, min(places, 6)),)
-    if sketch.flag():
+    # Truth values are no numbers to add.
+    if sketch.dtype != "bool" and sketch.flag():
         index = _places(sketch, sizes, places)
         accumulate: bool | None = True
     else:

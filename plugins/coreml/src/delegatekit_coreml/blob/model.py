@@ -186,10 +186,6 @@ def _in_place(message: Fields, kind: TensorType, where: str) -> torch.Tensor:
 def _numbers(message: Fields) -> list[float]:
     """The elements, in whichever list they are."""
     if message.has(1):
-        return message.message(1).fixed(1, "f")
-    if message.has(6):
-        return message.message(6).fixed(1, "d")
-    for number in (2, 3, 5):
-        if message.has(number):
-            return [signed(value) for value in message.message(number).varints(1)]
-    return []
+        return message.message(1).floats(1)
+    lists = [message.message(number) for number in (2, 3, 5) if message.has(number)]
+    return [signed(value) for found in lists[:1] for value in found.varints(1)]

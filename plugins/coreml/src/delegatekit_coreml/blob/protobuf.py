@@ -100,13 +100,12 @@ class Fields:
                 raise self._wrong(number)
         return found
 
-    def fixed(self, number: int, code: str) -> list[float]:
-        """Numbers of fixed size ("f": 4 bytes, "d": 8 bytes), packed or not."""
-        size = struct.calcsize(code)
+    def floats(self, number: int) -> list[float]:
+        """Numbers of 4 bytes each, packed or not."""
         data = b"".join(bytes(value) for value in self._found.get(number, ()) if not isinstance(value, int))
-        if len(data) % size:
+        if len(data) % 4:
             raise self._wrong(number)
-        return list(struct.unpack(f"<{len(data) // size}{code}", data))
+        return list(struct.unpack(f"<{len(data) // 4}f", data))
 
     def _as_text(self, number: int, value: _Raw) -> str:
         if not isinstance(value, memoryview):

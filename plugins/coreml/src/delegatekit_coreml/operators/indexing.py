@@ -51,9 +51,12 @@ def indices_of(call: Call) -> dict[int, Operand]:
     return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
 
 
-def few_axes(call: Call) -> str | None:
-    """Several indices have at most 4 axes: their places have one more."""
+def integer_indices(call: Call) -> str | None:
+    """The indices are integers; several have at most 4 axes: their places have one more."""
     found = indices_of(call)
+    # The size of the result, which depends on a mask, may be known all the same.
+    if any(item.dtype_name == "bool" for item in found.values()):
+        return "an index is a mask: integers are taken"
     if len(found) > 1 and max(item.rank for item in found.values()) >= MOST_AXES:
         return f"several indices of {MOST_AXES} axes"
     return None
@@ -108,6 +111,6 @@ _TYPES: Final = dtypes(*FLOATS, *INTEGERS, "bool")
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("embedding.default", _embedding, types_of("weight", *FLOATS)),
     row("index_select.default", _index_select, _TYPES, has_axes("self"), passenger=True),
-    row("index.Tensor", _index, _TYPES, few_axes, passenger=True),
+    row("index.Tensor", _index, _TYPES, integer_indices, passenger=True),
     row("gather.default", _gather, _TYPES, has_axes("self"), has_axes("index"), passenger=True),
 )
