@@ -53,17 +53,6 @@ def test_attention_agrees_with_eager(mask):
     agree(found, attention(query, key, value, masks[0].double() if masks else 0.0, 0.3))
 
 
-@pytest.mark.parametrize("start", [0, 4])
-def test_attention_to_a_cache_sees_no_later_positions(start):
-    query, keys, values = torch.randn(2, 3, 4, 8), torch.randn(2, 9, 2, 8), torch.randn(2, 9, 2, 8)
-    arguments = [start, None, 0.0, True, None]
-    (found,) = run("custom_sdpa.default", [query, keys, values], arguments, [(2, 3, 4, 8)])
-    seen = start + 3
-    hidden = torch.full((3, seen), -math.inf).triu(start + 1)
-    key, value = (cache[:, :seen].transpose(1, 2).repeat_interleave(2, 1) for cache in (keys, values))
-    agree(found, attention(query.transpose(1, 2), key, value, hidden.double(), 8**-0.5).transpose(1, 2))
-
-
 def cache_graph():
     """A call that writes keys and values into caches at a position that stands in an input."""
     kind, whole = DATA_TYPES[torch.float32], DATA_TYPES[torch.int32]
@@ -139,8 +128,6 @@ def test_calls_that_do_not_fit_are_refused_before_the_driver_hears_of_them():
     for operator, inputs, arguments in (
         ("et_vk.sdpa.default", [x, x, torch.randn(1, 3, 5, 8)], [None, None]),
         ("et_vk.sdpa.default", [x, x, x, torch.randn(3, 4)], [None]),
-        ("custom_sdpa.default", [x, x, x], [2, None, 0.0, True, None]),
-        ("custom_sdpa.default", [x, x, x], [-1, None, 0.0, True, None]),
         ("et_vk.rms_norm.default", [x, torch.randn(7)], [1e-5]),
         ("aten.linear.default", [x, torch.randn(8, 7)], [None]),
         ("aten.bmm.default", [x, x], []),

@@ -1,7 +1,7 @@
 """Modules of language models as stock's own exporters quantize and write them: weights of 4 bits, positions.
 
-They use what the wheel executorch brings beside itself, torchao. A builder uses nothing else: its text is the snippet
-that a report shows.
+They use what the wheel executorch brings: torchao, and operators of its own. A builder uses nothing else: its text is
+the snippet that a report shows.
 """
 
 from __future__ import annotations
@@ -176,6 +176,60 @@ def positions_by_halves() -> Built:
             return self.turned(query, cos, sin), self.turned(key, cos, sin)
 
     return Model(), [(torch.randn(1, 3, 4, 16), torch.randn(1, 3, 2, 16))]
+
+
+def attention_as_one() -> Built:
+    """Attention as one operator: without a mask, with one for all heads, and with one for each."""
+    import executorch.backends.vulkan.custom_ops_lib  # noqa: F401 - defines the operator
+
+    class Model(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor, b: torch.Tensor) -> Any:
+            attend = torch.ops.et_vk.sdpa.default
+            return attend(q, k, v), attend(q, k, v, m, 0.3), attend(q, k, v, b)
+
+    inputs = (torch.randn(2, 3, 5, 8), torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 8))
+    return Model(), [(*inputs, torch.randn(5, 7), torch.randn(2, 1, 5, 7))]
+
+
+def positions_of_neighbours() -> Built:
+    """A rotary embedding of neighbours as one operator, with cosines and sines in turn."""
+    import executorch.backends.vulkan.custom_ops_lib  # noqa: F401 - defines the operator
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, angles: torch.Tensor) -> Any:
+            return torch.ops.et_vk.apply_rotary_emb_interleaved.default(x, angles)
+
+    return Model(), [(torch.randn(2, 3, 8), torch.randn(1, 3, 4, 2))]
+
+
+def attention_with_caches() -> Built:
+    """Attention to caches that each call writes at a given position: heads in groups see no later positions."""
+    import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401 - defines the operators
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.keys, self.values = nn.Buffer(torch.zeros(1, 7, 2, 8)), nn.Buffer(torch.zeros(1, 7, 2, 8))
+
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, at: torch.Tensor) -> Any:
+            first = at[-1].item()
+            torch._check(first >= 0)
+            torch._check(first <= 5)
+            if q.dtype == torch.float64:
+                # The operators take float32: the exact form says what they compute.
+                self.keys[:, first : first + 2], self.values[:, first : first + 2] = k, v
+                seen = [x[:, : first + 2].transpose(1, 2) for x in (self.keys, self.values)]
+                mask = torch.ones(2, first + 2, dtype=torch.bool).tril(first)
+                found = nn.functional.scaled_dot_product_attention(q.transpose(1, 2), *seen, mask, enable_gqa=True)
+                return found.transpose(1, 2)
+            torch.ops.llama.update_cache(k, self.keys, first)
+            torch.ops.llama.update_cache(v, self.values, first)
+            return torch.ops.llama.custom_sdpa(q, self.keys, self.values, first, None, 0.0, True)
+
+    def inputs(first: int) -> tuple[torch.Tensor, ...]:
+        return torch.randn(1, 2, 4, 8), torch.randn(1, 2, 2, 8), torch.randn(1, 2, 2, 8), torch.tensor([7, first])
+
+    return Model(), [inputs(0), inputs(2), inputs(5), inputs(1)]
 
 
 #: In the order in which they are joined.

@@ -683,6 +683,16 @@ def _products_ranks() -> Built:
     ]
 
 
+def _products_computed_weights() -> Built:
+    """A linear layer whose weights are computed, split into parts of different widths."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> Any:
+            return torch.split_with_sizes(nn.functional.linear(x, y * 2, b), [1, 4, 2], -1)
+
+    return Model(), [(torch.randn(2, 3, 5), torch.randn(7, 5), torch.randn(7))]
+
+
 def _bytes_products() -> Built:
     """A linear layer with weights of bytes, a scale for each column, of numbers that were rounded to bytes."""
     import torch.ao.quantization.fx._decomposed
@@ -755,6 +765,85 @@ def _bytes_sums() -> Built:
             return self.rounded(self.rounded(x, 1 / 32, -5) + self.rounded(y, 1 / 16, 7), 0.07, 2)
 
     return Model(), [(torch.randn(2, 4, 5, 7), torch.randn(2, 4, 5, 7))]
+
+
+def _bytes_one_row() -> Built:
+    """A linear layer of one row between bytes, with weights of bytes."""
+    import torch.ao.quantization.fx._decomposed
+
+    q = torch.ops.quantized_decomposed
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Buffer(torch.randint(-127, 128, (12, 16), dtype=torch.int8))
+            self.scales = nn.Buffer(torch.rand(12) / 64 + 1 / 128)
+            self.zeros = nn.Buffer(torch.zeros(12, dtype=torch.int64))
+            self.bias = nn.Buffer(torch.randn(12))
+
+        def rounded(self, x: torch.Tensor, step: float, zero: int) -> Any:
+            # The exact form, too, rounds to bytes in float32.
+            steps = q.quantize_per_tensor.default(x.float(), step, zero, -128, 127, torch.int8)
+            return q.dequantize_per_tensor.default(steps, step, zero, -128, 127, torch.int8).to(x.dtype)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            scales = self.scales.float()
+            weight = q.dequantize_per_channel.default(self.weight, scales, self.zeros, 0, -127, 127, torch.int8)
+            found = nn.functional.linear(self.rounded(x, 1 / 32, -5), weight.to(x.dtype), self.bias)
+            return self.rounded(found.relu(), 0.25, -128)
+
+    return Model(), [(torch.randn(1, 16),)]
+
+
+def _bytes_larger_images() -> Built:
+    """A transposed convolution, a ReLU, and channels that become pixels, each between bytes."""
+    import torch.ao.quantization.fx._decomposed
+
+    q = torch.ops.quantized_decomposed
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Buffer(torch.randint(-127, 128, (4, 8, 3, 2), dtype=torch.int8))
+            self.scales = nn.Buffer(torch.rand(8) / 64 + 1 / 128)
+            self.zeros = nn.Buffer(torch.zeros(8, dtype=torch.int64))
+            self.bias = nn.Buffer(torch.randn(8))
+
+        def rounded(self, x: torch.Tensor, step: float, zero: int) -> Any:
+            # The exact form, too, rounds to bytes in float32.
+            steps = q.quantize_per_tensor.default(x.float(), step, zero, -128, 127, torch.int8)
+            return q.dequantize_per_tensor.default(steps, step, zero, -128, 127, torch.int8).to(x.dtype)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            scales = self.scales.float()
+            weight = q.dequantize_per_channel.default(self.weight, scales, self.zeros, 1, -127, 127, torch.int8)
+            x = self.rounded(x, 1 / 32, -5)
+            x = nn.functional.conv_transpose2d(x, weight.to(x.dtype), self.bias, (2, 1), (1, 0), (1, 0))
+            x = self.rounded(self.rounded(x, 0.0625, 3).relu(), 0.03125, -100)
+            return self.rounded(nn.functional.pixel_shuffle(x, 2), 0.0625, -120)
+
+    return Model(), [(torch.randn(1, 4, 4, 5),)]
+
+
+def _bytes_kept() -> Built:
+    """A table of bytes with a scale for each of its columns, added to numbers."""
+    import torch.ao.quantization.fx._decomposed
+
+    q = torch.ops.quantized_decomposed
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Buffer(torch.randint(-127, 128, (5, 12), dtype=torch.int8))
+            self.scales = nn.Buffer(torch.rand(12) / 64 + 1 / 128)
+            self.zeros = nn.Buffer(torch.randint(-9, 9, (12,)))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            scales = self.scales.float()
+            table = q.dequantize_per_channel.default(self.table, scales, self.zeros, 1, -127, 127, torch.int8)
+            return x + table.to(x.dtype)
+
+    return Model(), [(torch.randn(2, 5, 12),)]
 
 
 def _functions_activations() -> Built:
@@ -955,13 +1044,22 @@ MODULES: Final[Mapping[str, tuple[Module, ...]]] = {
     "products": (
         Module(_products_sums_of_products),
         Module(_products_ranks),
+        Module(_products_computed_weights),
     ),
     "bytes": (
         Module(_bytes_products),
         Module(_bytes_convolutions),
         Module(_bytes_sums),
+        Module(_bytes_one_row),
+        Module(_bytes_larger_images),
+        Module(_bytes_kept),
     ),
     "language": tuple(map(Module, language.MODELS)),
+    "fused": (
+        Module(language.attention_as_one),
+        Module(language.positions_of_neighbours),
+        Module(language.attention_with_caches, stateful=True),
+    ),
     "functions": (
         Module(_functions_activations),
         Module(_functions_of_channels),

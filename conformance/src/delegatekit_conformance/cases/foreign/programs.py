@@ -24,7 +24,7 @@ _MODULES = 6
 #: How many recipes of an operator and dtype the thorough profile tries.
 _SEVERAL = 8
 #: Groups whose modules are lowered by themselves.
-_ALONE = ("apart", "bytes", "state", "dynamic")
+_ALONE = ("apart", "bytes", "fused", "state", "dynamic")
 
 
 class _Foreign(Case):

@@ -79,12 +79,6 @@ def _scale(call: Reader, position: int, size: int) -> float:
     return call.number(position, 1.0 / math.sqrt(max(size, 1)))
 
 
-def _custom_sdpa(tape: Tape, call: Reader) -> None:
-    """From (batch, rows, heads, size) to what stands in caches (batch, positions, heads, size)."""
-    query, keys, values = (call.tensor(position, 4) for position in range(3))
-    attend_to_cache(tape, call, query, keys, values, call.integer(3), 4)
-
-
 def _sdpa_with_cache(tape: Tape, call: Reader) -> None:
     """Writes keys and values of (batch, rows, heads, size) into the caches first."""
     query, key, value, keys, values = (call.tensor(position, 4) for position in range(5))
@@ -95,24 +89,22 @@ def _sdpa_with_cache(tape: Tape, call: Reader) -> None:
             raise call.error(f"writes {new.shape} at {start} of a cache {cache.shape}")
         there = strides(cache.shape)
         copy(tape, new, cache, new.shape, strides(new.shape), there, to_offset=start * there[1])
-    attend_to_cache(tape, call, query, keys, values, start, 7)
+    _attend_to_cache(tape, call, query, keys, values, start)
 
 
-def attend_to_cache(
-    tape: Tape, call: Reader, query: Value, keys: Value, values: Value, start: int, options: int
-) -> None:
-    """Attention to the first positions of caches; arguments from `options` on: mask, dropout, whether causal, scale."""
+def _attend_to_cache(tape: Tape, call: Reader, query: Value, keys: Value, values: Value, start: int) -> None:
+    """From (batch, rows, heads, size) to the first positions of caches (batch, positions, heads, size)."""
     batch, rows, heads, size = query.shape
     seen, groups = start + rows, keys.shape[2]
     fits = keys.shape == values.shape and (keys.shape[0], keys.shape[3]) == (batch, size)
-    if not fits or not 0 <= start <= seen <= keys.shape[1] or groups < 1 or heads % groups:
+    if not fits or not seen <= keys.shape[1] or groups < 1 or heads % groups:
         raise call.error(f"attends from {query.shape} at {start} to {keys.shape} with values {values.shape}")
     turned = permuted(tape, query, (0, 2, 1, 3))
     operands = [turned, *(_heads(tape, cache, heads, seen) for cache in (keys, values))]
-    mask = call.optional(options)
-    causal = start if mask is None and call.truth(options + 2, False) else None
+    mask = call.optional(7)
+    causal = start if mask is None and call.truth(9, False) else None
     made = tape.scratch((batch, heads, rows, size), query.datatype)
-    attend(tape, call, operands, made, mask=mask, scale=_scale(call, options + 3, size), causal=causal)
+    attend(tape, call, operands, made, mask=mask, scale=_scale(call, 10, size), causal=causal)
     target = tape.result(call.result, query.shape)
     own = strides(made.shape)
     whole_copy(tape, made, target, [own[axis] for axis in (0, 2, 1, 3)])
@@ -187,7 +179,6 @@ def _turn(
 
 KERNELS: Final[dict[str, Kernel]] = {
     "et_vk.sdpa.default": _sdpa,
-    "custom_sdpa.default": _custom_sdpa,
     "sdpa_with_kv_cache.default": _sdpa_with_cache,
     "et_vk.apply_rotary_emb.default": _rotary,
     "et_vk.apply_rotary_emb_hf.default": _rotary_halves,
