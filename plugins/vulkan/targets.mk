@@ -4,7 +4,7 @@
 SWIFTSHADER := out/swiftshader/vk_swiftshader_icd.json
 ON_SWIFTSHADER := VK_DRIVER_FILES=$(abspath $(SWIFTSHADER)) $(BIN)
 
-.PHONY: swiftshader
+.PHONY: swiftshader shaders
 TEST_ALL += $(if $(or $(if $(PACKAGE),,all),$(filter plugins/vulkan,$(PACKAGE))),swiftshader)
 
 $(SWIFTSHADER): plugins/vulkan/tests/swiftshader.py
@@ -14,3 +14,6 @@ swiftshader: $(STAMP) $(SWIFTSHADER) ## the Vulkan tests and conformance on Swif
 	$(ON_SWIFTSHADER)/python -m pytest -m "needs_device and not slow" -n 2 plugins/vulkan/tests
 	$(ON_SWIFTSHADER)/delegatekit conform vulkan --quick --expectations plugins/vulkan/tests/swiftshader.toml \
 		$(addprefix --select ,contract dynamic state graphs robustness 'operators/*float32')
+
+shaders: ## compile the Vulkan backend's shaders that changed, with glslc
+	$(PYTHON) plugins/vulkan/tests/shader_build.py

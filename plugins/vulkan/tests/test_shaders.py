@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from delegatekit_vulkan.shaders import FOLDER, bytecode
-from delegatekit_vulkan.shaders.build import RECORD, compile_shader, digest, variants
+
+from .shader_build import RECORD, compile_shader, digest, variants
 
 NAMES = [name for name, _, _ in variants()]
 

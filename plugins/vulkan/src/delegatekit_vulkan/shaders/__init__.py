@@ -1,4 +1,4 @@
-"""The compute shaders: GLSL sources, and the SPIR-V that `build` makes of them."""
+"""The compute shaders: GLSL sources, and the SPIR-V that `make shaders` makes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles the shaders: `python -m delegatekit_vulkan.shaders.build`, with glslc (Debian: apt-get install glslc).
+"""Compiles the shaders, for developers: `make shaders`, with glslc (Debian: apt-get install glslc).
 
 A line `//! what it does` describes each shader. A line `//! variants: NAME ...` makes a file of each, with NAME
 defined.
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-FOLDER: Final = Path(__file__).parent
+FOLDER: Final = Path(__file__).parents[1] / "src/delegatekit_vulkan/shaders"
 RECORD: Final = FOLDER / "sources.json"
 _OPTIONS: Final = ("--target-env=vulkan1.1", "-O", "-Werror")
 
